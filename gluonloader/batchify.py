@@ -1,0 +1,333 @@
+"""Samples -> one batch: `default_batchify` and the pieces to build one's own, named as in `gluon.data.batchify`.
+
+A batchify function takes the list of samples and returns the batch. Those here write straight into the batch's own
+memory (`gluonloader.empty`) and raise `BatchifyError` with the position and path of a sample that does not fit.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple as TypingNamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .errors import BatchifyError, bad_argument
+from .memory import empty
+
+__all__ = ["Append", "AsList", "Dict", "Group", "NamedTuple", "Pad", "Stack", "default_batchify"]
+
+Batchify = Callable[[Sequence[Any]], Any]
+Array = NDArray[Any]
+
+_shape, _dtype = attrgetter("shape"), attrgetter("dtype")
+_NUMBERS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
+
+
+def default_batchify(samples: Sequence[Any]) -> Any:
+    """The batch that keeps the structure of its samples, with arrays and numbers stacked along a new first axis.
+
+    Tuples, lists, dicts, named tuples and dataclasses stay what they are, nested as they come, and hold one batch
+    per field. Arrays and NumPy scalars keep their dtype, in native byte order. `bool`, `int`, `float` and `complex`
+    become bool, int64, float64 and complex128. `str` and `bytes` stay a list.
+
+    Args:
+        samples: at least one sample; all of one structure, arrays at the same place of one shape.
+
+    Raises:
+        BatchifyError: samples differ in type, shape, length or keys, or hold a type that cannot be stacked; the
+            text names sample, path and difference.
+
+    >>> default_batchify([{"x": np.zeros(2), "name": "a"}, {"x": np.ones(2), "name": "b"}])
+    {'x': array([[0., 0.],
+           [1., 1.]]), 'name': ['a', 'b']}
+    """
+    return _batch(samples, "")
+
+
+def _batch(samples: Sequence[Any], path: str) -> Any:
+    kinds = set(map(type, samples))
+    if len(kinds) == 1:
+        (kind,) = kinds
+        if kind is np.ndarray:
+            return _stack(samples, path)
+        if kind is tuple:
+            return tuple(_columns(samples, path))
+        if kind in _NUMBERS:
+            return _numbers(samples, _NUMBERS[kind], path)
+        if kind is str or kind is bytes:
+            return list(samples)
+    return _batch_by_class(samples, kinds, path)
+
+
+def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
+    """Everything but the common cases above: subclasses, mixed numbers, mappings, dataclasses, and errors."""
+    first = samples[0]
+    if all(issubclass(kind, (bool, int, float, complex, np.generic, np.ndarray)) for kind in kinds):
+        return _stack([np.asarray(sample) for sample in samples], path)
+    if isinstance(first, (str, bytes)) and all(issubclass(kind, (str, bytes)) for kind in kinds):
+        return list(samples)
+    if len(kinds) > 1:
+        _differ(list(map(type, samples)), lambda kind: f"type {kind.__name__}", path)
+    if isinstance(first, tuple):
+        columns = _columns(samples, path)
+        return type(first)._make(columns) if hasattr(first, "_make") else type(first)(columns)
+    if isinstance(first, list):
+        return type(first)(_columns(samples, path))
+    if isinstance(first, Mapping):
+        return _mapping(samples, path)
+    if dataclasses.is_dataclass(first):
+        batch = copy.copy(first)
+        for field in dataclasses.fields(first):
+            values = [getattr(sample, field.name) for sample in samples]
+            # Past a frozen dataclass's own __setattr__, and past a __post_init__ that checks single samples.
+            object.__setattr__(batch, field.name, _batch(values, f"{path}.{field.name}"))
+        return batch
+    raise BatchifyError(
+        f"cannot make a batch of {type(first).__module__}.{type(first).__qualname__} objects; return arrays, numbers, "
+        "str, bytes, or tuples, lists, dicts and dataclasses of them, or pass a batchify_fn (AsList() keeps a list)",
+        0,
+        path,
+    )
+
+
+def _columns(samples: Sequence[Any], path: str) -> list[Any]:
+    lengths = list(map(len, samples))
+    if lengths.count(lengths[0]) != len(lengths):
+        _differ(lengths, lambda length: f"{length} fields", path)
+    return [_batch(column, f"{path}[{i}]") for i, column in enumerate(zip(*samples, strict=True))]
+
+
+def _mapping(samples: Sequence[Mapping[Any, Any]], path: str) -> Any:
+    keys = samples[0].keys()
+    for position, sample in enumerate(samples):
+        if sample.keys() != keys:
+            missing, extra = sorted(map(repr, keys - sample.keys())), sorted(map(repr, sample.keys() - keys))
+            what = [f"no key {', '.join(missing)}"] * bool(missing) + [f"extra key {', '.join(extra)}"] * bool(extra)
+            raise BatchifyError(" and ".join(what) + f", others have {sorted(map(repr, keys))}", position, path)
+    columns = {key: _batch([sample[key] for sample in samples], f"{path}[{key!r}]") for key in keys}
+    if type(samples[0]) is dict or not hasattr(samples[0], "update"):
+        return columns
+    batch: Any = copy.copy(samples[0])  # an OrderedDict, a defaultdict ... stays one
+    batch.update(columns)
+    return batch
+
+
+def _numbers(samples: Sequence[Any], dtype: type, path: str) -> Array:
+    out = empty(len(samples), dtype)
+    try:
+        out[:] = samples
+    except OverflowError:
+        position = next(i for i, x in enumerate(samples) if not -(2**63) <= x < 2**63)
+        raise BatchifyError(
+            f"the int {samples[position]} does not fit int64; return a str, a float or np.uint64", position, path
+        ) from None
+    return out
+
+
+def _stack(arrays: Sequence[Array], path: str, dtype: DTypeLike | None = None) -> Array:
+    """Stacks arrays of one shape along a new first axis, in the batch's own memory."""
+    first = arrays[0]
+    shapes = list(map(_shape, arrays))
+    if shapes.count(first.shape) != len(shapes):
+        _differ(shapes, lambda shape: f"shape {shape}", path)
+    kind = _common_dtype(arrays, path) if dtype is None else np.dtype(dtype)
+    out = empty((len(arrays), *first.shape), kind)
+    if first.ndim == 0:
+        out[:] = arrays
+    elif out.size:
+        # Joined along the first axis the rows are the stack; np.stack would make a view of every array first.
+        np.concatenate(arrays, out=out.reshape(-1, *first.shape[1:]), casting="unsafe")
+    return out
+
+
+def _common_dtype(arrays: Sequence[Array], path: str) -> np.dtype[Any]:
+    dtypes = set(map(_dtype, arrays))
+    try:
+        kind: np.dtype[Any] = dtypes.pop() if len(dtypes) == 1 else np.result_type(*dtypes)
+    except TypeError:
+        _differ(list(map(_dtype, arrays)), lambda dtype: f"dtype {dtype}", path)
+    return kind if kind.isnative else kind.newbyteorder("=")
+
+
+def _differ(values: Sequence[Any], tell: Callable[[Any], str], path: str) -> Any:
+    """Raises for the first sample that is not like most of them."""
+    usual = max(values, key=values.count)
+    position = next(i for i, value in enumerate(values) if value != usual)
+    raise BatchifyError(f"{tell(values[position])}, others: {tell(usual)}", position, path)
+
+
+def _as_array(sample: Any, dtype: DTypeLike | None, position: int) -> Array:
+    try:
+        array = np.asarray(sample, dtype)
+    except (ValueError, TypeError) as error:
+        raise BatchifyError(f"not an array ({error})", position) from None
+    if array.dtype.hasobject:
+        raise BatchifyError(f"not an array of numbers: {type(sample).__name__}", position)
+    return array
+
+
+class Stack:
+    """Stacks along a new first axis; tuples and lists become a list of the batches of their fields.
+
+    >>> Stack()([[1, 2], [3, 4]])
+    [array([1, 3]), array([2, 4])]
+    """
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        if isinstance(samples[0], (tuple, list)):
+            lengths = list(map(len, samples))
+            if lengths.count(lengths[0]) != len(lengths):
+                _differ(lengths, lambda length: f"{length} fields", "")
+            return [self(column) for column in zip(*samples, strict=True)]
+        return _stack([_as_array(sample, None, i) for i, sample in enumerate(samples)], "")
+
+
+class Pad:
+    """Pads arrays of one rank to the largest size along every axis, then stacks them.
+
+    Args:
+        val: what to fill with; None is 0.
+        dtype: dtype of the batch; None takes the samples' common one.
+        round_to: round the padded sizes up to a multiple of this.
+
+    >>> Pad(val=-1, round_to=4)([[1, 2, 3], [4]])
+    array([[ 1,  2,  3, -1],
+           [ 4, -1, -1, -1]])
+    """
+
+    def __init__(self, val: float | None = None, dtype: DTypeLike | None = None, round_to: int | None = None) -> None:
+        if round_to is not None and round_to < 1:
+            raise bad_argument("round_to", round_to, "give an int >= 1, or None")
+        self._val, self._dtype, self._round_to = 0 if val is None else val, dtype, round_to or 1
+
+    def __call__(self, samples: Sequence[Any]) -> Array:
+        arrays = [_as_array(sample, self._dtype, i) for i, sample in enumerate(samples)]
+        ranks = [array.ndim for array in arrays]
+        if ranks.count(ranks[0]) != len(ranks):
+            _differ(ranks, lambda rank: f"{rank} axes", "")
+        sizes = [-(-max(column) // self._round_to) * self._round_to for column in zip(*map(_shape, arrays), strict=True)]
+        out = empty((len(arrays), *sizes), _common_dtype(arrays, ""))
+        out[...] = self._val
+        for row, array in zip(out, arrays, strict=True):
+            row[tuple(map(slice, array.shape))] = array
+        return out
+
+
+class Append:
+    """Keeps a list of arrays, one per sample, of any shape.
+
+    Args:
+        expand: give each array an axis of length 1 for the batch.
+        batch_axis: where that axis goes.
+
+    >>> [array.shape for array in Append()([np.zeros(2), np.zeros((3, 4))])]
+    [(1, 2), (1, 3, 4)]
+    """
+
+    def __init__(self, expand: bool = True, batch_axis: int = 0) -> None:
+        self._expand, self._axis = expand, batch_axis
+
+    def __call__(self, samples: Sequence[Any]) -> list[Array]:
+        arrays = [_as_array(sample, None, i) for i, sample in enumerate(samples)]
+        return [np.expand_dims(array, self._axis) for array in arrays] if self._expand else arrays
+
+
+class Group:
+    """A batchify for each field of a tuple; the batch is a tuple.
+
+    Args:
+        fn: the batchify for the first field, or a list of all of them.
+        args: those for the other fields.
+
+    >>> Group(Stack(), AsList())([(1, "a"), (2, "b")])
+    (array([1, 2]), ['a', 'b'])
+    """
+
+    def __init__(self, fn: Batchify | Sequence[Batchify], *args: Batchify) -> None:
+        self._fns: tuple[Batchify, ...] = (fn, *args) if callable(fn) else (*fn, *args)
+        _check_callable("fn", self._fns)
+
+    def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
+        for position, sample in enumerate(samples):
+            if len(sample) != len(self._fns):
+                raise BatchifyError(f"{len(sample)} fields, but Group has {len(self._fns)} functions", position)
+        columns = zip(*samples, strict=True)
+        return tuple(_at(f"[{i}]", fn, column) for i, (fn, column) in enumerate(zip(self._fns, columns, strict=True)))
+
+
+class AsList:
+    """Keeps the samples as a list, whatever they are.
+
+    >>> AsList()(["a", None])
+    ['a', None]
+    """
+
+    def __call__(self, samples: Sequence[Any]) -> list[Any]:
+        return list(samples)
+
+
+class Dict:
+    """A batchify for each key of a dict; the batch has just these keys.
+
+    >>> Dict({"x": Stack()})([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
+    {'x': array([1, 2])}
+    """
+
+    def __init__(self, fns: Mapping[Any, Batchify]) -> None:
+        if not isinstance(fns, Mapping):
+            raise bad_argument("fns", fns, "give a dict from key to batchify function")
+        self._fns = dict(fns)
+        _check_callable("fns", self._fns.values())
+
+    def __call__(self, samples: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
+        for position, sample in enumerate(samples):
+            missing = self._fns.keys() - sample.keys()
+            if missing:
+                raise BatchifyError(f"no key {', '.join(sorted(map(repr, missing)))}", position)
+        return {key: _at(f"[{key!r}]", fn, [sample[key] for sample in samples]) for key, fn in self._fns.items()}
+
+
+class NamedTuple:
+    """A batchify for each field of a named tuple; the batch is one, too.
+
+    Args:
+        container: the named tuple's class.
+        fns: a function per field, as a list in the order of fields or as a dict by name.
+
+    >>> Point = TypingNamedTuple("Point", [("x", int), ("y", int)])
+    >>> NamedTuple(Point, [Stack(), AsList()])([Point(1, 2), Point(3, 4)])
+    Point(x=array([1, 3]), y=[2, 4])
+    """
+
+    def __init__(self, container: type[Any], fns: Mapping[str, Batchify] | Sequence[Batchify]) -> None:
+        fields: tuple[str, ...] = getattr(container, "_fields", ())
+        named = dict(fns) if isinstance(fns, Mapping) else dict(zip(fields, fns, strict=False))
+        if set(named) != set(fields) or len(fns) != len(fields) or not fields:
+            raise bad_argument("fns", fns, f"give one function for each field of {container.__name__}: {fields}")
+        self._container, self._fns = container, [named[field] for field in fields]
+        _check_callable("fns", self._fns)
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        for position, sample in enumerate(samples):
+            if not isinstance(sample, self._container):
+                raise BatchifyError(f"a {type(sample).__name__}, not a {self._container.__name__}", position)
+        columns = zip(self._container._fields, self._fns, zip(*samples, strict=True), strict=True)
+        return self._container(*[_at(f".{field}", fn, column) for field, fn, column in columns])
+
+
+def _at(path: str, fn: Batchify, samples: Sequence[Any]) -> Any:
+    """Runs `fn` on one field; an error of ours says in which."""
+    try:
+        return fn(samples)
+    except BatchifyError as error:
+        raise BatchifyError(error.reason, error.position, path + error.path) from error.__cause__
+
+
+def _check_callable(name: str, fns: Any) -> None:
+    for fn in fns:
+        if not callable(fn):
+            raise bad_argument(name, fn, "give functions from a list of samples to a batch, e.g. Stack()")

@@ -1,0 +1,91 @@
+"""Every exception of the library, and the helpers that say where it went wrong and what to do.
+
+Each class also derives from the built-in that a caller would catch, so `except ValueError` or
+`except TimeoutError` keeps working.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+
+__all__ = [
+    "BatchTimeout",
+    "BatchifyError",
+    "GluonLoaderError",
+    "LoaderClosed",
+    "RemoteTraceback",
+    "SharedMemoryError",
+    "TransportError",
+    "WorkerDied",
+    "WorkerStartError",
+    "add_note",
+    "bad_argument",
+]
+
+
+class GluonLoaderError(Exception):
+    """Base of everything that gluonloader raises in its own name."""
+
+
+class BatchifyError(GluonLoaderError, ValueError):
+    """Samples do not fit together in one batch.
+
+    Args:
+        reason: what differs, and what was expected.
+        position: position of the offending sample in its batch.
+        path: where in the sample the leaf lies, as Python would index it, e.g. ``['image'][0]``.
+    """
+
+    def __init__(self, reason: str, position: int | None = None, path: str = "") -> None:
+        super().__init__(reason, position, path)
+        self.reason, self.position, self.path = reason, position, path
+
+    def __str__(self) -> str:
+        where = "" if self.position is None else f"sample at position {self.position}"
+        at = f" at {self.path}" if self.path else ""
+        return f"{where}{at}: {self.reason}" if where or at else self.reason
+
+
+class WorkerDied(GluonLoaderError, RuntimeError):
+    """A worker process died more often on one batch than `max_retries` allows."""
+
+
+class WorkerStartError(GluonLoaderError, RuntimeError):
+    """Workers could not start: the dataset or `worker_init_fn` fails there. Raised once; the loader is closed."""
+
+
+class BatchTimeout(GluonLoaderError, TimeoutError, multiprocessing.TimeoutError):
+    """A batch took longer than `timeout` seconds; the text shows the stack of the worker that is stuck."""
+
+
+class LoaderClosed(GluonLoaderError, RuntimeError):
+    """The loader was closed and is used again."""
+
+
+class TransportError(GluonLoaderError, TypeError):
+    """A batch holds something that cannot travel between processes."""
+
+
+class SharedMemoryError(GluonLoaderError, OSError):
+    """Shared memory could not be had; the text says how much was asked for and why it failed."""
+
+
+class RemoteTraceback(Exception):  # noqa: N818 - it is a text to show, never raised
+    """Carries a worker's traceback as text; it is the `__cause__` of an error that came from a worker."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Attaches a line of context to an exception, shown under its traceback (on Python 3.10: kept in `__notes__`)."""
+    if sys.version_info >= (3, 11):
+        error.add_note(note)
+    else:
+        error.__dict__.setdefault("__notes__", []).append(note)
+
+
+def bad_argument(name: str, value: object, right: str) -> ValueError:
+    """The error for a wrong argument: its name, its value, and what would be right."""
+    return ValueError(f"{name}={value!r}: {right}")

@@ -1,0 +1,108 @@
+"""Why a worker is gone: exit code or signal, whether the system ran out of memory, and where a stuck one stands."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+from ..errors import WorkerDied
+from .base import Task
+from .supervisor import LaneProcess
+from .worker import DUMP_SIGNAL
+
+__all__ = ["describe_exit", "oom_kills", "stack_of", "worker_died"]
+
+_REAPING_S: Final = 1.0
+_STACK_S: Final = 1.0
+_SHOWN_INDICES: Final = 16
+
+
+def oom_kills() -> int:
+    """How many processes of this cgroup the kernel has killed for want of memory; 0 where that cannot be read."""
+    try:
+        groups = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+        if "memory" in groups:
+            text = Path(f"/sys/fs/cgroup/memory{groups['memory']}/memory.oom_control").read_text()
+        else:
+            text = Path(f"/sys/fs/cgroup{groups['']}/memory.events").read_text()
+        return int(dict(line.split() for line in text.splitlines())["oom_kill"])
+    except (OSError, KeyError, ValueError):
+        return 0
+
+
+def bury(process: LaneProcess) -> int | None:
+    """Makes sure that a process whose lane has closed is dead, so that it writes no more; returns its exit code."""
+    process.join(_REAPING_S)
+    if process.is_alive():
+        process.kill()
+        process.join(_REAPING_S)
+    deadline = time.monotonic() + _REAPING_S
+    while process.exitcode is None and time.monotonic() < deadline:
+        time.sleep(0.001)  # the Pool's thread has reaped it and is about to note the code
+    return process.exitcode
+
+
+def describe_exit(code: int | None, oom_before: int) -> str:
+    """An exit code in words.
+
+    >>> describe_exit(3, 0), describe_exit(-11, 0)
+    ('with exit code 3', 'by SIGSEGV')
+    """
+    if code is None:
+        return "without an exit code"
+    if code >= 0:
+        return f"with exit code {code}"
+    text = f"by {signal.Signals(-code).name}"
+    if -code == signal.SIGKILL:
+        killed = oom_kills() > oom_before
+        text += (
+            " (the system ran out of memory: use fewer workers, a smaller batch_size or prefetch)"
+            if killed
+            else " (not for want of memory, as far as this cgroup's counter tells)"
+        )
+    return text
+
+
+def worker_died(pid: int | None, how: str, task: Task, deaths: int, position: int | None) -> WorkerDied:
+    """The error for a batch that took its workers with it.
+
+    Args:
+        pid, how: the last worker, and how it ended.
+        task, deaths: the batch, and how many workers died on it.
+        position: position of the sample that was being read, where that is known.
+    """
+    if position is None:
+        shown = ", ".join(map(repr, task.indices[:_SHOWN_INDICES]))
+        more = len(task.indices) - _SHOWN_INDICES
+        what = f"one of its samples [{shown}{f', ... {more} more' if more > 0 else ''}] (or batchify_fn)"
+    elif position == len(task.indices) - 1:
+        what = f"its last sample, dataset[{task.indices[-1]!r}], or batchify_fn"
+    else:
+        what = f"sample dataset[{task.indices[position]!r}] (position {position})"
+    return WorkerDied(
+        f"worker (pid {pid}) ended {how} while it made batch {task.batch} of epoch {task.epoch}, at {what}; "
+        f"{deaths} worker{'s' if deaths > 1 else ''} died on this batch. Iteration goes on with the next batch; "
+        "max_retries says how often a batch is tried again"
+    )
+
+
+def stack_of(process: LaneProcess, notes: int) -> str:
+    """The Python stack of a worker that does not answer, written by faulthandler inside it."""
+    before = os.fstat(notes).st_size
+    try:
+        os.kill(process.pid or 0, DUMP_SIGNAL)
+    except (ProcessLookupError, TypeError):
+        return "  (the worker is gone)\n"
+    deadline = time.monotonic() + _STACK_S
+    size = before
+    while time.monotonic() < deadline:
+        time.sleep(0.01)
+        now = os.fstat(notes).st_size
+        if now == size > before:
+            break
+        size = now
+    text = os.pread(notes, size - before, before).decode(errors="replace")
+    return text or "  (the worker does not react to signals)\n"

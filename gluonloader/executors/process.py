@@ -1,0 +1,505 @@
+"""The process executor, parent's side: lanes, tickets, and who makes what.
+
+    submit -> backlog -> least loaded lane --Request--> worker      (executors/worker.py)
+                              |  a slab from the pool carries the task there and the batch back
+    wait   <- inbox  <- lane <--Reply--- worker                     death = end-of-file on the lane
+
+NOTE [tickets]: every trip of a batch to a lane has a ticket, and its slab's TICKET word repeats it. A worker that
+picks up a request whose slab says otherwise skips it. So taking a batch back (from a slow lane, or when its iterator
+was broken off) is one write to shared memory; if the worker was faster, its reply finds the trip recalled and only
+frees the slab. The second trip of a batch always has another slab.
+
+NOTE [exactly once]: promise P2. A batch leaves the backlog only onto a lane, and a trip leaves its lane by exactly one
+of: its reply, or the burial of its worker, after which it is in the backlog again. A worker writes its ticket to
+STARTED before it begins, so a death counts only for the batch that was being made. A batch that has killed a worker
+runs again in careful mode, where POSITION tells the sample.
+
+NOTE [one leader]: of the threads that wait, one polls the lanes, without the lock, and delivers for all; the others
+wait for it on the condition. Every poll includes all lanes, so every wait waits for every death (P3).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import select
+import signal
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..errors import (
+    BatchTimeout,
+    GluonLoaderError,
+    LoaderClosed,
+    SharedMemoryError,
+    TransportError,
+    WorkerStartError,
+    add_note,
+)
+from ..transport.job import PackedJob, pack_job
+from ..transport.records import Reply, ReplyReader, Request, Status, Verb
+from ..transport.reduce import Head, rebuild
+from ..transport.slab import HEADER, POSITION, STARTED, TICKET, Slab, anonymous_file
+from ..transport.slabs import SlabPool
+from .base import Failed, Inbox, Job, Outcome, Task
+from .death import bury, describe_exit, oom_kills, stack_of, worker_died
+from .remote import decode_error
+from .supervisor import LaneProcess, Supervisor, track_end
+from .worker import encode_task
+
+__all__ = ["ProcessExecutor"]
+
+_LANE_DEPTH: Final = 32  # requests on one lane; so few that neither side can ever block on a full socket
+_STALL_S: Final = 0.005  # a lane busy with one batch for longer gives its queue to idle lanes
+_FAILED_STARTS: Final = 3  # in a row, by the job's own doing
+_KILLED_STARTS: Final = 30  # in a row, by SIGKILL, which comes from outside and may pass
+
+
+@dataclass(slots=True, eq=False)
+class _Order:
+    """One batch that somebody waits for."""
+
+    task: Task
+    inbox: Inbox
+    deaths: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Trip:
+    """One attempt at an order; see NOTE [tickets]."""
+
+    order: _Order
+    slab: Slab
+    ticket: int
+    recalled: bool = False
+
+    @property
+    def started(self) -> bool:
+        return self.slab.control[STARTED] == self.ticket
+
+    def recall(self) -> None:
+        self.recalled = True
+        self.slab.control[TICKET] = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """One worker's own channel."""
+
+    process: LaneProcess
+    socket: socket.socket
+    notes: int  # descriptor of the file for stacks and start-up errors
+    busy_since: float
+    ready: bool = False
+    reader: ReplyReader = field(default_factory=ReplyReader)
+    trips: dict[int, _Trip] = field(default_factory=dict)  # by ticket, oldest first
+    known: set[int] = field(default_factory=set)  # slabs whose descriptor the worker has
+
+    def send(self, request: Request, descriptors: Iterable[int] = ()) -> None:
+        try:
+            if descriptors:
+                socket.send_fds(self.socket, [request.encode()], list(descriptors))
+            else:
+                self.socket.send(request.encode())
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the worker is dead; the end-of-file on its lane says so next
+
+    def receive(self) -> bytes:
+        """What has arrived; empty when the worker is dead."""
+        try:
+            return self.socket.recv(65536)
+        except ConnectionResetError:
+            return b""
+
+
+@dataclass(slots=True, eq=False)
+class _Landed:
+    """A batch that lies in a slab, not delivered yet."""
+
+    task: Task
+    executor: ProcessExecutor
+    slab: Slab
+    head: Head
+    memory: Any = None  # set when it had to leave its slab
+
+    def take(self) -> Any:
+        memory = self.executor._lend(self)
+        try:
+            return rebuild(memory, self.head)
+        except Exception as error:
+            add_note(error, f"gluonloader: while rebuilding batch {self.task.batch} of epoch {self.task.epoch}")
+            raise
+
+    def discard(self) -> None:
+        self.executor._discarded.append(self)
+
+
+class ProcessExecutor:
+    """Makes batches in `job.num_workers` processes.
+
+    Args:
+        job: what to do; inherited under fork, else pickled once.
+        start_method: "fork", "forkserver" or "spawn".
+        window: batches usually in flight.
+        max_retries: how often a batch that killed its worker is tried again.
+        memory_limit: most bytes of shared memory for batches; None for no limit.
+
+    Raises:
+        TransportError: the job has to be pickled and cannot be.
+    """
+
+    def __init__(
+        self, job: Job, start_method: str, window: int, max_retries: int, memory_limit: int | None
+    ) -> None:
+        self._packed = None if start_method == "fork" else _pack(job, start_method)
+        self._max_retries, self._memory_limit = max_retries, memory_limit
+        self._changed = threading.Condition(threading.Lock())
+        self._leading = self._closed = False
+        self._broken: WorkerStartError | None = None
+        self._slabs = SlabPool(window, memory_limit)
+        self._backlog: deque[_Order] = deque()
+        self._lanes: dict[int, _Lane] = {}  # by descriptor
+        self._landed: dict[int, _Landed] = {}  # by slab
+        self._discarded: deque[_Landed] = deque()
+        self._last_inbox: Inbox | None = None
+        self._tickets = self._failed_starts = 0
+        self._oom_kills = oom_kills()
+        self._poll = select.poll()
+        self._woken, self._wake = map(track_end, socket.socketpair())
+        self._woken.setblocking(False)
+        self._wake.setblocking(False)
+        self._poll.register(self._woken, select.POLLIN)
+        inherited = job if self._packed is None else None
+        self._supervisor = Supervisor(job.num_workers, start_method, inherited, self._wake)
+        self._begin_ordered()
+
+    # -- what the loader calls --------------------------------------------------------------------------------------
+
+    def submit(self, task: Task, inbox: Inbox) -> None:
+        with self._changed:
+            if inbox is not self._last_inbox:
+                self._last_inbox = inbox
+                self._recall_withdrawn()
+            self._backlog.append(_Order(task, inbox))
+            self._dispatch()
+
+    def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while (outcome := inbox.get()) is None:
+                if self._broken is not None:
+                    raise self._broken
+                if self._closed:
+                    raise LoaderClosed("the loader was closed while a batch was waited for")
+                self._dispatch()
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return None
+                if self._leading:
+                    self._changed.wait(left)
+                else:
+                    self._lead(left)
+            return outcome
+
+    def overdue(self, task: Task, timeout: float) -> BatchTimeout:
+        with self._changed:
+            text = f"batch {task.batch} of epoch {task.epoch} took more than timeout={timeout} seconds; "
+            for lane in self._lanes.values():
+                for trip in lane.trips.values():
+                    if trip.order.task is task and not trip.recalled:
+                        trip.recall()
+                        doing = "makes" if trip.started else "was to make"
+                        text += f"the worker that {doing} it (pid {lane.process.pid}) is replaced; it stood at\n"
+                        if not lane.ready:
+                            text = text.replace("stood at", "had not started (a lock held at the fork? try start_method='forkserver') and stood at")
+                        text += stack_of(lane.process, lane.notes)
+                        lane.process.kill()
+                        return BatchTimeout(text)
+            self._backlog = deque(order for order in self._backlog if order.task is not task)
+            return BatchTimeout(text + "it had not been given to a worker: all are starting or busy, or memory is short")
+
+    def close(self) -> None:
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._wake.send(b"!")
+            for lane in self._lanes.values():
+                lane.socket.close()
+                os.close(lane.notes)
+            self._changed.notify_all()
+        self._supervisor.shut()
+        with self._changed:
+            self._lanes.clear()
+            self._slabs.close()
+            self._woken.close()
+            self._wake.close()
+            if self._packed is not None:
+                os.close(self._packed.fd)
+
+    # -- waiting ----------------------------------------------------------------------------------------------------
+
+    def _lead(self, timeout: float | None) -> None:
+        """Polls once, without the lock, and handles what came; see NOTE [one leader]."""
+        pause = timeout
+        if self._stalled() is not None:
+            pause = _STALL_S if timeout is None else min(timeout, _STALL_S)
+        self._leading = True
+        self._changed.release()
+        try:
+            events = self._poll.poll(None if pause is None else max(1, int(pause * 1000 + 0.999)))
+        finally:
+            self._changed.acquire()
+            self._leading = False
+            self._changed.notify_all()
+        if self._closed:
+            return
+        for fd, _ in events:
+            lane = self._lanes.get(fd)
+            if lane is not None:
+                self._receive(lane)
+            elif fd == self._woken.fileno():
+                self._woken.recv(4096)
+        self._begin_ordered()
+        self._relieve_stalled()
+
+    def _receive(self, lane: _Lane) -> None:
+        data = lane.receive()
+        if not data:
+            self._bury(lane)
+            return
+        lane.busy_since = time.monotonic()
+        for reply in lane.reader.read(data):
+            self._handle(lane, reply)
+
+    def _handle(self, lane: _Lane, reply: Reply) -> None:
+        if reply.status is Status.READY:
+            lane.ready, self._failed_starts = True, 0
+            return
+        if reply.status is Status.BROKEN:
+            self._break(lane, decode_error(os.pread(lane.notes, reply.size, 0)))
+            return
+        trip = lane.trips.pop(reply.ticket)
+        slab, order = trip.slab, trip.order
+        if reply.size > slab.size:
+            slab.map(reply.size)
+        if reply.status is Status.MADE and not trip.recalled and not order.inbox.withdrawn:
+            landed = _Landed(order.task, self, slab, reply.head)
+            self._landed[slab.number] = landed
+            order.inbox.put(landed)
+            return
+        outcome = None if trip.recalled else self._unmade(order, slab, reply)
+        self._slabs.give_back(slab)
+        if outcome is not None:
+            order.inbox.put(outcome)
+
+    def _unmade(self, order: _Order, slab: Slab, reply: Reply) -> Outcome | None:
+        """What a reply without a batch means for its order; None if it is tried again."""
+        offset, length = reply.head.offset, reply.head.length
+        if reply.status is Status.NO_ROOM:
+            if self._slabs.demand(length):
+                self._backlog.appendleft(order)
+                return None
+            text = f"batch {order.task.batch} needs {length:,} bytes, memory_limit={self._memory_limit:,} is less"
+            return Failed(order.task, SharedMemoryError(errno.ENOMEM, text))
+        if reply.status is Status.FAILED:
+            try:
+                return Failed(order.task, decode_error(slab.memory[offset : offset + length]))
+            except Exception as error:
+                return Failed(order.task, TransportError(f"a worker's exception cannot be unpickled here: {error!r}"))
+        return None
+
+    # -- giving out work --------------------------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        """Sends as much of the backlog as lanes and memory take."""
+        while self._discarded:
+            landed = self._discarded.popleft()
+            if self._landed.pop(landed.slab.number, None) is landed:
+                self._slabs.give_back(landed.slab)
+        while self._backlog:
+            lane = self._least_loaded()
+            if lane is None:
+                break
+            order = self._backlog.popleft()
+            if not order.inbox.withdrawn and not self._send(lane, order):
+                self._backlog.appendleft(order)
+                break
+        if self._slabs.retired:
+            self._drop_retired()
+
+    def _least_loaded(self) -> _Lane | None:
+        lane = min(self._lanes.values(), key=lambda lane: len(lane.trips), default=None)
+        return lane if lane is not None and len(lane.trips) < _LANE_DEPTH else None
+
+    def _send(self, lane: _Lane, order: _Order) -> bool:
+        """Sends an order on a trip; False if there is no memory for it now."""
+        payload = encode_task(order.task)
+        try:
+            slab = self._slabs.take(len(payload)) or self._make_memory(len(payload))
+        except OSError as error:
+            order.inbox.put(Failed(order.task, error))
+            return True
+        if slab is None:
+            return False
+        self._tickets += 1
+        trip = _Trip(order, slab, self._tickets)
+        slab.memory[HEADER : HEADER + len(payload)] = payload
+        slab.control[TICKET], slab.control[STARTED], slab.control[POSITION] = trip.ticket, 0, 0
+        if not lane.trips:
+            lane.busy_since = time.monotonic()
+        lane.trips[trip.ticket] = trip
+        new, careful = slab.number not in lane.known, order.deaths > 0
+        lane.known.add(slab.number)
+        request = Request(
+            Verb.MAKE, new, careful, slab.number, trip.ticket, slab.size, slab.allowance, len(payload)
+        )
+        lane.send(request, (slab.fd,) if new else ())
+        return True
+
+    def _make_memory(self, nbytes: int) -> Slab | None:
+        """When nothing is in flight that would free a slab: batches that wait for delivery leave theirs."""
+        if any(lane.trips for lane in self._lanes.values()):
+            return None
+        for landed in list(self._landed.values()):
+            self._evacuate(landed)
+        slab = self._slabs.take(nbytes)
+        if slab is None:
+            raise SharedMemoryError(
+                errno.ENOMEM,
+                f"memory_limit={self._memory_limit:,} bytes are held by batches that you keep, and the next one "
+                "does not fit beside them; keep fewer or raise the limit",
+            )
+        return slab
+
+    def _drop_retired(self) -> None:
+        for number in self._slabs.retired:
+            for lane in self._lanes.values():
+                if number in lane.known:
+                    lane.known.discard(number)
+                    lane.send(Request(Verb.DROP, slab=number))
+        self._slabs.retired.clear()
+
+    def _recall_withdrawn(self) -> None:
+        for lane in self._lanes.values():
+            for trip in lane.trips.values():
+                if trip.order.inbox.withdrawn:
+                    trip.recall()
+
+    def _stalled(self) -> tuple[_Lane, _Trip] | None:
+        """A lane that is held up, and the last batch in its queue, if some other lane is idle."""
+        if all(lane.trips for lane in self._lanes.values()):
+            return None
+        for lane in self._lanes.values():
+            waiting = [trip for trip in lane.trips.values() if not trip.recalled and not trip.started]
+            if waiting and len(lane.trips) > 1:
+                return lane, waiting[-1]
+        return None
+
+    def _relieve_stalled(self) -> None:
+        """Idle lanes take over what queues behind a slow batch."""
+        while (stalled := self._stalled()) is not None:
+            lane, trip = stalled
+            if time.monotonic() - lane.busy_since < _STALL_S:
+                return
+            idle = next(other for other in self._lanes.values() if not other.trips)
+            if not self._send(idle, trip.order):
+                return
+            trip.recall()
+
+    # -- batches that have come -------------------------------------------------------------------------------------
+
+    def _lend(self, landed: _Landed) -> Any:
+        with self._changed:
+            if self._landed.pop(landed.slab.number, None) is landed:
+                if self._closed:
+                    raise LoaderClosed("the loader was closed before this batch was delivered")
+                return self._slabs.lend(landed.slab, landed.head.offset + landed.head.length)
+            return landed.memory
+
+    def _evacuate(self, landed: _Landed) -> None:
+        del self._landed[landed.slab.number]
+        landed.memory = self._slabs.copy_out(landed.slab, landed.head.offset + landed.head.length)
+
+    # -- life and death of workers ----------------------------------------------------------------------------------
+
+    def _begin_ordered(self) -> None:
+        """Begins the processes that the Pool has ordered; see NOTE [who forks] in supervisor.py."""
+        while self._supervisor.ordered and self._broken is None:
+            process = self._supervisor.ordered.popleft()
+            taken = {lane.process.slot for lane in self._lanes.values()}
+            slot = next(slot for slot in range(len(taken) + 1) if slot not in taken)
+            end = self._supervisor.begin(process, slot)
+            lane = _Lane(process, end, anonymous_file(), time.monotonic())
+            self._lanes[end.fileno()] = lane
+            self._poll.register(end, select.POLLIN)
+            packed = self._packed
+            if packed is None:
+                lane.send(Request(Verb.HELLO), (lane.notes,))
+            else:
+                lane.send(Request(Verb.HELLO, size=packed.size, length=packed.length), (lane.notes, packed.fd))
+        self._dispatch()
+
+    def _bury(self, lane: _Lane) -> None:
+        """A worker is dead: its batches go back to the backlog; see NOTE [exactly once]."""
+        fd = lane.socket.fileno()
+        self._poll.unregister(fd)
+        del self._lanes[fd]
+        lane.socket.close()
+        os.close(lane.notes)
+        code = bury(lane.process)
+        how = describe_exit(code, self._oom_kills)
+        if not lane.ready:
+            self._failed_starts += 1
+            if self._failed_starts >= (_KILLED_STARTS if code == -signal.SIGKILL else _FAILED_STARTS):
+                text = f"{self._failed_starts} workers in a row ended while starting, the last {how}"
+                self._broken = WorkerStartError(
+                    f"{text}; reading the dataset or worker_init_fn kills them. Try num_workers=0"
+                )
+        for trip in reversed(lane.trips.values()):
+            position, started = trip.slab.control[POSITION], trip.started
+            trip.slab.map(os.fstat(trip.slab.fd).st_size)  # it may have grown without a word
+            self._slabs.give_back(trip.slab)
+            order = trip.order
+            if trip.recalled or order.inbox.withdrawn:
+                continue
+            order.deaths += started
+            if order.deaths > self._max_retries:
+                where = position - 1 if position else None
+                error = worker_died(lane.process.pid, how, order.task, order.deaths, where)
+                order.inbox.put(Failed(order.task, error))
+            else:
+                self._backlog.appendleft(order)
+
+    def _break(self, lane: _Lane, error: BaseException) -> None:
+        self._broken = WorkerStartError(
+            f"worker {lane.process.slot} (pid {lane.process.pid}) could not start: {type(error).__name__}: {error}"
+        )
+        self._broken.__cause__ = error
+
+
+def _pack(job: Job, start_method: str) -> PackedJob:
+    try:
+        return pack_job(job)
+    except GluonLoaderError:
+        raise
+    except Exception as error:
+        part = next((name for name in ("dataset", "batchify_fn", "worker_init_fn") if not _pickles(getattr(job, name))), "job")
+        raise TransportError(
+            f"start_method={start_method!r} has to pickle the {part}, which fails: {error}. Define its functions and "
+            "classes at the top level of a module, or use start_method='fork'"
+        ) from error
+
+
+def _pickles(value: Any) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:
+        return False
+    return True

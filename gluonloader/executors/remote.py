@@ -1,0 +1,65 @@
+"""Exceptions between processes: the original type with its arguments, and its traceback as text."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from typing import Any
+
+from ..errors import GluonLoaderError, RemoteTraceback, add_note
+
+__all__ = ["decode_error", "encode_error"]
+
+
+class RemoteError(GluonLoaderError, RuntimeError):
+    """Stands for a worker's exception that cannot be pickled; its text names the original type."""
+
+
+def encode_error(error: BaseException, who: str) -> bytes:
+    """Pickles an exception in the worker, where a failure to do so can still be told.
+
+    Three ways, the first that survives a round trip: as it is; its class, arguments and attributes, without calling
+    the class (whose constructor may want other arguments than the exception keeps); a `RemoteError` with its text.
+    """
+    text = "".join(traceback.format_exception(error))
+    notes = [*getattr(error, "__notes__", ()), f"gluonloader: {who}"]
+    fallback = RemoteError(f"{type(error).__module__}.{type(error).__qualname__}: {error}")
+    # sys.exit() in a dataset must not end the user's program.
+    for candidate in (error, _Parts(error), fallback) if isinstance(error, Exception) else (fallback,):
+        try:
+            data = pickle.dumps((candidate, notes, text))
+            revived = pickle.loads(data)[0]
+        except Exception:
+            continue
+        if type(_whole(revived)) is type(error) or candidate is fallback:
+            return data
+    raise AssertionError("a RemoteError pickles")
+
+
+def decode_error(data: bytes) -> BaseException:
+    """The exception of a worker, with the worker's traceback as its cause and where it happened as a note."""
+    error, notes, text = pickle.loads(data)
+    error = _whole(error)
+    error.__dict__.pop("__notes__", None)
+    for note in notes:
+        add_note(error, note)
+    error.__cause__ = RemoteTraceback(text)
+    return error
+
+
+class _Parts:
+    """An exception taken apart."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.kind, self.args, self.state = type(error), error.args, dict(error.__dict__)
+
+    def whole(self) -> BaseException:
+        error = self.kind.__new__(self.kind, *self.args)
+        error.args = self.args
+        error.__dict__.update(self.state)
+        return error
+
+
+def _whole(value: Any) -> BaseException:
+    error: BaseException = value.whole() if isinstance(value, _Parts) else value
+    return error

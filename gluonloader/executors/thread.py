@@ -1,0 +1,114 @@
+"""The thread executor: a persistent ThreadPool whose threads serve one queue.
+
+    submit --> queue --> thread 0..n-1: load_batch --> Outcome --> the submitter's inbox
+
+NOTE [a pool that serves]: as in the process executor, the pool's initializer is the worker: it serves until it is
+told to end, and never returns to the pool's own task loop, which costs more per task and loses tasks with a worker.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from multiprocessing.pool import ThreadPool
+from queue import SimpleQueue
+from typing import Final
+
+from ..errors import BatchTimeout, WorkerStartError
+from ..randomness import current_seed
+from .base import Failed, Inbox, Job, Made, Outcome, Task, being_worker, load_batch, start_worker
+
+__all__ = ["ThreadExecutor"]
+
+_CLOSING_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    task: Task
+    inbox: Inbox
+
+
+class ThreadExecutor:
+    """Makes batches in `num_workers` threads. For datasets that leave the GIL: decoding, file reads, NumPy on large arrays."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
+        self._running: dict[int, Task] = {}  # by thread
+        self._threads: list[threading.Thread] = []
+        self._start_error: WorkerStartError | None = None
+        self._closed = False
+        numbers: SimpleQueue[int] = SimpleQueue()
+        for worker in range(job.num_workers):
+            numbers.put(worker)
+        self._pool = ThreadPool(job.num_workers, initializer=_Server(self), initargs=(numbers,))
+
+    def submit(self, task: Task, inbox: Inbox) -> None:
+        self._requests.put(_Request(task, inbox))
+
+    def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
+        outcome = inbox.get(timeout)
+        if self._start_error is not None:
+            raise self._start_error
+        return outcome
+
+    def overdue(self, task: Task, timeout: float) -> BatchTimeout:
+        frames = sys._current_frames()
+        thread = next((thread for thread, running in self._running.items() if running is task), None)
+        if thread is None or thread not in frames:
+            text = "it has not been started: all threads are busy with other batches\n"
+        else:
+            text = f"the thread that makes it is at\n{''.join(traceback.format_stack(frames[thread]))}"
+        return BatchTimeout(f"batch {task.batch} took more than timeout={timeout} seconds; {text}")
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for _ in range(self._job.num_workers):
+            self._requests.put(None)
+        self._pool.close()
+        deadline = time.monotonic() + _CLOSING_S  # a thread cannot be killed; a busy one ends with its batch
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def serve(self, worker: int) -> None:
+        """The life of one thread."""
+        job, me = self._job, threading.get_ident()
+        self._threads.append(threading.current_thread())
+        with being_worker(job, worker):
+            try:
+                start_worker(job, worker)
+            except Exception as error:
+                self._start_error = WorkerStartError(f"worker_init_fn({worker}) raised {error!r}")
+                self._start_error.__cause__ = error
+            while (request := self._requests.get()) is not None and not self._closed:
+                self._running[me] = request.task
+                outcome = self._make(request)
+                del self._running[me]
+                request.inbox.put(outcome)
+                del request, outcome
+
+    def _make(self, request: _Request) -> Outcome:
+        task = request.task
+        if request.inbox.withdrawn or self._start_error is not None:
+            return Made(task, None)
+        try:
+            with current_seed(task.seed):
+                return Made(task, load_batch(self._job, task))
+        except BaseException as error:
+            return Failed(task, error)
+
+
+class _Server:
+    """The pool's initializer: a thread that serves; see NOTE [a pool that serves]."""
+
+    def __init__(self, executor: ThreadExecutor) -> None:
+        self._executor = executor
+
+    def __call__(self, numbers: SimpleQueue[int]) -> None:
+        self._executor.serve(numbers.get())

@@ -1,0 +1,402 @@
+"""`DataLoader` and its iterator: the one file that knows every part.
+
+    batch sampler --indices--> window (at most `prefetch` batches in flight)
+                                  |  Task(epoch, batch, seed, indices)
+                                  v
+                              executor: serial | thread | process
+                                  |  Outcome, through the iterator's inbox
+                                  v
+                               window --in order, or as completed--> user
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.util import Finalize
+from typing import Any, Final, Literal
+
+from .batchify import default_batchify
+from .errors import LoaderClosed, WorkerStartError, bad_argument
+from .executors.base import Executor, Inbox, Job, Outcome, Task
+from .executors.process import ProcessExecutor
+from .executors.serial import SerialExecutor
+from .executors.thread import ThreadExecutor
+from .randomness import batch_seed, draw_seed
+from .sampler import BatchPass, BatchSampler, LastBatch, RandomSampler, SequentialSampler, iterate
+from .window import Window
+
+__all__ = ["DataLoader", "LoaderIterator"]
+
+ExecutorName = Literal["serial", "thread", "process"]
+
+_SMALLEST_LIMIT: Final = 1 << 20
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class DataLoader:
+    """Loads batches of a dataset, ahead of their use, in worker processes or threads.
+
+    The first fourteen arguments are those of `mxnet.gluon.data.DataLoader`, in its order. Workers start here, once,
+    and serve every epoch until `close()`.
+
+    Args:
+        dataset: any object with `__len__` and `__getitem__`; a list is one.
+        batch_size: samples in a batch.
+        shuffle: a new random order each epoch, a function of `seed` and the epoch's number.
+        sampler: instead of `shuffle`: any sized iterable of indices.
+        last_batch: 'keep' (default), 'discard', or 'rollover' into the next epoch.
+        batch_sampler: instead of the four above: any iterable of lists of indices.
+        batchify_fn: makes a batch from the list of its samples; default `default_batchify`.
+        num_workers: number of workers; 0 makes each batch in the caller when it is asked for.
+        pin_memory: must be False: NumPy has no page-locked memory.
+        pin_device_id: must be 0.
+        prefetch: most batches in flight, over all workers, from drawing their indices to delivery; default
+            `2 * num_workers`, at least 1.
+        thread_pool: with workers: use threads, as `executor="thread"`.
+        timeout: seconds after which a batch that is waited for is an error; None waits for ever. Not with 0 workers.
+        auto_reload: begin the next epoch's window as soon as this one has delivered its last batch.
+        executor: "serial", "thread" or "process"; by default from `num_workers` and `thread_pool`.
+        seed: of order and augmentation; None draws one from NumPy's global generator.
+        in_order: deliver in the sampler's order; False delivers each batch as soon as it is made.
+        worker_init_fn: called once in each worker with its number, before any sample.
+        start_method: "fork", "forkserver" or "spawn", for processes. The default is what
+            `multiprocessing.set_start_method` chose, else fork on Linux, the platform's own elsewhere: fork starts
+            in milliseconds, takes any dataset and needs no `__main__` guard. Where threads hold locks or compute
+            while workers start, use "forkserver"; see `docs/workers.md`.
+        max_retries: how often a batch that killed its worker is tried again before it is an error.
+        memory_limit: most shared memory for batches, in bytes or as "256MB"; None for no limit.
+
+    Raises:
+        ValueError: an argument is wrong; the text names it, its value and what would be right.
+        TransportError: `start_method` has to pickle the dataset, which fails.
+
+    >>> loader = DataLoader([(i, -i) for i in range(5)], batch_size=2)
+    >>> for first, second in loader:
+    ...     print(first, second)
+    [0 1] [ 0 -1]
+    [2 3] [-2 -3]
+    [4] [-4]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Any = None,
+        last_batch: LastBatch | None = None,
+        batch_sampler: Any = None,
+        batchify_fn: Callable[[Sequence[Any]], Any] | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        pin_device_id: int = 0,
+        prefetch: int | None = None,
+        thread_pool: bool = False,
+        timeout: float | None = 120,
+        auto_reload: bool = False,
+        *,
+        executor: ExecutorName | None = None,
+        seed: int | None = None,
+        in_order: bool = True,
+        worker_init_fn: Callable[[int], object] | None = None,
+        start_method: str | None = None,
+        max_retries: int = 1,
+        memory_limit: int | str | None = None,
+    ) -> None:
+        for name, flag in (("shuffle", shuffle), ("in_order", in_order), ("auto_reload", auto_reload)):
+            if not isinstance(flag, (bool, int)):
+                raise bad_argument(name, flag, "give True or False")
+        for name, method in (("__len__", "len(dataset)"), ("__getitem__", "dataset[i]")):
+            if not hasattr(dataset, name):
+                raise bad_argument("dataset", type(dataset), f"it has no {name}; {method} has to work, as for a list")
+        for name, fn in (("batchify_fn", batchify_fn), ("worker_init_fn", worker_init_fn)):
+            if fn is not None and not callable(fn):
+                raise bad_argument(name, fn, "give a function, or None")
+        if pin_memory or pin_device_id:
+            raise bad_argument("pin_memory", pin_memory, "NumPy arrays cannot be page-locked; leave it False")
+        _check_int("num_workers", num_workers, 0)
+        _check_int("max_retries", max_retries, 0)
+        if prefetch is not None:
+            _check_int("prefetch", prefetch, 0)
+        if timeout is not None and not timeout > 0:
+            raise bad_argument("timeout", timeout, "give seconds > 0, or None to wait for ever")
+        self._executor_name = _choose_executor(executor, num_workers, thread_pool)
+        self._start_method = _choose_start_method(start_method, self._executor_name)
+        self._memory_limit = _parse_bytes(memory_limit)
+        self._seed = draw_seed() if seed is None else int(seed)
+        self._batch_sampler = _choose_batch_sampler(
+            dataset, batch_size, shuffle, sampler, last_batch, batch_sampler, self._seed
+        )
+        self._job = Job(dataset, batchify_fn or default_batchify, worker_init_fn, num_workers, self._seed)
+        self._window_size = max(1, 2 * num_workers if prefetch is None else prefetch) if num_workers else 1
+        self._in_order, self._max_retries = bool(in_order), max_retries
+        self._timeout = timeout
+        self._auto_reload = bool(auto_reload)
+        self._epoch = 0
+        self._closed = False
+        self._begun: LoaderIterator | None = None  # auto_reload: the next epoch, its window filled already
+        self._lock = threading.RLock()
+        self._start()
+        if auto_reload:
+            self._begun = self._begin()
+
+    def __iter__(self) -> LoaderIterator:
+        """The next epoch. Iterators are independent: several may be alive, in several threads."""
+        with self._lock:
+            iterator, self._begun = self._begun, None
+            if iterator is None or os.getpid() != self._pid:
+                iterator = self._begin()
+            iterator._loader = self
+            return iterator
+
+    def __len__(self) -> int:
+        """Number of batches that the next epoch will give."""
+        return len(self._batch_sampler)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is this epoch: its order and its augmentation. Passed on to a sampler that has `set_epoch`."""
+        _check_int("epoch", epoch, 0)
+        with self._lock:
+            self._begun = None
+            self._epoch = epoch
+            for part in (self._batch_sampler, getattr(self._batch_sampler, "sampler", None)):
+                if hasattr(part, "set_epoch"):
+                    part.set_epoch(epoch)
+
+    def close(self) -> None:
+        """Ends the workers and frees the shared memory; a second call does nothing.
+
+        Batches that were delivered stay valid. `with DataLoader(...) as loader` closes at the end of the block; a
+        loader that is deleted, or still open when the program ends, is closed too.
+        """
+        self._closed = True
+        self._begun = None
+        self._finalizer()
+
+    def __enter__(self) -> DataLoader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
+        self._executor = _make_executor(
+            self._executor_name, self._job, self._start_method, self._window_size, self._max_retries, self._memory_limit
+        )
+        # Before the Pool's own finalizer (15), which would terminate workers with work in flight.
+        self._finalizer = Finalize(self, self._executor.close, exitpriority=20)
+
+    def _begin(self) -> LoaderIterator:
+        if self._closed:
+            raise LoaderClosed("this DataLoader is closed; make a new one, or iterate inside its `with` block")
+        if os.getpid() != self._pid:  # a forked child has no share in the parent's workers
+            self._start()
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        window: Window[Outcome] = Window(self._window_size, self._in_order)
+        return LoaderIterator(self._executor, iterate(self._batch_sampler), window, epoch, self._seed, self._timeout)
+
+    def _epoch_is_over(self) -> None:
+        if self._auto_reload and not self._closed:
+            with self._lock:
+                if self._begun is None:
+                    self._begun = self._begin()
+
+
+class LoaderIterator(Iterator[Any]):
+    """One epoch of a loader. A class, not a generator: after a batch that raised, the next one still comes."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        batches: Iterator[list[Any]],
+        window: Window[Outcome],
+        epoch: int,
+        seed: int,
+        timeout: float | None,
+    ) -> None:
+        self._executor, self._batches, self._window = executor, batches, window
+        self._epoch, self._seed, self._timeout = epoch, seed, timeout
+        self._loader: DataLoader | None = None  # kept alive by the iteration
+        self._tasks: dict[int, Task] = {}
+        self._inbox = Inbox()
+        self._drawn = False  # the sampler has given all it has
+        self._lock = threading.RLock()
+        self._fill()
+
+    def __iter__(self) -> LoaderIterator:
+        return self
+
+    def __next__(self) -> Any:
+        """The next batch.
+
+        Raises:
+            BatchTimeout: it took longer than `timeout`.
+            WorkerDied: it killed its workers.
+            Exception: whatever dataset or batchify raised, with a note that says where.
+        """
+        with self._lock:
+            self._fill()
+            if self._window.empty:
+                raise StopIteration
+            while not self._window.ready:
+                self._wait()
+            outcome = self._window.take()
+            del self._tasks[outcome.task.batch]
+            try:
+                return outcome.take()
+            finally:
+                self._fill()
+                if self._window.empty:
+                    self._end()
+
+    def close(self) -> None:
+        """Breaks the epoch off: what is in flight is dropped. Also done when the iterator is deleted."""
+        self._batches, self._drawn = iter(()), True
+        self._inbox.withdraw()
+        while not self._window.empty and self._window.ready:
+            self._window.take().discard()
+        self._window = Window(1, True)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_inbox"):
+            self.close()
+
+    def _fill(self) -> None:
+        """Draws from the sampler until the window is full."""
+        while self._window.has_room and not self._drawn:
+            try:
+                indices = next(self._batches)
+            except StopIteration:
+                self._drawn = True
+                return
+            number = self._window.admit()
+            task = Task(self._epoch, number, batch_seed(self._seed, self._epoch, number), list(indices))
+            self._tasks[number] = task
+            self._executor.submit(task, self._inbox)
+
+    def _wait(self) -> None:
+        """Waits until one more batch has come."""
+        try:
+            outcome = self._executor.wait(self._inbox, self._timeout)
+        except WorkerStartError:
+            if self._loader is not None:
+                self._loader.close()
+            raise
+        if outcome is None:
+            number = self._window.head
+            task = self._tasks.pop(number)
+            self._window.give_up(number)
+            raise self._executor.overdue(task, self._timeout or 0)
+        self._window.land(outcome.task.batch, outcome)
+
+    def _end(self) -> None:
+        """The last batch has been delivered."""
+        if isinstance(self._batches, BatchPass):
+            self._batches.commit()
+        self._batches = iter(())
+        if self._loader is not None:
+            self._loader._epoch_is_over()
+            self._loader = None
+
+
+def _check_int(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise bad_argument(name, value, f"give an int >= {least}")
+
+
+def _choose_executor(executor: str | None, num_workers: int, thread_pool: bool) -> ExecutorName:
+    if executor not in (None, "serial", "thread", "process"):
+        raise bad_argument("executor", executor, "give 'serial', 'thread' or 'process', or None to go by num_workers")
+    if executor == "serial" and num_workers:
+        raise bad_argument("num_workers", num_workers, "executor='serial' has none; give 0, or another executor")
+    if executor in ("thread", "process") and not num_workers:
+        raise bad_argument("num_workers", num_workers, f"executor={executor!r} needs at least 1")
+    if thread_pool and executor not in (None, "thread"):
+        raise bad_argument("thread_pool", thread_pool, f"it contradicts executor={executor!r}; leave one of them out")
+    if not num_workers:
+        return "serial"
+    wanted: ExecutorName = "thread" if thread_pool or executor == "thread" else "process"
+    if wanted == "process" and multiprocessing.current_process().daemon:
+        warnings.warn(
+            "this DataLoader is made inside a worker process, which may not start processes of its own: it uses threads",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return "thread"
+    return wanted
+
+
+def _choose_start_method(start_method: str | None, executor: str) -> str:
+    known = multiprocessing.get_all_start_methods()
+    if start_method is not None and start_method not in known:
+        raise bad_argument("start_method", start_method, f"give one of {known}, or None")
+    if start_method is not None and executor != "process":
+        raise bad_argument("start_method", start_method, f"executor={executor!r} starts no processes; leave it out")
+    return (
+        start_method
+        or multiprocessing.get_start_method(allow_none=True)
+        or ("fork" if sys.platform == "linux" else multiprocessing.get_start_method())
+    )
+
+
+def _choose_batch_sampler(
+    dataset: Any,
+    batch_size: int | None,
+    shuffle: bool,
+    sampler: Any,
+    last_batch: LastBatch | None,
+    batch_sampler: Any,
+    seed: int,
+) -> Any:
+    if batch_sampler is not None:
+        if batch_size is not None or shuffle or sampler is not None or last_batch is not None:
+            raise ValueError("batch_sampler replaces batch_size, shuffle, sampler and last_batch: leave those out")
+        if not hasattr(batch_sampler, "__iter__"):
+            raise bad_argument("batch_sampler", batch_sampler, "give an iterable of lists of indices")
+        return batch_sampler
+    if batch_size is None:
+        raise ValueError("batch_size must be given, unless batch_sampler is")
+    if sampler is not None:
+        if shuffle:
+            raise ValueError("shuffle and sampler both say in which order to read: leave one of them out")
+        if not hasattr(sampler, "__iter__"):
+            raise bad_argument("sampler", sampler, "give an iterable of indices, e.g. a Sampler or a list")
+    elif shuffle:
+        sampler = RandomSampler(len(dataset), seed)
+    else:
+        sampler = SequentialSampler(len(dataset))
+    return BatchSampler(sampler, batch_size, last_batch or "keep")
+
+
+def _parse_bytes(limit: int | str | None) -> int | None:
+    """Bytes of a memory limit such as 268435456, "256MB" or "1.5 GiB" (units of 1024)."""
+    right = f'give bytes, at least {_SMALLEST_LIMIT:,}, or a text such as "256MB"; None for no limit'
+    if limit is None:
+        return None
+    if isinstance(limit, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", limit, re.IGNORECASE)
+        if match is None:
+            raise bad_argument("memory_limit", limit, right)
+        nbytes = int(float(match[1]) * _UNITS[match[2].upper()])
+    else:
+        nbytes = limit
+    if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < _SMALLEST_LIMIT:
+        raise bad_argument("memory_limit", limit, right)
+    return nbytes
+
+
+def _make_executor(
+    name: str, job: Job, start_method: str, window: int, max_retries: int, memory_limit: int | None
+) -> Executor:
+    if name == "serial":
+        return SerialExecutor(job)
+    if name == "thread":
+        return ThreadExecutor(job)
+    return ProcessExecutor(job, start_method, window, max_retries, memory_limit)

@@ -1,0 +1,1 @@
+"""How a batch travels: slabs of recycled shared memory, and reduce / rebuild to and from them."""

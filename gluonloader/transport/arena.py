@@ -1,0 +1,92 @@
+"""The arena: hands out a slab's memory, piece by piece, to the batch that is being made in a worker."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .slab import Slab, align
+
+__all__ = ["Arena"]
+
+
+class Arena:
+    """A bump allocator over one slab, for one batch.
+
+    Args:
+        slab: where to allocate; it grows as needed.
+        start: first free byte.
+        allowance: size in bytes past which the slab must not grow. What does not fit then is made in private memory;
+            `needed` says how much would have been enough.
+    """
+
+    def __init__(self, slab: Slab, start: int, allowance: int) -> None:
+        self._slab, self._allowance = slab, allowance
+        self.needed = start
+        self._placed: dict[int, tuple[NDArray[Any], int]] = {}  # by id; the array itself keeps the id its own
+        self._mappings: list[tuple[Any, int]] = []
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether the batch is larger than the allowance, so that it cannot travel in this slab."""
+        return self.needed > self._allowance
+
+    def reserve(self, nbytes: int) -> int | None:
+        """Takes `nbytes`; returns their offset, or None past the allowance."""
+        offset = align(self.needed)
+        self.needed = offset + nbytes
+        if self.needed > self._slab.size:
+            if self.overflowed:
+                return None
+            self._mappings.append((self._slab.memory, self._slab.address))
+            self._slab.grow(self.needed)
+        return offset
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """An uninitialised array in the slab; the allocator behind `gluonloader.empty`."""
+        offset = self.reserve(math.prod(shape) * dtype.itemsize)
+        if offset is None:
+            return np.empty(shape, dtype)
+        array: NDArray[Any] = np.ndarray(shape, dtype, self._slab.memory, offset)
+        self._placed[id(array)] = array, offset
+        return array
+
+    def place(self, array: NDArray[Any]) -> int | None:
+        """The offset of `array` in the slab; it is copied there (in C order) unless it lies there already."""
+        placed = self._placed.get(id(array))
+        if placed is not None:
+            return placed[1]
+        offset = self._offset_of_view(array)
+        if offset is None:
+            offset = self.reserve(array.nbytes)
+            if offset is None:
+                return None
+            copy: NDArray[Any] = np.ndarray(array.shape, array.dtype, self._slab.memory, offset)
+            copy[...] = array
+        self._placed[id(array)] = array, offset
+        return offset
+
+    def holds(self, array: NDArray[Any]) -> bool:
+        """Whether `array` lies in the slab as it is, with whatever strides."""
+        return self._offset_of_view(array) is not None
+
+    def _offset_of_view(self, array: NDArray[Any]) -> int | None:
+        """The offset of an array that is a view of one made by `empty`, as after a slice or a reshape."""
+        base = array.base
+        while type(base) is np.ndarray:
+            base = base.base
+        for memory, address in (*self._mappings, (self._slab.memory, self._slab.address)):
+            if base is memory:
+                offset: int = array.__array_interface__["data"][0] - address
+                return offset
+        return None
+
+    def write(self, data: bytes | memoryview) -> int | None:
+        """Copies bytes into the slab; returns their offset, or None past the allowance."""
+        offset = self.reserve(len(data))
+        if offset is not None:
+            self._slab.memory[offset : offset + len(data)] = data  # type: ignore[assignment]
+        return offset

@@ -1,0 +1,76 @@
+"""How a job reaches workers that did not inherit it: pickled once, its arrays out of band in shared memory.
+
+    parent   pack: one file | buffer, buffer, ... (64-byte aligned) | pickle |     every worker maps the same pages
+    worker   load: arrays are views on a private (copy-on-write) mapping, so a worker that writes gets its own page
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+from .slab import align, anonymous_file, reserve
+
+__all__ = ["PackedJob", "load_job", "pack_job"]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedJob:
+    """A file of `size` bytes; the last `length` are a pickle of where the buffers lie, followed by that of the job."""
+
+    fd: int
+    size: int
+    length: int
+
+
+def pack_job(job: Any) -> PackedJob:
+    """Pickles a job into a file without a name.
+
+    Raises:
+        Exception: what pickling raises.
+        SharedMemoryError: there is no room for the dataset's arrays.
+    """
+    buffers: list[memoryview] = []
+
+    def take(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            buffers.append(buffer.raw())
+        except BufferError:
+            return True
+        return False
+
+    body = io.BytesIO()
+    pickle.Pickler(body, protocol=5, buffer_callback=take).dump(job)
+    spans, end = [], 0
+    for buffer in buffers:
+        spans.append((end, len(buffer)))
+        end = align(end + len(buffer))
+    head = pickle.dumps(spans) + body.getvalue()
+    fd = anonymous_file()
+    try:
+        reserve(fd, end + len(head))
+        for (offset, _), buffer in zip(spans, buffers, strict=True):
+            _write(fd, buffer, offset)
+        _write(fd, memoryview(head), end)
+    except OSError:
+        os.close(fd)
+        raise
+    return PackedJob(fd, end + len(head), len(head))
+
+
+def _write(fd: int, data: memoryview, offset: int) -> None:
+    while data:
+        written = os.pwrite(fd, data, offset)
+        data, offset = data[written:], offset + written
+
+
+def load_job(packed: PackedJob) -> Any:
+    """The job; its arrays look into the file's pages and keep them mapped."""
+    memory = memoryview(mmap.mmap(packed.fd, packed.size, flags=mmap.MAP_PRIVATE))
+    head = io.BytesIO(memory[packed.size - packed.length :])
+    spans = pickle.load(head)
+    return pickle.load(head, buffers=[memory[offset : offset + size] for offset, size in spans])

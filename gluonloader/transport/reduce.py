@@ -1,0 +1,123 @@
+"""Reduce a batch to a head of few bytes with its arrays in a slab, and rebuild it as views on the slab.
+
+    worker   reduce(batch, arena)   arrays -> slab (already there, or copied), all else -> head: one pickle, protocol 5
+    parent   rebuild(head, memory)  head -> the same objects, arrays as views on `memory`, zero copies
+
+There is one head per batch, however many arrays it has. Plain arrays are told apart by `persistent_id`, which costs
+less than NumPy's own reduction; every other type that offers its buffers out of band (pickle protocol 5) is served too.
+Heads are read only from slabs that this loader's own workers wrote.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import TransportError
+from .arena import Arena
+
+__all__ = ["Head", "rebuild", "reduce"]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where the head of a batch lies in its slab: `length` bytes at `offset`, the last `spans` of them naming buffers."""
+
+    offset: int
+    length: int
+    spans: int
+
+
+class _Reducer(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, arena: Arena) -> None:
+        super().__init__(file, protocol=5, buffer_callback=self._take_buffer)
+        self._arena = arena
+        self.spans: list[int] = []
+
+    def persistent_id(self, obj: Any) -> Any:
+        if type(obj) is not np.ndarray or obj.dtype.hasobject:
+            return None
+        offset = self._arena.place(obj)
+        dtype = obj.dtype
+        # A structured dtype has fields that its str does not tell.
+        kind = dtype if dtype.names or dtype.metadata or dtype.subdtype else dtype.str
+        if obj.flags.c_contiguous or not self._arena.holds(obj):
+            return offset, obj.shape, kind
+        return offset, obj.shape, kind, obj.strides
+
+    def _take_buffer(self, buffer: pickle.PickleBuffer) -> bool:
+        try:
+            data = buffer.raw()
+        except BufferError:
+            return True  # not contiguous: travels in the head
+        self.spans += (self._arena.write(data) or 0, len(data))
+        return False
+
+
+def reduce(batch: Any, arena: Arena) -> Head | None:
+    """Puts a batch into the arena's slab.
+
+    Returns:
+        Where its head lies; None if the batch is larger than the arena's allowance (`arena.needed` says how large).
+
+    Raises:
+        TransportError: something in the batch cannot be pickled; the text says what and where.
+    """
+    file = io.BytesIO()
+    reducer = _Reducer(file, arena)
+    try:
+        reducer.dump(batch)
+    except Exception as error:
+        raise TransportError(_unpicklable(batch, error)) from error
+    spans = pickle.dumps(reducer.spans) if reducer.spans else b""
+    file.write(spans)
+    offset = arena.write(file.getbuffer())
+    return None if offset is None else Head(offset, file.tell(), len(spans))
+
+
+class _Rebuilder(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, memory: NDArray[np.uint8], buffers: Iterable[Any]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._memory = memory
+
+    def persistent_load(self, pid: Any) -> NDArray[Any]:
+        offset, shape, dtype, *strides = pid
+        return np.ndarray(shape, dtype, self._memory, offset, *strides)
+
+
+def rebuild(memory: NDArray[np.uint8], head: Head) -> Any:
+    """The batch whose head and arrays lie in `memory`; its arrays are views that keep `memory` alive."""
+    start, end = head.offset, head.offset + head.length
+    body = end - head.spans
+    spans: list[int] = pickle.loads(memory[body:end].data) if head.spans else []
+    buffers = [memory[at : at + size].data for at, size in zip(spans[::2], spans[1::2], strict=True)]
+    return _Rebuilder(io.BytesIO(memory[start:body].data), memory, buffers).load()
+
+
+def _unpicklable(batch: Any, error: Exception) -> str:
+    """Says which leaf cannot be pickled, by trying them one by one."""
+    path, leaf = _find_unpicklable(batch, "")
+    return (
+        f"the batch cannot leave its worker: {path or 'it'} is a {type(leaf).__module__}.{type(leaf).__qualname__}, "
+        f"which cannot be pickled ({error}); let batchify_fn return arrays, numbers, strings and containers of them"
+    )
+
+
+def _find_unpicklable(value: Any, path: str) -> tuple[str, Any]:
+    children: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, dict):
+        children = ((f"{path}[{key!r}]", child) for key, child in value.items())
+    elif isinstance(value, (list, tuple)):
+        children = ((f"{path}[{i}]", child) for i, child in enumerate(value))
+    for at, child in children:
+        try:
+            pickle.dumps(child)
+        except Exception:
+            return _find_unpicklable(child, at)
+    return path, value

@@ -1,0 +1,114 @@
+"""A slab: one growable block of anonymous shared memory, and its layout.
+
+    byte 0        64             64 + request           head
+    | three words | request      | arrays, 64-byte aligned ... | head |
+      TICKET        what to load   written by batchify            pickled structure
+      STARTED       (parent)       (worker)                       (worker)
+      POSITION
+
+The memory is a file without a name: a memfd, or an unlinked temporary file where the system has none. It is not
+bound by the size of /dev/shm (memfd), cannot be left behind by any death, and is passed on by its descriptor.
+
+NOTE [slab growth]: a slab grows, never shrinks. Room is made with posix_fallocate, so a full machine is an OSError
+here and not a SIGBUS at the first write. Whoever grows maps the file again and leaves the old mapping to the arrays
+that look into it (both show the same pages); the other side maps again when a record tells it the new size.
+A mapping is never closed by hand: NumPy arrays point into it without holding a buffer export. It goes with the last
+array that refers to it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import tempfile
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import SharedMemoryError
+
+__all__ = ["ALIGNMENT", "HEADER", "POSITION", "STARTED", "TICKET", "Slab", "align", "anonymous_file"]
+
+ALIGNMENT: Final = 64  # a cache line; what JAX and AVX-512 ask for
+HEADER: Final = 64
+TICKET, STARTED, POSITION = 0, 1, 2  # words of the header, see NOTE [tickets] in executors/process.py
+
+_HAS_MEMFD = hasattr(os, "memfd_create")
+# Python's mmap keeps a descriptor of its own unless told not to (3.13); one less per slab and process.
+_MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+_POPULATE: int = getattr(mmap, "MAP_POPULATE", 0)
+
+
+def align(offset: int, to: int = ALIGNMENT) -> int:
+    """The next multiple of `to`."""
+    return -(-offset // to) * to
+
+
+def anonymous_file() -> int:
+    """The descriptor of a new, empty file in memory that has no name."""
+    if _HAS_MEMFD:
+        return os.memfd_create("gluonloader", os.MFD_CLOEXEC)
+    folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryFile(dir=folder) as file:
+        return os.dup(file.fileno())
+
+
+def reserve(fd: int, size: int) -> None:
+    """Makes the file `size` bytes long and its memory certain.
+
+    Raises:
+        SharedMemoryError: there is not enough memory, or a limit forbids it.
+    """
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size)
+        elif os.fstat(fd).st_size < size:
+            os.ftruncate(fd, size)
+    except OSError as error:
+        place = "memory" if _HAS_MEMFD else f"{'/dev/shm' if os.path.isdir('/dev/shm') else tempfile.gettempdir()}"
+        raise SharedMemoryError(
+            error.errno,
+            f"no room for {size:,} bytes of shared memory in {place} ({error.strerror}); "
+            "use a smaller batch_size or prefetch, or set memory_limit",
+        ) from None
+
+
+class Slab:
+    """One process's view of a slab.
+
+    Args:
+        number: the slab's name in requests and replies.
+        fd: descriptor of its file; the slab owns it.
+        size: bytes to map; the file is at least that long.
+        populate: enter all pages in this process's page table at once, for one who is about to write them.
+    """
+
+    __slots__ = ("_populate", "address", "allowance", "control", "fd", "memory", "number", "size")
+
+    def __init__(self, number: int, fd: int, size: int, populate: bool = False) -> None:
+        self.number, self.fd, self._populate = number, fd, populate
+        self.allowance = size  # to how many bytes it may grow while it is in flight
+        self.map(size)
+
+    def map(self, size: int) -> None:
+        """Looks at the first `size` bytes from now on; see NOTE [slab growth]."""
+        flags = mmap.MAP_SHARED | (_POPULATE if self._populate else 0)
+        self.memory = mmap.mmap(self.fd, size, flags=flags, **_MAP_OPTIONS)
+        self.size = size
+        self.control = memoryview(self.memory)[:HEADER].cast("Q")
+        start: NDArray[np.uint8] = np.ndarray((1,), np.uint8, self.memory)
+        self.address: int = start.__array_interface__["data"][0]
+
+    def grow(self, size: int) -> None:
+        """Makes room for at least `size` bytes, a little more so that ragged batches settle soon."""
+        size = align(max(size, self.size + (self.size >> 5)), mmap.PAGESIZE)
+        reserve(self.fd, size)
+        self.map(size)
+
+    def close(self) -> None:
+        """Lets go of the file; its memory is freed when the last array in any process is gone."""
+        os.close(self.fd)
+        self.fd = -1
+        del self.control, self.memory

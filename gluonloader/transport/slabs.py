@@ -1,0 +1,231 @@
+"""The parent's slabs: which are free, in flight or on loan, and the bound on their memory.
+
+    take -> in flight -> lend -> on loan (a delivered batch looks into it) -> the last view dies -> free again
+                      -> give_back (nobody will look) ------------------------------------------> free again
+
+NOTE [loans]: every array of a delivered batch has the same `_Loan` as its base, and the loan's death puts the slab's
+number into a deque: nothing else, since it can happen in any thread, in any order, in the middle of anything. The slab
+is free again when `take` next reads the deque. So a batch is never overwritten while anybody looks at it, and nobody
+has to say when he is done.
+
+NOTE [loans and fork]: a forked child may look into a batch that was on loan at the fork, without a loan of its own.
+A slab that is on loan at a fork is therefore not used again after its loan; it is closed.
+
+NOTE [memory limit]: the sum of all slabs' sizes (for one in flight: the size it is allowed to grow to) never passes the
+limit. A delivered batch gets a loan only while loans leave enough for the window, and at least half of the limit, free
+for batches to come; otherwise it is copied to private memory, and its slab is free at once. So a consumer that keeps
+every batch never stops the loader.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import warnings
+import weakref
+from collections import deque
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import SharedMemoryError
+from .slab import ALIGNMENT, HEADER, Slab, align, anonymous_file, reserve
+
+__all__ = ["SlabPool"]
+
+_FIRST_SIZE: Final = 64 * 1024
+_SPARE_LOANS: Final = 16  # loans beyond the window that are given out where no limit is set
+_UNLIMITED: Final = 2**62
+
+_pools: weakref.WeakSet[SlabPool] = weakref.WeakSet()
+
+
+class _Loan(np.ndarray[Any, Any]):
+    """The bytes of one delivered batch. A class of its own: NumPy makes it, not the mapping below it, the views' base."""
+
+
+class SlabPool:
+    """Slabs for one executor; not thread-safe, except that loans may die anywhere.
+
+    Args:
+        window: batches that are usually in flight at once.
+        limit: most bytes of shared memory; None for no limit.
+    """
+
+    def __init__(self, window: int, limit: int | None) -> None:
+        self._window, self._limit = window, limit
+        self._all: dict[int, Slab] = {}
+        self._free: list[Slab] = []  # the last one given back is warmest: used first
+        self._lent: dict[int, tuple[Slab, weakref.ref[Any], int]] = {}
+        self._returned: deque[int] = deque()
+        self._retiring: set[int] = set()
+        self._next_number = 0
+        self._reserved = 0  # bytes of all slabs, with what those in flight may still grow
+        self._lent_bytes = 0
+        self._share = _FIRST_SIZE if limit is None else max(_FIRST_SIZE, limit // (window + 1))
+        self._largest = 0
+        self._warned = False
+        self.retired: list[int] = []  # numbers of closed slabs, for the executor to tell the workers
+        _pools.add(self)
+
+    def take(self, nbytes: int) -> Slab | None:
+        """A slab with room for `nbytes` of request; None while the memory limit leaves no room for one more.
+
+        It may grow to its `allowance` until it comes back by `lend` or `give_back`.
+
+        Raises:
+            SharedMemoryError: the system has no memory left, or the request alone is larger than the limit.
+        """
+        self._collect()
+        least = HEADER + nbytes + _FIRST_SIZE
+        if self._limit is not None and least > self._limit:
+            raise SharedMemoryError(errno.ENOMEM, f"memory_limit={self._limit:,} bytes: a request needs {least:,}")
+        self._share = max(self._share, least)
+        slab = self._free.pop() if self._free else None
+        size = slab.size if slab else align(max(self._largest, least), mmap.PAGESIZE)
+        allowance = _UNLIMITED if self._limit is None else max(size, self._share)
+        more = allowance - (slab.size if slab else 0)
+        if not self._reserve(more):
+            if slab:
+                self._free.append(slab)
+            return None
+        try:
+            if slab is None:
+                slab = self._make(size)
+            elif slab.size < least:
+                slab.grow(least)
+        except OSError:
+            self._reserved -= 0 if self._limit is None else more
+            if slab:
+                self._free.append(slab)
+            raise
+        slab.allowance = allowance
+        return slab
+
+    def _make(self, size: int) -> Slab:
+        fd = anonymous_file()
+        try:
+            reserve(fd, size)
+            slab = Slab(self._next_number, fd, size)
+        except OSError:
+            os.close(fd)
+            raise
+        self._next_number += 1
+        self._all[slab.number] = slab
+        return slab
+
+    def demand(self, nbytes: int) -> bool:
+        """A batch turned out to need `nbytes`: later slabs may grow that far. False if the limit forbids it for ever."""
+        share = align(nbytes + (nbytes >> 5), mmap.PAGESIZE)
+        self._share = max(self._share, share if self._limit is None else min(share, self._limit))
+        return nbytes <= self._share
+
+    def lend(self, slab: Slab, used: int) -> NDArray[np.uint8]:
+        """The memory of a batch of `used` bytes, to be looked at as long as anyone likes; see NOTE [loans]."""
+        self._largest = max(self._largest, used)
+        if not self._may_lend(slab):
+            return self.copy_out(slab, used)
+        loan: NDArray[np.uint8] = _Loan((slab.size,), np.uint8, slab.memory)
+        returned, number = self._returned, slab.number
+        self._lent[number] = slab, weakref.ref(loan, lambda _: returned.append(number)), slab.size
+        self._lent_bytes += slab.size
+        self._settle(slab)
+        return loan
+
+    def copy_out(self, slab: Slab, used: int) -> NDArray[np.uint8]:
+        """The first `used` bytes of a slab in flight as private memory; its flight is over."""
+        private: NDArray[np.uint8] = np.empty(used + ALIGNMENT, np.uint8)
+        private = private[-private.__array_interface__["data"][0] % ALIGNMENT :][:used]
+        private[:] = np.ndarray((used,), np.uint8, slab.memory)
+        self.give_back(slab)
+        return private
+
+    def give_back(self, slab: Slab) -> None:
+        """Ends the flight of a slab that nobody looks into."""
+        self._settle(slab)
+        self._put(slab)
+
+    def close(self) -> None:
+        """Closes all slabs; delivered batches stay valid as long as somebody looks at them."""
+        self._collect()
+        for slab in self._all.values():
+            slab.close()
+        self._all, self._free, self._lent = {}, [], {}
+
+    def _reserve(self, nbytes: int) -> bool:
+        if self._limit is None:
+            return True
+        while self._free and self._reserved + nbytes > self._limit:
+            self._retire(self._free.pop(0))
+        if self._reserved + nbytes > self._limit:
+            return False
+        self._reserved += nbytes
+        return True
+
+    def _settle(self, slab: Slab) -> None:
+        """Counts a slab that comes back at its size, no longer at what it was allowed."""
+        if self._limit is not None:
+            self._reserved -= slab.allowance - slab.size
+
+    def _may_lend(self, slab: Slab) -> bool:
+        self._collect()
+        if self._limit is None:
+            return len(self._lent) < self._window + _SPARE_LOANS
+        cap = max(self._limit - self._window * self._share, self._limit // 2)
+        if self._lent_bytes + slab.size <= cap:
+            return True
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"memory_limit={self._limit:,} bytes: {self._lent_bytes:,} are held by batches that you keep; "
+                "further ones are private copies until some are let go",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return False
+
+    def _collect(self) -> None:
+        """Takes back the slabs whose loans have died."""
+        while self._returned:
+            slab, _, size = self._lent.pop(self._returned.popleft())
+            self._lent_bytes -= size
+            self._put(slab)
+
+    def _put(self, slab: Slab) -> None:
+        if slab.number in self._retiring or len(self._free) > self._window + 1:
+            self._retire(slab)
+        else:
+            self._free.append(slab)
+
+    def _retire(self, slab: Slab) -> None:
+        self._retiring.discard(slab.number)
+        del self._all[slab.number]
+        if self._limit is not None:
+            self._reserved -= slab.size
+        self.retired.append(slab.number)
+        slab.close()
+
+    def _before_fork(self) -> None:
+        self._retiring.update(self._lent)  # NOTE [loans and fork]
+
+    def _after_fork_in_child(self) -> None:
+        """Gives up the child's share of all slabs, except what it may look at."""
+        for slab in self._all.values():
+            slab.close()
+        self._all, self._free, self._lent = {}, [], {}
+
+
+def _before_fork() -> None:
+    for pool in list(_pools):
+        pool._before_fork()
+
+
+def _after_fork_in_child() -> None:
+    for pool in list(_pools):
+        pool._after_fork_in_child()
+    _pools.clear()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
