@@ -60,6 +60,8 @@ def _batch(samples: Sequence[Any], path: str) -> Any:
             return _numbers(samples, _NUMBERS[kind], path)
         if kind is str or kind is bytes:
             return list(samples)
+        if issubclass(kind, np.generic) and kind is not np.void:
+            return _scalars(samples, path)
     return _batch_by_class(samples, kinds, path)
 
 
@@ -128,19 +130,33 @@ def _numbers(samples: Sequence[Any], dtype: type, path: str) -> Array:
     return out
 
 
-def _stack(arrays: Sequence[Array], path: str, dtype: DTypeLike | None = None) -> Array:
+def _scalars(samples: Sequence[Any], path: str) -> Array:
+    dtype = samples[0].dtype
+    if dtype.kind in "SUMm":  # lengths and units differ between values of one type
+        return _stack([np.asarray(sample) for sample in samples], path)
+    out = empty(len(samples), dtype)
+    out[:] = samples
+    return out
+
+
+def _stack(arrays: Sequence[Array], path: str) -> Array:
     """Stacks arrays of one shape along a new first axis, in the batch's own memory."""
-    first = arrays[0]
-    shapes = list(map(_shape, arrays))
-    if shapes.count(first.shape) != len(shapes):
-        _differ(shapes, lambda shape: f"shape {shape}", path)
-    kind = _common_dtype(arrays, path) if dtype is None else np.dtype(dtype)
-    out = empty((len(arrays), *first.shape), kind)
-    if first.ndim == 0:
-        out[:] = arrays
-    elif out.size:
+    shape = arrays[0].shape
+    if shape and arrays[0].size and len(set(map(len, arrays))) == 1:
         # Joined along the first axis the rows are the stack; np.stack would make a view of every array first.
-        np.concatenate(arrays, out=out.reshape(-1, *first.shape[1:]), casting="unsafe")
+        # Other differences of shape or dtype are rare: NumPy finds them on the way, and they are told below.
+        out = empty((len(arrays), *shape), _native(arrays[0].dtype))
+        try:
+            np.concatenate(arrays, out=out.reshape(-1, *shape[1:]), casting="equiv")
+            return out
+        except (TypeError, ValueError):
+            pass
+    shapes = list(map(_shape, arrays))
+    if shapes.count(shape) != len(shapes):
+        _differ(shapes, lambda shape: f"shape {shape}", path)
+    out = empty((len(arrays), *shape), _common_dtype(arrays, path))
+    for row, array in zip(out if shape else out.reshape(-1, 1), arrays, strict=True):
+        row[...] = array
     return out
 
 
@@ -150,7 +166,11 @@ def _common_dtype(arrays: Sequence[Array], path: str) -> np.dtype[Any]:
         kind: np.dtype[Any] = dtypes.pop() if len(dtypes) == 1 else np.result_type(*dtypes)
     except TypeError:
         _differ(list(map(_dtype, arrays)), lambda dtype: f"dtype {dtype}", path)
-    return kind if kind.isnative else kind.newbyteorder("=")
+    return _native(kind)
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def _differ(values: Sequence[Any], tell: Callable[[Any], str], path: str) -> Any:

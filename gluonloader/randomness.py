@@ -15,10 +15,15 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import numpy as np
 
 __all__ = ["batch_seed", "current_seed", "draw_seed", "get_rng", "preserved_generators", "seed_generators"]
+
+
+_WORDS: Final = struct.Struct("<QQQ")
+_MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class _Local(threading.local):
@@ -34,13 +39,13 @@ def draw_seed() -> int:
     return int(np.random.randint(0, 2**63 - 1, dtype=np.int64))
 
 
-def batch_seed(*parts: int) -> int:
-    """A 64-bit hash of some integers; neighbours have nothing in common.
+def batch_seed(seed: int, epoch: int, batch: int = 0) -> int:
+    """A 64-bit hash of three integers; neighbours have nothing in common.
 
     >>> batch_seed(0, 0, 1) == batch_seed(0, 0, 1), batch_seed(0, 0, 1) == batch_seed(0, 1, 0)
     (True, False)
     """
-    words = struct.pack(f"<{len(parts)}Q", *(part & 0xFFFF_FFFF_FFFF_FFFF for part in parts))
+    words = _WORDS.pack(seed & _MASK, epoch & _MASK, batch & _MASK)
     return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little")
 
 

@@ -35,6 +35,10 @@ class Status(IntEnum):
     NO_ROOM = 5  # the batch needs `size` bytes, more than was allowed
 
 
+_VERBS: Final = tuple(Verb)  # by number; a look-up costs less than calling the class
+_STATUSES: Final = tuple(Status)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """Parent to worker.
@@ -99,7 +103,7 @@ class RequestReader(RecordReader):
 
     def read(self, data: bytes) -> Iterator[Request]:
         for verb, flags, slab, ticket, size, allowance, length in self.feed(data):
-            yield Request(Verb(verb), bool(flags & 1), bool(flags & 2), slab, ticket, size, allowance, length)
+            yield Request(_VERBS[verb], bool(flags & 1), bool(flags & 2), slab, ticket, size, allowance, length)
 
 
 class ReplyReader(RecordReader):
@@ -110,4 +114,4 @@ class ReplyReader(RecordReader):
 
     def read(self, data: bytes) -> Iterator[Reply]:
         for status, slab, ticket, size, *head in self.feed(data):
-            yield Reply(Status(status), slab, ticket, size, Head(*head))
+            yield Reply(_STATUSES[status], slab, ticket, size, Head(*head))
