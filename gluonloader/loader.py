@@ -242,7 +242,6 @@ class LoaderIterator(Iterator[Any]):
             Exception: whatever dataset or batchify raised, with a note that says where.
         """
         with self._lock:
-            self._fill()
             if self._window.empty:
                 raise StopIteration
             while not self._window.ready:
@@ -293,6 +292,7 @@ class LoaderIterator(Iterator[Any]):
             number = self._window.head
             task = self._tasks.pop(number)
             self._window.give_up(number)
+            self._fill()
             raise self._executor.overdue(task, self._timeout or 0)
         self._window.land(outcome.task.batch, outcome)
 

@@ -7,8 +7,7 @@ sending it. Everywhere else `empty` is `numpy.empty`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,11 +58,6 @@ def empty(shape: Shape, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     return allocate(shape, dtype)
 
 
-@contextmanager
-def allocating_with(allocate: Allocator) -> Iterator[None]:
-    """Within the block, `empty` of this thread takes its memory from `allocate(shape, dtype)`."""
-    before, _local.allocate = _local.allocate, allocate
-    try:
-        yield
-    finally:
-        _local.allocate = before
+def set_allocator(allocate: Allocator | None) -> None:
+    """From now on `empty` of this thread takes its memory from `allocate(shape, dtype)`; None: from NumPy."""
+    _local.allocate = allocate

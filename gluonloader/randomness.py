@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-__all__ = ["batch_seed", "current_seed", "draw_seed", "get_rng", "preserved_generators", "seed_generators"]
+__all__ = ["batch_seed", "draw_seed", "get_rng", "preserved_generators", "seed_generators", "set_current_seed"]
 
 
 _WORDS: Final = struct.Struct("<QQQ")
@@ -66,15 +66,9 @@ def preserved_generators() -> Iterator[None]:
         np.random.set_state(numpy)
 
 
-@contextmanager
-def current_seed(seed: int) -> Iterator[None]:
-    """Within the block, `get_rng` in this thread is the generator of the batch with this seed."""
-    before = _local.seed, _local.rng
+def set_current_seed(seed: int | None) -> None:
+    """From now on `get_rng` in this thread is the generator of the batch with this seed; None: of no batch."""
     _local.seed, _local.rng = seed, None
-    try:
-        yield
-    finally:
-        _local.seed, _local.rng = before
 
 
 def get_rng() -> np.random.Generator:

@@ -87,6 +87,8 @@ class Inbox:
 
     def get(self, timeout: float | None = 0) -> Outcome | None:
         """The next outcome; None if there is none within `timeout` seconds (None: wait for ever)."""
+        if timeout == 0 and self._arrived.empty():
+            return None
         try:
             return self._arrived.get(timeout != 0, timeout)
         except Empty:

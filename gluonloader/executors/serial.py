@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import NoReturn
 
-from ..randomness import current_seed, preserved_generators, seed_generators
+from ..randomness import preserved_generators, seed_generators, set_current_seed
 from .base import Failed, Inbox, Job, Made, Outcome, Task, being_worker, load_batch, start_worker
 
 __all__ = ["SerialExecutor"]
@@ -47,9 +47,12 @@ class SerialExecutor:
             if not self._started:
                 start_worker(self._job, 0)
                 self._started = True
-            with preserved_generators(), current_seed(task.seed):
+            with preserved_generators():
                 seed_generators(task.seed)
+                set_current_seed(task.seed)
                 try:
                     return Made(task, load_batch(self._job, task))
                 except Exception as error:
                     return Failed(task, error)
+                finally:
+                    set_current_seed(None)

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from ..errors import BatchTimeout, WorkerStartError
-from ..randomness import current_seed
+from ..randomness import set_current_seed
 from .base import Failed, Inbox, Job, Made, Outcome, Task, being_worker, load_batch, start_worker
 
 __all__ = ["ThreadExecutor"]
@@ -98,8 +98,8 @@ class ThreadExecutor:
         if request.inbox.withdrawn or self._start_error is not None:
             return Made(task, None)
         try:
-            with current_seed(task.seed):
-                return Made(task, load_batch(self._job, task))
+            set_current_seed(task.seed)
+            return Made(task, load_batch(self._job, task))
         except BaseException as error:
             return Failed(task, error)
 

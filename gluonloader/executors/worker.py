@@ -18,11 +18,12 @@ import signal
 import socket
 import threading
 import time
+from array import array
 from typing import Any, Final
 
 from ..errors import SharedMemoryError
-from ..memory import allocating_with
-from ..randomness import current_seed, seed_generators
+from ..memory import set_allocator
+from ..randomness import seed_generators, set_current_seed
 from ..transport.arena import Arena
 from ..transport.job import PackedJob, load_job
 from ..transport.records import Reply, Request, RequestReader, Status, Verb
@@ -36,6 +37,7 @@ __all__ = ["DUMP_SIGNAL", "encode_task", "serve_lane"]
 DUMP_SIGNAL: Final = signal.SIGUSR2  # "write your stack to the notes"; handled in C, even while the GIL is held
 _ORPHAN_S: Final = 1.0  # after the lane closes, a worker that is still busy has this long
 _RECORDS_BYTES: Final = 4096
+_DESCRIPTORS_BYTES: Final = socket.CMSG_SPACE(8 * 4)
 _CLOEXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _ERROR_BYTES: Final = 32 * 1024  # always fits the smallest slab
 
@@ -62,6 +64,7 @@ def serve_lane(job: Job | None) -> None:
     lane: socket.socket = process.lane
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it closes the lane
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    _give_way()
     threading.Thread(target=_watch, args=(lane.fileno(),), name="gluonloader-watch", daemon=True).start()
     worker = _Worker(lane, process.slot)
     try:
@@ -71,6 +74,15 @@ def serve_lane(job: Job | None) -> None:
     except (_EndOfWorker, BrokenPipeError, ConnectionResetError):
         pass
     raise SystemExit(0)  # not back into the pool's loop; atexit and multiprocessing finalizers run
+
+
+def _give_way() -> None:
+    """Lets the training thread keep its core when this worker is woken; see NOTE [spinning] in process.py."""
+    try:
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    except (AttributeError, OSError):
+        pass  # not Linux, or forbidden: a matter of speed only
 
 
 def _watch(lane: int) -> None:
@@ -133,9 +145,10 @@ class _Worker:
         arena = Arena(slab, start, request.allowance)
         try:
             seed_generators(task.seed)
-            with allocating_with(arena.empty), current_seed(task.seed):
-                mark = self._marker(slab) if request.careful else None
-                head = reduce(load_batch(job, task, mark), arena)
+            set_current_seed(task.seed)
+            set_allocator(arena.empty)
+            mark = self._marker(slab) if request.careful else None
+            head = reduce(load_batch(job, task, mark), arena)
         except BaseException as error:
             who = f"in worker {self._slot} (pid {os.getpid()})"
             return self._failed(request, slab, encode_error(error, who))
@@ -173,10 +186,11 @@ class _Worker:
 
     def _next_request(self) -> Request:
         while not self._requests:
-            data, descriptors, _, _ = socket.recv_fds(self._lane, _RECORDS_BYTES, 8, _CLOEXEC)
+            data, ancillary, _, _ = self._lane.recvmsg(_RECORDS_BYTES, _DESCRIPTORS_BYTES, _CLOEXEC)
             if not data:
                 raise _EndOfWorker
-            self._descriptors += descriptors
+            for _, _, descriptors in ancillary:
+                self._descriptors += array("i", descriptors)
             self._requests = list(self._reader.read(data))[::-1]
         return self._requests.pop()
 

@@ -85,10 +85,11 @@ class Slab:
         populate: enter all pages in this process's page table at once, for one who is about to write them.
     """
 
-    __slots__ = ("_populate", "address", "allowance", "control", "fd", "memory", "number", "size")
+    __slots__ = ("_populate", "address", "allowance", "control", "fd", "memory", "number", "size", "writer")
 
     def __init__(self, number: int, fd: int, size: int, populate: bool = False) -> None:
         self.number, self.fd, self._populate = number, fd, populate
+        self.writer = -1  # the worker that wrote it last: its pages and cache lines are warm there
         self.allowance = size  # to how many bytes it may grow while it is in flight
         self.map(size)
 

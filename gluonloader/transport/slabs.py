@@ -70,8 +70,8 @@ class SlabPool:
         self.retired: list[int] = []  # numbers of closed slabs, for the executor to tell the workers
         _pools.add(self)
 
-    def take(self, nbytes: int) -> Slab | None:
-        """A slab with room for `nbytes` of request; None while the memory limit leaves no room for one more.
+    def take(self, nbytes: int, writer: int) -> Slab | None:
+        """A slab for worker `writer`, with room for `nbytes` of request; None while the memory limit leaves no room for one more.
 
         It may grow to its `allowance` until it comes back by `lend` or `give_back`.
 
@@ -83,7 +83,7 @@ class SlabPool:
         if self._limit is not None and least > self._limit:
             raise SharedMemoryError(errno.ENOMEM, f"memory_limit={self._limit:,} bytes: a request needs {least:,}")
         self._share = max(self._share, least)
-        slab = self._free.pop() if self._free else None
+        slab = self._pop_free(writer)
         size = slab.size if slab else align(max(self._largest, least), mmap.PAGESIZE)
         allowance = _UNLIMITED if self._limit is None else max(size, self._share)
         more = allowance - (slab.size if slab else 0)
@@ -101,8 +101,15 @@ class SlabPool:
             if slab:
                 self._free.append(slab)
             raise
-        slab.allowance = allowance
+        slab.allowance, slab.writer = allowance, writer
         return slab
+
+    def _pop_free(self, writer: int) -> Slab | None:
+        """The warmest free slab: the last one that this worker wrote, else the last one at all."""
+        for position in range(len(self._free) - 1, -1, -1):
+            if self._free[position].writer == writer:
+                return self._free.pop(position)
+        return self._free.pop() if self._free else None
 
     def _make(self, size: int) -> Slab:
         fd = anonymous_file()
