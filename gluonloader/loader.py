@@ -243,6 +243,7 @@ class LoaderIterator(Iterator[Any]):
         """
         with self._lock:
             if self._window.empty:
+                self._end()
                 raise StopIteration
             while not self._window.ready:
                 self._wait()
@@ -257,11 +258,10 @@ class LoaderIterator(Iterator[Any]):
 
     def close(self) -> None:
         """Breaks the epoch off: what is in flight is dropped. Also done when the iterator is deleted."""
-        self._batches, self._drawn = iter(()), True
+        self._batches, self._drawn, self._loader = iter(()), True, None
         self._inbox.withdraw()
-        while not self._window.empty and self._window.ready:
-            self._window.take().discard()
-        self._window = Window(1, True)
+        for outcome in self._window.empty_out():
+            outcome.discard()
 
     def __del__(self) -> None:
         if hasattr(self, "_inbox"):

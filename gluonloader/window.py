@@ -71,6 +71,12 @@ class Window(Generic[T]):
         del self._awaited[number]
         return self._landed.pop(number)
 
+    def empty_out(self) -> list[T]:
+        """Breaks off: returns what has landed and forgets everything else; nothing more may be admitted."""
+        landed = list(self._landed.values())
+        self._landed, self._awaited, self.size = {}, {}, 0
+        return landed
+
     def give_up(self, number: int) -> None:
         """Forgets a batch that will not come."""
         del self._awaited[number]

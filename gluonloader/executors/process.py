@@ -78,6 +78,7 @@ class _Order:
 
     task: Task
     inbox: Inbox
+    number: int  # in the order of submission
     deaths: int = 0
 
 
@@ -179,7 +180,7 @@ class ProcessExecutor:
         self._landed: dict[int, _Landed] = {}  # by slab
         self._discarded: deque[_Landed] = deque()
         self._last_inbox: Inbox | None = None
-        self._tickets = self._failed_starts = 0
+        self._submitted = self._tickets = self._failed_starts = 0
         self._spins = _MOST_SPINS
         self._oom_kills = oom_kills()
         self._poll = select.poll()
@@ -198,7 +199,8 @@ class ProcessExecutor:
             if inbox is not self._last_inbox:
                 self._last_inbox = inbox
                 self._recall_withdrawn()
-            self._backlog.append(_Order(task, inbox))
+            self._submitted += 1
+            self._backlog.append(_Order(task, inbox, self._submitted))
             self._dispatch()
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
@@ -330,7 +332,7 @@ class ProcessExecutor:
         offset, length = reply.head.offset, reply.head.length
         if reply.status is Status.NO_ROOM:
             if self._slabs.demand(length):
-                self._backlog.appendleft(order)
+                self._requeue(order)
                 return None
             text = f"batch {order.task.batch} needs {length:,} bytes, memory_limit={self._memory_limit:,} is less"
             return Failed(order.task, SharedMemoryError(errno.ENOMEM, text))
@@ -359,6 +361,10 @@ class ProcessExecutor:
                 break
         if self._slabs.retired:
             self._drop_retired()
+
+    def _requeue(self, order: _Order) -> None:
+        """Back to its place in the backlog: the oldest batch is the one that is waited for."""
+        self._backlog = deque(sorted((*self._backlog, order), key=lambda order: order.number))
 
     def _least_loaded(self) -> _Lane | None:
         lane = min(self._lanes.values(), key=lambda lane: len(lane.trips), default=None)
@@ -489,7 +495,7 @@ class ProcessExecutor:
                 self._broken = WorkerStartError(
                     f"{text}; reading the dataset or worker_init_fn kills them. Try num_workers=0"
                 )
-        for trip in reversed(lane.trips.values()):
+        for trip in lane.trips.values():
             position, started = trip.slab.control[POSITION], trip.started
             trip.slab.map(os.fstat(trip.slab.fd).st_size)  # it may have grown without a word
             self._slabs.give_back(trip.slab)
@@ -502,7 +508,7 @@ class ProcessExecutor:
                 error = worker_died(lane.process.pid, how, order.task, order.deaths, where)
                 order.inbox.put(Failed(order.task, error))
             else:
-                self._backlog.appendleft(order)
+                self._requeue(order)
 
     def _break(self, lane: _Lane, error: BaseException) -> None:
         self._broken = WorkerStartError(

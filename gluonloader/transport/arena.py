@@ -26,7 +26,8 @@ class Arena:
     def __init__(self, slab: Slab, start: int, allowance: int) -> None:
         self._slab, self._allowance = slab, allowance
         self.needed = start
-        self._placed: dict[int, tuple[NDArray[Any], int]] = {}  # by id; the array itself keeps the id its own
+        # By id, with the array itself, which keeps the id its own; no offset for what did not fit.
+        self._placed: dict[int, tuple[NDArray[Any], int | None]] = {}
         self._mappings: list[tuple[Any, int]] = []
 
     @property
@@ -48,9 +49,9 @@ class Arena:
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """An uninitialised array in the slab; the allocator behind `gluonloader.empty`."""
         offset = self.reserve(math.prod(shape) * dtype.itemsize)
-        if offset is None:
-            return np.empty(shape, dtype)
-        array: NDArray[Any] = np.ndarray(shape, dtype, self._slab.memory, offset)
+        array: NDArray[Any] = (
+            np.empty(shape, dtype) if offset is None else np.ndarray(shape, dtype, self._slab.memory, offset)
+        )
         self._placed[id(array)] = array, offset
         return array
 

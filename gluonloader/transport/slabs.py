@@ -183,7 +183,7 @@ class SlabPool:
         cap = max(self._limit - self._window * self._share, self._limit // 2)
         if self._lent_bytes + slab.size <= cap:
             return True
-        if not self._warned:
+        if not self._warned and len(self._lent) > 1:  # one is only the batch before this, in a usual loop
             self._warned = True
             warnings.warn(
                 f"memory_limit={self._limit:,} bytes: {self._lent_bytes:,} are held by batches that you keep; "

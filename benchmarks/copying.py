@@ -1,0 +1,70 @@
+"""The limit: processes that copy the samples of a batch to warm shared memory, and do nothing else."""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from .cases import Case, Recycled
+from .loaders import Loader, Run
+
+__all__ = ["PlainCopy"]
+
+
+class PlainCopy(Loader):
+    """As many processes as the loader has workers, each with shared memory of its own for one batch."""
+
+    name, distribution, module = "plain copy", "numpy", "numpy"
+
+    @contextmanager
+    def open(self, case: Case, dataset: Recycled, workers: int) -> Iterator[Run]:
+        context = multiprocessing.get_context("fork")
+        lanes, processes = [], []
+        for _ in range(workers):
+            lane, far_end = context.Pipe()
+            process = context.Process(target=_copy_on_demand, args=(far_end, dataset, case.batch_size), daemon=True)
+            process.start()
+            far_end.close()
+            lanes.append(lane)
+            processes.append(process)
+        try:
+            yield CopyRun(lanes, case.batches)
+        finally:
+            for lane in lanes:
+                lane.send(0)
+            for process in processes:
+                process.join()
+
+
+class CopyRun(Run):
+    """An epoch is the same number of batches, shared out among the processes."""
+
+    def __init__(self, lanes: list[Connection], count: int) -> None:
+        super().__init__((), count)
+        self._lanes = lanes
+
+    def epoch(self) -> float:
+        share, rest = divmod(self._count, len(self._lanes))
+        start = time.perf_counter()
+        for position, lane in enumerate(self._lanes):
+            lane.send(share + (position < rest))
+        for lane in self._lanes:
+            lane.recv()
+        return time.perf_counter() - start
+
+
+def _copy_on_demand(lane: Connection, dataset: Recycled, batch_size: int) -> None:
+    samples = [dataset[index] for index in range(batch_size)]
+    shape = (batch_size * samples[0].shape[0], *samples[0].shape[1:])
+    memory = mmap.mmap(-1, sum(sample.nbytes for sample in samples))
+    batch = np.frombuffer(memory, samples[0].dtype).reshape(shape)
+    while count := lane.recv():
+        for _ in range(count):
+            np.concatenate(samples, out=batch)
+        lane.send(None)

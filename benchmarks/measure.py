@@ -1,0 +1,94 @@
+"""Rounds: each times one epoch of every loader in turn, so that a machine that drifts is unfair to none."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+from .cases import Case, Recycled
+from .loaders import Loader, Run
+
+__all__ = ["Result", "measure"]
+
+_STARTS: Final = 3  # of a loader in one round
+_RESTARTS: Final = 10
+
+Timer = Callable[[], float]
+
+
+@dataclass
+class Result:
+    """Seconds per batch, start or restart of one loader, by round; or why there are none."""
+
+    loader: str
+    missing: str | None = None
+    times: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """Over the rounds."""
+        return statistics.median(self.times)
+
+    def ratio_to(self, other: Result) -> float:
+        """How many times longer than `other`: the median of the rounds' ratios."""
+        return statistics.median(mine / its for mine, its in zip(self.times, other.times, strict=True))
+
+
+def measure(case: Case, loaders: Sequence[Loader], workers: int, rounds: int) -> list[Result]:
+    """One result for every loader; the first time of each is warm-up and not counted."""
+    dataset = case.dataset()
+    workers = 0 if case.in_process else workers
+    results = [Result(loader.name, _reason(loader, case)) for loader in loaders]
+    with ExitStack() as stack:
+        timers: list[tuple[Result, Timer]] = []
+        for loader, result in zip(loaders, results, strict=True):
+            if result.missing is None:
+                timer = _timer(loader, case, dataset, workers, stack)
+                timer()  # at once: who forks at the first batch does so before the next loader starts threads
+                timers.append((result, timer))
+        for _ in range(rounds):
+            for result, timer in timers:
+                result.times.append(timer())
+    return results
+
+
+def _reason(loader: Loader, case: Case) -> str | None:
+    unmeasured = None if loader.name in case.contenders else "not measured in this case"
+    return loader.absence() or unmeasured or loader.limitation(case)
+
+
+def _timer(loader: Loader, case: Case, dataset: Recycled, workers: int, stack: ExitStack) -> Timer:
+    if case.measure == "first-batch":
+        return lambda: _first_batch(loader, case, dataset, workers)
+    run = stack.enter_context(loader.open(case, dataset, workers))
+    if case.measure == "restart":
+        return lambda: _restart(run)
+    return lambda: run.epoch() / case.batches
+
+
+def _first_batch(loader: Loader, case: Case, dataset: Recycled, workers: int) -> float:
+    elapsed = 0.0
+    for _ in range(_STARTS):
+        start = time.perf_counter()
+        with loader.open(case, dataset, workers) as run:
+            elapsed += _first_of_epoch(run, start)
+    return elapsed / _STARTS
+
+
+def _restart(run: Run) -> float:
+    run.epoch()
+    return sum(_first_of_epoch(run, time.perf_counter()) for _ in range(_RESTARTS)) / _RESTARTS
+
+
+def _first_of_epoch(run: Run, start: float) -> float:
+    """Seconds from `start` to the first batch; then reads the epoch to its end."""
+    batches = iter(run.batches)
+    next(batches)
+    elapsed = time.perf_counter() - start
+    for _ in batches:
+        pass
+    return elapsed

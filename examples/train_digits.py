@@ -1,0 +1,134 @@
+"""The showcase: trains a small classifier on scikit-learn's digits, in NumPy alone, fed by gluonloader.
+
+    pip install "gluonloader[examples]"
+    python examples/train_digits.py --help
+
+Training and test accuracy are a function of the seed: they do not depend on the number or the kind of workers.
+"""
+
+import argparse
+import time
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from tqdm import tqdm
+
+from gluonloader import ArrayDataset, DataLoader, get_rng
+
+SIZE, CLASSES, HIDDEN = 8, 10, 128
+
+
+def scale(image, label):
+    """One sample as the network takes it. Grey values are 0 to 16."""
+    return (image / 16).astype(np.float32), label
+
+
+def scale_and_shift(image, label):
+    """The same, moved by up to one pixel: augmentation for training.
+
+    `get_rng()` is the generator of the batch that is being made, so the shifts are the same for any worker.
+    """
+    top, left = get_rng().integers(0, 3, size=2)
+    framed = np.zeros((SIZE + 2, SIZE + 2), image.dtype)
+    framed[1:-1, 1:-1] = image
+    return scale(framed[top : top + SIZE, left : left + SIZE], label)
+
+
+class Network:
+    """Pixels -> hidden layer (ReLU) -> class scores, trained by gradient descent with momentum."""
+
+    def __init__(self, rng):
+        pixels = SIZE * SIZE
+        self.parameters = [
+            rng.normal(0, np.sqrt(2 / pixels), (pixels, HIDDEN)),
+            np.zeros(HIDDEN),
+            rng.normal(0, np.sqrt(2 / HIDDEN), (HIDDEN, CLASSES)),
+            np.zeros(CLASSES),
+        ]
+        self.velocities = [np.zeros_like(parameter) for parameter in self.parameters]
+
+    def scores(self, images):
+        """The hidden layer's output and the class scores."""
+        weights, bias, out_weights, out_bias = self.parameters
+        hidden = np.maximum(images @ weights + bias, 0)
+        return hidden, hidden @ out_weights + out_bias
+
+    def train(self, images, labels, rate, momentum=0.9):
+        """One step on one batch; returns its cross-entropy."""
+        hidden, scores = self.scores(images)
+        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+        chances /= chances.sum(axis=1, keepdims=True)
+        rows = np.arange(len(labels))
+        loss = -np.log(chances[rows, labels]).mean()
+
+        error = chances
+        error[rows, labels] -= 1
+        error /= len(labels)
+        hidden_error = (error @ self.parameters[2].T) * (hidden > 0)
+        gradients = [images.T @ hidden_error, hidden_error.sum(axis=0), hidden.T @ error, error.sum(axis=0)]
+        for parameter, velocity, gradient in zip(self.parameters, self.velocities, gradients, strict=True):
+            velocity *= momentum
+            velocity -= rate * gradient
+            parameter += velocity
+        return loss
+
+
+def flat(images):
+    return images.reshape(len(images), -1)
+
+
+def accuracy(network, loader):
+    hits = samples = 0
+    for images, labels in loader:
+        _, scores = network.scores(flat(images))
+        hits += np.count_nonzero(scores.argmax(axis=1) == labels)
+        samples += len(labels)
+    return hits / samples
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="Train a small classifier on scikit-learn's digits.")
+    parser.add_argument("--workers", type=int, default=2, help="number of workers; 0 loads in the main program")
+    parser.add_argument("--executor", choices=["serial", "thread", "process"], help="default: by --workers")
+    parser.add_argument("--start-method", choices=["fork", "forkserver", "spawn"], help="default: the library's")
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    digits = load_digits()
+    train_images, test_images, train_labels, test_labels = train_test_split(
+        digits.images, digits.target, test_size=0.2, random_state=options.seed, stratify=digits.target
+    )
+    train_data = ArrayDataset(train_images, train_labels).transform(scale_and_shift)
+    test_data = ArrayDataset(test_images, test_labels).transform(scale)
+
+    network = Network(np.random.default_rng(options.seed))
+    samples, started = 0, time.perf_counter()
+    with DataLoader(
+        train_data,
+        batch_size=32,
+        shuffle=True,
+        last_batch="rollover",  # a last batch that is too short starts the next epoch
+        num_workers=options.workers,
+        executor=options.executor,
+        start_method=options.start_method,
+        seed=options.seed,
+    ) as loader:
+        for epoch in (bar := tqdm(range(options.epochs), unit="epoch")):
+            rate = 0.15 * (1 - epoch / options.epochs)
+            for images, labels in loader:
+                loss = network.train(flat(images), labels, rate)
+                samples += len(labels)
+            bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
+    seconds = time.perf_counter() - started
+
+    print(f"test accuracy: {accuracy(network, DataLoader(test_data, batch_size=256)):.4f}")
+    print(f"samples per second: {samples / seconds:,.0f} ({options.workers} workers, {seconds:.1f} s)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Shared by all tests: the executors that one body of tests runs over, and the check that nothing is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gluonloader import DataLoader
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run a loader: an executor with a start method."""
+
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def processes(self) -> bool:
+        return self.arguments.get("num_workers", 0) > 0 and not self.arguments.get("thread_pool")
+
+    @property
+    def parallel(self) -> bool:
+        return self.arguments.get("num_workers", 0) > 0
+
+    def loader(self, dataset: Any, *args: Any, **kwargs: Any) -> DataLoader:
+        return DataLoader(dataset, *args, **{"seed": 0, "timeout": 60, **self.arguments, **kwargs})
+
+    def __str__(self) -> str:
+        return self.name
+
+
+SERIAL = Way("serial")
+THREAD = Way("thread", {"num_workers": 2, "thread_pool": True})
+FORK = Way("fork", {"num_workers": 2, "start_method": "fork"})
+ONE_FORK = Way("fork-1", {"num_workers": 1, "start_method": "fork"})
+FORKSERVER = Way("forkserver", {"num_workers": 2, "start_method": "forkserver"})
+SPAWN = Way("spawn", {"num_workers": 2, "start_method": "spawn"})
+
+WAYS = [SERIAL, THREAD, FORK, ONE_FORK, FORKSERVER, SPAWN]
+PROCESSES = [FORK, FORKSERVER, SPAWN]
+
+
+@pytest.fixture(params=WAYS, ids=str)
+def way(request: pytest.FixtureRequest) -> Way:
+    return request.param
+
+
+@pytest.fixture(params=[way for way in WAYS if way.parallel], ids=str)
+def parallel_way(request: pytest.FixtureRequest) -> Way:
+    return request.param
+
+
+@pytest.fixture(params=PROCESSES, ids=str)
+def process_way(request: pytest.FixtureRequest) -> Way:
+    return request.param
+
+
+def children() -> set[int]:
+    """Live child processes of this one, except multiprocessing's own helpers, which serve the whole program."""
+    found = set()
+    for task in Path(f"/proc/{os.getpid()}/task").iterdir():
+        try:
+            found |= set(map(int, (task / "children").read_text().split()))
+        except FileNotFoundError:
+            continue  # the thread has ended meanwhile
+    return {pid for pid in found if not _is_helper(pid)}
+
+
+def _is_helper(pid: int) -> bool:
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return b"resource_tracker" in line or b"forkserver" in line
+
+
+def workers(loader: DataLoader) -> list[int]:
+    """The pids of a loader's live workers, as the operating system's tree of processes shows them."""
+    return [process.pid for process in loader._executor._supervisor.begun if process.is_alive()]
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def shared_memory() -> set[str]:
+    # Semaphores are there for a moment whenever any program makes one.
+    return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.")}
+
+
+def mapped_slabs() -> int:
+    """Mappings of this process onto memory files of ours."""
+    return Path("/proc/self/maps").read_text().count("memfd:gluonloader")
+
+
+def eventually(condition: Any, seconds: float = 10.0) -> bool:
+    """Whether a condition comes true within some seconds: for what another process or thread is about to do."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.005)
+    return bool(condition())
+
+
+@pytest.fixture
+def no_leaks() -> Any:
+    """Fails the test if it leaves a process, a descriptor, a mapping or an entry in /dev/shm behind."""
+    gc.collect()
+    before = children(), descriptors(), mapped_slabs(), shared_memory()
+    yield
+    gc.collect()
+    # The first use of forkserver or spawn starts helpers that stay: at most two pipes.
+    assert eventually(lambda: children() <= before[0]), children() - before[0]
+    assert eventually(lambda: mapped_slabs() <= before[2]), "mappings of slabs are left"
+    assert shared_memory() <= before[3]
+    assert eventually(lambda: descriptors() <= before[1] + 2), (before[1], descriptors())

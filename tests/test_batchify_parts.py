@@ -1,0 +1,221 @@
+"""The pieces of batchify: Stack, Pad, Append, Group, AsList, Dict, NamedTuple; what they make and what they refuse."""
+
+import itertools
+from collections import namedtuple
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+from gluonloader import Append, AsList, BatchifyError, Dict, Group, NamedTuple, Pad, Stack
+from hypothesis import given
+from hypothesis import strategies as st
+
+Point = namedtuple("Point", ["x", "y"])
+
+arrays = hnp.arrays(
+    st.sampled_from([np.int16, np.float32, np.bool_]), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
+)
+
+
+def same(batch, expected):
+    return batch.dtype == expected.dtype and batch.shape == expected.shape and batch.tobytes() == expected.tobytes()
+
+
+# -- Stack ------------------------------------------------------------------------------------------------------------
+
+
+@given(arrays, st.integers(1, 4))
+def test_stack_is_np_stack(array, count):
+    samples = [array] * count
+    assert same(Stack()(samples), np.stack(samples))
+    first, second = Stack()([(sample, 1) for sample in samples])
+    assert same(first, np.stack(samples)) and same(second, np.array([1] * count))
+
+
+def test_stack_takes_numbers_and_nests_in_lists():
+    assert same(Stack()([1, 2.5]), np.array([1, 2.5]))
+    (inner,) = Stack()([([1, 2],), ([3, 4],)])
+    assert [column.tolist() for column in inner] == [[1, 3], [2, 4]]
+
+
+@pytest.mark.parametrize(("samples", "position", "path", "text"), [
+    ([np.zeros(2), np.zeros(2), np.zeros(3)], 2, "", r"shape \(3,\), others: shape \(2,\)"),
+    ([[1, 2], [1, 2], [1]], 2, "", "1 fields, others: 2 fields"),
+    ([1, None], 1, "", "not an array of numbers: NoneType"),
+    ([(0, np.zeros(2)), (0, np.zeros(2)), (0, np.zeros(3))], 2, "[1]", r"shape \(3,\)"),
+    ([(0, {}), (0, {})], 0, "[1]", "not an array of numbers: dict"),
+])
+def test_stack_names_the_sample_that_does_not_fit(samples, position, path, text):
+    with pytest.raises(BatchifyError, match=text) as caught:
+        Stack()(samples)
+    assert (caught.value.position, caught.value.path) == (position, path)
+
+
+# -- Pad --------------------------------------------------------------------------------------------------------------
+
+
+def padded(samples, val, dtype, round_to):
+    """The model: element by element."""
+    samples = [np.asarray(sample) for sample in samples]
+    sizes = []
+    for axis in range(samples[0].ndim):
+        size = max(sample.shape[axis] for sample in samples)
+        while size % (round_to or 1):
+            size += 1
+        sizes.append(size)
+    batch = np.full((len(samples), *sizes), val or 0, dtype or np.result_type(*samples))
+    for row, sample in enumerate(samples):
+        for index in itertools.product(*map(range, sample.shape)):
+            batch[(row, *index)] = sample[index]
+    return batch
+
+
+@given(
+    shapes=st.integers(1, 3).flatmap(
+        lambda rank: st.lists(st.tuples(*[st.integers(0, 4)] * rank), min_size=1, max_size=4)
+    ),
+    val=st.none() | st.integers(-3, 3),
+    dtype=st.none() | st.sampled_from([np.float32, np.int64, "f8"]),
+    round_to=st.none() | st.integers(1, 4),
+    source=st.sampled_from([np.int32, np.float64, ">i2"]),
+)
+def test_pad_is_the_model(shapes, val, dtype, round_to, source):
+    samples = [np.arange(1, np.prod(shape) + 1).reshape(shape).astype(source) for shape in shapes]
+    expected = padded(samples, val, dtype, round_to)
+    batch = Pad(val, dtype, round_to)(samples)
+    assert batch.dtype.isnative
+    assert same(batch, expected.astype(expected.dtype.newbyteorder("=")))
+
+
+def test_pad_takes_lists_and_finds_their_common_dtype():
+    assert same(Pad(val=-1)([[1, 2], [0.5]]), np.array([[1, 2], [0.5, -1]]))
+
+
+def test_pad_of_numbers_is_a_stack():
+    assert same(Pad()([1, 2]), np.array([1, 2]))
+
+
+@pytest.mark.parametrize(("samples", "position", "text"), [
+    ([[1], [2], [[3]]], 2, "2 axes, others: 1 axes"),
+    ([[1], 2, [3]], 1, "0 axes, others: 1 axes"),
+    ([[1], [None]], 1, "not an array of numbers: list"),
+    ([[1], ["a", {}]], 1, "not an array of numbers: list"),
+])
+def test_pad_names_the_sample_that_does_not_fit(samples, position, text):
+    with pytest.raises(BatchifyError, match=text) as caught:
+        Pad()(samples)
+    assert caught.value.position == position
+
+
+def test_pad_names_the_sample_that_is_not_of_its_dtype():
+    with pytest.raises(BatchifyError, match="not an array .*could not convert") as caught:
+        Pad(dtype=np.float32)([[1], ["a"]])
+    assert caught.value.position == 1
+
+
+@pytest.mark.parametrize("round_to", [0, -1])
+def test_pad_refuses_a_wrong_round_to(round_to):
+    with pytest.raises(ValueError, match=f"round_to={round_to}: give an int >= 1"):
+        Pad(round_to=round_to)
+
+
+# -- Append and AsList ------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(arrays, min_size=1, max_size=4))
+def test_append_keeps_each_array_with_an_axis_for_the_batch(samples):
+    batch = Append()(samples)
+    assert len(batch) == len(samples)
+    for one, sample in zip(batch, samples, strict=True):
+        assert same(one, sample[None])
+    plain = Append(expand=False)(samples)
+    assert all(same(one, sample) for one, sample in zip(plain, samples, strict=True))
+
+
+def test_append_puts_the_axis_where_it_is_told():
+    samples = [np.zeros((2, 3)), np.zeros((4, 5))]
+    assert [one.shape for one in Append(batch_axis=1)(samples)] == [(2, 1, 3), (4, 1, 5)]
+    assert [one.shape for one in Append(batch_axis=-1)(samples)] == [(2, 3, 1), (4, 5, 1)]
+
+
+def test_append_names_the_sample_that_is_no_array():
+    with pytest.raises(BatchifyError, match="sample at position 1: not an array of numbers: NoneType"):
+        Append()([1, None])
+
+
+def test_as_list_keeps_anything():
+    samples = (None, "a", {1})
+    batch = AsList()(samples)
+    assert type(batch) is list and all(one is other for one, other in zip(batch, samples, strict=True))
+
+
+# -- Group, Dict, NamedTuple ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [Group(Stack(), Pad(), AsList()), Group([Stack(), Pad(), AsList()])])
+def test_group_has_a_function_for_each_field(group):
+    first, second, third = group([(1, [1], "a"), (2, [1, 2], "b")])
+    assert same(first, np.array([1, 2])) and same(second, np.array([[1, 0], [1, 2]])) and third == ["a", "b"]
+
+
+def test_group_makes_a_tuple():
+    assert type(Group(AsList(), AsList())([[1, 2]])) is tuple
+
+
+def test_dict_has_a_function_for_each_key_and_leaves_out_the_others():
+    batch = Dict({"b": AsList(), "a": Stack()})([{"a": 1, "b": "x", "c": None}, {"a": 2, "b": "y"}])
+    assert list(batch) == ["b", "a"] and batch["b"] == ["x", "y"] and same(batch["a"], np.array([1, 2]))
+
+
+@pytest.mark.parametrize("fns", [[Stack(), AsList()], (Stack(), AsList()), {"y": AsList(), "x": Stack()}])
+def test_named_tuple_has_a_function_for_each_field(fns):
+    batch = NamedTuple(Point, fns)([Point(1, "a"), Point(2, "b")])
+    assert type(batch) is Point and same(batch.x, np.array([1, 2])) and batch.y == ["a", "b"]
+
+
+def test_pieces_nest():
+    nested = Dict({"x": Group(Pad(), NamedTuple(Point, [Stack(), AsList()]))})
+    padded, point = nested([{"x": ([1], Point(1, "a"))}, {"x": ([1, 2], Point(2, "b"))}])["x"]
+    assert padded.tolist() == [[1, 0], [1, 2]] and point.x.tolist() == [1, 2] and point.y == ["a", "b"]
+
+
+@pytest.mark.parametrize(("fn", "samples", "position", "path", "text"), [
+    (Group(Stack(), Stack()), [(1, 2), (1, 2, 3)], 1, "", "3 fields, but Group has 2 functions"),
+    (Group(AsList(), Pad()), [(1, [1]), (1, [[1]]), (1, [1])], 1, "[1]", "2 axes, others: 1 axes"),
+    (Dict({"a": Stack(), "b": Stack()}), [{"a": 1, "b": 2}, {"c": 1}], 1, "", "no key 'a', 'b'"),
+    (Dict({"a": Stack()}), [{"a": 1}, {"a": None}], 1, "['a']", "not an array of numbers"),
+    (NamedTuple(Point, [Stack(), Stack()]), [Point(1, 2), (1, 2)], 1, "", "a tuple, not a Point"),
+    (NamedTuple(Point, [Stack(), Stack()]), [Point(1, 2), Point(1, None)], 1, ".y", "not an array of numbers"),
+    (Dict({"a": Group(AsList(), NamedTuple(Point, [AsList(), Stack()]))}),
+     [{"a": (1, Point(1, 2))}, {"a": (1, Point(1, [2]))}], 1, "['a'][1].y", r"shape \(1,\), others: shape \(\)"),
+])  # fmt: skip
+def test_errors_name_the_sample_and_the_way_to_the_leaf(fn, samples, position, path, text):
+    with pytest.raises(BatchifyError, match=text) as caught:
+        fn(samples)
+    assert (caught.value.position, caught.value.path) == (position, path)
+
+
+def test_errors_of_the_users_own_functions_pass_as_they_are():
+    def refuse(samples):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        Group(refuse)([(1,)])
+
+
+@pytest.mark.parametrize(("make", "text"), [
+    (lambda: Group(Stack(), 3), "fn=3: give functions"),
+    (lambda: Group([Stack(), "x"]), "fn='x': give functions"),
+    (lambda: Group(3), "fn=3"),
+    (lambda: Dict([Stack()]), r"fns=\[.*give a dict from key to batchify function"),
+    (lambda: Dict({"a": 1}), "fns=1: give functions"),
+    (lambda: NamedTuple(Point, [Stack()]), r"give one function for each field of Point: \('x', 'y'\)"),
+    (lambda: NamedTuple(Point, [Stack()] * 3), "one function for each field"),
+    (lambda: NamedTuple(Point, {"x": Stack(), "z": Stack()}), "one function for each field"),
+    (lambda: NamedTuple(Point, [Stack(), 3]), "fns=3: give functions"),
+    (lambda: NamedTuple(Point, 3), "fns=3"),
+    (lambda: NamedTuple(tuple, []), "one function for each field of tuple"),
+])
+def test_wrong_functions_are_refused_at_once(make, text):
+    with pytest.raises(ValueError, match=text):
+        make()

@@ -1,0 +1,206 @@
+"""Datasets: which samples the views hold, when transforms run, and what wrong arguments are told."""
+
+import pickle
+from operator import add, mul, neg
+
+import numpy as np
+import pytest
+from gluonloader import ArrayDataset, Dataset, RandomSampler, SequentialSampler, SimpleDataset
+from hypothesis import given
+from hypothesis import strategies as st
+
+values = st.lists(st.integers(-9, 9), max_size=20)
+
+
+class Endless(Dataset):
+    """A dataset whose `__getitem__` never raises IndexError: only `len` says where it ends."""
+
+    def __init__(self, length):
+        self.length, self.reads = length, []
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        self.reads.append(index)
+        return index * 10
+
+
+@given(values)
+def test_simple_dataset_is_what_it_wraps(data):
+    dataset = SimpleDataset(data)
+    assert len(dataset) == len(data) and list(dataset) == data
+    assert [dataset[i] for i in range(len(data))] == data
+
+
+@given(values)
+def test_filter_keeps_order_and_runs_once(data):
+    calls = []
+
+    def positive(value):
+        calls.append(value)
+        return value > 0
+
+    dataset = SimpleDataset(data).filter(positive)
+    assert calls == data
+    assert list(dataset) == list(dataset) == [value for value in data if value > 0]
+    assert len(dataset) == len(list(dataset)) and calls == data
+
+
+def test_filter_gets_a_tuple_whole():
+    dataset = ArrayDataset([1, 2, 3], [3, 2, 1]).filter(lambda pair: pair[0] > pair[1])
+    assert list(dataset) == [(3, 1)]
+
+
+@given(data=values, num_shards=st.integers(1, 25))
+def test_shards_partition_the_dataset(data, num_shards):
+    shards = [list(SimpleDataset(data).shard(num_shards, index)) for index in range(num_shards)]
+    assert [value for shard in shards for value in shard] == data
+    sizes = list(map(len, shards))
+    assert max(sizes) - min(sizes) <= 1 and sizes == sorted(sizes, reverse=True)
+    assert sizes == [len(SimpleDataset(data).shard(num_shards, index)) for index in range(num_shards)]
+
+
+@pytest.mark.parametrize(("num_shards", "index", "text"), [
+    (0, 0, "num_shards=0: give an int >= 1"),
+    (-1, 0, "num_shards=-1"),
+    (2, 2, r"index=2: give an int from 0 to num_shards - 1 \(1\)"),
+    (2, -1, "index=-1"),
+])
+def test_a_wrong_shard_is_named(num_shards, index, text):
+    with pytest.raises(ValueError, match=text):
+        SimpleDataset([1, 2]).shard(num_shards, index)
+
+
+@given(data=values, count=st.none() | st.integers(0, 30))
+def test_take(data, count):
+    taken = SimpleDataset(data).take(count)
+    assert list(taken) == data[:count] and len(taken) == len(data[:count])
+
+
+def test_a_negative_count_is_named():
+    with pytest.raises(ValueError, match="count=-1: give an int >= 0, or None"):
+        SimpleDataset([1]).take(-1)
+
+
+def test_views_end_where_they_end_though_the_data_goes_on():
+    for view in (Endless(5).take(2), Endless(5).shard(2, 1), Endless(5).sample([1, 3])):
+        with pytest.raises(IndexError):
+            view[len(view)]
+
+
+@given(data=st.lists(st.integers(), min_size=1, max_size=10), picks=st.lists(st.integers(0, 9), max_size=15))
+def test_sample_takes_the_indices_in_their_order(data, picks):
+    picks = [pick % len(data) for pick in picks]
+    sampled = SimpleDataset(data).sample(picks)
+    assert list(sampled) == [data[pick] for pick in picks] and len(sampled) == len(picks)
+
+
+def test_sample_draws_once():
+    data = SimpleDataset(list(range(30)))
+    sampled = data.sample(RandomSampler(30, seed=1))
+    assert list(sampled) == list(sampled) == list(RandomSampler(30, seed=1))
+    assert list(data.sample(iter([2, 1]))) == [2, 1]
+    assert list(data.sample(SequentialSampler(2, 5))) == [5, 6]
+
+
+@pytest.mark.parametrize("sampler", [3, None, 1.5])
+def test_a_sampler_that_cannot_be_iterated_is_named(sampler):
+    with pytest.raises(TypeError, match=rf"sampler={sampler}: give a Sampler"):
+        SimpleDataset([1]).sample(sampler)
+
+
+def test_a_lazy_transform_runs_at_each_read():
+    data = Endless(3)
+    transformed = data.transform(neg)
+    assert len(transformed) == 3 and data.reads == []
+    assert [transformed[2], transformed[2]] == [-20, -20]
+    assert data.reads == [2, 2]
+
+
+def test_a_transform_that_is_not_lazy_runs_once_over_everything():
+    data = Endless(3)
+    transformed = data.transform(neg, lazy=False)
+    assert data.reads == [0, 1, 2]
+    assert list(transformed) == list(transformed) == [0, -10, -20]
+    assert data.reads == [0, 1, 2]
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_transforms_unpack_tuples_and_nothing_else(lazy):
+    pairs = ArrayDataset([1, 2], [10, 20])
+    assert list(pairs.transform(add, lazy)) == [11, 22]
+    assert list(SimpleDataset([[1, 2], [3]]).transform(len, lazy)) == [2, 1]
+    assert list(pairs.transform(lambda *fields: fields[::-1], lazy).transform(mul, lazy)) == [10, 40]
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_transform_first_leaves_the_other_fields(lazy):
+    triples = ArrayDataset([1, 2], ["a", "b"], [None, 0])
+    assert list(triples.transform_first(neg, lazy)) == [(-1, "a", None), (-2, "b", 0)]
+    assert list(SimpleDataset([1, 2]).transform_first(neg, lazy)) == [-1, -2]
+    assert list(SimpleDataset([[1, 2]]).transform_first(len, lazy)) == [2]
+
+
+def test_views_of_views():
+    dataset = SimpleDataset(list(range(20))).filter(lambda x: x % 2).shard(2, 1).take(3).transform(neg)
+    assert list(dataset) == [-11, -13, -15]
+
+
+def test_all_views_are_picklable_when_their_functions_are():
+    pairs = ArrayDataset(np.arange(6), [1, 2, 3, 4, 5, 6])
+    for dataset in (
+        pairs,
+        pairs.filter(any),
+        pairs.shard(2, 1),
+        pairs.take(2),
+        pairs.sample([3, 1]),
+        pairs.transform(add),
+        pairs.transform(add, lazy=False),
+        pairs.transform_first(neg),
+        pairs.transform_first(neg).take(3).transform(add),
+    ):
+        assert list(pickle.loads(pickle.dumps(dataset))) == list(dataset)
+
+
+def test_iteration_ends_at_the_length_though_no_index_error_comes():
+    data = Endless(3)
+    assert list(data) == [0, 10, 20]
+    assert data.reads == [0, 1, 2]
+    assert list(data.transform(neg)) == [0, -10, -20]
+    assert list(SimpleDataset(Endless(2))) == [0, 10]
+    assert list(ArrayDataset(Endless(2), Endless(2))) == [(0, 0), (10, 10)]
+
+
+@given(st.integers(0, 8), st.integers(1, 4))
+def test_array_dataset_puts_sequences_side_by_side(length, width):
+    columns = [[100 * column + row for row in range(length)] for column in range(width)]
+    dataset = ArrayDataset(*columns)
+    assert len(dataset) == length
+    assert list(dataset) == (columns[0] if width == 1 else list(zip(*columns, strict=True)))
+
+
+def test_array_dataset_takes_arrays_lists_and_datasets():
+    dataset = ArrayDataset(np.arange(4).reshape(2, 2), ["a", "b"], SimpleDataset([None, 1]))
+    row, letter, last = dataset[1]
+    assert row.tolist() == [2, 3] and (letter, last) == ("b", 1)
+
+
+def test_array_dataset_without_arrays():
+    with pytest.raises(ValueError, match=r"at least one array, e.g. ArrayDataset\(images, labels\)"):
+        ArrayDataset()
+
+
+def test_array_dataset_with_different_lengths():
+    with pytest.raises(ValueError, match="argument 1 has length 3, argument 0 has 2"):
+        ArrayDataset([1, 2], [1, 2, 3])
+
+
+def test_the_base_class_says_what_is_missing():
+    class Unfinished(Dataset):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Unfinished must define __getitem__"):
+        Unfinished()[0]
+    with pytest.raises(NotImplementedError, match="Unfinished must define __len__"):
+        len(Unfinished())

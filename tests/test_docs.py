@@ -1,0 +1,109 @@
+"""The documentation is true: its Python blocks run and print what it says, and it names all public names and NOTEs.
+
+Every ```python block of README.md and docs/*.md runs, in order, one program per page, with warnings as errors. Where a
+```text block follows directly, it is what the Python block prints.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import gluonloader
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+# Runs in the page's own process. The blocks are the main module, so that what they define can be pickled.
+RUN_BLOCKS = """
+import contextlib as _contextlib, io as _io, json as _json, sys as _sys
+
+_printed = []
+for _block in _json.load(_sys.stdin):
+    with _contextlib.redirect_stdout(_io.StringIO()) as _out:
+        exec(compile("\\n" * _block["line"] + _block["code"], _block["page"], "exec"))
+    _printed.append(_out.getvalue())
+_json.dump(_printed, _sys.stdout)
+"""
+
+
+def blocks_of(page):
+    """The page's Python blocks: line, code, and the output that the page shows (None if it shows none)."""
+    text = page.read_text()
+    blocks, end = [], 0
+    for match in BLOCK.finditer(text):
+        kind, body = match.groups()
+        if kind == "python":
+            line = text.count("\n", 0, match.start(2))
+            blocks.append({"page": str(page), "line": line, "code": body, "shown": None})
+        elif blocks and not text[end : match.start()].strip():
+            blocks[-1]["shown"] = body
+        end = match.end()
+    return blocks
+
+
+def run_blocks(blocks):
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUN_BLOCKS],
+        input=json.dumps(blocks),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=lambda page: page.name)
+def test_blocks_run_and_print_what_the_page_shows(page):
+    blocks = blocks_of(page)
+    done = run_blocks(blocks)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for block, printed in zip(blocks, json.loads(done.stdout), strict=True):
+        shown = block["shown"]
+        assert printed.strip() == (shown or "").strip(), f"{page.name}, line {block['line'] + 1}"
+
+
+def test_a_false_output_and_a_warning_would_be_noticed(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n\n```python\nimport warnings; warnings.warn('w')\n```\n")
+    (first, second) = blocks_of(page)
+    assert first["shown"] == "2\n"
+    assert second["shown"] is None
+    assert json.loads(run_blocks([first]).stdout) == ["1\n"]
+    assert run_blocks([second]).returncode == 1
+
+
+def public_names():
+    return sorted(
+        name for name, value in vars(gluonloader).items() if not name.startswith("_") and not isinstance(value, ModuleType)
+    )
+
+
+def test_the_api_page_has_every_public_name():
+    documented = re.findall(r"^\.\. auto\w+:: gluonloader\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert sorted(documented) == public_names()
+
+
+def test_every_public_name_has_a_docstring():
+    assert [name for name in public_names() if not getattr(gluonloader, name).__doc__] == []
+
+
+def test_the_design_page_names_every_note():
+    sources = "\n".join(path.read_text() for path in (ROOT / "gluonloader").rglob("*.py"))
+    written = set(re.findall(r"NOTE \[([^\]]+)\]:", sources))
+    told = set(re.findall(r"NOTE \[([^\]]+)\]", (ROOT / "docs" / "design.md").read_text()))
+    assert told == written
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_files_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []

@@ -1,0 +1,400 @@
+"""What happens when things go wrong: workers that die at any moment, that hang, that cannot start; bad pickles."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from conftest import FORK, PROCESSES, children, eventually, workers
+
+import gluonloader as gl
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+KILLS = int(os.environ.get("GLUONLOADER_KILLS", "40"))
+
+
+class Numbered:
+    """Samples that say which they are, large enough to notice a batch that was overwritten."""
+
+    def __init__(self, size=400):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        return np.full(500, index, np.int32)
+
+
+class SlowToUnpickle(Numbered):
+    def __setstate__(self, state):
+        time.sleep(0.1)
+        self.__dict__.update(state)
+
+
+class Deadly(Numbered):
+    """Sample `victim` ends its worker, the first `times` times."""
+
+    def __init__(self, how, victim=7, times=1, flag=None):
+        super().__init__(40)
+        self.how, self.victim, self.times, self.flag = how, victim, times, flag
+
+    def __getitem__(self, index):
+        if index == self.victim:
+            with open(self.flag, "a+") as file:
+                file.write("x")
+                file.flush()
+                file.seek(0)
+                deaths = len(file.read())
+            if deaths <= self.times:
+                die(self.how)
+        return super().__getitem__(index)
+
+
+def die(how):
+    if how == "exit":
+        os._exit(3)
+    if how == "segfault":
+        signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+        ctypes.string_at(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def is_batch(batch, first, size):
+    return batch.shape == (size, 500) and (batch == np.arange(first, first + size)[:, None]).all()
+
+
+class Killer(threading.Thread):
+    """Kills random workers of a loader, at random moments, a given number of times."""
+
+    def __init__(self, loader, kills, pause, seed=0):
+        super().__init__()
+        self.loader, self.kills, self.pause, self.random = loader, kills, pause, random.Random(seed)
+        self.killed, self.stopping = 0, threading.Event()
+
+    def run(self):
+        while self.killed < self.kills and not self.stopping.wait(self.random.uniform(*self.pause)):
+            pids = workers(self.loader)
+            if pids:
+                try:
+                    os.kill(self.random.choice(pids), signal.SIGKILL)
+                except ProcessLookupError:
+                    continue  # it was dying already
+                self.killed += 1
+
+
+@pytest.mark.parametrize("dataset", [Numbered, SlowToUnpickle])
+def test_random_kills_lose_no_batch_and_double_none(process_way, dataset):
+    slow = dataset is SlowToUnpickle or process_way is not FORK
+    pause = (0.05, 0.4) if slow else (0.0, 0.03)
+    # A kill may hit the same batch again and again; that is what the retries are for.
+    with process_way.loader(dataset(), 4, max_retries=1000, prefetch=6) as loader:
+        killer = Killer(loader, KILLS if not slow else max(8, KILLS // 5), pause)
+        killer.start()
+        epochs = 0
+        while killer.is_alive():
+            for first, batch in zip(range(0, 400, 4), loader, strict=True):
+                assert is_batch(batch, first, 4)
+                if killer.random.random() < 0.05:
+                    time.sleep(0.02)  # idle workers get killed, too
+            epochs += 1
+        killer.join()
+        assert killer.killed == killer.kills
+        assert epochs > 0
+        assert [int(batch[0, 0]) for batch in loader] == list(range(0, 400, 4))
+
+
+@pytest.mark.parametrize("how", ["exit", "segfault", "kill"])
+def test_a_batch_that_killed_its_worker_is_made_again(process_way, how, tmp_path):
+    dataset = Deadly(how, times=1, flag=str(tmp_path / "deaths"))
+    with process_way.loader(dataset, 4) as loader:
+        assert all(is_batch(batch, first, 4) for first, batch in zip(range(0, 40, 4), loader, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("how", "said"), [("exit", "exit code 3"), ("segfault", "SIGSEGV"), ("kill", "SIGKILL.*not for want of memory")]
+)
+def test_a_sample_that_always_kills_is_named(process_way, how, said, tmp_path):
+    dataset = Deadly(how, times=99, flag=str(tmp_path / "deaths"))
+    with process_way.loader(dataset, 4) as loader:
+        iterator = iter(loader)
+        assert is_batch(next(iterator), 0, 4)
+        with pytest.raises(gl.WorkerDied, match=rf"pid \d+\).*{said}.*batch 1 of epoch 0.*dataset\[7\].*2 workers died"):
+            next(iterator)
+        assert [int(batch[0, 0]) for batch in iterator] == list(range(8, 40, 4))
+
+
+def test_without_retries_the_error_names_all_samples_of_the_batch(tmp_path):
+    dataset = Deadly("exit", times=99, flag=str(tmp_path / "deaths"))
+    with FORK.loader(dataset, 4, max_retries=0) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(gl.WorkerDied, match=r"one of its samples \[4, 5, 6, 7\]"):
+            next(iterator)
+
+
+class Exits(Numbered):
+    def __getitem__(self, index):
+        if index == 2:
+            sys.exit("enough")
+        return index
+
+
+def test_sys_exit_in_a_sample_is_an_error_not_an_end(parallel_way):
+    with parallel_way.loader(Exits(4), 1) as loader:
+        iterator = iter(loader)
+        next(iterator), next(iterator)
+        with pytest.raises((RuntimeError, SystemExit), match="enough"):
+            next(iterator)
+        assert next(iterator).tolist() == [3]
+
+
+class Sleepy(Numbered):
+    """1 ms a sample; sample 0 takes a second."""
+
+    def __getitem__(self, index):
+        time.sleep(1.0 if index == 0 else 0.001)
+        return index, gl.get_worker_info().id
+
+
+def test_a_slow_batch_keeps_its_place_and_does_not_idle_the_others(parallel_way):
+    with parallel_way.loader(Sleepy(80), 2, prefetch=20) as loader:
+        if parallel_way.arguments["num_workers"] == 1:
+            pytest.skip("there is no other worker")
+        batches = [(indices.tolist(), set(ids.tolist())) for indices, ids in loader]
+    assert [indices for indices, _ in batches] == [[i, i + 1] for i in range(0, 80, 2)]
+    (slow,) = batches[0][1]
+    # While the first batch slept, the other worker made the rest of the window, also what had been queued behind it.
+    assert all(ids == {1 - slow} for _, ids in batches[1:20])
+
+
+class Stuck(Numbered):
+    def __getitem__(self, index):
+        if index == 1:
+            linger_for_ever()
+        return index
+
+
+def linger_for_ever():
+    threading.Event().wait(60)
+
+
+def test_a_batch_past_its_timeout_is_an_error_with_the_stack(parallel_way):
+    with parallel_way.loader(Stuck(6), 1, timeout=3) as loader:
+        iterator = iter(loader)
+        assert next(iterator).tolist() == [0]
+        with pytest.raises(gl.BatchTimeout, match=r"(?s)batch 1.*timeout=3.*linger_for_ever") as caught:
+            next(iterator)
+        assert isinstance(caught.value, TimeoutError)
+        if parallel_way.processes:  # a stuck thread cannot be ended, and keeps its interpreter for a while
+            assert [batch.tolist() for batch in iterator] == [[2], [3], [4], [5]]
+            assert [pid for pid in workers(loader)]
+
+
+class BadPickle(Numbered):
+    def __reduce__(self):
+        return fail_to_unpickle, ()
+
+
+def fail_to_unpickle():
+    raise LookupError("the file is gone")
+
+
+class DiesUnpickling(Numbered):
+    def __reduce__(self):
+        return os._exit, (9,)
+
+
+@pytest.mark.parametrize("way", PROCESSES[1:], ids=str)
+def test_a_dataset_that_cannot_be_unpickled_is_an_error_once(way):
+    loader = way.loader(BadPickle(), 4)
+    with pytest.raises(gl.WorkerStartError, match="LookupError: the file is gone"):
+        list(loader)
+    with pytest.raises(gl.WorkerStartError, match="3 workers in a row ended while starting, the last with exit code 9"):
+        list(way.loader(DiesUnpickling(), 4))
+
+
+@pytest.mark.parametrize("way", PROCESSES[1:], ids=str)
+def test_a_dataset_that_cannot_be_pickled_is_an_error_in_the_constructor(way):
+    for dataset, batchify, part in ((gl.SimpleDataset([lambda: 0]), None, "dataset"), ([1], lambda s: s, "batchify_fn")):
+        with pytest.raises(gl.TransportError, match=rf"pickle the {part}.*start_method='fork'"):
+            way.loader(dataset, 1, batchify_fn=batchify)
+
+
+def test_fork_takes_any_dataset():
+    with FORK.loader(gl.SimpleDataset([1, 2]).transform(lambda x: -x), 2, batchify_fn=lambda s: s) as loader:
+        assert list(loader) == [[-1, -2]]
+
+
+class Unsendable(Numbered):
+    def __getitem__(self, index):
+        return {"ok": 1, "parts": (2, threading.Lock() if index == 1 else 0)}
+
+
+def test_a_batch_that_cannot_be_pickled_names_the_leaf(process_way):
+    with process_way.loader(Unsendable(3), 1, batchify_fn=list) as loader:
+        iterator = iter(loader)
+        assert next(iterator) == [{"ok": 1, "parts": (2, 0)}]
+        with pytest.raises(gl.TransportError, match=r"\[0\]\['parts'\]\[1\] is a _thread.lock"):
+            next(iterator)
+        assert next(iterator) == [{"ok": 1, "parts": (2, 0)}]
+
+
+class UnpicklesOnlyInWorkers:
+    def __reduce__(self):
+        return only_in_workers, (os.getpid(),)
+
+
+def only_in_workers(pid):
+    if os.getpid() != pid:
+        raise ValueError("not here")
+    return 0
+
+
+class ParentCannotRead(Numbered):
+    def __getitem__(self, index):
+        return UnpicklesOnlyInWorkers() if index == 0 else index
+
+
+def test_a_batch_that_cannot_be_unpickled_is_an_error_and_the_next_comes(process_way):
+    with process_way.loader(ParentCannotRead(2), 1, batchify_fn=list) as loader:
+        iterator = iter(loader)
+        with pytest.raises(ValueError, match="not here") as caught:
+            next(iterator)
+        assert "rebuilding batch 0" in "".join(caught.value.__notes__)
+        assert next(iterator) == [1]
+
+
+class Nested(Numbered):
+    def __getitem__(self, index):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with gl.DataLoader([1, 2, 3], 3, num_workers=2) as inner:
+                (batch,) = inner
+        return batch, len(caught), "uses threads" in str(caught[0].message)
+
+
+def test_a_loader_inside_a_worker_uses_threads_and_says_so(process_way):
+    with process_way.loader(Nested(2), 1) as loader:
+        for batch, warned, said in loader:
+            assert batch.tolist() == [[1, 2, 3]]
+            assert warned.tolist() == [1]
+            assert said.tolist() == [True]
+
+
+def test_a_forked_child_starts_workers_of_its_own():
+    with FORK.loader(Numbered(), 4) as loader:
+        kept = next(iter(loader))
+        mine = set(workers(loader))
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                good = all(is_batch(batch, first, 4) for first, batch in zip(range(0, 400, 4), loader, strict=True))
+                good = good and not mine & set(workers(loader)) and is_batch(kept, 0, 4)
+                loader.close()
+                os.write(write, b"good" if good else b"bad")
+            finally:
+                os._exit(0)
+        for _ in range(3):  # the parent goes on meanwhile; the child's batch must not be overwritten
+            assert all(is_batch(batch, first, 4) for first, batch in zip(range(0, 400, 4), loader, strict=True))
+        os.close(write)
+        assert os.read(read, 10) == b"good"
+        os.close(read)
+        os.waitpid(child, 0)
+        assert set(workers(loader)) == mine
+
+
+def test_workers_end_with_a_parent_that_is_killed(process_way, tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(
+        f"""
+import os, sys
+sys.path[:0] = {sys.path!r}
+import gluonloader as gl
+from test_faults import Sleepless
+from conftest import workers
+if __name__ == "__main__":
+    loader = gl.DataLoader(Sleepless(), 1, num_workers=2, start_method={process_way.name!r})
+    iterator = iter(loader)
+    next(iterator)
+    print(*workers(loader), flush=True)
+    os.kill(os.getpid(), 9)
+"""
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    pids = list(map(int, done.stdout.split()))
+    assert len(pids) == 2
+    assert eventually(lambda: not any(map(alive, pids)), 5)
+
+
+class Sleepless(Numbered):
+    """The second sample takes for ever."""
+
+    def __getitem__(self, index):
+        if index:
+            time.sleep(3600)
+        return index
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_ctrl_c_gives_one_traceback_and_leaves_no_worker(process_way, tmp_path):
+    script = tmp_path / "interrupted.py"
+    script.write_text(
+        f"""
+import os, sys, signal
+sys.path[:0] = {sys.path!r}
+import gluonloader as gl
+from test_faults import Sleepless
+from conftest import workers
+if __name__ == "__main__":
+    loader = gl.DataLoader(Sleepless(), 1, num_workers=2, start_method={process_way.name!r})
+    iterator = iter(loader)
+    next(iterator)
+    print(*workers(loader), flush=True)
+    os.killpg(0, signal.SIGINT)
+    next(iterator)
+"""
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, start_new_session=True, timeout=60)
+    assert done.stderr.count("Traceback") == 1, done.stderr
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
+    assert eventually(lambda: not any(map(alive, map(int, done.stdout.split()))), 5)
+
+
+def test_300_epochs_half_of_them_broken_off_leave_nothing(process_way):
+    epochs = 300 if process_way is FORK else 60
+    with process_way.loader(Numbered(40), 4, shuffle=True) as loader:
+
+        def use(epochs):
+            for epoch in range(epochs):
+                for count, batch in enumerate(loader):
+                    assert (batch == batch[:, :1]).all()
+                    if epoch % 2 and count == epoch % 9:
+                        break
+
+        use(60)
+        before = children(), len(os.listdir("/proc/self/fd"))
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        use(epochs)
+        assert children() == before[0]
+        assert len(os.listdir("/proc/self/fd")) <= before[1] + 4
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < resident + 4096

@@ -1,0 +1,239 @@
+"""Bounds on memory: the limit, a small /dev/shm, a full machine, and datasets that are not copied per worker."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import FORK, PROCESSES, Way, workers
+
+import gluonloader as gl
+from gluonloader.transport import slab as slab_module
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+MB = 1 << 20
+BIG = os.environ.get("GLUONLOADER_BIG") == "1"  # the sizes that the soak run uses
+
+
+class Images:
+    """Images of 1 MB that say which they are."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        return np.full(MB // 4, index, np.int32)
+
+
+def slab_bytes():
+    """Memory of all slabs that this process holds, each counted once."""
+    found = {}
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            if "gluonloader" in os.readlink(f"/proc/self/fd/{fd}"):
+                status = os.stat(f"/proc/self/fd/{fd}")
+                found[status.st_ino] = status.st_blocks * 512
+        except FileNotFoundError:
+            continue
+    return sum(found.values())
+
+
+def test_a_consumer_that_keeps_everything_gets_private_copies_within_the_limit(process_way):
+    images, limit = (2048, 256) if BIG else (192, 32)
+    with process_way.loader(Images(images), 4, memory_limit=f"{limit}MB") as loader:
+        kept, most = [], 0
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for batch in loader:
+                kept.append(batch)
+                most = max(most, slab_bytes())
+        assert most <= limit * MB
+        assert [int(batch[0, 0]) for batch in kept] == list(range(0, images, 4))
+        assert all((batch == batch[:, :1]).all() for batch in kept)
+        said = [str(warning.message) for warning in caught if "memory_limit" in str(warning.message)]
+        assert len(said) == 1
+        assert "private copies" in said[0]
+
+
+def test_batches_larger_than_their_share_make_the_window_smaller(process_way):
+    with process_way.loader(Images(40), 10, memory_limit="24MB", prefetch=8) as loader:
+        for _ in range(2):
+            assert [int(batch[0, 0]) for batch in loader] == [0, 10, 20, 30]
+            assert slab_bytes() <= 24 * MB
+
+
+def test_a_batch_larger_than_the_limit_is_an_error_that_says_so(process_way):
+    with process_way.loader(Images(12), 6, memory_limit="4MB") as loader, pytest.raises(
+        gl.SharedMemoryError, match=r"batch 0 needs 6,\d+,\d+ bytes, memory_limit=4,194,304 is less"
+    ):
+        next(iter(loader))
+
+
+def test_without_a_limit_kept_batches_are_lent_only_so_far():
+    with FORK.loader(Images(100), 1) as loader:
+        kept = list(loader)
+        assert slab_bytes() <= 40 * 1.1 * MB
+        assert [int(batch[0, 0]) for batch in kept] == list(range(100))
+        del kept
+        for _ in loader:
+            pass
+        assert slab_bytes() <= 12 * 1.1 * MB  # what was lent is given back, not kept for ever
+
+
+def test_uneven_batches_under_a_limit():
+    sizes = [3, 900_000, 5, 2_500_000, 7, 11, 3_900_000, 1] * 6
+    with FORK.loader([np.full(size, size % 127, np.uint8) for size in sizes], 1, memory_limit="16MB", prefetch=6) as loader:
+        for _ in range(2):
+            for size, batch in zip(sizes, loader, strict=True):
+                assert batch.shape == (1, size)
+                assert (batch == size % 127).all()
+                assert slab_bytes() <= 16 * MB
+
+
+def padded(samples):
+    batch = gl.empty((len(samples), max(map(len, samples)) + 1), np.int64)
+    batch[:] = -1
+    for row, sample in zip(batch, samples):
+        row[: len(sample)] = sample
+    return {"views": (batch[:, :-1], batch.T), "same": batch, "other": np.arange(3)}
+
+
+def test_batchify_functions_may_write_into_the_batch_and_return_views_of_it(process_way):
+    with process_way.loader([[1, 2, 3], [4], [5, 6]], 2, batchify_fn=padded) as loader:
+        first, second = loader
+    assert first["views"][0].tolist() == [[1, 2, 3], [4, -1, -1]]
+    assert first["views"][1].tolist() == [[1, 4], [2, -1], [3, -1], [-1, -1]]
+    assert first["same"].tolist() == [[1, 2, 3, -1], [4, -1, -1, -1]]
+    assert np.shares_memory(first["same"], first["views"][0])
+    assert second["other"].tolist() == [0, 1, 2]
+
+
+def test_named_shared_memory_where_there_is_no_memfd(monkeypatch):
+    monkeypatch.setattr(slab_module, "_HAS_MEMFD", False)
+    for way in PROCESSES:
+        with way.loader(Images(12), 3) as loader:
+            for _ in range(2):
+                assert [int(batch[0, 0]) for batch in loader] == [0, 3, 6, 9]
+
+
+SMALL_SHM = """
+import sys
+sys.path[:0] = {path!r}
+import os
+import numpy as np
+import gluonloader as gl
+from gluonloader.transport import slab
+from test_memory import Images
+assert os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize == 64 << 20
+slab._HAS_MEMFD = {memfd}
+with gl.DataLoader(Images(240), 40, num_workers=2, memory_limit={limit}) as loader:
+    iterator, firsts = iter(loader), []
+    while True:
+        try:
+            firsts.append(int(next(iterator)[0, 0]))
+        except StopIteration:
+            break
+        except OSError as error:
+            firsts.append(str(error))
+print(firsts)
+"""
+
+
+@pytest.mark.parametrize(
+    ("memfd", "limit", "expected"),
+    [(True, None, "0, 40, 80"), (False, "'60MB'", "0, 40, 80"), (False, None, "No space left on device")],
+)
+def test_with_64_mb_of_dev_shm(memfd, limit, expected, tmp_path):
+    script = tmp_path / "small.py"
+    script.write_text(SMALL_SHM.format(path=sys.path, memfd=memfd, limit=limit))
+    command = f"mount -t tmpfs -o size=64m tmpfs /dev/shm && exec {sys.executable} {script}"
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "-m", "true"], capture_output=True).returncode:
+        pytest.skip("needs the right to make a mount namespace")
+    done = subprocess.run([unshare, "-m", "sh", "-c", command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert expected in done.stdout
+
+
+FULL = """
+import sys
+sys.path[:0] = {path!r}
+import resource
+import gluonloader as gl
+from test_memory import Images
+resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20))
+with gl.DataLoader(Images(8), 4, num_workers=2) as loader:
+    try:
+        next(iter(loader))
+    except OSError as error:
+        print(type(error).__name__, error)
+    with gl.DataLoader([1, 2], 2, num_workers=1) as small:
+        print(next(iter(small)))
+"""
+
+
+def test_a_full_machine_is_an_os_error_that_says_so(tmp_path):
+    script = tmp_path / "full.py"
+    script.write_text(FULL.format(path=sys.path))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert "SharedMemoryError" in done.stdout, done.stderr
+    assert "no room for 4,198,400 bytes of shared memory" in done.stdout or "bytes of shared memory" in done.stdout
+    assert "[1 2]" in done.stdout
+
+
+def private_bytes(pid):
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no RssAnon")
+
+
+@pytest.mark.parametrize("way", PROCESSES[1:], ids=str)
+def test_a_large_dataset_is_not_copied_per_worker(way: Way):
+    rows = 1024 if BIG else 256
+    array = np.zeros((rows, MB // 8))
+    array[:, 0] = np.arange(rows)
+    with way.loader(gl.ArrayDataset([0] * 8, [1] * 8), 4) as loader:
+        next(iter(loader))
+        small = max(map(private_bytes, workers(loader)))
+    start = time.perf_counter()
+    with way.loader(gl.ArrayDataset(array, np.arange(rows)), 8) as loader:
+        assert [int(first[0, 0]) for first, _ in [next(iter(loader))]] == [0]
+        print(f"{way}: {array.nbytes >> 20} MB, first batch after {time.perf_counter() - start:.2f} s")
+        for first, label in loader:
+            assert first[:, 0].tolist() == label.tolist()
+        pids = workers(loader)
+        grown = [(private_bytes(pid) - small) / MB for pid in pids]
+    assert len(pids) == 2
+    assert max(grown) < 50, grown
+
+
+def test_workers_write_to_their_own_copy_of_the_dataset():
+    with PROCESSES[1].loader(Scribbler(), 1) as loader:
+        assert sorted(set(np.concatenate(list(loader)).tolist())) == [0]
+
+
+class Scribbler:
+    """Writes to its array after reading it; no other sample must see that."""
+
+    def __init__(self):
+        self.data = np.zeros(20)
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        value = self.data[index]
+        self.data[index] = 1
+        return value

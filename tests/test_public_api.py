@@ -1,0 +1,100 @@
+"""The public interface: exactly the documented names, each with a docstring that says something, and types."""
+
+import importlib
+import importlib.resources
+import inspect
+import pkgutil
+import re
+from types import ModuleType
+
+import gluonloader
+import pytest
+
+PUBLIC = {
+    "Append", "ArrayDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError", "DataLoader", "Dataset",
+    "Dict", "FilterSampler", "GluonLoaderError", "Group", "IntervalSampler", "LoaderClosed", "LoaderIterator",
+    "NamedTuple", "Pad", "RandomSampler", "Sampler", "SequentialSampler", "SharedMemoryError", "SimpleDataset",
+    "Stack", "TransportError", "WorkerDied", "WorkerInfo", "WorkerStartError", "default_batchify", "empty", "get_rng",
+    "get_worker_info",
+}  # fmt: skip
+
+# The positional part is that of mxnet.gluon.data.DataLoader, in its order.
+GLUON_ARGUMENTS = [
+    "dataset", "batch_size", "shuffle", "sampler", "last_batch", "batch_sampler", "batchify_fn", "num_workers",
+    "pin_memory", "pin_device_id", "prefetch", "thread_pool", "timeout", "auto_reload",
+]  # fmt: skip
+
+MODULES = ["gluonloader", *(module.name for module in pkgutil.walk_packages(gluonloader.__path__, "gluonloader."))]
+
+
+def tells(docstring):
+    """Whether the first paragraph is made of full sentences: several words, and a stop at its end."""
+    first = (docstring or "").strip().split("\n\n")[0]
+    return re.search(r"\w+\W+\w+", first) is not None and first.rstrip().endswith((".", ":"))
+
+
+def documented():
+    for name in sorted(PUBLIC):
+        value = getattr(gluonloader, name)
+        yield name, value.__doc__
+        if inspect.isclass(value):
+            for attribute, member in vars(value).items():
+                if attribute.startswith("_"):
+                    continue
+                member = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+                if inspect.isfunction(member):
+                    yield f"{name}.{attribute}", inspect.getdoc(getattr(value, attribute))
+
+
+def test_the_package_exports_exactly_the_documented_names():
+    names = {
+        name for name, value in vars(gluonloader).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }  # fmt: skip
+    assert names == PUBLIC
+    assert re.fullmatch(r"\d+\.\d+\.\d+", gluonloader.__version__)
+
+
+@pytest.mark.parametrize(("name", "docstring"), [pytest.param(*entry, id=entry[0]) for entry in documented()])
+def test_everything_public_is_documented(name, docstring):
+    assert tells(docstring), f"{name}: {docstring!r}"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_says_what_it_is_for_and_exports_what_it_names(name):
+    module = importlib.import_module(name)
+    assert tells(module.__doc__)
+    for public in getattr(module, "__all__", ()):
+        assert hasattr(module, public), f"{name}.__all__ names {public}, which is not there"
+
+
+def test_public_classes_and_functions_name_their_public_place():
+    for name in PUBLIC:
+        value = getattr(gluonloader, name)
+        assert value.__name__ == name
+        assert name in importlib.import_module(value.__module__).__all__
+
+
+def test_the_loaders_positional_arguments_are_gluons():
+    parameters = inspect.signature(gluonloader.DataLoader).parameters.values()
+    assert [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD] == GLUON_ARGUMENTS
+    assert all(p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters)
+
+
+def test_the_loaders_docstring_names_every_argument():
+    docstring = inspect.getdoc(gluonloader.DataLoader)
+    for name in inspect.signature(gluonloader.DataLoader).parameters:
+        assert re.search(rf"^    {name}: \S", docstring, re.MULTILINE), name
+
+
+def test_every_error_is_ours_and_a_built_in_one():
+    builtins = {"BatchifyError": ValueError, "BatchTimeout": TimeoutError, "SharedMemoryError": OSError,
+                "TransportError": TypeError, "LoaderClosed": RuntimeError, "WorkerDied": RuntimeError,
+                "WorkerStartError": RuntimeError}  # fmt: skip
+    for name, builtin in builtins.items():
+        assert issubclass(getattr(gluonloader, name), (gluonloader.GluonLoaderError))
+        assert issubclass(getattr(gluonloader, name), builtin)
+
+
+def test_type_information_is_shipped():
+    assert importlib.resources.files("gluonloader").joinpath("py.typed").is_file()

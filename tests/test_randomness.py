@@ -1,0 +1,137 @@
+"""Randomness: seeds without collisions, generators that belong to their batch, and the user's state put back."""
+
+import random
+import threading
+
+import numpy as np
+import pytest
+from gluonloader import get_rng
+from gluonloader.randomness import batch_seed, draw_seed, preserved_generators, seed_generators, set_current_seed
+from hypothesis import given
+from hypothesis import strategies as st
+
+seeds = st.integers(0, 2**64 - 1)
+
+
+@pytest.fixture(autouse=True)
+def _own_state():
+    with preserved_generators():
+        yield
+    set_current_seed(None)
+
+
+def drawn():
+    return random.random(), float(np.random.random()), int(np.random.randint(2**31))
+
+
+def test_batch_seeds_do_not_collide_over_a_grid():
+    grid = [(seed, epoch, batch) for seed in (0, 1, 2, 2**63) for epoch in range(30) for batch in range(300)]
+    assert len({batch_seed(*point) for point in grid}) == len(grid)
+
+
+@given(seeds, seeds, seeds)
+def test_batch_seeds_are_64_bit_and_depend_on_each_part_in_its_place(seed, epoch, batch):
+    one = batch_seed(seed, epoch, batch)
+    assert type(one) is int and 0 <= one < 2**64 and one == batch_seed(seed, epoch, batch)
+    assert one != batch_seed(seed, epoch, batch ^ 1)
+    assert one != batch_seed(seed, epoch ^ 1, batch)
+    assert one != batch_seed(seed ^ 1, epoch, batch)
+    if epoch != batch:
+        assert one != batch_seed(seed, batch, epoch)
+
+
+def test_batch_seeds_of_neighbours_have_no_bits_in_common_beyond_chance():
+    values = [batch_seed(0, 0, batch) for batch in range(500)]
+    differing = [bin(a ^ b).count("1") for a, b in zip(values, values[1:], strict=False)]
+    assert 30 < sum(differing) / len(differing) < 34
+
+
+@given(st.integers(-(2**62), -1))
+def test_batch_seed_takes_negative_seeds(seed):
+    assert 0 <= batch_seed(seed, 0) < 2**64
+    assert batch_seed(seed, 0) != batch_seed(-seed, 0)
+
+
+def test_draw_seed_follows_numpys_seed():
+    np.random.seed(3)
+    one, other = draw_seed(), draw_seed()
+    np.random.seed(3)
+    assert draw_seed() == one != other
+    assert type(one) is int and 0 <= one < 2**63
+
+
+@given(seeds, seeds)
+def test_seed_generators_determines_python_and_numpy(seed, other):
+    seed_generators(seed)
+    first = drawn()
+    seed_generators(other)
+    different = drawn()
+    seed_generators(seed)
+    assert drawn() == first
+    assert (different == first) == (seed == other)
+
+
+def test_preserved_generators_puts_the_state_back():
+    seed_generators(1)
+    np.random.standard_normal()  # leaves a second normal number in the state
+    python, numpy = random.getstate(), np.random.get_state()
+    with preserved_generators():
+        seed_generators(99)
+        drawn()
+    assert random.getstate() == python
+    assert repr(np.random.get_state()) == repr(numpy)
+
+
+def test_preserved_generators_puts_the_state_back_after_an_error():
+    seed_generators(1)
+    expected = drawn()
+    seed_generators(1)
+    with pytest.raises(KeyError), preserved_generators():
+        drawn()
+        raise KeyError
+    assert drawn() == expected
+
+
+def test_get_rng_is_one_generator_within_a_batch():
+    set_current_seed(5)
+    rng = get_rng()
+    numbers = rng.random(3).tolist()
+    assert get_rng() is rng
+    set_current_seed(5)
+    assert get_rng() is not rng and get_rng().random(3).tolist() == numbers
+    set_current_seed(6)
+    assert get_rng().random(3).tolist() != numbers
+
+
+def test_get_rng_does_not_depend_on_global_generators():
+    set_current_seed(5)
+    expected = get_rng().random()
+    seed_generators(1234)
+    set_current_seed(5)
+    assert get_rng().random() == expected
+
+
+def test_get_rng_outside_of_a_batch_is_new_and_follows_numpys_seed():
+    set_current_seed(None)
+    np.random.seed(0)
+    one, other = get_rng(), get_rng()
+    numbers = one.random(), other.random()
+    assert one is not other and numbers[0] != numbers[1]
+    np.random.seed(0)
+    assert (get_rng().random(), get_rng().random()) == numbers
+
+
+def test_the_current_seed_is_the_threads_own():
+    set_current_seed(5)
+    mine, seen = get_rng(), []
+
+    def other():
+        seen.append(get_rng())
+        set_current_seed(5)
+        seen.append(get_rng())
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert mine not in seen and get_rng() is mine
+    assert seen[1].random() == mine.random()

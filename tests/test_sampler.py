@@ -1,0 +1,255 @@
+"""Samplers: which indices come, in what order, and how they are cut into batches, against a model that fits a screen."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from gluonloader import BatchSampler, FilterSampler, IntervalSampler, RandomSampler, Sampler, SequentialSampler
+from gluonloader.sampler import iterate
+from hypothesis import given
+from hypothesis import strategies as st
+
+LAST_BATCH = ("keep", "discard", "rollover")
+
+sizes = st.integers(min_value=1, max_value=7)
+lengths = st.integers(min_value=0, max_value=25)
+last_batches = st.sampled_from(LAST_BATCH)
+
+
+def cut(indices, size, last_batch, carry):
+    """The model: the batches of one pass, and what the next pass starts with."""
+    indices = carry + indices
+    whole = len(indices) // size * size
+    batches = [indices[at : at + size] for at in range(0, whole, size)]
+    rest = indices[whole:]
+    if last_batch == "keep" and rest:
+        batches.append(rest)
+    return batches, rest if last_batch == "rollover" else []
+
+
+class Relabelled:
+    """A sampler whose indices tell the pass in which they were drawn, so that a carry can be seen."""
+
+    def __init__(self, length):
+        self.length, self.passes = length, 0
+
+    def indices(self, number):
+        return [(number, i) for i in range(self.length)]
+
+    def __iter__(self):
+        self.passes += 1
+        return iter(self.indices(self.passes - 1))
+
+    def __len__(self):
+        return self.length
+
+
+@given(length=lengths, size=sizes, last_batch=last_batches, passes=st.integers(1, 5))
+def test_batches_of_several_passes_are_those_of_the_model(length, size, last_batch, passes):
+    sampler = Relabelled(length)
+    batches, carry = BatchSampler(sampler, size, last_batch), []
+    for number in range(passes):
+        expected, carry = cut(sampler.indices(number), size, last_batch, carry)
+        assert len(batches) == len(expected)
+        assert list(batches) == expected
+
+
+@given(length=lengths, size=sizes, last_batch=last_batches, stops=st.lists(st.integers(0, 30), max_size=5))
+def test_a_pass_that_is_broken_off_leaves_the_carry_as_it_was(length, size, last_batch, stops):
+    sampler = Relabelled(length)
+    batches, carry = BatchSampler(sampler, size, last_batch), []
+    for stop in stops:
+        number = sampler.passes
+        expected, after = cut(sampler.indices(number), size, last_batch, carry)
+        assert len(batches) == len(expected)
+        got = list(islice(iter(batches), stop))
+        assert got == expected[:stop]
+        if stop > len(expected):  # the end was seen
+            carry = after
+
+
+@given(length=lengths, size=sizes, last_batch=last_batches)
+def test_a_loaders_pass_carries_over_only_when_it_is_committed(length, size, last_batch):
+    sampler = Relabelled(length)
+    batches = BatchSampler(sampler, size, last_batch)
+    first, carry = cut(sampler.indices(0), size, last_batch, [])
+    drawn = iterate(batches)
+    assert list(drawn) == first
+    assert len(batches) == len(first), "not delivered yet, so the next pass would start afresh"
+    drawn.commit()
+    second, _ = cut(sampler.indices(1), size, last_batch, carry)
+    assert len(batches) == len(second)
+    assert list(batches) == second
+
+
+@given(size=sizes, lengths=st.lists(lengths, min_size=1, max_size=5))
+def test_rollover_loses_and_doubles_nothing_even_if_the_sampler_changes_its_length(size, lengths):
+    sampler = Relabelled(0)
+    batches = BatchSampler(sampler, size, "rollover")
+    drawn, given_out = [], []
+    for number, length in enumerate(lengths):
+        sampler.length = length
+        drawn += sampler.indices(number)
+        assert len(batches) == len(given := list(batches))
+        given_out += [index for batch in given for index in batch]
+    assert given_out == drawn[: len(given_out)]
+    assert len(drawn) - len(given_out) < size
+
+
+def test_a_finished_pass_stays_finished():
+    batches = iterate(BatchSampler(range(3), 2, "rollover"))
+    assert [list(batches), list(batches), next(batches, "end")] == [[[0, 1]], [], "end"]
+
+
+def test_two_passes_of_one_batch_sampler_do_not_disturb_each_other():
+    batches = BatchSampler(range(5), 2, "rollover")
+    pairs = list(zip(batches, batches, strict=True))
+    assert pairs == [([0, 1], [0, 1]), ([2, 3], [2, 3])]
+
+
+def test_keys_of_any_type_are_batched():
+    assert list(BatchSampler(["a", (1, 2), None], 2)) == [["a", (1, 2)], [None]]
+
+
+def test_any_other_batch_sampler_is_iterated_as_it_is():
+    class Doubled(BatchSampler):
+        def __iter__(self):
+            for batch in super().__iter__():
+                yield batch * 2
+
+    assert list(iterate([[1], [2]])) == [[1], [2]]
+    assert list(iterate(Doubled(range(2), 1))) == [[0, 0], [1, 1]]
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 2.0, "2", True, None])
+def test_a_wrong_batch_size_is_named(batch_size):
+    with pytest.raises(ValueError, match="batch_size=.*int >= 1"):
+        BatchSampler(range(3), batch_size)
+
+
+def test_a_numpy_integer_is_a_batch_size():
+    assert list(BatchSampler(range(3), np.int64(2))) == [[0, 1], [2]]
+
+
+@pytest.mark.parametrize("last_batch", ["drop", None, True, 3])
+def test_a_wrong_last_batch_is_named(last_batch):
+    with pytest.raises(ValueError, match="last_batch=.*'keep', 'discard' or 'rollover'"):
+        BatchSampler(range(3), 2, last_batch)
+
+
+@given(length=lengths, start=st.integers(-10, 10))
+def test_sequential(length, start):
+    sampler = SequentialSampler(length, start)
+    assert list(sampler) == list(sampler) == [start + i for i in range(length)]
+    assert len(sampler) == length
+
+
+@given(length=st.integers(0, 300), seed=st.integers(0, 2**63 - 1))
+def test_random_gives_every_index_once_as_a_python_int(length, seed):
+    sampler = RandomSampler(length, seed)
+    order = list(sampler)
+    assert sorted(order) == list(range(length)) and len(sampler) == length
+    assert all(type(index) is int for index in order)
+
+
+def test_random_of_more_indices_than_one_block():
+    assert sorted(RandomSampler(10_000, 3)) == list(range(10_000))
+
+
+def test_random_order_is_a_function_of_seed_and_epoch():
+    one, other = RandomSampler(50, seed=7), RandomSampler(50, seed=7)
+    epochs = [list(one) for _ in range(4)]
+    assert [list(other) for _ in range(4)] == epochs
+    assert len(set(map(tuple, epochs))) == 4, "each epoch has an order of its own"
+    assert list(RandomSampler(50, seed=8)) != epochs[0]
+    other.set_epoch(1)
+    assert [list(other), list(other)] == epochs[1:3]
+
+
+def test_random_order_takes_numpy_integers_for_seed_and_epoch():
+    plain, numpy = RandomSampler(50, 7), RandomSampler(np.int64(50), np.int64(7))
+    plain.set_epoch(3)
+    numpy.set_epoch(np.int64(3))
+    assert list(plain) == list(numpy)
+
+
+def test_random_order_is_settled_when_the_pass_begins():
+    sampler = RandomSampler(50, seed=7)
+    begun = iter(sampler)
+    sampler.set_epoch(5)
+    assert list(begun) == list(RandomSampler(50, seed=7))
+
+
+def test_without_a_seed_numpys_seed_makes_the_order_repeat(monkeypatch):
+    state = np.random.get_state()
+    try:
+        orders = []
+        for seed in (0, 0, 1):
+            np.random.seed(seed)
+            orders.append(list(RandomSampler(50)))
+        assert orders[0] == orders[1] != orders[2]
+        assert list(RandomSampler(50)) != list(RandomSampler(50)), "two samplers draw two seeds"
+    finally:
+        np.random.set_state(state)
+
+
+@given(st.lists(st.integers(-5, 5)))
+def test_filter(values):
+    sampler = FilterSampler(lambda x: x > 0, values)
+    assert list(sampler) == list(sampler) == [i for i, x in enumerate(values) if x > 0]
+    assert len(sampler) == len(list(sampler))
+
+
+def test_filter_runs_once_and_reads_no_further_than_the_length():
+    class Endless:
+        reads = 0
+
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            self.reads += 1
+            return index
+
+    data = Endless()
+    sampler = FilterSampler(lambda x: x % 2, data)
+    assert list(sampler) == list(sampler) == [1, 3]
+    assert data.reads == 4
+
+
+@given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))), st.booleans())
+def test_interval(length_and_interval, rollover):
+    length, interval = length_and_interval
+    sampler = IntervalSampler(length, interval, rollover)
+    order = list(sampler)
+    assert len(sampler) == len(order)
+    assert order[: len(range(0, length, interval))] == list(range(0, length, interval))
+    if rollover:
+        assert sorted(order) == list(range(length))
+        steps = [(i % interval, i) for i in order]
+        assert steps == sorted(steps)
+    else:
+        assert order == list(range(0, length, interval))
+
+
+@pytest.mark.parametrize(("length", "interval"), [(3, 0), (3, 4), (3, -1), (0, 1)])
+def test_a_wrong_interval_is_named(length, interval):
+    with pytest.raises(ValueError, match=rf"interval={interval}: .*1 to length \({length}\)"):
+        IntervalSampler(length, interval)
+
+
+@pytest.mark.parametrize("kind", [SequentialSampler, RandomSampler, lambda n: IntervalSampler(n, 1)])
+@pytest.mark.parametrize("length", [-1, 2.5, "3", None, True])
+def test_a_wrong_length_is_named(kind, length):
+    with pytest.raises(ValueError, match="length=.*len\\(dataset\\)"):
+        kind(length)
+
+
+def test_the_base_class_says_what_is_missing():
+    class Unfinished(Sampler):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Unfinished must define __iter__"):
+        iter(Unfinished())
+    with pytest.raises(NotImplementedError, match="Unfinished must define __len__"):
+        len(Unfinished())

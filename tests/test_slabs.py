@@ -1,0 +1,384 @@
+"""Slabs and their pool, without worker processes: growth, recycling, loans, and the bound on memory."""
+
+import errno
+import gc
+import os
+import warnings
+
+import numpy as np
+import pytest
+from gluonloader.errors import SharedMemoryError
+from gluonloader.transport import slab as slab_module
+from gluonloader.transport.arena import Arena
+from gluonloader.transport.reduce import rebuild, reduce
+from gluonloader.transport.slab import HEADER, Slab, align, anonymous_file, reserve
+from gluonloader.transport.slabs import SlabPool
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+KB = 1024
+
+
+@pytest.fixture
+def make_slab():
+    slabs = []
+
+    def make(size=4096):
+        fd = anonymous_file()
+        reserve(fd, size)
+        slabs.append(Slab(len(slabs), fd, size))
+        return slabs[-1]
+
+    yield make
+    for slab in slabs:
+        if slab.fd >= 0:
+            slab.close()
+
+
+@pytest.fixture
+def make_pool():
+    pools = []
+
+    def make(window=2, limit=None):
+        pools.append(SlabPool(window, limit))
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
+def bytes_of(slab):
+    return np.ndarray((slab.size,), np.uint8, slab.memory)
+
+
+def grow(slab, size):
+    Arena(slab, HEADER, 1 << 20).empty((size - HEADER,), np.dtype(np.uint8))
+
+
+def descriptors():
+    gc.collect()
+    return set(os.listdir("/dev/fd"))
+
+
+def size_of(slab):
+    return os.fstat(slab.fd).st_size if slab.fd >= 0 else 0
+
+
+# -- a slab -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10**9), st.sampled_from([1, 2, 64, 4096]))
+def test_align(offset, to):
+    assert 0 <= align(offset, to) - offset < to and align(offset, to) % to == 0
+
+
+def test_a_slab_that_grows_keeps_its_bytes_and_its_old_views(make_slab):
+    slab = make_slab(4096)
+    old = bytes_of(slab)
+    slab.control[2] = 12345
+    grow(slab, 100_000)
+    new = bytes_of(slab)
+    assert slab.size >= 100_000 and slab.control[2] == 12345
+    old[-1] = 99
+    assert new[4095] == 99
+
+
+def test_the_other_side_of_a_slab_sees_it_grow(make_slab):
+    slab = make_slab(4096)
+    other = Slab(slab.number, os.dup(slab.fd), slab.size)
+    grow(slab, 100_000)
+    bytes_of(slab)[-1] = 7
+    other.map(size_of(slab))
+    assert bytes_of(other)[-1] == 7
+    other.close()
+
+
+def test_views_outlive_their_slab(make_slab):
+    slab = make_slab()
+    head = reduce(np.arange(10), Arena(slab, HEADER, 4096))
+    view = rebuild(bytes_of(slab), head)[2:]
+    slab.close()
+    gc.collect()
+    assert view.tolist() == list(range(2, 10))
+
+
+@pytest.mark.parametrize("has_memfd", [True, False])
+def test_a_file_without_a_name_with_and_without_memfd(make_slab, monkeypatch, has_memfd):
+    if has_memfd and not slab_module._HAS_MEMFD:
+        pytest.skip("this system has no memfd")
+    monkeypatch.setattr(slab_module, "_HAS_MEMFD", has_memfd)
+    slab = make_slab()
+    assert not os.get_inheritable(slab.fd)
+    assert os.fstat(slab.fd).st_nlink == 0, "no name is left"
+    head = reduce([np.arange(5000), "a"], Arena(slab, HEADER, 1 << 20))
+    array, text = rebuild(bytes_of(slab), head)
+    assert array.tolist() == list(range(5000)) and text == "a"
+
+
+def test_memory_that_cannot_be_had_is_an_error_that_says_how_much(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(SharedMemoryError, match="no room for 1,000,000 bytes.*No space left.*memory_limit") as caught:
+        reserve(0, 1_000_000)
+    assert caught.value.errno == errno.ENOSPC
+
+
+# -- the pool ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.permutations(range(5)), st.lists(st.booleans(), min_size=5, max_size=5))
+def test_slabs_are_free_again_when_the_last_view_dies_in_any_order(order, through_views):
+    pool = SlabPool(window=5, limit=None)
+    held, slabs = {}, {}
+    for number in range(5):
+        slabs[number] = pool.take(100, 0)
+        loan = pool.lend(slabs[number], 5000)
+        # Views of views, made as a batch's arrays are.
+        held[number] = np.ndarray((5,), np.int32, loan, 640)[1:][::-1] if through_views[number] else loan
+        del loan
+    assert len({slab.number for slab in slabs.values()}) == 5
+    for number in order:
+        del held[number]
+        taken = pool.take(100, 0)
+        assert taken is slabs[number], "the one slab that nobody looks into"
+        held[number] = pool.lend(taken, 5000)
+    pool.close()
+
+
+def test_no_slab_is_used_again_while_any_view_lives(make_pool):
+    pool = make_pool()
+    slab = pool.take(0, 0)
+    head = reduce([np.arange(100), np.ones(5)], Arena(slab, HEADER, slab.allowance))
+    first, second = rebuild(pool.lend(slab, head.offset + head.length), head)
+    del first
+    others = [pool.take(0, 0) for _ in range(3)]
+    assert slab not in others
+    del second
+    assert pool.take(0, 0) is slab
+
+
+def test_a_worker_gets_back_the_slab_that_it_wrote(make_pool):
+    pool = make_pool(window=4)
+    slabs = [pool.take(0, writer) for writer in range(4)]
+    for slab in slabs:
+        pool.give_back(slab)
+    assert [pool.take(0, writer) for writer in (2, 0, 3, 1)] == [slabs[writer] for writer in (2, 0, 3, 1)]
+
+
+def test_a_request_of_any_size_has_room(make_pool):
+    pool = make_pool()
+    pool.give_back(pool.take(10, 0))
+    slab = pool.take(500_000, 0)
+    assert slab.size >= HEADER + 500_000
+
+
+def test_a_private_copy_frees_its_slab_at_once(make_pool):
+    pool = make_pool()
+    slab = pool.take(0, 0)
+    bytes_of(slab)[:1000] = 7
+    copy = pool.copy_out(slab, 1000)
+    assert pool.take(0, 0) is slab
+    bytes_of(slab)[:1000] = 8
+    assert (copy == 7).all() and len(copy) == 1000 and copy.ctypes.data % 64 == 0
+
+
+def test_without_a_limit_a_hoarder_of_batches_gets_copies_in_the_end_and_no_warning(make_pool):
+    pool, held, slabs = make_pool(window=2), [], set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number in range(60):
+            slab = pool.take(0, 0)
+            slabs.add(slab.number)
+            bytes_of(slab)[:100] = number
+            held.append(pool.lend(slab, 100)[:100])
+    assert len(slabs) < 30
+    assert all((array == number).all() for number, array in enumerate(held))
+
+
+def test_past_the_limit_batches_are_copies_with_one_warning(make_pool):
+    pool, held = make_pool(window=2, limit=1024 * KB), []
+    with pytest.warns(RuntimeWarning, match="memory_limit=1,048,576 bytes: .* held by batches that you keep") as warned:
+        for number in range(40):
+            slab = pool.take(0, 0)
+            bytes_of(slab)[: 50 * KB] = number
+            held.append(pool.lend(slab, 50 * KB)[: 50 * KB])
+    assert len(warned) == 1
+    assert all((array == number).all() for number, array in enumerate(held))
+
+
+def test_past_the_limit_there_is_no_slab_until_one_comes_back(make_pool):
+    pool = make_pool(window=1, limit=256 * KB)
+    flying = []
+    while (slab := pool.take(0, 0)) is not None:
+        flying.append(slab)
+    assert flying and sum(slab.allowance for slab in flying) <= 256 * KB
+    pool.give_back(flying.pop())
+    assert pool.take(0, 0) is not None
+
+
+def test_a_request_larger_than_the_limit_is_an_error(make_pool):
+    with pytest.raises(SharedMemoryError, match="memory_limit=262,144 bytes: a request needs"):
+        make_pool(window=1, limit=256 * KB).take(300_000, 0)
+
+
+def test_a_batch_that_needs_more_is_allowed_more_up_to_the_limit(make_pool):
+    pool = make_pool(window=4, limit=1024 * KB)
+    slab = pool.take(0, 0)
+    assert slab.allowance < 700 * KB
+    pool.give_back(slab)
+    assert pool.demand(700 * KB)
+    assert pool.take(0, 0).allowance >= 700 * KB
+    assert not pool.demand(1025 * KB)
+
+
+def test_a_slab_that_could_not_be_made_costs_nothing(make_pool, monkeypatch):
+    pool = make_pool(window=1, limit=256 * KB)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = descriptors()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        for _ in range(10):
+            with pytest.raises(SharedMemoryError):
+                pool.take(0, 0)
+    assert not descriptors() - before
+    assert pool.take(0, 0) is not None
+
+
+def test_closing_frees_descriptors_and_leaves_delivered_batches(make_pool):
+    before = descriptors()
+    pool = SlabPool(2, None)
+    slab = pool.take(0, 0)
+    bytes_of(slab)[:9] = 5
+    delivered = pool.lend(slab, 9)[:9]
+    pool.take(0, 0)
+    pool.close()
+    del slab
+    assert delivered.tolist() == [5] * 9
+    del delivered
+    assert not descriptors() - before
+
+
+def test_a_slab_on_loan_at_a_fork_is_not_used_again(make_pool):
+    pool = make_pool()
+    lent, free = pool.take(0, 0), pool.take(0, 0)
+    bytes_of(lent)[:100] = 7
+    loan = pool.lend(lent, 100)
+    pool.give_back(free)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking while other tests' threads live
+        child = os.fork()
+    if child == 0:
+        try:
+            closed = lent.fd < 0 and free.fd < 0
+            os._exit(0 if closed and loan[:100].tolist() == [7] * 100 else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    del loan
+    assert pool.take(0, 0) is free
+    assert pool.take(0, 0) is not lent
+    assert pool.retired == [lent.number] and lent.fd < 0
+
+
+def test_slabs_that_all_grow_to_their_allowance_stay_within_the_limit(make_pool):
+    pool = make_pool(window=2, limit=3_000_000)
+    for part in (0.98, 0.995):
+        flying = [pool.take(0, writer) for writer in range(3)]
+        assert None not in flying
+        for slab in flying:
+            Arena(slab, HEADER, slab.allowance).empty((int(part * slab.allowance) - HEADER,), np.dtype(np.uint8))
+        assert sum(map(size_of, flying)) <= 3_000_000
+        for slab in flying:
+            pool.give_back(slab)
+
+
+class Pool(RuleBasedStateMachine):
+    """Batches that are made, delivered, kept and dropped in any order, under a limit.
+
+    What is held never changes, and the slabs' files together are never larger than the limit.
+    """
+
+    @initialize(window=st.integers(1, 4), limit=st.integers(300 * KB, 2000 * KB))
+    def start(self, window, limit):
+        self.pool, self.limit = SlabPool(window, limit), limit
+        self.slabs, self.flying, self.held = {}, [], []
+        self.batches = self.warnings = 0
+
+    @rule(request=st.integers(0, 20 * KB), writer=st.integers(0, 2))
+    def take(self, request, writer):
+        slab = self.pool.take(request, writer)
+        if slab is None:
+            assert self.flying or self.held, "with nothing in flight or held there is room"
+            return
+        assert slab.size >= HEADER + request and slab not in [flying for flying, _ in self.flying]
+        self.slabs[slab.number] = slab
+        self.flying.append((slab, HEADER + request))
+
+    @precondition(lambda self: self.flying)
+    @rule(which=st.integers(0, 9), fill=st.sampled_from([0, 0.3, 0.7, 0.95, 0.97, 0.98, 0.99, 1, 1.1]), keep=st.booleans())
+    def deliver(self, which, fill, keep):
+        slab, start = self.flying.pop(which % len(self.flying))
+        arena = Arena(slab, start, slab.allowance)
+        self.batches += 1
+        batch = arena.empty((max(0, int((slab.allowance - start) * fill) - 700),), np.dtype(np.uint8))
+        batch[...] = self.batches % 251
+        head = reduce(batch, arena)
+        if head is None:
+            assert self.pool.demand(arena.needed) == (arena.needed <= self.limit)
+            self.pool.give_back(slab)
+            return
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            memory = self.pool.lend(slab, head.offset + head.length)
+        self.warnings += len(caught)
+        there = rebuild(memory, head)
+        assert len(there) == len(batch)
+        if keep:
+            self.held.append((there, self.batches % 251))
+
+    @precondition(lambda self: self.flying)
+    @rule(which=st.integers(0, 9))
+    def lose(self, which):
+        self.pool.give_back(self.flying.pop(which % len(self.flying))[0])
+
+    @precondition(lambda self: self.held)
+    @rule(which=st.integers(0, 9))
+    def drop(self, which):
+        self.held.pop(which % len(self.held))
+
+    @invariant()
+    def held_batches_do_not_change(self):
+        for array, value in getattr(self, "held", ()):
+            assert (array == value).all()
+
+    @invariant()
+    def memory_is_bounded(self):
+        if hasattr(self, "pool"):
+            sizes = {number: size_of(slab) for number, slab in self.slabs.items()}
+            assert sum(sizes.values()) <= self.limit, sizes
+            # All that are in flight may grow at once.
+            growth = sum(max(0, slab.allowance - slab.size) for slab, _ in self.flying)
+            assert sum(sizes.values()) + growth <= self.limit
+            assert self.warnings <= 1
+
+    @invariant()
+    def retired_slabs_are_closed(self):
+        if hasattr(self, "pool"):
+            assert all(self.slabs[number].fd < 0 for number in self.pool.retired)
+
+    def teardown(self):
+        if hasattr(self, "pool"):
+            self.held.clear()
+            self.pool.close()
+            assert all(slab.fd < 0 for slab in self.slabs.values())
+
+
+TestPool = Pool.TestCase
+TestPool.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
