@@ -60,7 +60,7 @@ def markdown(results: Mapping[str, Sequence[Result]], cases: Iterable[Case], abo
 
 
 def machine(loaders: Iterable[Loader]) -> str:
-    """Cores, processor, kernel, and the version of everything that takes part."""
+    """Cores, processor, kernel, how busy it is, and the version of everything that takes part."""
     cpuinfo = Path("/proc/cpuinfo")
     found = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -70,7 +70,9 @@ def machine(loaders: Iterable[Loader]) -> str:
         libraries.append(f"{loader.name} {loader.version if absence is None else absence}")
     return (
         f"{cores} cores, {found[1] if found else platform.processor() or platform.machine()}, "
-        f"{platform.system()} {platform.release()}\nPython {platform.python_version()}, {', '.join(libraries)}"
+        f"{platform.system()} {platform.release()}, "
+        f"load average {os.getloadavg()[0]:.1f} before the run\n"
+        f"Python {platform.python_version()}, {', '.join(libraries)}"
     )
 
 

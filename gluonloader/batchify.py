@@ -10,7 +10,8 @@ import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple as TypingNamedTuple
+from typing import Any
+from typing import NamedTuple as TypingNamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -24,6 +25,12 @@ Batchify = Callable[[Sequence[Any]], Any]
 Array = NDArray[Any]
 
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
+
+
+def _rows(array: Array) -> tuple[int, ...]:
+    return array.shape[:1]
+
+
 _NUMBERS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 
@@ -69,6 +76,9 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
     """Everything but the common cases above: subclasses, mixed numbers, mappings, dataclasses, and errors."""
     first = samples[0]
     if all(issubclass(kind, (bool, int, float, complex, np.generic, np.ndarray)) for kind in kinds):
+        for position, sample in enumerate(samples):
+            if isinstance(sample, int) and np.asarray(sample).dtype.hasobject:
+                raise BatchifyError(f"the int {sample} does not fit int64 or uint64", position, path)
         return _stack([np.asarray(sample) for sample in samples], path)
     if isinstance(first, (str, bytes)) and all(issubclass(kind, (str, bytes)) for kind in kinds):
         return list(samples)
@@ -90,7 +100,8 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
         return batch
     raise BatchifyError(
         f"cannot make a batch of {type(first).__module__}.{type(first).__qualname__} objects; return arrays, numbers, "
-        "str, bytes, or tuples, lists, dicts and dataclasses of them, or pass a batchify_fn (AsList() keeps a list)",
+        "str, bytes, or tuples, lists, dicts and dataclasses of them (a tensor's numpy() or asnumpy(), say), or pass a "
+        "batchify_fn: AsList() keeps a list of anything",
         0,
         path,
     )
@@ -109,12 +120,14 @@ def _mapping(samples: Sequence[Mapping[Any, Any]], path: str) -> Any:
         if sample.keys() != keys:
             missing, extra = sorted(map(repr, keys - sample.keys())), sorted(map(repr, sample.keys() - keys))
             what = [f"no key {', '.join(missing)}"] * bool(missing) + [f"extra key {', '.join(extra)}"] * bool(extra)
-            raise BatchifyError(" and ".join(what) + f", others have {sorted(map(repr, keys))}", position, path)
+            usual = ", ".join(sorted(map(repr, keys)))
+            raise BatchifyError(f"{' and '.join(what)}, others have {usual}", position, path)
     columns = {key: _batch([sample[key] for sample in samples], f"{path}[{key!r}]") for key in keys}
     if type(samples[0]) is dict or not hasattr(samples[0], "update"):
         return columns
     batch: Any = copy.copy(samples[0])  # an OrderedDict, a defaultdict ... stays one
-    batch.update(columns)
+    for key, column in columns.items():  # not update(), which adds in a Counter
+        batch[key] = column
     return batch
 
 
@@ -142,7 +155,7 @@ def _scalars(samples: Sequence[Any], path: str) -> Array:
 def _stack(arrays: Sequence[Array], path: str) -> Array:
     """Stacks arrays of one shape along a new first axis, in the batch's own memory."""
     shape = arrays[0].shape
-    if shape and arrays[0].size and len(set(map(len, arrays))) == 1:
+    if shape and arrays[0].size and len(set(map(_rows, arrays))) == 1:
         # Joined along the first axis the rows are the stack; np.stack would make a view of every array first.
         # Other differences of shape or dtype are rare: NumPy finds them on the way, and they are told below.
         out = empty((len(arrays), *shape), _native(arrays[0].dtype))
@@ -202,7 +215,7 @@ class Stack:
             lengths = list(map(len, samples))
             if lengths.count(lengths[0]) != len(lengths):
                 _differ(lengths, lambda length: f"{length} fields", "")
-            return [self(column) for column in zip(*samples, strict=True)]
+            return [_at(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
         return _stack([_as_array(sample, None, i) for i, sample in enumerate(samples)], "")
 
 
@@ -229,10 +242,12 @@ class Pad:
         ranks = [array.ndim for array in arrays]
         if ranks.count(ranks[0]) != len(ranks):
             _differ(ranks, lambda rank: f"{rank} axes", "")
-        sizes = [-(-max(column) // self._round_to) * self._round_to for column in zip(*map(_shape, arrays), strict=True)]
+        sizes = [
+            -(-max(column) // self._round_to) * self._round_to for column in zip(*map(_shape, arrays), strict=True)
+        ]
         out = empty((len(arrays), *sizes), _common_dtype(arrays, ""))
         out[...] = self._val
-        for row, array in zip(out, arrays, strict=True):
+        for row, array in zip(out if sizes else out.reshape(-1, 1), arrays, strict=True):
             row[tuple(map(slice, array.shape))] = array
         return out
 
@@ -268,6 +283,8 @@ class Group:
     """
 
     def __init__(self, fn: Batchify | Sequence[Batchify], *args: Batchify) -> None:
+        if not callable(fn) and not isinstance(fn, Sequence):
+            raise bad_argument("fn", fn, "give a function, or a list of functions")
         self._fns: tuple[Batchify, ...] = (fn, *args) if callable(fn) else (*fn, *args)
         _check_callable("fn", self._fns)
 
@@ -325,6 +342,8 @@ class NamedTuple:
 
     def __init__(self, container: type[Any], fns: Mapping[str, Batchify] | Sequence[Batchify]) -> None:
         fields: tuple[str, ...] = getattr(container, "_fields", ())
+        if not isinstance(fns, (Mapping, Sequence)):
+            raise bad_argument("fns", fns, "give a list or a dict of functions")
         named = dict(fns) if isinstance(fns, Mapping) else dict(zip(fields, fns, strict=False))
         if set(named) != set(fields) or len(fns) != len(fields) or not fields:
             raise bad_argument("fns", fns, f"give one function for each field of {container.__name__}: {fields}")

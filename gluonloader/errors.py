@@ -35,16 +35,17 @@ class BatchifyError(GluonLoaderError, ValueError):
         reason: what differs, and what was expected.
         position: position of the offending sample in its batch.
         path: where in the sample the leaf lies, as Python would index it, e.g. ``['image'][0]``.
+        sample: what to call the sample; a loader, which knows its index in the dataset, says it.
     """
 
-    def __init__(self, reason: str, position: int | None = None, path: str = "") -> None:
-        super().__init__(reason, position, path)
+    def __init__(self, reason: str, position: int | None = None, path: str = "", sample: str = "") -> None:
+        super().__init__(reason, position, path, sample)
         self.reason, self.position, self.path = reason, position, path
+        self.sample = sample or ("" if position is None else f"sample at position {position}")
 
     def __str__(self) -> str:
-        where = "" if self.position is None else f"sample at position {self.position}"
         at = f" at {self.path}" if self.path else ""
-        return f"{where}{at}: {self.reason}" if where or at else self.reason
+        return f"{self.sample}{at}: {self.reason}" if self.sample or at else self.reason
 
 
 class WorkerDied(GluonLoaderError, RuntimeError):
@@ -71,7 +72,7 @@ class SharedMemoryError(GluonLoaderError, OSError):
     """Shared memory could not be had; the text says how much was asked for and why it failed."""
 
 
-class RemoteTraceback(Exception):  # noqa: N818 - it is a text to show, never raised
+class RemoteTraceback(Exception):
     """Carries a worker's traceback as text; it is the `__cause__` of an error that came from a worker."""
 
     def __str__(self) -> str:

@@ -1,12 +1,12 @@
 """`DataLoader` and its iterator: the one file that knows every part.
 
-    batch sampler --indices--> window (at most `prefetch` batches in flight)
-                                  |  Task(epoch, batch, seed, indices)
-                                  v
-                              executor: serial | thread | process
-                                  |  Outcome, through the iterator's inbox
-                                  v
-                               window --in order, or as completed--> user
+batch sampler --indices--> window (at most `prefetch` batches in flight)
+|  Task(epoch, batch, seed, indices)
+v
+executor: serial | thread | process
+|  Outcome, through the iterator's inbox
+v
+window --in order, or as completed--> user
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.util import Finalize
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
+
+import numpy as np
 
 from .batchify import default_batchify
 from .errors import LoaderClosed, WorkerStartError, bad_argument
@@ -110,26 +112,27 @@ class DataLoader:
         memory_limit: int | str | None = None,
     ) -> None:
         for name, flag in (("shuffle", shuffle), ("in_order", in_order), ("auto_reload", auto_reload)):
-            if not isinstance(flag, (bool, int)):
+            if not isinstance(flag, (bool, int, np.bool_)):
                 raise bad_argument(name, flag, "give True or False")
         for name, method in (("__len__", "len(dataset)"), ("__getitem__", "dataset[i]")):
-            if not hasattr(dataset, name):
-                raise bad_argument("dataset", type(dataset), f"it has no {name}; {method} has to work, as for a list")
+            if isinstance(dataset, type) or not hasattr(dataset, name):
+                what = f"{dataset!r} is a class" if isinstance(dataset, type) else f"{type(dataset)} has no {name}"
+                raise ValueError(f"dataset: {what}; give an object for which {method} works, as for a list")
         for name, fn in (("batchify_fn", batchify_fn), ("worker_init_fn", worker_init_fn)):
             if fn is not None and not callable(fn):
                 raise bad_argument(name, fn, "give a function, or None")
-        if pin_memory or pin_device_id:
-            raise bad_argument("pin_memory", pin_memory, "NumPy arrays cannot be page-locked; leave it False")
-        _check_int("num_workers", num_workers, 0)
-        _check_int("max_retries", max_retries, 0)
-        if prefetch is not None:
-            _check_int("prefetch", prefetch, 0)
-        if timeout is not None and not timeout > 0:
+        for name, pinned in (("pin_memory", pin_memory), ("pin_device_id", pin_device_id)):
+            if pinned:
+                raise bad_argument(name, pinned, f"NumPy arrays cannot be page-locked; leave it {type(pinned)()}")
+        num_workers = _check_int("num_workers", num_workers)
+        max_retries = _check_int("max_retries", max_retries)
+        prefetch = None if prefetch is None else _check_int("prefetch", prefetch)
+        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise bad_argument("timeout", timeout, "give seconds > 0, or None to wait for ever")
         self._executor_name = _choose_executor(executor, num_workers, thread_pool)
         self._start_method = _choose_start_method(start_method, self._executor_name)
         self._memory_limit = _parse_bytes(memory_limit)
-        self._seed = draw_seed() if seed is None else int(seed)
+        self._seed = draw_seed() if seed is None else _check_int("seed", seed, None)
         self._batch_sampler = _choose_batch_sampler(
             dataset, batch_size, shuffle, sampler, last_batch, batch_sampler, self._seed
         )
@@ -160,14 +163,14 @@ class DataLoader:
         return len(self._batch_sampler)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is this epoch: its order and its augmentation. Passed on to a sampler that has `set_epoch`."""
-        _check_int("epoch", epoch, 0)
+        """The next iteration is this epoch, in order and augmentation; a sampler that has `set_epoch` is told."""
+        epoch = _check_int("epoch", epoch)
         with self._lock:
             self._begun = None
             self._epoch = epoch
-            for part in (self._batch_sampler, getattr(self._batch_sampler, "sampler", None)):
-                if hasattr(part, "set_epoch"):
-                    part.set_epoch(epoch)
+            for sampler in (self._batch_sampler, getattr(self._batch_sampler, "sampler", None)):
+                if sampler is not None and hasattr(sampler, "set_epoch"):
+                    sampler.set_epoch(epoch)
 
     def close(self) -> None:
         """Ends the workers and frees the shared memory; a second call does nothing.
@@ -178,6 +181,13 @@ class DataLoader:
         self._closed = True
         self._begun = None
         self._finalizer()
+
+    def __repr__(self) -> str:
+        job = self._job
+        return f"<DataLoader of {type(job.dataset).__name__}, {self._executor_name}, {job.num_workers} workers>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a DataLoader cannot be pickled: make it in the process that uses it")
 
     def __enter__(self) -> DataLoader:
         return self
@@ -275,6 +285,10 @@ class LoaderIterator(Iterator[Any]):
             except StopIteration:
                 self._drawn = True
                 return
+            if not hasattr(indices, "__iter__"):
+                raise bad_argument(
+                    "batch_sampler", self._batches, f"it gave {indices!r}; it has to give lists of indices"
+                )
             number = self._window.admit()
             task = Task(self._epoch, number, batch_seed(self._seed, self._epoch, number), list(indices))
             self._tasks[number] = task
@@ -306,9 +320,17 @@ class LoaderIterator(Iterator[Any]):
             self._loader = None
 
 
-def _check_int(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise bad_argument(name, value, f"give an int >= {least}")
+def _check_int(name: str, value: Any, least: int | None = 0) -> int:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or (least is not None and value < least):
+        raise bad_argument(name, value, "give an int" if least is None else f"give an int >= {least}")
+    return int(value)
+
+
+def _check_indices(name: str, indices: Any, example: str) -> None:
+    if not hasattr(indices, "__iter__"):
+        raise bad_argument(name, indices, f"give an iterable of {example}")
+    if hasattr(indices, "__next__"):
+        raise bad_argument(name, indices, f"it can be iterated only once; give a list, or a Sampler, of {example}")
 
 
 def _choose_executor(executor: str | None, num_workers: int, thread_pool: bool) -> ExecutorName:
@@ -325,7 +347,7 @@ def _choose_executor(executor: str | None, num_workers: int, thread_pool: bool) 
     wanted: ExecutorName = "thread" if thread_pool or executor == "thread" else "process"
     if wanted == "process" and multiprocessing.current_process().daemon:
         warnings.warn(
-            "this DataLoader is made inside a worker process, which may not start processes of its own: it uses threads",
+            "this DataLoader is made in a worker process, which may not start processes of its own: it uses threads",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -358,16 +380,14 @@ def _choose_batch_sampler(
     if batch_sampler is not None:
         if batch_size is not None or shuffle or sampler is not None or last_batch is not None:
             raise ValueError("batch_sampler replaces batch_size, shuffle, sampler and last_batch: leave those out")
-        if not hasattr(batch_sampler, "__iter__"):
-            raise bad_argument("batch_sampler", batch_sampler, "give an iterable of lists of indices")
+        _check_indices("batch_sampler", batch_sampler, "lists of indices")
         return batch_sampler
     if batch_size is None:
         raise ValueError("batch_size must be given, unless batch_sampler is")
     if sampler is not None:
         if shuffle:
             raise ValueError("shuffle and sampler both say in which order to read: leave one of them out")
-        if not hasattr(sampler, "__iter__"):
-            raise bad_argument("sampler", sampler, "give an iterable of indices, e.g. a Sampler or a list")
+        _check_indices("sampler", sampler, "indices")
     elif shuffle:
         sampler = RandomSampler(len(dataset), seed)
     else:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["allocating_with", "empty"]
+__all__ = ["empty", "set_allocator"]
 
 Shape = int | tuple[int, ...]
 Allocator = Callable[[tuple[int, ...], "np.dtype[Any]"], "NDArray[Any]"]

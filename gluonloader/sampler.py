@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class RandomSampler(Sampler):
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration gives the order of this epoch."""
-        self._epoch = epoch
+        self._epoch = int(epoch)
 
     def __iter__(self) -> Iterator[int]:
         rng = np.random.default_rng(batch_seed(self._seed, self._epoch))
@@ -195,7 +195,8 @@ class BatchPass(Iterator[list[Any]]):
 
     def __init__(self, batches: BatchSampler) -> None:
         self._batches = batches
-        self._carried, self._rest = list(batches.carried), cast(list[Any], [])
+        self._carried: list[Any] = list(batches.carried)
+        self._rest: list[Any] = []
         self._indices: Iterator[Any] = iter(batches.sampler)
 
     def __next__(self) -> list[Any]:

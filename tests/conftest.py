@@ -91,8 +91,8 @@ def descriptors() -> int:
 
 
 def shared_memory() -> set[str]:
-    # Semaphores are there for a moment whenever any program makes one.
-    return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.")}
+    # Ours, if there were any, would be temporary files; other programs on the machine have entries of their own.
+    return {name for name in os.listdir("/dev/shm") if name.startswith("tmp")}
 
 
 def mapped_slabs() -> int:

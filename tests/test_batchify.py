@@ -1,4 +1,4 @@
-"""Batchify: batches keep structure, values and dtypes, and errors name the sample, the place in it and the difference."""
+"""Batchify: batches keep structure, values and dtypes; errors name sample, path and difference."""
 
 import dataclasses
 from collections import Counter, OrderedDict, UserDict, defaultdict, namedtuple
@@ -8,10 +8,11 @@ from types import MappingProxyType
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
-from gluonloader import BatchifyError, Dict, NamedTuple, Pad, Stack, default_batchify
-from gluonloader.memory import set_allocator
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gluonloader import BatchifyError, Dict, NamedTuple, Pad, Stack, default_batchify
+from gluonloader.memory import set_allocator
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -104,7 +105,9 @@ def test_arrays_come_out_as_from_np_stack_in_native_byte_order(arrays):
     native = arrays[0].dtype.newbyteorder("=")
     expected = np.stack([np.ascontiguousarray(array).reshape(array.shape) for array in arrays]).astype(native)
     for batch in (default_batchify(arrays), default_batchify([{"x": array} for array in arrays])["x"]):
-        assert batch.dtype.isnative and batch.flags.c_contiguous and batch.flags.writeable
+        assert batch.dtype.isnative
+        assert batch.flags.c_contiguous
+        assert batch.flags.writeable
         assert (batch == expected).all() if native.names else same(batch, expected)
 
 
@@ -114,12 +117,15 @@ def test_a_batch_does_not_look_into_its_samples(arrays):
     assert not any(np.may_share_memory(batch, array) for array in arrays)
 
 
-@pytest.mark.parametrize(("values", "dtype"), [
-    (st.booleans(), "?"),
-    (st.integers(-(2**63), 2**63 - 1), "i8"),
-    (st.floats(), "f8"),
-    (st.complex_numbers(), "c16"),
-])
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (st.booleans(), "?"),
+        (st.integers(-(2**63), 2**63 - 1), "i8"),
+        (st.floats(), "f8"),
+        (st.complex_numbers(), "c16"),
+    ],
+)
 @given(data=st.data())
 def test_numbers_become_arrays_of_their_own_kind(values, dtype, data):
     samples = data.draw(st.lists(values, min_size=1, max_size=6))
@@ -134,17 +140,20 @@ def test_numpy_scalars_keep_their_dtype(values):
     assert batch.dtype == values.dtype or values.dtype.kind in "SU"
 
 
-@pytest.mark.parametrize(("samples", "expected"), [
-    ([True, 2], np.array([1, 2])),
-    ([1, 2.5], np.array([1, 2.5])),
-    ([1.0, 2j], np.array([1, 2j])),
-    ([np.float32(1), 2.0], np.array([1, 2.0])),
-    ([np.int8(1), np.int16(300)], np.array([1, 300], np.int16)),
-    ([np.zeros(2, np.float32), np.ones(2)], np.array([[0, 0], [1, 1.0]])),
-    ([np.zeros((), np.int32), 1.5], np.array([0, 1.5])),
-    ([Colour.RED, Colour.BLUE], np.array([1, 7])),
-    ([Colour.RED, 2], np.array([1, 2])),
-])
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ([True, 2], np.array([1, 2])),
+        ([1, 2.5], np.array([1, 2.5])),
+        ([1.0, 2j], np.array([1, 2j])),
+        ([np.float32(1), 2.0], np.array([1, 2.0])),
+        ([np.int8(1), np.int16(300)], np.array([1, 300], np.int16)),
+        ([np.zeros(2, np.float32), np.ones(2)], np.array([[0, 0], [1, 1.0]])),
+        ([np.zeros((), np.int32), 1.5], np.array([0, 1.5])),
+        ([Colour.RED, Colour.BLUE], np.array([1, 7])),
+        ([Colour.RED, 2], np.array([1, 2])),
+    ],
+)
 def test_mixed_numbers_get_a_dtype_that_holds_both(samples, expected):
     assert same(default_batchify(samples), expected)
 
@@ -171,7 +180,8 @@ def test_object_arrays_stay_object_arrays():
 
 def test_subclasses_of_arrays_become_plain_arrays():
     batch = default_batchify([np.arange(2).view(np.recarray), np.arange(2).view(np.recarray)])
-    assert type(batch) is np.ndarray and batch.tolist() == [[0, 1], [0, 1]]
+    assert type(batch) is np.ndarray
+    assert batch.tolist() == [[0, 1], [0, 1]]
 
 
 @pytest.mark.parametrize("samples", [["a", "bb"], [b"a", b""], ["a", b"a"]])
@@ -183,27 +193,40 @@ def test_text_and_bytes_stay_a_list(samples):
 leaf = np.array([1, 2])
 
 
-@pytest.mark.parametrize(("first", "second", "kind"), [
-    ((1, "a"), (2, "b"), tuple),
-    ([1, "a"], [2, "b"], list),
-    (Names([1, "a"]), Names([2, "b"]), Names),
-    (Point(1, "a"), Point(2, "b"), Point),
-])
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [
+        ((1, "a"), (2, "b"), tuple),
+        ([1, "a"], [2, "b"], list),
+        (Names([1, "a"]), Names([2, "b"]), Names),
+        (Point(1, "a"), Point(2, "b"), Point),
+    ],
+)
 def test_sequences_keep_their_type(first, second, kind):
     batch = default_batchify([first, second])
-    assert type(batch) is kind and len(batch) == 2
-    assert same(batch[0], leaf) and batch[1] == ["a", "b"]
+    assert type(batch) is kind
+    assert len(batch) == 2
+    assert same(batch[0], leaf)
+    assert batch[1] == ["a", "b"]
 
 
-@pytest.mark.parametrize("kind", [
-    dict, OrderedDict, UserDict, lambda fields: defaultdict(int, fields), lambda fields: MappingProxyType(dict(fields)),
-])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        dict,
+        OrderedDict,
+        UserDict,
+        lambda fields: defaultdict(int, fields),
+        lambda fields: MappingProxyType(dict(fields)),
+    ],
+)
 def test_mappings_keep_their_type(kind):
     first, second = kind({"b": 1, "a": "x"}), kind({"a": "y", "b": 2})
     batch = default_batchify([first, second])
     assert type(batch) is (dict if isinstance(first, MappingProxyType) else type(first))
     assert list(batch) == ["b", "a"]
-    assert same(batch["b"], leaf) and batch["a"] == ["x", "y"]
+    assert same(batch["b"], leaf)
+    assert batch["a"] == ["x", "y"]
     assert first["b"] == 1, "the samples stay as they were"
     if isinstance(batch, defaultdict):
         assert batch["new"] == 0
@@ -218,7 +241,9 @@ def test_a_counter_is_a_mapping_like_any_other():
 def test_dataclasses_keep_their_type(kind):
     samples = [kind(1, "a"), kind(2, "b")]
     batch = default_batchify(samples)
-    assert type(batch) is kind and same(batch.image, leaf) and batch.label == ["a", "b"]
+    assert type(batch) is kind
+    assert same(batch.image, leaf)
+    assert batch.label == ["a", "b"]
     assert samples[0].image == 1, "the samples stay as they were"
 
 
@@ -227,7 +252,9 @@ def test_a_dataclasses_check_of_single_samples_is_passed_by():
 
 
 def test_empty_structures():
-    assert default_batchify([(), ()]) == () and default_batchify([{}, {}]) == {} and default_batchify([[]]) == []
+    assert default_batchify([(), ()]) == ()
+    assert default_batchify([{}, {}]) == {}
+    assert default_batchify([[]]) == []
 
 
 trees = st.recursive(
@@ -269,39 +296,42 @@ def test_any_nesting_is_kept(sample, count):
 IMAGE = np.zeros((3, 4))
 
 
-@pytest.mark.parametrize(("samples", "position", "path", "text"), [
-    ([IMAGE, IMAGE[:, 1:], IMAGE], 1, "", r"shape \(3, 3\), others: shape \(3, 4\)"),
-    ([IMAGE[1:], IMAGE, IMAGE], 0, "", r"shape \(2, 4\), others: shape \(3, 4\)"),
-    ([IMAGE, IMAGE, IMAGE[0]], 2, "", r"shape \(4,\), others: shape \(3, 4\)"),
-    ([IMAGE, IMAGE, IMAGE[..., None]], 2, "", r"shape \(3, 4, 1\), others"),
-    ([IMAGE[0], IMAGE[0], IMAGE[0, :0]], 2, "", r"shape \(0,\), others: shape \(4,\)"),
-    ([IMAGE[:0], IMAGE[:0], IMAGE], 2, "", r"shape \(3, 4\), others: shape \(0, 4\)"),
-    ([IMAGE[0], IMAGE[0], np.zeros(())], 2, "", r"shape \(\), others: shape \(4,\)"),
-    ([IMAGE[0], IMAGE[0], 1.5], 2, "", r"shape \(\), others: shape \(4,\)"),
-    ([np.zeros(()), np.zeros(()), IMAGE], 2, "", r"shape \(3, 4\), others: shape \(\)"),
-    ([{"image": IMAGE}, {"image": IMAGE}, {"image": IMAGE.T}], 2, "['image']", r"shape \(4, 3\), others"),
-    ([(0, [IMAGE]), (0, [IMAGE]), (0, [IMAGE.T])], 2, "[1][0]", "shape"),
-    ([Record(IMAGE), Record(IMAGE), Record(IMAGE.T)], 2, ".image", "shape"),
-    ([{"a": (Record(1, 1),)}, {"a": (Record(1, "x"),)}], 1, "['a'][0].label", "type str, others: type int"),
-    ([np.zeros(2, [("a", "f8")]), np.zeros(2, [("b", "f8")])], 1, "", r"dtype \[\('b'.*others: dtype \[\('a'"),
-    ([np.zeros(2), np.zeros(2), np.zeros(2, "M8[s]")], 2, "", r"dtype datetime64\[s\], others: dtype float64"),
-    ([{"a": 1, "b": 2}, {"a": 1}], 1, "", "no key 'b', others have"),
-    ([{"a": 1}, {"a": 1, "b": 2}], 1, "", "extra key 'b'"),
-    ([{"a": 1}, {"a": 1}, {"c": 1}], 2, "", "no key 'a' and extra key 'c'"),
-    ([({"a": 1},), ({"b": 1},)], 1, "[0]", "no key 'a'"),
-    ([(1, 2), (1, 2, 3), (1, 2)], 1, "", "3 fields, others: 2 fields"),
-    ([{"x": [1]}, {"x": [1]}, {"x": []}], 2, "['x']", "0 fields, others: 1 fields"),
-    ([1, 2, "a"], 2, "", "type str, others: type int"),
-    ([None, 1, 2], 0, "", "type NoneType, others: type int"),
-    ([(1, 2), [1, 2], (3, 4)], 1, "", "type list, others: type tuple"),
-    ([{"a": 1}, OrderedDict(a=1), {"a": 1}], 1, "", "type OrderedDict, others: type dict"),
-    ([None, None], 0, "", "NoneType objects.*pass a batchify_fn"),
-    ([(1, {2}), (1, {3})], 0, "[1]", "builtins.set objects"),
-    ([object()], 0, "", r"builtins.object objects.*AsList\(\)"),
-    ([1, 2**63], 1, "", "the int 9223372036854775808 does not fit int64.*np.uint64"),
-    ([{"id": -(2**63)}, {"id": -(2**63) - 1}], 1, "['id']", "the int -9223372036854775809 does not fit int64"),
-    ([2.5, 2**70], 1, "", "the int 1180591620717411303424 does not fit"),
-])
+@pytest.mark.parametrize(
+    ("samples", "position", "path", "text"),
+    [
+        ([IMAGE, IMAGE[:, 1:], IMAGE], 1, "", r"shape \(3, 3\), others: shape \(3, 4\)"),
+        ([IMAGE[1:], IMAGE, IMAGE], 0, "", r"shape \(2, 4\), others: shape \(3, 4\)"),
+        ([IMAGE, IMAGE, IMAGE[0]], 2, "", r"shape \(4,\), others: shape \(3, 4\)"),
+        ([IMAGE, IMAGE, IMAGE[..., None]], 2, "", r"shape \(3, 4, 1\), others"),
+        ([IMAGE[0], IMAGE[0], IMAGE[0, :0]], 2, "", r"shape \(0,\), others: shape \(4,\)"),
+        ([IMAGE[:0], IMAGE[:0], IMAGE], 2, "", r"shape \(3, 4\), others: shape \(0, 4\)"),
+        ([IMAGE[0], IMAGE[0], np.zeros(())], 2, "", r"shape \(\), others: shape \(4,\)"),
+        ([IMAGE[0], IMAGE[0], 1.5], 2, "", r"shape \(\), others: shape \(4,\)"),
+        ([np.zeros(()), np.zeros(()), IMAGE], 2, "", r"shape \(3, 4\), others: shape \(\)"),
+        ([{"image": IMAGE}, {"image": IMAGE}, {"image": IMAGE.T}], 2, "['image']", r"shape \(4, 3\), others"),
+        ([(0, [IMAGE]), (0, [IMAGE]), (0, [IMAGE.T])], 2, "[1][0]", "shape"),
+        ([Record(IMAGE), Record(IMAGE), Record(IMAGE.T)], 2, ".image", "shape"),
+        ([{"a": (Record(1, 1),)}, {"a": (Record(1, "x"),)}], 1, "['a'][0].label", "type str, others: type int"),
+        ([np.zeros(2, [("a", "f8")]), np.zeros(2, [("b", "f8")])], 1, "", r"dtype \[\('b'.*others: dtype \[\('a'"),
+        ([np.zeros(2), np.zeros(2), np.zeros(2, "M8[s]")], 2, "", r"dtype datetime64\[s\], others: dtype float64"),
+        ([{"a": 1, "b": 2}, {"a": 1}], 1, "", "no key 'b', others have"),
+        ([{"a": 1}, {"a": 1, "b": 2}], 1, "", "extra key 'b'"),
+        ([{"a": 1}, {"a": 1}, {"c": 1}], 2, "", "no key 'a' and extra key 'c'"),
+        ([({"a": 1},), ({"b": 1},)], 1, "[0]", "no key 'a'"),
+        ([(1, 2), (1, 2, 3), (1, 2)], 1, "", "3 fields, others: 2 fields"),
+        ([{"x": [1]}, {"x": [1]}, {"x": []}], 2, "['x']", "0 fields, others: 1 fields"),
+        ([1, 2, "a"], 2, "", "type str, others: type int"),
+        ([None, 1, 2], 0, "", "type NoneType, others: type int"),
+        ([(1, 2), [1, 2], (3, 4)], 1, "", "type list, others: type tuple"),
+        ([{"a": 1}, OrderedDict(a=1), {"a": 1}], 1, "", "type OrderedDict, others: type dict"),
+        ([None, None], 0, "", "NoneType objects.*pass a batchify_fn"),
+        ([(1, {2}), (1, {3})], 0, "[1]", "builtins.set objects"),
+        ([object()], 0, "", r"builtins.object objects.*AsList\(\)"),
+        ([1, 2**63], 1, "", "the int 9223372036854775808 does not fit int64.*np.uint64"),
+        ([{"id": -(2**63)}, {"id": -(2**63) - 1}], 1, "['id']", "the int -9223372036854775809 does not fit int64"),
+        ([2.5, 2**70], 1, "", "the int 1180591620717411303424 does not fit"),
+    ],
+)
 def test_errors_name_sample_path_and_difference(samples, position, path, text):
     with pytest.raises(BatchifyError, match=text) as caught:
         default_batchify(samples)
@@ -315,17 +345,20 @@ def test_a_batchify_error_is_a_value_error():
         default_batchify([1, "a"])
 
 
-@pytest.mark.parametrize(("make", "samples"), [
-    (default_batchify, [IMAGE, IMAGE]),
-    (default_batchify, [1, 2]),
-    (default_batchify, [np.float32(1), np.float32(2)]),
-    (default_batchify, [1, 2.5]),
-    (default_batchify, [np.array(["a"]), np.array(["bb"])]),
-    (Stack(), [[1, 2], [3, 4]]),
-    (Pad(), [[1, 2], [3]]),
-    (Dict({"x": Stack()}), [{"x": 1}, {"x": 2}]),
-    (NamedTuple(Point, [Stack(), Pad()]), [Point(1, [1]), Point(2, [1, 2])]),
-])
+@pytest.mark.parametrize(
+    ("make", "samples"),
+    [
+        (default_batchify, [IMAGE, IMAGE]),
+        (default_batchify, [1, 2]),
+        (default_batchify, [np.float32(1), np.float32(2)]),
+        (default_batchify, [1, 2.5]),
+        (default_batchify, [np.array(["a"]), np.array(["bb"])]),
+        (Stack(), [[1, 2], [3, 4]]),
+        (Pad(), [[1, 2], [3]]),
+        (Dict({"x": Stack()}), [{"x": 1}, {"x": 2}]),
+        (NamedTuple(Point, [Stack(), Pad()]), [Point(1, [1]), Point(2, [1, 2])]),
+    ],
+)
 def test_arrays_are_made_where_the_executor_wants_them(make, samples):
     made = []
 

@@ -6,9 +6,10 @@ from collections import namedtuple
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
-from gluonloader import Append, AsList, BatchifyError, Dict, Group, NamedTuple, Pad, Stack
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gluonloader import Append, AsList, BatchifyError, Dict, Group, NamedTuple, Pad, Stack
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -29,7 +30,8 @@ def test_stack_is_np_stack(array, count):
     samples = [array] * count
     assert same(Stack()(samples), np.stack(samples))
     first, second = Stack()([(sample, 1) for sample in samples])
-    assert same(first, np.stack(samples)) and same(second, np.array([1] * count))
+    assert same(first, np.stack(samples))
+    assert same(second, np.array([1] * count))
 
 
 def test_stack_takes_numbers_and_nests_in_lists():
@@ -38,13 +40,16 @@ def test_stack_takes_numbers_and_nests_in_lists():
     assert [column.tolist() for column in inner] == [[1, 3], [2, 4]]
 
 
-@pytest.mark.parametrize(("samples", "position", "path", "text"), [
-    ([np.zeros(2), np.zeros(2), np.zeros(3)], 2, "", r"shape \(3,\), others: shape \(2,\)"),
-    ([[1, 2], [1, 2], [1]], 2, "", "1 fields, others: 2 fields"),
-    ([1, None], 1, "", "not an array of numbers: NoneType"),
-    ([(0, np.zeros(2)), (0, np.zeros(2)), (0, np.zeros(3))], 2, "[1]", r"shape \(3,\)"),
-    ([(0, {}), (0, {})], 0, "[1]", "not an array of numbers: dict"),
-])
+@pytest.mark.parametrize(
+    ("samples", "position", "path", "text"),
+    [
+        ([np.zeros(2), np.zeros(2), np.zeros(3)], 2, "", r"shape \(3,\), others: shape \(2,\)"),
+        ([[1, 2], [1, 2], [1]], 2, "", "1 fields, others: 2 fields"),
+        ([1, None], 1, "", "not an array of numbers: NoneType"),
+        ([(0, np.zeros(2)), (0, np.zeros(2)), (0, np.zeros(3))], 2, "[1]", r"shape \(3,\)"),
+        ([(0, {}), (0, {})], 0, "[1]", "not an array of numbers: dict"),
+    ],
+)
 def test_stack_names_the_sample_that_does_not_fit(samples, position, path, text):
     with pytest.raises(BatchifyError, match=text) as caught:
         Stack()(samples)
@@ -95,12 +100,15 @@ def test_pad_of_numbers_is_a_stack():
     assert same(Pad()([1, 2]), np.array([1, 2]))
 
 
-@pytest.mark.parametrize(("samples", "position", "text"), [
-    ([[1], [2], [[3]]], 2, "2 axes, others: 1 axes"),
-    ([[1], 2, [3]], 1, "0 axes, others: 1 axes"),
-    ([[1], [None]], 1, "not an array of numbers: list"),
-    ([[1], ["a", {}]], 1, "not an array of numbers: list"),
-])
+@pytest.mark.parametrize(
+    ("samples", "position", "text"),
+    [
+        ([[1], [2], [[3]]], 2, "2 axes, others: 1 axes"),
+        ([[1], 2, [3]], 1, "0 axes, others: 1 axes"),
+        ([[1], [None]], 1, "not an array of numbers: list"),
+        ([[1], ["a", {}]], 1, "not an array of numbers: list"),
+    ],
+)
 def test_pad_names_the_sample_that_does_not_fit(samples, position, text):
     with pytest.raises(BatchifyError, match=text) as caught:
         Pad()(samples)
@@ -146,7 +154,8 @@ def test_append_names_the_sample_that_is_no_array():
 def test_as_list_keeps_anything():
     samples = (None, "a", {1})
     batch = AsList()(samples)
-    assert type(batch) is list and all(one is other for one, other in zip(batch, samples, strict=True))
+    assert type(batch) is list
+    assert all(one is other for one, other in zip(batch, samples, strict=True))
 
 
 # -- Group, Dict, NamedTuple ------------------------------------------------------------------------------------------
@@ -155,7 +164,9 @@ def test_as_list_keeps_anything():
 @pytest.mark.parametrize("group", [Group(Stack(), Pad(), AsList()), Group([Stack(), Pad(), AsList()])])
 def test_group_has_a_function_for_each_field(group):
     first, second, third = group([(1, [1], "a"), (2, [1, 2], "b")])
-    assert same(first, np.array([1, 2])) and same(second, np.array([[1, 0], [1, 2]])) and third == ["a", "b"]
+    assert same(first, np.array([1, 2]))
+    assert same(second, np.array([[1, 0], [1, 2]]))
+    assert third == ["a", "b"]
 
 
 def test_group_makes_a_tuple():
@@ -164,19 +175,25 @@ def test_group_makes_a_tuple():
 
 def test_dict_has_a_function_for_each_key_and_leaves_out_the_others():
     batch = Dict({"b": AsList(), "a": Stack()})([{"a": 1, "b": "x", "c": None}, {"a": 2, "b": "y"}])
-    assert list(batch) == ["b", "a"] and batch["b"] == ["x", "y"] and same(batch["a"], np.array([1, 2]))
+    assert list(batch) == ["b", "a"]
+    assert batch["b"] == ["x", "y"]
+    assert same(batch["a"], np.array([1, 2]))
 
 
 @pytest.mark.parametrize("fns", [[Stack(), AsList()], (Stack(), AsList()), {"y": AsList(), "x": Stack()}])
 def test_named_tuple_has_a_function_for_each_field(fns):
     batch = NamedTuple(Point, fns)([Point(1, "a"), Point(2, "b")])
-    assert type(batch) is Point and same(batch.x, np.array([1, 2])) and batch.y == ["a", "b"]
+    assert type(batch) is Point
+    assert same(batch.x, np.array([1, 2]))
+    assert batch.y == ["a", "b"]
 
 
 def test_pieces_nest():
     nested = Dict({"x": Group(Pad(), NamedTuple(Point, [Stack(), AsList()]))})
     padded, point = nested([{"x": ([1], Point(1, "a"))}, {"x": ([1, 2], Point(2, "b"))}])["x"]
-    assert padded.tolist() == [[1, 0], [1, 2]] and point.x.tolist() == [1, 2] and point.y == ["a", "b"]
+    assert padded.tolist() == [[1, 0], [1, 2]]
+    assert point.x.tolist() == [1, 2]
+    assert point.y == ["a", "b"]
 
 
 @pytest.mark.parametrize(("fn", "samples", "position", "path", "text"), [
@@ -203,19 +220,22 @@ def test_errors_of_the_users_own_functions_pass_as_they_are():
         Group(refuse)([(1,)])
 
 
-@pytest.mark.parametrize(("make", "text"), [
-    (lambda: Group(Stack(), 3), "fn=3: give functions"),
-    (lambda: Group([Stack(), "x"]), "fn='x': give functions"),
-    (lambda: Group(3), "fn=3"),
-    (lambda: Dict([Stack()]), r"fns=\[.*give a dict from key to batchify function"),
-    (lambda: Dict({"a": 1}), "fns=1: give functions"),
-    (lambda: NamedTuple(Point, [Stack()]), r"give one function for each field of Point: \('x', 'y'\)"),
-    (lambda: NamedTuple(Point, [Stack()] * 3), "one function for each field"),
-    (lambda: NamedTuple(Point, {"x": Stack(), "z": Stack()}), "one function for each field"),
-    (lambda: NamedTuple(Point, [Stack(), 3]), "fns=3: give functions"),
-    (lambda: NamedTuple(Point, 3), "fns=3"),
-    (lambda: NamedTuple(tuple, []), "one function for each field of tuple"),
-])
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Group(Stack(), 3), "fn=3: give functions"),
+        (lambda: Group([Stack(), "x"]), "fn='x': give functions"),
+        (lambda: Group(3), "fn=3"),
+        (lambda: Dict([Stack()]), r"fns=\[.*give a dict from key to batchify function"),
+        (lambda: Dict({"a": 1}), "fns=1: give functions"),
+        (lambda: NamedTuple(Point, [Stack()]), r"give one function for each field of Point: \('x', 'y'\)"),
+        (lambda: NamedTuple(Point, [Stack()] * 3), "one function for each field"),
+        (lambda: NamedTuple(Point, {"x": Stack(), "z": Stack()}), "one function for each field"),
+        (lambda: NamedTuple(Point, [Stack(), 3]), "fns=3: give functions"),
+        (lambda: NamedTuple(Point, 3), "fns=3"),
+        (lambda: NamedTuple(tuple, []), "one function for each field of tuple"),
+    ],
+)
 def test_wrong_functions_are_refused_at_once(make, text):
     with pytest.raises(ValueError, match=text):
         make()

@@ -1,4 +1,4 @@
-"""One body of tests over every executor and start method: order, window, last batch, structure, errors, independence."""
+"""One body of tests over every executor and start method: order, window, structure, errors, independence."""
 
 from __future__ import annotations
 
@@ -116,9 +116,10 @@ def test_every_size_from_none_to_three_batches_over_three_epochs(way, last_batch
 
 
 def test_order_is_that_of_the_sampler_and_the_same_everywhere(way):
-    with gl.DataLoader(Squares(50), 7, shuffle=True, seed=3) as reference, way.loader(
-        Squares(50), 7, shuffle=True, seed=3
-    ) as loader:
+    with (
+        gl.DataLoader(Squares(50), 7, shuffle=True, seed=3) as reference,
+        way.loader(Squares(50), 7, shuffle=True, seed=3) as loader,
+    ):
         for _ in range(3):
             assert flat(loader) == flat(reference)
 
@@ -252,8 +253,12 @@ def test_a_worker_error_shows_the_workers_traceback(process_way):
 
 
 def test_samples_that_do_not_fit_are_named_by_their_index(way):
-    with way.loader(Faulty(20), 2, sampler=[0, 9]) as loader, pytest.raises(
-        gl.BatchifyError, match=r"sample (0|9) \(batch 0, position [01]\) at \[0\]: shape \(\d,\), others: shape \(\d,\)"
+    with (
+        way.loader(Faulty(20), 2, sampler=[0, 9]) as loader,
+        pytest.raises(
+            gl.BatchifyError,
+            match=r"sample (0|9) \(batch 0, position [01]\) at \[0\]: shape \(\d,\), others: shape \(\d,\)",
+        ),
     ):
         next(iter(loader))
 

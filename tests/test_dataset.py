@@ -5,9 +5,10 @@ from operator import add, mul, neg
 
 import numpy as np
 import pytest
-from gluonloader import ArrayDataset, Dataset, RandomSampler, SequentialSampler, SimpleDataset
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gluonloader import ArrayDataset, Dataset, RandomSampler, SequentialSampler, SimpleDataset
 
 values = st.lists(st.integers(-9, 9), max_size=20)
 
@@ -29,7 +30,8 @@ class Endless(Dataset):
 @given(values)
 def test_simple_dataset_is_what_it_wraps(data):
     dataset = SimpleDataset(data)
-    assert len(dataset) == len(data) and list(dataset) == data
+    assert len(dataset) == len(data)
+    assert list(dataset) == data
     assert [dataset[i] for i in range(len(data))] == data
 
 
@@ -44,7 +46,8 @@ def test_filter_keeps_order_and_runs_once(data):
     dataset = SimpleDataset(data).filter(positive)
     assert calls == data
     assert list(dataset) == list(dataset) == [value for value in data if value > 0]
-    assert len(dataset) == len(list(dataset)) and calls == data
+    assert len(dataset) == len(list(dataset))
+    assert calls == data
 
 
 def test_filter_gets_a_tuple_whole():
@@ -57,16 +60,20 @@ def test_shards_partition_the_dataset(data, num_shards):
     shards = [list(SimpleDataset(data).shard(num_shards, index)) for index in range(num_shards)]
     assert [value for shard in shards for value in shard] == data
     sizes = list(map(len, shards))
-    assert max(sizes) - min(sizes) <= 1 and sizes == sorted(sizes, reverse=True)
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes == sorted(sizes, reverse=True)
     assert sizes == [len(SimpleDataset(data).shard(num_shards, index)) for index in range(num_shards)]
 
 
-@pytest.mark.parametrize(("num_shards", "index", "text"), [
-    (0, 0, "num_shards=0: give an int >= 1"),
-    (-1, 0, "num_shards=-1"),
-    (2, 2, r"index=2: give an int from 0 to num_shards - 1 \(1\)"),
-    (2, -1, "index=-1"),
-])
+@pytest.mark.parametrize(
+    ("num_shards", "index", "text"),
+    [
+        (0, 0, "num_shards=0: give an int >= 1"),
+        (-1, 0, "num_shards=-1"),
+        (2, 2, r"index=2: give an int from 0 to num_shards - 1 \(1\)"),
+        (2, -1, "index=-1"),
+    ],
+)
 def test_a_wrong_shard_is_named(num_shards, index, text):
     with pytest.raises(ValueError, match=text):
         SimpleDataset([1, 2]).shard(num_shards, index)
@@ -75,7 +82,8 @@ def test_a_wrong_shard_is_named(num_shards, index, text):
 @given(data=values, count=st.none() | st.integers(0, 30))
 def test_take(data, count):
     taken = SimpleDataset(data).take(count)
-    assert list(taken) == data[:count] and len(taken) == len(data[:count])
+    assert list(taken) == data[:count]
+    assert len(taken) == len(data[:count])
 
 
 def test_a_negative_count_is_named():
@@ -93,7 +101,8 @@ def test_views_end_where_they_end_though_the_data_goes_on():
 def test_sample_takes_the_indices_in_their_order(data, picks):
     picks = [pick % len(data) for pick in picks]
     sampled = SimpleDataset(data).sample(picks)
-    assert list(sampled) == [data[pick] for pick in picks] and len(sampled) == len(picks)
+    assert list(sampled) == [data[pick] for pick in picks]
+    assert len(sampled) == len(picks)
 
 
 def test_sample_draws_once():
@@ -113,7 +122,8 @@ def test_a_sampler_that_cannot_be_iterated_is_named(sampler):
 def test_a_lazy_transform_runs_at_each_read():
     data = Endless(3)
     transformed = data.transform(neg)
-    assert len(transformed) == 3 and data.reads == []
+    assert len(transformed) == 3
+    assert data.reads == []
     assert [transformed[2], transformed[2]] == [-20, -20]
     assert data.reads == [2, 2]
 
@@ -183,7 +193,8 @@ def test_array_dataset_puts_sequences_side_by_side(length, width):
 def test_array_dataset_takes_arrays_lists_and_datasets():
     dataset = ArrayDataset(np.arange(4).reshape(2, 2), ["a", "b"], SimpleDataset([None, 1]))
     row, letter, last = dataset[1]
-    assert row.tolist() == [2, 3] and (letter, last) == ("b", 1)
+    assert row.tolist() == [2, 3]
+    assert (letter, last) == ("b", 1)
 
 
 def test_array_dataset_without_arrays():

@@ -4,8 +4,9 @@ import doctest
 import importlib
 import pkgutil
 
-import gluonloader
 import pytest
+
+import gluonloader
 from gluonloader.randomness import preserved_generators
 
 MODULES = ["gluonloader", *(module.name for module in pkgutil.walk_packages(gluonloader.__path__, "gluonloader."))]

@@ -130,7 +130,9 @@ def test_a_sample_that_always_kills_is_named(process_way, how, said, tmp_path):
     with process_way.loader(dataset, 4) as loader:
         iterator = iter(loader)
         assert is_batch(next(iterator), 0, 4)
-        with pytest.raises(gl.WorkerDied, match=rf"pid \d+\).*{said}.*batch 1 of epoch 0.*dataset\[7\].*2 workers died"):
+        with pytest.raises(
+            gl.WorkerDied, match=rf"pid \d+\).*{said}.*batch 1 of epoch 0.*dataset\[7\].*2 workers died"
+        ):
             next(iterator)
         assert [int(batch[0, 0]) for batch in iterator] == list(range(8, 40, 4))
 
@@ -199,7 +201,7 @@ def test_a_batch_past_its_timeout_is_an_error_with_the_stack(parallel_way):
         assert isinstance(caught.value, TimeoutError)
         if parallel_way.processes:  # a stuck thread cannot be ended, and keeps its interpreter for a while
             assert [batch.tolist() for batch in iterator] == [[2], [3], [4], [5]]
-            assert [pid for pid in workers(loader)]
+            assert workers(loader)
 
 
 class BadPickle(Numbered):
@@ -227,7 +229,10 @@ def test_a_dataset_that_cannot_be_unpickled_is_an_error_once(way):
 
 @pytest.mark.parametrize("way", PROCESSES[1:], ids=str)
 def test_a_dataset_that_cannot_be_pickled_is_an_error_in_the_constructor(way):
-    for dataset, batchify, part in ((gl.SimpleDataset([lambda: 0]), None, "dataset"), ([1], lambda s: s, "batchify_fn")):
+    for dataset, batchify, part in (
+        (gl.SimpleDataset([lambda: 0]), None, "dataset"),
+        ([1], lambda s: s, "batchify_fn"),
+    ):
         with pytest.raises(gl.TransportError, match=rf"pickle the {part}.*start_method='fork'"):
             way.loader(dataset, 1, batchify_fn=batchify)
 

@@ -8,8 +8,9 @@ import re
 import sys
 from pathlib import Path
 
-import gluonloader
 import pytest
+
+import gluonloader
 
 ROOT = Path(gluonloader.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))

@@ -74,8 +74,9 @@ def test_batches_larger_than_their_share_make_the_window_smaller(process_way):
 
 
 def test_a_batch_larger_than_the_limit_is_an_error_that_says_so(process_way):
-    with process_way.loader(Images(12), 6, memory_limit="4MB") as loader, pytest.raises(
-        gl.SharedMemoryError, match=r"batch 0 needs 6,\d+,\d+ bytes, memory_limit=4,194,304 is less"
+    with (
+        process_way.loader(Images(12), 6, memory_limit="4MB") as loader,
+        pytest.raises(gl.SharedMemoryError, match=r"batch 0 needs 6,\d+,\d+ bytes, memory_limit=4,194,304 is less"),
     ):
         next(iter(loader))
 
@@ -93,7 +94,9 @@ def test_without_a_limit_kept_batches_are_lent_only_so_far():
 
 def test_uneven_batches_under_a_limit():
     sizes = [3, 900_000, 5, 2_500_000, 7, 11, 3_900_000, 1] * 6
-    with FORK.loader([np.full(size, size % 127, np.uint8) for size in sizes], 1, memory_limit="16MB", prefetch=6) as loader:
+    with FORK.loader(
+        [np.full(size, size % 127, np.uint8) for size in sizes], 1, memory_limit="16MB", prefetch=6
+    ) as loader:
         for _ in range(2):
             for size, batch in zip(sizes, loader, strict=True):
                 assert batch.shape == (1, size)

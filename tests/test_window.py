@@ -1,9 +1,10 @@
 """The window: any interleaving of admissions, completions and deliveries keeps the order and the bound."""
 
 import pytest
-from gluonloader.window import Window
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gluonloader.window import Window
 
 
 @given(
@@ -53,7 +54,8 @@ def test_everything_that_is_admitted_comes_out_once(size, count, in_order, data)
             window.land(number, number)
         while window.ready:
             out.append(window.take())
-    assert window.empty and not window.ready
+    assert window.empty
+    assert not window.ready
     assert out == (list(range(count)) if in_order else completed)
     assert most <= size
 
@@ -64,7 +66,8 @@ def test_a_batch_that_is_given_up_does_not_hold_up_the_others(in_order):
     first, second, third = window.admit(), window.admit(), window.admit()
     window.land(third, "third")
     window.give_up(first)
-    assert window.has_room and window.head == second
+    assert window.has_room
+    assert window.head == second
     window.land(second, "second")
     expected = ["second", "third"] if in_order else ["third", "second"]
     assert [window.take(), window.take()] == expected
@@ -74,4 +77,20 @@ def test_a_batch_that_is_given_up_does_not_hold_up_the_others(in_order):
 def test_items_may_be_anything_even_none():
     window = Window(1, True)
     window.land(window.admit(), None)
-    assert window.ready and window.take() is None and window.empty
+    assert window.ready
+    assert window.take() is None
+    assert window.empty
+
+
+@given(size=st.integers(1, 5), in_order=st.booleans(), landed=st.lists(st.booleans(), max_size=5))
+def test_breaking_off_returns_what_has_landed_and_admits_nothing_more(size, in_order, landed):
+    window = Window(size, in_order)
+    expected = []
+    for land in landed[:size]:
+        number = window.admit()
+        if land:
+            window.land(number, number)
+            expected.append(number)
+    assert sorted(window.empty_out()) == expected
+    assert (window.empty, window.ready, window.has_room) == (True, False, False)
+    assert window.empty_out() == []

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import bad_argument
 
-__all__ = ["Dataset"]
+__all__ = ["Dataset", "SimpleDataset"]
 
 
 class Dataset:

@@ -1,6 +1,6 @@
 """What every executor shares: the job, a task, its outcome, the protocol, and how one batch is made.
 
-    loader --Task--> executor.submit(task, inbox) ... work runs somewhere ... Outcome --> inbox --> loader
+loader --Task--> executor.submit(task, inbox) ... work runs somewhere ... Outcome --> inbox --> loader
 """
 
 from __future__ import annotations
@@ -207,8 +207,8 @@ def load_batch(job: Job, task: Task, mark: Callable[[int], None] | None = None) 
         mark: called with each sample's position before it is read.
 
     Raises:
-        Exception: the user's own, with a note that says which sample of which batch; `StopIteration` comes as a
-            RuntimeError, since it would end the user's loop without a word.
+        Exception: the user's own, with a note that says which sample of which batch; `StopIteration` and
+            `SystemExit` come as a RuntimeError, since they would end the user's loop or program without a word.
     """
     dataset = job.dataset
     index: Any = None
@@ -220,22 +220,24 @@ def load_batch(job: Job, task: Task, mark: Callable[[int], None] | None = None) 
             for position, index in enumerate(task.indices):
                 mark(position)
                 samples.append(dataset[index])
-    except StopIteration as error:
+    except (StopIteration, SystemExit) as error:
         where = f"dataset[{index!r}]"
-        raise _noted(RuntimeError(f"{where} raised StopIteration"), task, where) from error
+        raise _note(RuntimeError(f"{where} raised {type(error).__name__}({error})"), task, where) from error
     except Exception as error:
-        raise _noted(error, task, f"dataset[{index!r}]")
+        _note(error, task, f"dataset[{index!r}]")
+        raise
     try:
         return job.batchify_fn(samples)
     except BatchifyError as error:
         raise _located(error, task) from error.__cause__
-    except StopIteration as error:
-        raise _noted(RuntimeError("batchify_fn raised StopIteration"), task, "batchify_fn") from error
+    except (StopIteration, SystemExit) as error:
+        raise _note(RuntimeError(f"batchify_fn raised {type(error).__name__}({error})"), task, "batchify_fn") from error
     except Exception as error:
-        raise _noted(error, task, "batchify_fn")
+        _note(error, task, "batchify_fn")
+        raise
 
 
-def _noted(error: Exception, task: Task, where: str) -> Exception:
+def _note(error: Exception, task: Task, where: str) -> Exception:
     add_note(error, f"gluonloader: in {where}, batch {task.batch} of epoch {task.epoch}")
     return error
 
@@ -245,6 +247,5 @@ def _located(error: BatchifyError, task: Task) -> BatchifyError:
     if error.position is None or error.position >= len(task.indices):
         return error
     sample = f"sample {task.indices[error.position]!r} (batch {task.batch}, position {error.position})"
-    located = BatchifyError(f"{sample}{f' at {error.path}' if error.path else ''}: {error.reason}")
-    located.position, located.path = error.position, error.path
+    located = BatchifyError(error.reason, error.position, error.path, sample)
     return located.with_traceback(error.__traceback__)

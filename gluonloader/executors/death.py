@@ -105,4 +105,5 @@ def stack_of(process: LaneProcess, notes: int) -> str:
             break
         size = now
     text = os.pread(notes, size - before, before).decode(errors="replace")
+    text = text.partition(" in serve_lane\n")[0].rpartition("\n")[0] + "\n" if " in serve_lane\n" in text else text
     return text or "  (the worker does not react to signals)\n"

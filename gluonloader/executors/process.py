@@ -4,11 +4,6 @@
                               |  a slab from the pool carries the task there and the batch back
     wait   <- inbox  <- lane <--Reply--- worker                     death = end-of-file on the lane
 
-NOTE [tickets]: every trip of a batch to a lane has a ticket, and its slab's TICKET word repeats it. A worker that
-picks up a request whose slab says otherwise skips it. So taking a batch back (from a slow lane, or when its iterator
-was broken off) is one write to shared memory; if the worker was faster, its reply finds the trip recalled and only
-frees the slab. The second trip of a batch always has another slab.
-
 NOTE [exactly once]: promise P2. A batch leaves the backlog only onto a lane, and a trip leaves its lane by exactly one
 of: its reply, or the burial of its worker, after which it is in the backlog again. A worker writes its ticket to
 STARTED before it begins, so a death counts only for the batch that was being made. A batch that has killed a worker
@@ -28,15 +23,13 @@ from __future__ import annotations
 import errno
 import math
 import os
-import pickle
 import select
 import signal
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import (
@@ -49,14 +42,15 @@ from ..errors import (
     add_note,
 )
 from ..transport.job import PackedJob, pack_job
-from ..transport.records import Reply, ReplyReader, Request, Status, Verb
+from ..transport.records import Reply, Request, Status, Verb
 from ..transport.reduce import Head, rebuild
-from ..transport.slab import HEADER, POSITION, STARTED, TICKET, Slab, anonymous_file
+from ..transport.slab import Slab, anonymous_file
 from ..transport.slabs import SlabPool
 from .base import Failed, Inbox, Job, Outcome, Task
 from .death import bury, describe_exit, oom_kills, stack_of, worker_died
-from .remote import decode_error
-from .supervisor import LaneProcess, Supervisor, track_end
+from .lane import Lane, Order, Trip
+from .remote import decode_error, pickles
+from .supervisor import Supervisor, track_end
 from .worker import encode_task
 
 __all__ = ["ProcessExecutor"]
@@ -70,64 +64,6 @@ _KILLED_STARTS: Final = 30  # in a row, by SIGKILL, which comes from outside and
 
 
 _yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
-
-
-@dataclass(slots=True, eq=False)
-class _Order:
-    """One batch that somebody waits for."""
-
-    task: Task
-    inbox: Inbox
-    number: int  # in the order of submission
-    deaths: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class _Trip:
-    """One attempt at an order; see NOTE [tickets]."""
-
-    order: _Order
-    slab: Slab
-    ticket: int
-    recalled: bool = False
-
-    @property
-    def started(self) -> bool:
-        return self.slab.control[STARTED] == self.ticket
-
-    def recall(self) -> None:
-        self.recalled = True
-        self.slab.control[TICKET] = 0
-
-
-@dataclass(slots=True, eq=False)
-class _Lane:
-    """One worker's own channel."""
-
-    process: LaneProcess
-    socket: socket.socket
-    notes: int  # descriptor of the file for stacks and start-up errors
-    busy_since: float
-    ready: bool = False
-    reader: ReplyReader = field(default_factory=ReplyReader)
-    trips: dict[int, _Trip] = field(default_factory=dict)  # by ticket, oldest first
-    known: set[int] = field(default_factory=set)  # slabs whose descriptor the worker has
-
-    def send(self, request: Request, descriptors: Iterable[int] = ()) -> None:
-        try:
-            if descriptors:
-                socket.send_fds(self.socket, [request.encode()], list(descriptors))
-            else:
-                self.socket.send(request.encode())
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # the worker is dead; the end-of-file on its lane says so next
-
-    def receive(self) -> bytes:
-        """What has arrived; empty when the worker is dead."""
-        try:
-            return self.socket.recv(65536)
-        except ConnectionResetError:
-            return b""
 
 
 @dataclass(slots=True, eq=False)
@@ -166,17 +102,15 @@ class ProcessExecutor:
         TransportError: the job has to be pickled and cannot be.
     """
 
-    def __init__(
-        self, job: Job, start_method: str, window: int, max_retries: int, memory_limit: int | None
-    ) -> None:
+    def __init__(self, job: Job, start_method: str, window: int, max_retries: int, memory_limit: int | None) -> None:
         self._packed = None if start_method == "fork" else _pack(job, start_method)
         self._max_retries, self._memory_limit = max_retries, memory_limit
         self._changed = threading.Condition(threading.Lock())
         self._leading = self._closed = False
         self._broken: WorkerStartError | None = None
         self._slabs = SlabPool(window, memory_limit)
-        self._backlog: deque[_Order] = deque()
-        self._lanes: dict[int, _Lane] = {}  # by descriptor
+        self._backlog: deque[Order] = deque()
+        self._lanes: dict[int, Lane] = {}  # by descriptor
         self._landed: dict[int, _Landed] = {}  # by slab
         self._discarded: deque[_Landed] = deque()
         self._last_inbox: Inbox | None = None
@@ -190,7 +124,11 @@ class ProcessExecutor:
         self._poll.register(self._woken, select.POLLIN)
         inherited = job if self._packed is None else None
         self._supervisor = Supervisor(job.num_workers, start_method, inherited, self._wake)
-        self._begin_ordered()
+        try:
+            self._begin_ordered()
+        except BaseException:
+            self.close()
+            raise
 
     # -- what the loader calls --------------------------------------------------------------------------------------
 
@@ -200,7 +138,7 @@ class ProcessExecutor:
                 self._last_inbox = inbox
                 self._recall_withdrawn()
             self._submitted += 1
-            self._backlog.append(_Order(task, inbox, self._submitted))
+            self._backlog.append(Order(task, inbox, self._submitted))
             self._dispatch()
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
@@ -222,21 +160,26 @@ class ProcessExecutor:
             return outcome
 
     def overdue(self, task: Task, timeout: float) -> BatchTimeout:
+        text = f"batch {task.batch} of epoch {task.epoch} took more than timeout={timeout} seconds; "
         with self._changed:
-            text = f"batch {task.batch} of epoch {task.epoch} took more than timeout={timeout} seconds; "
             for lane in self._lanes.values():
                 for trip in lane.trips.values():
                     if trip.order.task is task and not trip.recalled:
                         trip.recall()
-                        doing = "makes" if trip.started else "was to make"
-                        text += f"the worker that {doing} it (pid {lane.process.pid}) is replaced; it stood at\n"
-                        if not lane.ready:
-                            text = text.replace("stood at", "had not started (a lock held at the fork? try start_method='forkserver') and stood at")
-                        text += stack_of(lane.process, lane.notes)
-                        lane.process.kill()
-                        return BatchTimeout(text)
+                        return BatchTimeout(text + self._replace_stuck(lane))
             self._backlog = deque(order for order in self._backlog if order.task is not task)
-            return BatchTimeout(text + "it had not been given to a worker: all are starting or busy, or memory is short")
+        return BatchTimeout(f"{text}no worker has begun it: all are starting or busy, or memory is short")
+
+    def _replace_stuck(self, lane: Lane) -> str:
+        """Kills a worker that does not answer, and says where it stood; the Pool orders the next."""
+        stack = stack_of(lane.process, lane.notes)
+        lane.process.kill()
+        if lane.ready:
+            return f"its worker (pid {lane.process.pid}) is replaced; it stood at\n{stack}"
+        return (
+            f"its worker (pid {lane.process.pid}) has not even started, perhaps for a lock that was held at the fork "
+            f"(try start_method='forkserver'); it is replaced, and stood at\n{stack}"
+        )
 
     def close(self) -> None:
         with self._changed:
@@ -297,16 +240,15 @@ class ProcessExecutor:
         pause = min(timeout or _STALL_S, _STALL_S) if stalled else timeout
         return self._poll.poll(None if pause is None else max(1, math.ceil(pause * 1000)))
 
-    def _receive(self, lane: _Lane) -> None:
-        data = lane.receive()
-        if not data:
+    def _receive(self, lane: Lane) -> None:
+        replies = lane.receive()
+        if replies is None:
             self._bury(lane)
             return
-        lane.busy_since = time.monotonic()
-        for reply in lane.reader.read(data):
+        for reply in replies:
             self._handle(lane, reply)
 
-    def _handle(self, lane: _Lane, reply: Reply) -> None:
+    def _handle(self, lane: Lane, reply: Reply) -> None:
         if reply.status is Status.READY:
             lane.ready, self._failed_starts = True, 0
             return
@@ -327,7 +269,7 @@ class ProcessExecutor:
         if outcome is not None:
             order.inbox.put(outcome)
 
-    def _unmade(self, order: _Order, slab: Slab, reply: Reply) -> Outcome | None:
+    def _unmade(self, order: Order, slab: Slab, reply: Reply) -> Outcome | None:
         """What a reply without a batch means for its order; None if it is tried again."""
         offset, length = reply.head.offset, reply.head.length
         if reply.status is Status.NO_ROOM:
@@ -362,15 +304,15 @@ class ProcessExecutor:
         if self._slabs.retired:
             self._drop_retired()
 
-    def _requeue(self, order: _Order) -> None:
+    def _requeue(self, order: Order) -> None:
         """Back to its place in the backlog: the oldest batch is the one that is waited for."""
         self._backlog = deque(sorted((*self._backlog, order), key=lambda order: order.number))
 
-    def _least_loaded(self) -> _Lane | None:
+    def _least_loaded(self) -> Lane | None:
         lane = min(self._lanes.values(), key=lambda lane: len(lane.trips), default=None)
         return lane if lane is not None and len(lane.trips) < _LANE_DEPTH else None
 
-    def _send(self, lane: _Lane, order: _Order) -> bool:
+    def _send(self, lane: Lane, order: Order) -> bool:
         """Sends an order on a trip; False if there is no memory for it now."""
         payload = encode_task(order.task)
         try:
@@ -382,18 +324,7 @@ class ProcessExecutor:
         if slab is None:
             return False
         self._tickets += 1
-        trip = _Trip(order, slab, self._tickets)
-        slab.memory[HEADER : HEADER + len(payload)] = payload
-        slab.control[TICKET], slab.control[STARTED], slab.control[POSITION] = trip.ticket, 0, 0
-        if not lane.trips:
-            lane.busy_since = time.monotonic()
-        lane.trips[trip.ticket] = trip
-        new, careful = slab.number not in lane.known, order.deaths > 0
-        lane.known.add(slab.number)
-        request = Request(
-            Verb.MAKE, new, careful, slab.number, trip.ticket, slab.size, slab.allowance, len(payload)
-        )
-        lane.send(request, (slab.fd,) if new else ())
+        lane.give(order, slab, self._tickets, payload)
         return True
 
     def _make_memory(self, nbytes: int, slot: int) -> Slab | None:
@@ -414,9 +345,7 @@ class ProcessExecutor:
     def _drop_retired(self) -> None:
         for number in self._slabs.retired:
             for lane in self._lanes.values():
-                if number in lane.known:
-                    lane.known.discard(number)
-                    lane.send(Request(Verb.DROP, slab=number))
+                lane.drop(number)
         self._slabs.retired.clear()
 
     def _recall_withdrawn(self) -> None:
@@ -425,7 +354,7 @@ class ProcessExecutor:
                 if trip.order.inbox.withdrawn:
                     trip.recall()
 
-    def _stalled(self) -> tuple[_Lane, _Trip] | None:
+    def _stalled(self) -> tuple[Lane, Trip] | None:
         """A lane that is held up, and the last batch in its queue, if some other lane is idle."""
         if all(lane.trips for lane in self._lanes.values()):
             return None
@@ -469,7 +398,7 @@ class ProcessExecutor:
             taken = {lane.process.slot for lane in self._lanes.values()}
             slot = next(slot for slot in range(len(taken) + 1) if slot not in taken)
             end = self._supervisor.begin(process, slot)
-            lane = _Lane(process, end, anonymous_file(), time.monotonic())
+            lane = Lane(process, end, anonymous_file())
             self._lanes[end.fileno()] = lane
             self._poll.register(end, select.POLLIN)
             packed = self._packed
@@ -479,7 +408,7 @@ class ProcessExecutor:
                 lane.send(Request(Verb.HELLO, size=packed.size, length=packed.length), (lane.notes, packed.fd))
         self._dispatch()
 
-    def _bury(self, lane: _Lane) -> None:
+    def _bury(self, lane: Lane) -> None:
         """A worker is dead: its batches go back to the backlog; see NOTE [exactly once]."""
         fd = lane.socket.fileno()
         self._poll.unregister(fd)
@@ -492,11 +421,9 @@ class ProcessExecutor:
             self._failed_starts += 1
             if self._failed_starts >= (_KILLED_STARTS if code == -signal.SIGKILL else _FAILED_STARTS):
                 text = f"{self._failed_starts} workers in a row ended while starting, the last {how}"
-                self._broken = WorkerStartError(
-                    f"{text}; reading the dataset or worker_init_fn kills them. Try num_workers=0"
-                )
+                self._broken = WorkerStartError(f"{text}; {self._start_hint()}")
         for trip in lane.trips.values():
-            position, started = trip.slab.control[POSITION], trip.started
+            position, started = trip.position, trip.started
             trip.slab.map(os.fstat(trip.slab.fd).st_size)  # it may have grown without a word
             self._slabs.give_back(trip.slab)
             order = trip.order
@@ -504,13 +431,17 @@ class ProcessExecutor:
                 continue
             order.deaths += started
             if order.deaths > self._max_retries:
-                where = position - 1 if position else None
-                error = worker_died(lane.process.pid, how, order.task, order.deaths, where)
+                error = worker_died(lane.process.pid, how, order.task, order.deaths, position)
                 order.inbox.put(Failed(order.task, error))
             else:
                 self._requeue(order)
 
-    def _break(self, lane: _Lane, error: BaseException) -> None:
+    def _start_hint(self) -> str:
+        hint = "unpickling the dataset or worker_init_fn ends them: try num_workers=0"
+        guard = "a script that makes a loader needs `if __name__ == '__main__':` around that, else"
+        return "worker_init_fn ends them: try num_workers=0" if self._packed is None else f"{guard} {hint}"
+
+    def _break(self, lane: Lane, error: BaseException) -> None:
         self._broken = WorkerStartError(
             f"worker {lane.process.slot} (pid {lane.process.pid}) could not start: {type(error).__name__}: {error}"
         )
@@ -523,16 +454,10 @@ def _pack(job: Job, start_method: str) -> PackedJob:
     except GluonLoaderError:
         raise
     except Exception as error:
-        part = next((name for name in ("dataset", "batchify_fn", "worker_init_fn") if not _pickles(getattr(job, name))), "job")
+        part = next(
+            (name for name in ("dataset", "batchify_fn", "worker_init_fn") if not pickles(getattr(job, name))), "job"
+        )
         raise TransportError(
             f"start_method={start_method!r} has to pickle the {part}, which fails: {error}. Define its functions and "
             "classes at the top level of a module, or use start_method='fork'"
         ) from error
-
-
-def _pickles(value: Any) -> bool:
-    try:
-        pickle.dumps(value)
-    except Exception:
-        return False
-    return True

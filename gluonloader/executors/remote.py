@@ -23,15 +23,21 @@ def encode_error(error: BaseException, who: str) -> bytes:
     """
     text = "".join(traceback.format_exception(error))
     notes = [*getattr(error, "__notes__", ()), f"gluonloader: {who}"]
-    fallback = RemoteError(f"{type(error).__module__}.{type(error).__qualname__}: {error}")
+    try:
+        said = str(error)
+    except Exception as unsaid:
+        said = f"its text cannot be had ({unsaid!r})"
+    fallback = RemoteError(f"{type(error).__module__}.{type(error).__qualname__}: {said}")
     # sys.exit() in a dataset must not end the user's program.
     for candidate in (error, _Parts(error), fallback) if isinstance(error, Exception) else (fallback,):
         try:
             data = pickle.dumps((candidate, notes, text))
-            revived = pickle.loads(data)[0]
+            revived = _whole(pickle.loads(data)[0])
+            # A constructor that is called again may make another text of its own one.
+            kept = type(revived) is type(error) and (candidate is not error or str(revived) == said)
         except Exception:
             continue
-        if type(_whole(revived)) is type(error) or candidate is fallback:
+        if kept or candidate is fallback:
             return data
     raise AssertionError("a RemoteError pickles")
 
@@ -51,13 +57,23 @@ class _Parts:
     """An exception taken apart."""
 
     def __init__(self, error: BaseException) -> None:
-        self.kind, self.args, self.state = type(error), error.args, dict(error.__dict__)
+        self.kind, self.args = type(error), error.args
+        self.state = {name: value for name, value in error.__dict__.items() if pickles(value)}
 
     def whole(self) -> BaseException:
         error = self.kind.__new__(self.kind, *self.args)
         error.args = self.args
         error.__dict__.update(self.state)
         return error
+
+
+def pickles(value: Any) -> bool:
+    """Whether a value can be pickled."""
+    try:
+        pickle.dumps(value)
+    except Exception:
+        return False
+    return True
 
 
 def _whole(value: Any) -> BaseException:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import NoReturn
 
+from ..errors import WorkerStartError
 from ..randomness import preserved_generators, seed_generators, set_current_seed
 from .base import Failed, Inbox, Job, Made, Outcome, Task, being_worker, load_batch, start_worker
 
@@ -42,11 +43,17 @@ class SerialExecutor:
     def close(self) -> None:
         self._waiting.clear()
 
+    def _start(self) -> None:
+        try:
+            start_worker(self._job, 0)
+        except Exception as error:
+            raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
+        self._started = True
+
     def _make(self, task: Task) -> Outcome:
         with being_worker(self._job, 0):
             if not self._started:
-                start_worker(self._job, 0)
-                self._started = True
+                self._start()
             with preserved_generators():
                 seed_generators(task.seed)
                 set_current_seed(task.seed)

@@ -185,6 +185,7 @@ class Supervisor(Pool):
     def begin(self, process: LaneProcess, slot: int) -> socket.socket:
         """Begins an ordered process; only in the consumer's thread."""
         lane = process.begin(slot)
+        process._order = None
         self.begun = [other for other in self.begun if other.is_alive()] + [process]
         self._change_notifier.put(None)  # type: ignore[attr-defined]  # the Pool now has one more to watch
         return lane
@@ -204,10 +205,16 @@ class Supervisor(Pool):
                 process.kill()
         self.join()
         self.terminate()  # only to let the Pool forget itself: no worker and no task is left
+        for queue in (self._inqueue, self._outqueue, self._change_notifier):  # type: ignore[attr-defined]
+            queue.close()
+        for process in self.ordered:
+            process._order = None
+        self.ordered.clear()
+        self.begun.clear()
 
 
 def _preload_numpy() -> None:
     """Has the fork server import NumPy once, so that its workers start in milliseconds."""
-    server = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = forkserver._forkserver
     if server._preload_modules == ["__main__"]:  # a list of the user's own is left alone
         forkserver.set_forkserver_preload(["__main__", "gluonloader.executors.worker"])

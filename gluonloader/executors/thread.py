@@ -33,7 +33,7 @@ class _Request:
 
 
 class ThreadExecutor:
-    """Makes batches in `num_workers` threads. For datasets that leave the GIL: decoding, file reads, NumPy on large arrays."""
+    """Makes batches in `num_workers` threads: for datasets that leave the GIL (decoding, file reads, large arrays)."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -63,7 +63,9 @@ class ThreadExecutor:
             text = "it has not been started: all threads are busy with other batches\n"
         else:
             text = f"the thread that makes it is at\n{''.join(traceback.format_stack(frames[thread]))}"
-        return BatchTimeout(f"batch {task.batch} took more than timeout={timeout} seconds; {text}")
+        return BatchTimeout(
+            f"batch {task.batch} of epoch {task.epoch} took more than timeout={timeout} seconds; {text}"
+        )
 
     def close(self) -> None:
         if self._closed:
@@ -84,7 +86,7 @@ class ThreadExecutor:
             try:
                 start_worker(job, worker)
             except Exception as error:
-                self._start_error = WorkerStartError(f"worker_init_fn({worker}) raised {error!r}")
+                self._start_error = WorkerStartError(f"worker_init_fn({worker}) raised {type(error).__name__}: {error}")
                 self._start_error.__cause__ = error
             while (request := self._requests.get()) is not None and not self._closed:
                 self._running[me] = request.task

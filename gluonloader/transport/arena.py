@@ -27,7 +27,7 @@ class Arena:
         self._slab, self._allowance = slab, allowance
         self.needed = start
         # By id, with the array itself, which keeps the id its own; no offset for what did not fit.
-        self._placed: dict[int, tuple[NDArray[Any], int | None]] = {}
+        self._placed: dict[int, tuple[NDArray[Any], int]] = {}
         self._mappings: list[tuple[Any, int]] = []
 
     @property
@@ -35,27 +35,25 @@ class Arena:
         """Whether the batch is larger than the allowance, so that it cannot travel in this slab."""
         return self.needed > self._allowance
 
-    def reserve(self, nbytes: int) -> int | None:
-        """Takes `nbytes`; returns their offset, or None past the allowance."""
+    def reserve(self, nbytes: int) -> int:
+        """Takes `nbytes`; returns their offset. Past the allowance it is only counted: nothing may be written there."""
         offset = align(self.needed)
         self.needed = offset + nbytes
-        if self.needed > self._slab.size:
-            if self.overflowed:
-                return None
+        if self.needed > self._slab.size and not self.overflowed:
             self._mappings.append((self._slab.memory, self._slab.address))
-            self._slab.grow(self.needed)
+            self._slab.grow(self.needed, self._allowance)
         return offset
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """An uninitialised array in the slab; the allocator behind `gluonloader.empty`."""
         offset = self.reserve(math.prod(shape) * dtype.itemsize)
         array: NDArray[Any] = (
-            np.empty(shape, dtype) if offset is None else np.ndarray(shape, dtype, self._slab.memory, offset)
+            np.empty(shape, dtype) if self.overflowed else np.ndarray(shape, dtype, self._slab.memory, offset)
         )
         self._placed[id(array)] = array, offset
         return array
 
-    def place(self, array: NDArray[Any]) -> int | None:
+    def place(self, array: NDArray[Any]) -> int:
         """The offset of `array` in the slab; it is copied there (in C order) unless it lies there already."""
         placed = self._placed.get(id(array))
         if placed is not None:
@@ -63,10 +61,9 @@ class Arena:
         offset = self._offset_of_view(array)
         if offset is None:
             offset = self.reserve(array.nbytes)
-            if offset is None:
-                return None
-            copy: NDArray[Any] = np.ndarray(array.shape, array.dtype, self._slab.memory, offset)
-            copy[...] = array
+            if not self.overflowed:
+                copy: NDArray[Any] = np.ndarray(array.shape, array.dtype, self._slab.memory, offset)
+                copy[...] = array
         self._placed[id(array)] = array, offset
         return offset
 
@@ -88,6 +85,7 @@ class Arena:
     def write(self, data: bytes | memoryview) -> int | None:
         """Copies bytes into the slab; returns their offset, or None past the allowance."""
         offset = self.reserve(len(data))
-        if offset is not None:
-            self._slab.memory[offset : offset + len(data)] = data  # type: ignore[assignment]
+        if self.overflowed:
+            return None
+        self._slab.memory[offset : offset + len(data)] = data  # type: ignore[assignment]
         return offset

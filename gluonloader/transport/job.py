@@ -1,7 +1,7 @@
 """How a job reaches workers that did not inherit it: pickled once, its arrays out of band in shared memory.
 
-    parent   pack: one file | buffer, buffer, ... (64-byte aligned) | pickle |     every worker maps the same pages
-    worker   load: arrays are views on a private (copy-on-write) mapping, so a worker that writes gets its own page
+parent   pack: one file | buffer, buffer, ... (64-byte aligned) | pickle |     every worker maps the same pages
+worker   load: arrays are views on a private (copy-on-write) mapping, so a worker that writes gets its own page
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ class Status(IntEnum):
 
 _VERBS: Final = tuple(Verb)  # by number; a look-up costs less than calling the class
 _STATUSES: Final = tuple(Status)
+_NO_HEAD: Final = Head(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Reply:
     slab: int = 0
     ticket: int = 0
     size: int = 0
-    head: Head = Head(0, 0, 0)
+    head: Head = _NO_HEAD
 
     def encode(self) -> bytes:
         head = self.head

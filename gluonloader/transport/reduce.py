@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import TransportError
+from ..errors import SharedMemoryError, TransportError
 from .arena import Arena
 
 __all__ = ["Head", "rebuild", "reduce"]
@@ -27,7 +27,7 @@ __all__ = ["Head", "rebuild", "reduce"]
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where the head of a batch lies in its slab: `length` bytes at `offset`, the last `spans` of them naming buffers."""
+    """Where the head of a batch lies in its slab: `length` bytes at `offset`, the last `spans` name buffers."""
 
     offset: int
     length: int
@@ -46,7 +46,7 @@ class _Reducer(pickle.Pickler):
         offset = self._arena.place(obj)
         dtype = obj.dtype
         # A structured dtype has fields that its str does not tell.
-        kind = dtype if dtype.names or dtype.metadata or dtype.subdtype else dtype.str
+        kind = dtype if dtype.names or dtype.metadata or dtype.isbuiltin == 2 else dtype.str
         if obj.flags.c_contiguous or not self._arena.holds(obj):
             return offset, obj.shape, kind
         return offset, obj.shape, kind, obj.strides
@@ -73,6 +73,8 @@ def reduce(batch: Any, arena: Arena) -> Head | None:
     reducer = _Reducer(file, arena)
     try:
         reducer.dump(batch)
+    except SharedMemoryError:
+        raise
     except Exception as error:
         raise TransportError(_unpicklable(batch, error)) from error
     spans = pickle.dumps(reducer.spans) if reducer.spans else b""
@@ -88,7 +90,8 @@ class _Rebuilder(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> NDArray[Any]:
         offset, shape, dtype, *strides = pid
-        return np.ndarray(shape, dtype, self._memory, offset, *strides)
+        array: NDArray[Any] = np.ndarray(shape, dtype, self._memory, offset, *strides)
+        return array
 
 
 def rebuild(memory: NDArray[np.uint8], head: Head) -> Any:

@@ -18,6 +18,7 @@ array that refers to it.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import sys
@@ -62,6 +63,9 @@ def reserve(fd: int, size: int) -> None:
         SharedMemoryError: there is not enough memory, or a limit forbids it.
     """
     try:
+        # Before the kernel refuses memory to a memfd it kills processes to get it; so ask first.
+        if size - os.fstat(fd).st_blocks * 512 > available_memory():
+            raise OSError(errno.ENOMEM, "the machine, or this cgroup, has not that much left")
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(fd, 0, size)
         elif os.fstat(fd).st_size < size:
@@ -73,6 +77,19 @@ def reserve(fd: int, size: int) -> None:
             f"no room for {size:,} bytes of shared memory in {place} ({error.strerror}); "
             "use a smaller batch_size or prefetch, or set memory_limit",
         ) from None
+
+
+def available_memory() -> int:
+    """Bytes that can be had without swapping, as the kernel and this process's cgroup see it; huge if unknown."""
+    left = [1 << 62]
+    try:
+        with open("/proc/meminfo") as file:
+            left += [int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:")]
+        with open("/sys/fs/cgroup/memory.max") as most, open("/sys/fs/cgroup/memory.current") as now:
+            left.append(int(most.read()) - int(now.read()))
+    except (OSError, ValueError):
+        pass  # no such file, or no limit
+    return min(left)
 
 
 class Slab:
@@ -102,11 +119,15 @@ class Slab:
         start: NDArray[np.uint8] = np.ndarray((1,), np.uint8, self.memory)
         self.address: int = start.__array_interface__["data"][0]
 
-    def grow(self, size: int) -> None:
-        """Makes room for at least `size` bytes, a little more so that ragged batches settle soon."""
-        size = align(max(size, self.size + (self.size >> 5)), mmap.PAGESIZE)
+    def grow(self, size: int, most: int) -> None:
+        """Makes room for `size` bytes, up to `most` a little more so that ragged batches settle soon."""
+        size = min(align(max(size, self.size + (self.size >> 5)), mmap.PAGESIZE), most)
         reserve(self.fd, size)
         self.map(size)
+
+    def vacate(self) -> None:
+        """Gives the memory back to the system; only when nobody, in any process, will look at it again."""
+        os.ftruncate(self.fd, 0)
 
     def close(self) -> None:
         """Lets go of the file; its memory is freed when the last array in any process is gone."""

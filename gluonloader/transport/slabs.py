@@ -43,7 +43,7 @@ _pools: weakref.WeakSet[SlabPool] = weakref.WeakSet()
 
 
 class _Loan(np.ndarray[Any, Any]):
-    """The bytes of one delivered batch. A class of its own: NumPy makes it, not the mapping below it, the views' base."""
+    """The bytes of one delivered batch. Since it is a class of its own, NumPy makes it the base of the views."""
 
 
 class SlabPool:
@@ -71,7 +71,7 @@ class SlabPool:
         _pools.add(self)
 
     def take(self, nbytes: int, writer: int) -> Slab | None:
-        """A slab for worker `writer`, with room for `nbytes` of request; None while the memory limit leaves no room for one more.
+        """A slab for worker `writer`, with room for a request of `nbytes`; None while the memory limit leaves no room.
 
         It may grow to its `allowance` until it comes back by `lend` or `give_back`.
 
@@ -95,7 +95,7 @@ class SlabPool:
             if slab is None:
                 slab = self._make(size)
             elif slab.size < least:
-                slab.grow(least)
+                slab.grow(least, allowance)
         except OSError:
             self._reserved -= 0 if self._limit is None else more
             if slab:
@@ -124,7 +124,7 @@ class SlabPool:
         return slab
 
     def demand(self, nbytes: int) -> bool:
-        """A batch turned out to need `nbytes`: later slabs may grow that far. False if the limit forbids it for ever."""
+        """A batch needs `nbytes`: later slabs may grow that far. False if the limit forbids it for ever."""
         share = align(nbytes + (nbytes >> 5), mmap.PAGESIZE)
         self._share = max(self._share, share if self._limit is None else min(share, self._limit))
         return nbytes <= self._share
@@ -189,7 +189,7 @@ class SlabPool:
                 f"memory_limit={self._limit:,} bytes: {self._lent_bytes:,} are held by batches that you keep; "
                 "further ones are private copies until some are let go",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=6,  # the user's loop
             )
         return False
 
@@ -207,7 +207,10 @@ class SlabPool:
             self._free.append(slab)
 
     def _retire(self, slab: Slab) -> None:
-        self._retiring.discard(slab.number)
+        if slab.number in self._retiring:
+            self._retiring.discard(slab.number)  # a forked child may look into it; its pages go with the child
+        else:
+            slab.vacate()  # at once, though a busy worker will only later hear that the slab is gone
         del self._all[slab.number]
         if self._limit is not None:
             self._reserved -= slab.size

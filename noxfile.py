@@ -1,0 +1,95 @@
+"""The environments that the project is tested in: `nox` runs them all, `nox -s core` is for daily work.
+
+core     the default Python, newest NumPy, nothing else: under a minute
+gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, torch: where Gluon users are; with coverage
+modern   Python 3.11, newest NumPy, torch
+newest   the newest Python at hand, NumPy alone
+lint     ruff, mypy --strict
+docs     the documentation, warnings are errors
+soak     the long fault tests: hundreds of kills, gigabytes (not part of a plain `nox`)
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import nox
+
+nox.options.sessions = ["lint", "docs", "newest", "modern", "gluon"]
+nox.options.default_venv_backend = "virtualenv"
+
+TEST = ["pytest>=8", "hypothesis", "coverage>=7.5"]
+TORCH = "torch==2.13.0"
+# Slow to start, and told apart from fork by little: the quick session leaves them to the others.
+QUICK = "not spawn and not forkserver and not kill and not 300 and not examples and not docs and not shm"
+
+
+def newest_python() -> str:
+    """The newest CPython that runs here, by name or path; pyenv's are found even where they are not switched on."""
+    candidates = [f"python3.{minor}" for minor in range(20, 9, -1)]
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for name in candidates:
+        for path in (shutil.which(name), *sorted(map(str, versions.glob(f"{name[6:]}.*/bin/python")))):
+            if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
+                return path
+    return "python3"
+
+
+def run_tests(session: nox.Session, *arguments: str) -> None:
+    session.run("python", "-m", "pytest", *arguments, *session.posargs)
+
+
+@nox.session
+def core(session: nox.Session) -> None:
+    """NumPy alone, quick."""
+    session.install("numpy", *TEST, "-e", ".")
+    run_tests(session, "-k", QUICK)
+
+
+@nox.session(python="3.11")
+def gluon(session: nox.Session) -> None:
+    """NumPy 1.23, MXNet and torch, with coverage."""
+    session.install("numpy<1.24", "mxnet==1.9.1", TORCH, "scikit-learn", "tqdm", *TEST, "-e", ".")
+    session.run("coverage", "erase")
+    session.run("coverage", "run", "-m", "pytest", *session.posargs)
+    session.run("coverage", "combine", "--quiet")
+    session.run("coverage", "report", "--skip-covered")
+
+
+@nox.session(python="3.11")
+def modern(session: nox.Session) -> None:
+    """The newest NumPy and torch."""
+    session.install("numpy>=2", TORCH, "scikit-learn", "tqdm", *TEST, "-e", ".")
+    run_tests(session)
+
+
+@nox.session(python=newest_python())
+def newest(session: nox.Session) -> None:
+    """The newest Python, NumPy alone."""
+    session.install("numpy", *TEST, "-e", ".")
+    run_tests(session)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style and types."""
+    session.install("ruff", "mypy", "numpy>=2", "-e", ".")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation as HTML, in docs/_build/html."""
+    session.install("-e", ".[docs]")
+    session.run("sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build/html")
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """The fault and memory tests at full length."""
+    session.install("numpy", *TEST, "-e", ".")
+    session.env.update(GLUONLOADER_KILLS="300", GLUONLOADER_BIG="1")
+    run_tests(session, "tests/test_faults.py", "tests/test_memory.py")
