@@ -115,11 +115,11 @@ _POOLS: Final = ("gluonloader", "torch", "MXNet")  # those whose workers outlive
 CASES: Final = {
     case.name: case
     for case in (
-        Case("tiny", "1 of 16 float32", lambda: list(_floats(4096, 16)), 1, 1500),
-        Case("small", _SMALL, _vectors, 32, 1000),
+        Case("tiny", "1 of 16 float32", lambda: list(_floats(4096, 16)), 1, 4000),
+        Case("small", _SMALL, _vectors, 32, 2500),
         Case("mnist", _MNIST, _digits, 256, 250),
         Case("big", _BIG, _images, 128, 24),
-        Case("ragged", "64 of 5 to 200 int32, padded by the user's function", _ragged, 64, 800, padded=True),
+        Case("ragged", "64 of 5 to 200 int32, padded by the user's function", _ragged, 64, 2000, padded=True),
         Case("dict32", "16 of a dict of 32 arrays of 16 float32", _dicts, 16, 160),
         Case("inproc", f"{_MNIST}, no workers", _digits, 256, 250, in_process=True),
         Case(

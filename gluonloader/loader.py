@@ -237,6 +237,7 @@ class LoaderIterator(Iterator[Any]):
         self._tasks: dict[int, Task] = {}
         self._inbox = Inbox()
         self._drawn = False  # the sampler has given all it has
+        self._sampler_error: Exception | None = None
         self._lock = threading.RLock()
         self._fill()
 
@@ -254,17 +255,16 @@ class LoaderIterator(Iterator[Any]):
         with self._lock:
             if self._window.empty:
                 self._end()
-                raise StopIteration
+                error, self._sampler_error = self._sampler_error, None
+                raise error or StopIteration
             while not self._window.ready:
                 self._wait()
             outcome = self._window.take()
             del self._tasks[outcome.task.batch]
-            try:
-                return outcome.take()
-            finally:
-                self._fill()
-                if self._window.empty:
-                    self._end()
+            self._fill()  # first, so that a worker is busy while this thread rebuilds
+            if self._window.empty:
+                self._end()
+            return outcome.take()
 
     def close(self) -> None:
         """Breaks the epoch off: what is in flight is dropped. Also done when the iterator is deleted."""
@@ -278,19 +278,18 @@ class LoaderIterator(Iterator[Any]):
             self.close()
 
     def _fill(self) -> None:
-        """Draws from the sampler until the window is full."""
+        """Draws from the sampler until the window is full; an error there is raised after the batches before it."""
         while self._window.has_room and not self._drawn:
             try:
-                indices = next(self._batches)
+                indices = _as_list(next(self._batches))
             except StopIteration:
                 self._drawn = True
                 return
-            if not hasattr(indices, "__iter__"):
-                raise bad_argument(
-                    "batch_sampler", self._batches, f"it gave {indices!r}; it has to give lists of indices"
-                )
+            except Exception as error:
+                self._drawn, self._sampler_error = True, error
+                return
             number = self._window.admit()
-            task = Task(self._epoch, number, batch_seed(self._seed, self._epoch, number), list(indices))
+            task = Task(self._epoch, number, batch_seed(self._seed, self._epoch, number), indices)
             self._tasks[number] = task
             self._executor.submit(task, self._inbox)
 
@@ -331,6 +330,12 @@ def _check_indices(name: str, indices: Any, example: str) -> None:
         raise bad_argument(name, indices, f"give an iterable of {example}")
     if hasattr(indices, "__next__"):
         raise bad_argument(name, indices, f"it can be iterated only once; give a list, or a Sampler, of {example}")
+
+
+def _as_list(indices: Any) -> list[Any]:
+    if not hasattr(indices, "__iter__"):
+        raise bad_argument("batch_sampler", indices, "is what it gave for a batch; it has to give lists of indices")
+    return list(indices)
 
 
 def _choose_executor(executor: str | None, num_workers: int, thread_pool: bool) -> ExecutorName:

@@ -460,3 +460,19 @@ def test_threads_end_with_their_loader():
         with gl.DataLoader(Squares(4), 2, num_workers=2, executor=executor) as loader:
             list(loader)
         assert eventually(lambda: threading.active_count() <= before)
+
+
+class BreaksOff(Counting):
+    def __iter__(self):
+        yield from range(5)
+        raise LookupError("the index file ends here")
+
+
+def test_an_error_in_the_sampler_comes_after_the_batches_before_it(way):
+    with way.loader(Squares(9), 2, sampler=BreaksOff(9)) as loader:
+        iterator, seen = iter(loader), []
+        with pytest.raises(LookupError, match="index file"):
+            seen.extend(batch[1].tolist() for batch in iterator)
+        assert seen == [[0, 1], [4, 9]]
+        with pytest.raises(StopIteration):
+            next(iterator)

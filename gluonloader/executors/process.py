@@ -105,7 +105,8 @@ class ProcessExecutor:
     def __init__(self, job: Job, start_method: str, window: int, max_retries: int, memory_limit: int | None) -> None:
         self._packed = None if start_method == "fork" else _pack(job, start_method)
         self._max_retries, self._memory_limit = max_retries, memory_limit
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._leading = self._closed = False
         self._broken: WorkerStartError | None = None
         self._slabs = SlabPool(window, memory_limit)
@@ -133,7 +134,7 @@ class ProcessExecutor:
     # -- what the loader calls --------------------------------------------------------------------------------------
 
     def submit(self, task: Task, inbox: Inbox) -> None:
-        with self._changed:
+        with self._lock:
             if inbox is not self._last_inbox:
                 self._last_inbox = inbox
                 self._recall_withdrawn()
@@ -143,7 +144,7 @@ class ProcessExecutor:
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._changed:
+        with self._lock:
             while (outcome := inbox.get()) is None:
                 if self._broken is not None:
                     raise self._broken
@@ -161,7 +162,7 @@ class ProcessExecutor:
 
     def overdue(self, task: Task, timeout: float) -> BatchTimeout:
         text = f"batch {task.batch} of epoch {task.epoch} took more than timeout={timeout} seconds; "
-        with self._changed:
+        with self._lock:
             for lane in self._lanes.values():
                 for trip in lane.trips.values():
                     if trip.order.task is task and not trip.recalled:
@@ -182,7 +183,7 @@ class ProcessExecutor:
         )
 
     def close(self) -> None:
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return
             self._closed = True
@@ -192,7 +193,7 @@ class ProcessExecutor:
                 os.close(lane.notes)
             self._changed.notify_all()
         self._supervisor.shut()
-        with self._changed:
+        with self._lock:
             self._lanes.clear()
             self._slabs.close()
             self._woken.close()
@@ -206,11 +207,11 @@ class ProcessExecutor:
         """Polls until something comes, without the lock, and handles it; see NOTE [one leader]."""
         self._leading = True
         stalled = self._stalled() is not None
-        self._changed.release()
+        self._lock.release()
         try:
             events = self._spin() or self._sleep(timeout, stalled)
         finally:
-            self._changed.acquire()
+            self._lock.acquire()
             self._leading = False
             self._changed.notify_all()
         if self._closed:
@@ -309,8 +310,11 @@ class ProcessExecutor:
         self._backlog = deque(sorted((*self._backlog, order), key=lambda order: order.number))
 
     def _least_loaded(self) -> Lane | None:
-        lane = min(self._lanes.values(), key=lambda lane: len(lane.trips), default=None)
-        return lane if lane is not None and len(lane.trips) < _LANE_DEPTH else None
+        found, least = None, _LANE_DEPTH
+        for lane in self._lanes.values():
+            if len(lane.trips) < least:
+                found, least = lane, len(lane.trips)
+        return found
 
     def _send(self, lane: Lane, order: Order) -> bool:
         """Sends an order on a trip; False if there is no memory for it now."""
@@ -378,7 +382,7 @@ class ProcessExecutor:
     # -- batches that have come -------------------------------------------------------------------------------------
 
     def _lend(self, landed: _Landed) -> Any:
-        with self._changed:
+        with self._lock:
             if self._landed.pop(landed.slab.number, None) is landed:
                 if self._closed:
                     raise LoaderClosed("the loader was closed before this batch was delivered")
