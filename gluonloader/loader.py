@@ -233,6 +233,7 @@ class LoaderIterator(Iterator[Any]):
     ) -> None:
         self._executor, self._batches, self._window = executor, batches, window
         self._epoch, self._seed, self._timeout = epoch, seed, timeout
+        self._pid = os.getpid()
         self._loader: DataLoader | None = None  # kept alive by the iteration
         self._tasks: dict[int, Task] = {}
         self._inbox = Inbox()
@@ -252,6 +253,8 @@ class LoaderIterator(Iterator[Any]):
             WorkerDied: it killed its workers.
             Exception: whatever dataset or batchify raised, with a note that says where.
         """
+        if os.getpid() != self._pid:
+            raise RuntimeError("this iterator belongs to the parent process; call iter(loader) in the forked child")
         with self._lock:
             if self._window.empty:
                 self._end()

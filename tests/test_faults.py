@@ -300,13 +300,16 @@ def test_a_loader_inside_a_worker_uses_threads_and_says_so(process_way):
 
 def test_a_forked_child_starts_workers_of_its_own():
     with FORK.loader(Numbered(), 4) as loader:
-        kept = next(iter(loader))
+        iterator = iter(loader)
+        kept = next(iterator)
         mine = set(workers(loader))
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
             try:
                 good = all(is_batch(batch, first, 4) for first, batch in zip(range(0, 400, 4), loader, strict=True))
+                with pytest.raises(RuntimeError, match="belongs to the parent"):
+                    next(iterator)
                 good = good and not mine & set(workers(loader)) and is_batch(kept, 0, 4)
                 loader.close()
                 os.write(write, b"good" if good else b"bad")

@@ -29,6 +29,7 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -62,6 +63,7 @@ _LEAST_SPINS: Final = 2
 _FAILED_STARTS: Final = 3  # in a row, by the job's own doing
 _KILLED_STARTS: Final = 30  # in a row, by SIGKILL, which comes from outside and may pass
 
+_Events = list[tuple[int, int]]  # what poll tells: descriptor, event
 
 _yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
@@ -150,7 +152,7 @@ class ProcessExecutor:
                     raise self._broken
                 if self._closed:
                     raise LoaderClosed("the loader was closed while a batch was waited for")
-                self._dispatch()
+                self._begin_ordered()
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return None
@@ -187,7 +189,7 @@ class ProcessExecutor:
             if self._closed:
                 return
             self._closed = True
-            self._wake.send(b"!")
+            self._supervisor.wake()
             for lane in self._lanes.values():
                 lane.socket.close()
                 os.close(lane.notes)
@@ -206,12 +208,14 @@ class ProcessExecutor:
     def _lead(self, timeout: float | None) -> None:
         """Polls until something comes, without the lock, and handles it; see NOTE [one leader]."""
         self._leading = True
-        stalled = self._stalled() is not None
-        self._lock.release()
+        stalled = False
         try:
-            events = self._spin() or self._sleep(timeout, stalled)
+            events = self._unlocked(self._spin)
+            if not events:
+                stalled = self._stalled() is not None
+                pause = min(timeout or _STALL_S, _STALL_S) if stalled else timeout
+                events = self._unlocked(self._poll.poll, None if pause is None else max(1, math.ceil(pause * 1000)))
         finally:
-            self._lock.acquire()
             self._leading = False
             self._changed.notify_all()
         if self._closed:
@@ -221,12 +225,11 @@ class ProcessExecutor:
             if lane is not None:
                 self._receive(lane)
             elif fd == self._woken.fileno():
-                self._woken.recv(4096)
-                self._begin_ordered()
+                self._woken.recv(4096)  # the Pool has ordered a worker, or the loader is closed
         if stalled:
             self._relieve_stalled()
 
-    def _spin(self) -> list[tuple[int, int]]:
+    def _spin(self) -> _Events:
         """Looks a few times before it sleeps; see NOTE [spinning]."""
         for _ in range(self._spins):
             events = self._poll.poll(0)
@@ -237,9 +240,12 @@ class ProcessExecutor:
         self._spins = max(self._spins // 2, _LEAST_SPINS)
         return []
 
-    def _sleep(self, timeout: float | None, stalled: bool) -> list[tuple[int, int]]:
-        pause = min(timeout or _STALL_S, _STALL_S) if stalled else timeout
-        return self._poll.poll(None if pause is None else max(1, math.ceil(pause * 1000)))
+    def _unlocked(self, look: Callable[..., _Events], *arguments: int | None) -> _Events:
+        self._lock.release()
+        try:
+            return look(*arguments)
+        finally:
+            self._lock.acquire()
 
     def _receive(self, lane: Lane) -> None:
         replies = lane.receive()
@@ -359,12 +365,12 @@ class ProcessExecutor:
                     trip.recall()
 
     def _stalled(self) -> tuple[Lane, Trip] | None:
-        """A lane that is held up, and the last batch in its queue, if some other lane is idle."""
+        """A lane that is held up, or still starting, and the last batch in its queue, if some other lane is idle."""
         if all(lane.trips for lane in self._lanes.values()):
             return None
         for lane in self._lanes.values():
             waiting = [trip for trip in lane.trips.values() if not trip.recalled and not trip.started]
-            if waiting and len(lane.trips) > 1:
+            if waiting and (len(lane.trips) > 1 or not lane.ready):
                 return lane, waiting[-1]
         return None
 
@@ -374,7 +380,7 @@ class ProcessExecutor:
             lane, trip = stalled
             if time.monotonic() - lane.busy_since < _STALL_S:
                 return
-            idle = next(other for other in self._lanes.values() if not other.trips)
+            idle = min(self._lanes.values(), key=lambda other: (len(other.trips), not other.ready))
             if not self._send(idle, trip.order):
                 return
             trip.recall()
@@ -401,7 +407,11 @@ class ProcessExecutor:
             process = self._supervisor.ordered.popleft()
             taken = {lane.process.slot for lane in self._lanes.values()}
             slot = next(slot for slot in range(len(taken) + 1) if slot not in taken)
-            end = self._supervisor.begin(process, slot)
+            try:
+                end = self._supervisor.begin(process, slot)
+            except OSError:
+                self._supervisor.ordered.appendleft(process)  # too many processes or descriptors: tried again
+                raise
             lane = Lane(process, end, anonymous_file())
             self._lanes[end.fileno()] = lane
             self._poll.register(end, select.POLLIN)

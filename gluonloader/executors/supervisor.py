@@ -163,7 +163,7 @@ class Supervisor(Pool):
     def __init__(self, workers: int, start_method: str, job: object, wake: socket.socket) -> None:
         self.ordered: deque[LaneProcess] = deque()
         self.begun: list[LaneProcess] = []
-        self._wake = wake
+        self._waker = wake
         self._class = _CLASSES[start_method]
         if start_method == "forkserver":
             _preload_numpy()
@@ -177,10 +177,14 @@ class Supervisor(Pool):
 
     def _take_order(self, process: LaneProcess) -> None:
         self.ordered.append(process)
+        self.wake()
+
+    def wake(self) -> None:
+        """Has the consumer look, if it waits."""
         try:
-            self._wake.send(b"!")
+            self._waker.send(b"!")
         except OSError:
-            pass  # full: the consumer will wake anyway; closed: nobody is to begin it
+            pass  # full: it will look anyway; closed: nobody is to look
 
     def begin(self, process: LaneProcess, slot: int) -> socket.socket:
         """Begins an ordered process; only in the consumer's thread."""

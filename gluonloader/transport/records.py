@@ -1,10 +1,14 @@
-"""What goes through a lane: fixed-size requests and replies, everything larger lies in the slab that they name."""
+"""What goes through a lane: fixed-size requests and replies, everything larger lies in the slab that they name.
+
+The messages are dataclasses that nobody changes, but not frozen ones: those take 0.1 us a field to make, and some are
+made for every batch on both sides.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
@@ -37,10 +41,9 @@ class Status(IntEnum):
 
 _VERBS: Final = tuple(Verb)  # by number; a look-up costs less than calling the class
 _STATUSES: Final = tuple(Status)
-_NO_HEAD: Final = Head(0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """Parent to worker.
 
@@ -68,7 +71,7 @@ class Request:
         return _REQUEST.pack(self.verb, flags, self.slab, self.ticket, self.size, self.allowance, self.length)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reply:
     """Worker to parent; `size` is the slab's size now, `head` where the batch's (or the error's) head lies."""
 
@@ -76,7 +79,7 @@ class Reply:
     slab: int = 0
     ticket: int = 0
     size: int = 0
-    head: Head = _NO_HEAD
+    head: Head = field(default_factory=lambda: Head(0, 0, 0))
 
     def encode(self) -> bytes:
         head = self.head

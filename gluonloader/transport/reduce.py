@@ -25,7 +25,7 @@ from .arena import Arena
 __all__ = ["Head", "rebuild", "reduce"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: see records.py
 class Head:
     """Where the head of a batch lies in its slab: `length` bytes at `offset`, the last `spans` name buffers."""
 
@@ -84,23 +84,26 @@ def reduce(batch: Any, arena: Arena) -> Head | None:
 
 
 class _Rebuilder(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, memory: NDArray[np.uint8], buffers: Iterable[Any]) -> None:
-        super().__init__(file, buffers=buffers)
-        self._memory = memory
+    memory: NDArray[np.uint8]
 
     def persistent_load(self, pid: Any) -> NDArray[Any]:
         offset, shape, dtype, *strides = pid
-        array: NDArray[Any] = np.ndarray(shape, dtype, self._memory, offset, *strides)
+        array: NDArray[Any] = np.ndarray(shape, dtype, self.memory, offset, *strides)
         return array
 
 
 def rebuild(memory: NDArray[np.uint8], head: Head) -> Any:
     """The batch whose head and arrays lie in `memory`; its arrays are views that keep `memory` alive."""
-    start, end = head.offset, head.offset + head.length
+    view: memoryview = memory.data
+    end = head.offset + head.length
     body = end - head.spans
-    spans: list[int] = pickle.loads(memory[body:end].data) if head.spans else []
-    buffers = [memory[at : at + size].data for at, size in zip(spans[::2], spans[1::2], strict=True)]
-    return _Rebuilder(io.BytesIO(memory[start:body].data), memory, buffers).load()
+    buffers: Iterable[memoryview] = ()
+    if head.spans:
+        spans: list[int] = pickle.loads(view[body:end])
+        buffers = [view[at : at + size] for at, size in zip(spans[::2], spans[1::2], strict=True)]
+    rebuilder = _Rebuilder(io.BytesIO(view[head.offset : body]), buffers=buffers)
+    rebuilder.memory = memory
+    return rebuilder.load()
 
 
 def _unpicklable(batch: Any, error: Exception) -> str:

@@ -218,7 +218,7 @@ class SlabPool:
         slab.close()
 
     def _before_fork(self) -> None:
-        self._retiring.update(self._lent)  # NOTE [loans and fork]
+        self._retiring.update(list(self._lent))  # NOTE [loans and fork]
 
     def _after_fork_in_child(self) -> None:
         """Gives up the child's share of all slabs, except what it may look at."""
