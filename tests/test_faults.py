@@ -324,26 +324,35 @@ def test_a_forked_child_starts_workers_of_its_own():
         assert set(workers(loader)) == mine
 
 
-def test_workers_end_with_a_parent_that_is_killed(process_way, tmp_path):
-    script = tmp_path / "parent.py"
-    script.write_text(
-        f"""
-import os, sys
-sys.path[:0] = {sys.path!r}
+PARENT = """
+import os, signal, sys
+sys.path[:0] = {path!r}
 import gluonloader as gl
-from test_faults import Sleepless
 from conftest import workers
+from test_faults import Sleepless
 if __name__ == "__main__":
-    loader = gl.DataLoader(Sleepless(), 1, num_workers=2, start_method={process_way.name!r})
+    loader = gl.DataLoader(Sleepless(), 1, num_workers=2, start_method={start_method!r})
     iterator = iter(loader)
     next(iterator)
     print(*workers(loader), flush=True)
-    os.kill(os.getpid(), 9)
+    {end}
+    next(iterator)
 """
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+
+
+def run_parent(tmp_path, way, end):
+    """Runs a program with two busy workers, in a session of its own, to a bad end; returns it and the workers' pids."""
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT.format(path=sys.path, start_method=way.name, end=end))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, start_new_session=True, timeout=60)
     pids = list(map(int, done.stdout.split()))
-    assert len(pids) == 2
+    assert len(pids) == 2, done.stderr
+    return done, pids
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), signal.SIGTERM)", "sys.exit(3)"])
+def test_workers_end_with_their_parent(process_way, end, tmp_path):
+    _, pids = run_parent(tmp_path, process_way, end)
     assert eventually(lambda: not any(map(alive, pids)), 5)
 
 
@@ -365,27 +374,10 @@ def alive(pid):
 
 
 def test_ctrl_c_gives_one_traceback_and_leaves_no_worker(process_way, tmp_path):
-    script = tmp_path / "interrupted.py"
-    script.write_text(
-        f"""
-import os, sys, signal
-sys.path[:0] = {sys.path!r}
-import gluonloader as gl
-from test_faults import Sleepless
-from conftest import workers
-if __name__ == "__main__":
-    loader = gl.DataLoader(Sleepless(), 1, num_workers=2, start_method={process_way.name!r})
-    iterator = iter(loader)
-    next(iterator)
-    print(*workers(loader), flush=True)
-    os.killpg(0, signal.SIGINT)
-    next(iterator)
-"""
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, start_new_session=True, timeout=60)
+    done, pids = run_parent(tmp_path, process_way, "os.killpg(0, signal.SIGINT)")
     assert done.stderr.count("Traceback") == 1, done.stderr
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")
-    assert eventually(lambda: not any(map(alive, map(int, done.stdout.split()))), 5)
+    assert eventually(lambda: not any(map(alive, pids)), 5)
 
 
 def test_300_epochs_half_of_them_broken_off_leave_nothing(process_way):

@@ -19,13 +19,14 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from multiprocessing import context, forkserver
 from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
@@ -142,9 +143,10 @@ def _quiet_fork(process: LaneProcess) -> Iterator[None]:
         return
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with warnings.catch_warnings():
-            # Python 3.12 warns of any fork beside another thread; the Pool always has three, which hold no lock.
-            warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
+        with warnings.catch_warnings() if sys.version_info >= (3, 12) else nullcontext():
+            if sys.version_info >= (3, 12):
+                # It warns of any fork beside another thread; the Pool always has three, which hold no lock.
+                warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
             yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
