@@ -240,3 +240,22 @@ class Scribbler:
         value = self.data[index]
         self.data[index] = 1
         return value
+
+
+class LargeFirst:
+    """The first batch is late and large: those after it wait in slabs whose memory it needs."""
+
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, index):
+        if index == 0:
+            time.sleep(0.05)
+        return np.full(4_000_000 if index == 0 else 400_000, index, np.uint8)
+
+
+def test_batches_that_wait_make_room_for_the_one_that_is_waited_for():
+    with FORK.loader(LargeFirst(), 1, memory_limit="6MB", prefetch=12) as loader:
+        for index, batch in enumerate(loader):
+            assert (batch == index).all()
+            assert slab_bytes() <= 6 * MB

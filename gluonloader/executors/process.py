@@ -61,7 +61,7 @@ _STALL_S: Final = 0.005  # a lane busy with one batch for longer gives its queue
 _MOST_SPINS: Final = 100
 _LEAST_SPINS: Final = 2
 _FAILED_STARTS: Final = 3  # in a row, by the job's own doing
-_KILLED_STARTS: Final = 30  # in a row, by SIGKILL, which comes from outside and may pass
+_KILLED_STARTS: Final = 100  # in a row, by SIGKILL, which comes from outside and may pass
 
 _Events = list[tuple[int, int]]  # what poll tells: descriptor, event
 
@@ -298,7 +298,7 @@ class ProcessExecutor:
         """Sends as much of the backlog as lanes and memory take."""
         while self._discarded:
             landed = self._discarded.popleft()
-            if self._landed.pop(landed.slab.number, None) is landed:
+            if self._claim(landed):
                 self._slabs.give_back(landed.slab)
         while self._backlog:
             lane = self._least_loaded()
@@ -389,14 +389,21 @@ class ProcessExecutor:
 
     def _lend(self, landed: _Landed) -> Any:
         with self._lock:
-            if self._landed.pop(landed.slab.number, None) is landed:
+            if self._claim(landed):
                 if self._closed:
                     raise LoaderClosed("the loader was closed before this batch was delivered")
                 return self._slabs.lend(landed.slab, landed.head.offset + landed.head.length)
             return landed.memory
 
-    def _evacuate(self, landed: _Landed) -> None:
+    def _claim(self, landed: _Landed) -> bool:
+        """Takes a landed batch off the list; False if it had to leave its slab, where another may lie by now."""
+        if self._landed.get(landed.slab.number) is not landed:
+            return False
         del self._landed[landed.slab.number]
+        return True
+
+    def _evacuate(self, landed: _Landed) -> None:
+        self._claim(landed)
         landed.memory = self._slabs.copy_out(landed.slab, landed.head.offset + landed.head.length)
 
     # -- life and death of workers ----------------------------------------------------------------------------------
