@@ -438,7 +438,7 @@ class ProcessExecutor:
         os.close(lane.notes)
         code = bury(lane.process)
         how = describe_exit(code, self._oom_kills)
-        if not lane.ready:
+        if not lane.ready and self._broken is None:
             self._failed_starts += 1
             if self._failed_starts >= (_KILLED_STARTS if code == -signal.SIGKILL else _FAILED_STARTS):
                 text = f"{self._failed_starts} workers in a row ended while starting, the last {how}"

@@ -64,6 +64,22 @@ def _close_ends_in_child() -> None:
 os.register_at_fork(after_in_child=_close_ends_in_child)
 
 
+def _poll_one_at_a_time(popen: Any) -> None:
+    """Lets one thread at a time ask whether a process has ended.
+
+    The Pool's thread and the consumer's both do, and only the first to read the answer gets it: under forkserver the
+    other would note exit code 255 over it.
+    """
+    lock, poll, weak = threading.Lock(), type(popen).poll, weakref.ref(popen)
+
+    def locked_poll(flag: int = os.WNOHANG) -> int | None:
+        with lock:
+            code: int | None = poll(weak(), flag)
+            return code
+
+    popen.poll = locked_poll
+
+
 class LaneProcess(BaseProcess):
     """A process that a Pool may start, but that begins later; see NOTE [who forks].
 
@@ -88,6 +104,7 @@ class LaneProcess(BaseProcess):
         try:
             with _quiet_fork(self):
                 super().start()
+            _poll_one_at_a_time(self._popen)  # type: ignore[attr-defined]
         except BaseException:
             mine.close()
             raise
