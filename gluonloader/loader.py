@@ -111,19 +111,10 @@ class DataLoader:
         max_retries: int = 1,
         memory_limit: int | str | None = None,
     ) -> None:
-        for name, flag in (("shuffle", shuffle), ("in_order", in_order), ("auto_reload", auto_reload)):
-            if not isinstance(flag, (bool, int, np.bool_)):
-                raise bad_argument(name, flag, "give True or False")
-        for name, method in (("__len__", "len(dataset)"), ("__getitem__", "dataset[i]")):
-            if isinstance(dataset, type) or not hasattr(dataset, name):
-                what = f"{dataset!r} is a class" if isinstance(dataset, type) else f"{type(dataset)} has no {name}"
-                raise ValueError(f"dataset: {what}; give an object for which {method} works, as for a list")
-        for name, fn in (("batchify_fn", batchify_fn), ("worker_init_fn", worker_init_fn)):
-            if fn is not None and not callable(fn):
-                raise bad_argument(name, fn, "give a function, or None")
-        for name, pinned in (("pin_memory", pin_memory), ("pin_device_id", pin_device_id)):
-            if pinned:
-                raise bad_argument(name, pinned, f"NumPy arrays cannot be page-locked; leave it {type(pinned)()}")
+        _check_dataset(dataset)
+        _check_flags(shuffle=shuffle, in_order=in_order, auto_reload=auto_reload)
+        _check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn)
+        _check_unset(pin_memory=pin_memory, pin_device_id=pin_device_id)
         num_workers = _check_int("num_workers", num_workers)
         max_retries = _check_int("max_retries", max_retries)
         prefetch = None if prefetch is None else _check_int("prefetch", prefetch)
@@ -320,6 +311,31 @@ class LoaderIterator(Iterator[Any]):
         if self._loader is not None:
             self._loader._epoch_is_over()
             self._loader = None
+
+
+def _check_dataset(dataset: Any) -> None:
+    for name, method in (("__len__", "len(dataset)"), ("__getitem__", "dataset[i]")):
+        if isinstance(dataset, type) or not hasattr(dataset, name):
+            what = f"{dataset!r} is a class" if isinstance(dataset, type) else f"{type(dataset)} has no {name}"
+            raise ValueError(f"dataset: {what}; give an object for which {method} works, as for a list")
+
+
+def _check_flags(**flags: object) -> None:
+    for name, flag in flags.items():
+        if not isinstance(flag, (bool, int, np.bool_)):
+            raise bad_argument(name, flag, "give True or False")
+
+
+def _check_functions(**functions: object) -> None:
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise bad_argument(name, function, "give a function, or None")
+
+
+def _check_unset(**pins: Any) -> None:
+    for name, pin in pins.items():
+        if pin:
+            raise bad_argument(name, pin, f"NumPy arrays cannot be page-locked; leave it {type(pin)()}")
 
 
 def _check_int(name: str, value: Any, least: int | None = 0) -> int:
