@@ -281,6 +281,7 @@ class LoaderIterator(Iterator[Any]):
                 return
             except Exception as error:
                 self._drawn, self._sampler_error = True, error
+                self._batches = iter(())  # a pass that failed carries nothing over, as one that is broken off
                 return
             number = self._window.admit()
             task = Task(self._epoch, number, batch_seed(self._seed, self._epoch, number), indices)

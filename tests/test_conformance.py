@@ -476,3 +476,22 @@ def test_an_error_in_the_sampler_comes_after_the_batches_before_it(way):
         assert seen == [[0, 1], [4, 9]]
         with pytest.raises(StopIteration):
             next(iterator)
+
+
+class FailsOnce(Counting):
+    """Its second pass fails."""
+
+    def __iter__(self):
+        self.passes = getattr(self, "passes", 0) + 1
+        for index in range(self.size):
+            if self.passes == 2 and index == 3:
+                raise LookupError("once")
+            yield index
+
+
+def test_a_pass_that_fails_keeps_what_was_carried_into_it(way):
+    with way.loader(Squares(5), 2, sampler=FailsOnce(5), last_batch="rollover") as loader:
+        assert flat(loader) == [[0, 1], [4, 9]]
+        with pytest.raises(LookupError):
+            flat(loader)
+        assert flat(loader) == [[16, 0], [1, 4], [9, 16]]

@@ -58,7 +58,7 @@ class SlabPool:
         self._window, self._limit = window, limit
         self._all: dict[int, Slab] = {}
         self._free: list[Slab] = []  # the last one given back is warmest: used first
-        self._lent: dict[int, tuple[Slab, weakref.ref[Any], int]] = {}
+        self._lent: dict[int, tuple[Slab, weakref.ref[Any]]] = {}
         self._returned: deque[int] = deque()
         self._retiring: set[int] = set()
         self._next_number = 0
@@ -136,7 +136,7 @@ class SlabPool:
             return self.copy_out(slab, used)
         loan: NDArray[np.uint8] = _Loan((slab.size,), np.uint8, slab.memory)
         returned, number = self._returned, slab.number
-        self._lent[number] = slab, weakref.ref(loan, lambda _: returned.append(number)), slab.size
+        self._lent[number] = slab, weakref.ref(loan, lambda _: returned.append(number))
         self._lent_bytes += slab.size
         self._settle(slab)
         return loan
@@ -196,8 +196,8 @@ class SlabPool:
     def _collect(self) -> None:
         """Takes back the slabs whose loans have died."""
         while self._returned:
-            slab, _, size = self._lent.pop(self._returned.popleft())
-            self._lent_bytes -= size
+            slab, _ = self._lent.pop(self._returned.popleft())
+            self._lent_bytes -= slab.size  # as it was lent: only a slab in flight grows
             self._put(slab)
 
     def _put(self, slab: Slab) -> None:
