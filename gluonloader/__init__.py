@@ -2,11 +2,15 @@
 
 The public names, and nothing else. Layers, imports point down only (tests/test_layers.py holds that true):
 
+    mxnet        stands in for mxnet.gluon.data
     loader
+    arguments
     executors    where work runs
     transport    how a batch travels
     batchify, window, sampler, dataset
-    memory, randomness, errors
+    memory, randomness
+    frameworks   arrays of MXNet, torch and JAX, in and out
+    errors
 """
 
 from . import batchify as batchify
@@ -25,6 +29,7 @@ from .errors import BatchifyError as BatchifyError
 from .errors import BatchTimeout as BatchTimeout
 from .errors import GluonLoaderError as GluonLoaderError
 from .errors import LoaderClosed as LoaderClosed
+from .errors import MissingExtraError as MissingExtraError
 from .errors import SharedMemoryError as SharedMemoryError
 from .errors import TransportError as TransportError
 from .errors import WorkerDied as WorkerDied

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .errors import BatchifyError, bad_argument
+from .frameworks import Framework, owner_by_base
 from .memory import empty
 
 __all__ = ["Append", "AsList", "Dict", "Group", "NamedTuple", "Pad", "Stack", "default_batchify"]
@@ -38,7 +39,8 @@ def default_batchify(samples: Sequence[Any]) -> Any:
     """The batch that keeps the structure of its samples, with arrays and numbers stacked along a new first axis.
 
     Tuples, lists, dicts, named tuples and dataclasses stay what they are, nested as they come, and hold one batch
-    per field. Arrays and NumPy scalars keep their dtype, in native byte order. `bool`, `int`, `float` and `complex`
+    per field. Arrays and NumPy scalars keep their dtype, in native byte order. Arrays of MXNet, torch and JAX become
+    a batch of the same framework. `bool`, `int`, `float` and `complex`
     become bool, int64, float64 and complex128. `str` and `bytes` stay a list.
 
     Args:
@@ -98,13 +100,26 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
             # Past a frozen dataclass's own __setattr__, and past a __post_init__ that checks single samples.
             object.__setattr__(batch, field.name, _batch(values, f"{path}.{field.name}"))
         return batch
+    framework = owner_by_base(type(first))
+    if framework is not None:
+        return _foreign(framework, samples, path)
     raise BatchifyError(
         f"cannot make a batch of {type(first).__module__}.{type(first).__qualname__} objects; return arrays, numbers, "
-        "str, bytes, or tuples, lists, dicts and dataclasses of them (a tensor's numpy() or asnumpy(), say), or pass a "
-        "batchify_fn: AsList() keeps a list of anything",
+        "str, bytes, or tuples, lists, dicts and dataclasses of them, or pass a batchify_fn: AsList() keeps a list of "
+        "anything",
         0,
         path,
     )
+
+
+def _foreign(framework: Framework, samples: Sequence[Any], path: str) -> Any:
+    """A batch of another framework's arrays: stacked by NumPy in the batch's own memory, and one of theirs again."""
+    arrays = [framework.to_numpy(sample) for sample in samples]
+    for position, array in enumerate(arrays):
+        if array is None:
+            what = f"{type(samples[position]).__qualname__} that is sparse, has a gradient or lies on a device"
+            raise BatchifyError(f"cannot make a batch of a {what}; return a dense one in host memory", position, path)
+    return framework.from_numpy(_stack([array for array in arrays if array is not None], path))
 
 
 def _columns(samples: Sequence[Any], path: str) -> list[Any]:

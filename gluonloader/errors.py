@@ -14,6 +14,7 @@ __all__ = [
     "BatchifyError",
     "GluonLoaderError",
     "LoaderClosed",
+    "MissingExtraError",
     "RemoteTraceback",
     "SharedMemoryError",
     "TransportError",
@@ -70,6 +71,13 @@ class TransportError(GluonLoaderError, TypeError):
 
 class SharedMemoryError(GluonLoaderError, OSError):
     """Shared memory could not be had; the text says how much was asked for and why it failed."""
+
+
+class MissingExtraError(GluonLoaderError, ImportError):
+    """A framework was asked for that is not installed; the text says how to install it."""
+
+    def __init__(self, package: str) -> None:
+        super().__init__(f'{package} is not installed: pip install "gluonloader[{package}]"')
 
 
 class RemoteTraceback(Exception):

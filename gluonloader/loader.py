@@ -6,23 +6,31 @@ v
 executor: serial | thread | process
 |  Outcome, through the iterator's inbox
 v
-window --in order, or as completed--> user
+window --in order, or as completed--> finish (arrays of `output`, pinned) --> user
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import re
-import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.util import Finalize
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, NoReturn
 
-import numpy as np
-
+from .arguments import (
+    ExecutorName,
+    as_list,
+    check_dataset,
+    check_flags,
+    check_functions,
+    check_int,
+    check_pins,
+    choose_batch_sampler,
+    choose_executor,
+    choose_finish,
+    choose_start_method,
+    parse_bytes,
+)
 from .batchify import default_batchify
 from .errors import LoaderClosed, WorkerStartError, bad_argument
 from .executors.base import Executor, Inbox, Job, Outcome, Task
@@ -30,15 +38,12 @@ from .executors.process import ProcessExecutor
 from .executors.serial import SerialExecutor
 from .executors.thread import ThreadExecutor
 from .randomness import batch_seed, draw_seed
-from .sampler import BatchPass, BatchSampler, LastBatch, RandomSampler, SequentialSampler, iterate
+from .sampler import BatchPass, LastBatch, iterate
 from .window import Window
 
 __all__ = ["DataLoader", "LoaderIterator"]
 
-ExecutorName = Literal["serial", "thread", "process"]
-
-_SMALLEST_LIMIT: Final = 1 << 20
-_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+Finish = Callable[[Any], Any] | None
 
 
 class DataLoader:
@@ -56,14 +61,18 @@ class DataLoader:
         batch_sampler: instead of the four above: any iterable of lists of indices.
         batchify_fn: makes a batch from the list of its samples; default `default_batchify`.
         num_workers: number of workers; 0 makes each batch in the caller when it is asked for.
-        pin_memory: must be False: NumPy has no page-locked memory.
-        pin_device_id: must be 0.
+        pin_memory: put arrays of torch and MXNet into page-locked memory, for fast copies to a device; without a
+            device they stay where they are, with a warning.
+        pin_device_id: the device that MXNet pins memory for.
         prefetch: most batches in flight, over all workers, from drawing their indices to delivery; default
             `2 * num_workers`, at least 1.
         thread_pool: with workers: use threads, as `executor="thread"`.
         timeout: seconds after which a batch that is waited for is an error; None waits for ever. Not with 0 workers.
         auto_reload: begin the next epoch's window as soon as this one has delivered its last batch.
         executor: "serial", "thread" or "process"; by default from `num_workers` and `thread_pool`.
+        output: what the arrays of a batch become: "numpy", "mxnet", "torch", "jax", or a function of one array. By
+            default they stay what they are: a batch of torch tensors is a torch tensor. Memory is shared, not
+            copied, where the framework can; arrays of texts, times and objects stay NumPy's.
         seed: of order and augmentation; None draws one from NumPy's global generator.
         in_order: deliver in the sampler's order; False delivers each batch as soon as it is made.
         worker_init_fn: called once in each worker with its number, before any sample.
@@ -76,6 +85,7 @@ class DataLoader:
 
     Raises:
         ValueError: an argument is wrong; the text names it, its value and what would be right.
+        MissingExtraError: the framework of `output` is not installed.
         TransportError: `start_method` has to pickle the dataset, which fails.
 
     >>> loader = DataLoader([(i, -i) for i in range(5)], batch_size=2)
@@ -104,6 +114,7 @@ class DataLoader:
         auto_reload: bool = False,
         *,
         executor: ExecutorName | None = None,
+        output: str | Callable[[Any], Any] | None = None,
         seed: int | None = None,
         in_order: bool = True,
         worker_init_fn: Callable[[int], object] | None = None,
@@ -111,24 +122,25 @@ class DataLoader:
         max_retries: int = 1,
         memory_limit: int | str | None = None,
     ) -> None:
-        _check_dataset(dataset)
-        _check_flags(shuffle=shuffle, in_order=in_order, auto_reload=auto_reload)
-        _check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn)
-        _check_unset(pin_memory=pin_memory, pin_device_id=pin_device_id)
-        num_workers = _check_int("num_workers", num_workers)
-        max_retries = _check_int("max_retries", max_retries)
-        prefetch = None if prefetch is None else _check_int("prefetch", prefetch)
+        check_dataset(dataset)
+        check_flags(shuffle=shuffle, in_order=in_order, auto_reload=auto_reload)
+        check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn)
+        check_pins(pin_memory, pin_device_id, output)
+        num_workers = check_int("num_workers", num_workers)
+        max_retries = check_int("max_retries", max_retries)
+        prefetch = None if prefetch is None else check_int("prefetch", prefetch)
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise bad_argument("timeout", timeout, "give seconds > 0, or None to wait for ever")
-        self._executor_name = _choose_executor(executor, num_workers, thread_pool)
-        self._start_method = _choose_start_method(start_method, self._executor_name)
-        self._memory_limit = _parse_bytes(memory_limit)
-        self._seed = draw_seed() if seed is None else _check_int("seed", seed, None)
-        self._batch_sampler = _choose_batch_sampler(
+        self._executor_name = choose_executor(executor, num_workers, thread_pool)
+        self._start_method = choose_start_method(start_method, self._executor_name)
+        self._memory_limit = parse_bytes(memory_limit)
+        self._seed = draw_seed() if seed is None else check_int("seed", seed, None)
+        self._batch_sampler = choose_batch_sampler(
             dataset, batch_size, shuffle, sampler, last_batch, batch_sampler, self._seed
         )
         self._job = Job(dataset, batchify_fn or default_batchify, worker_init_fn, num_workers, self._seed)
         self._window_size = max(1, 2 * num_workers if prefetch is None else prefetch) if num_workers else 1
+        self._finish: Finish = choose_finish(output, pin_memory, pin_device_id)
         self._in_order, self._max_retries = bool(in_order), max_retries
         self._timeout = timeout
         self._auto_reload = bool(auto_reload)
@@ -155,7 +167,7 @@ class DataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch, in order and augmentation; a sampler that has `set_epoch` is told."""
-        epoch = _check_int("epoch", epoch)
+        epoch = check_int("epoch", epoch)
         with self._lock:
             self._begun = None
             self._epoch = epoch
@@ -201,7 +213,8 @@ class DataLoader:
             self._start()
         epoch, self._epoch = self._epoch, self._epoch + 1
         window: Window[Outcome] = Window(self._window_size, self._in_order)
-        return LoaderIterator(self._executor, iterate(self._batch_sampler), window, epoch, self._seed, self._timeout)
+        batches = iterate(self._batch_sampler)
+        return LoaderIterator(self._executor, batches, window, epoch, self._seed, self._timeout, self._finish)
 
     def _epoch_is_over(self) -> None:
         if self._auto_reload and not self._closed:
@@ -221,9 +234,11 @@ class LoaderIterator(Iterator[Any]):
         epoch: int,
         seed: int,
         timeout: float | None,
+        finish: Finish,
     ) -> None:
         self._executor, self._batches, self._window = executor, batches, window
         self._epoch, self._seed, self._timeout = epoch, seed, timeout
+        self._finish = finish
         self._pid = os.getpid()
         self._loader: DataLoader | None = None  # kept alive by the iteration
         self._tasks: dict[int, Task] = {}
@@ -258,7 +273,8 @@ class LoaderIterator(Iterator[Any]):
             self._fill()  # first, so that a worker is busy while this thread rebuilds
             if self._window.empty:
                 self._end()
-            return outcome.take()
+            batch = outcome.take()
+            return batch if self._finish is None else self._finish(batch)
 
     def close(self) -> None:
         """Breaks the epoch off: what is in flight is dropped. Also done when the iterator is deleted."""
@@ -275,7 +291,7 @@ class LoaderIterator(Iterator[Any]):
         """Draws from the sampler until the window is full; an error there is raised after the batches before it."""
         while self._window.has_room and not self._drawn:
             try:
-                indices = _as_list(next(self._batches))
+                indices = as_list(next(self._batches))
             except StopIteration:
                 self._drawn = True
                 return
@@ -312,129 +328,6 @@ class LoaderIterator(Iterator[Any]):
         if self._loader is not None:
             self._loader._epoch_is_over()
             self._loader = None
-
-
-def _check_dataset(dataset: Any) -> None:
-    for name, method in (("__len__", "len(dataset)"), ("__getitem__", "dataset[i]")):
-        if isinstance(dataset, type) or not hasattr(dataset, name):
-            what = f"{dataset!r} is a class" if isinstance(dataset, type) else f"{type(dataset)} has no {name}"
-            raise ValueError(f"dataset: {what}; give an object for which {method} works, as for a list")
-
-
-def _check_flags(**flags: object) -> None:
-    for name, flag in flags.items():
-        if not isinstance(flag, (bool, int, np.bool_)):
-            raise bad_argument(name, flag, "give True or False")
-
-
-def _check_functions(**functions: object) -> None:
-    for name, function in functions.items():
-        if function is not None and not callable(function):
-            raise bad_argument(name, function, "give a function, or None")
-
-
-def _check_unset(**pins: Any) -> None:
-    for name, pin in pins.items():
-        if pin:
-            raise bad_argument(name, pin, f"NumPy arrays cannot be page-locked; leave it {type(pin)()}")
-
-
-def _check_int(name: str, value: Any, least: int | None = 0) -> int:
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or (least is not None and value < least):
-        raise bad_argument(name, value, "give an int" if least is None else f"give an int >= {least}")
-    return int(value)
-
-
-def _check_indices(name: str, indices: Any, example: str) -> None:
-    if not hasattr(indices, "__iter__"):
-        raise bad_argument(name, indices, f"give an iterable of {example}")
-    if hasattr(indices, "__next__"):
-        raise bad_argument(name, indices, f"it can be iterated only once; give a list, or a Sampler, of {example}")
-
-
-def _as_list(indices: Any) -> list[Any]:
-    if not hasattr(indices, "__iter__"):
-        raise bad_argument("batch_sampler", indices, "is what it gave for a batch; it has to give lists of indices")
-    return list(indices)
-
-
-def _choose_executor(executor: str | None, num_workers: int, thread_pool: bool) -> ExecutorName:
-    if executor not in (None, "serial", "thread", "process"):
-        raise bad_argument("executor", executor, "give 'serial', 'thread' or 'process', or None to go by num_workers")
-    if executor == "serial" and num_workers:
-        raise bad_argument("num_workers", num_workers, "executor='serial' has none; give 0, or another executor")
-    if executor in ("thread", "process") and not num_workers:
-        raise bad_argument("num_workers", num_workers, f"executor={executor!r} needs at least 1")
-    if thread_pool and executor not in (None, "thread"):
-        raise bad_argument("thread_pool", thread_pool, f"it contradicts executor={executor!r}; leave one of them out")
-    if not num_workers:
-        return "serial"
-    wanted: ExecutorName = "thread" if thread_pool or executor == "thread" else "process"
-    if wanted == "process" and multiprocessing.current_process().daemon:
-        warnings.warn(
-            "this DataLoader is made in a worker process, which may not start processes of its own: it uses threads",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        return "thread"
-    return wanted
-
-
-def _choose_start_method(start_method: str | None, executor: str) -> str:
-    known = multiprocessing.get_all_start_methods()
-    if start_method is not None and start_method not in known:
-        raise bad_argument("start_method", start_method, f"give one of {known}, or None")
-    if start_method is not None and executor != "process":
-        raise bad_argument("start_method", start_method, f"executor={executor!r} starts no processes; leave it out")
-    return (
-        start_method
-        or multiprocessing.get_start_method(allow_none=True)
-        or ("fork" if sys.platform == "linux" else multiprocessing.get_start_method())
-    )
-
-
-def _choose_batch_sampler(
-    dataset: Any,
-    batch_size: int | None,
-    shuffle: bool,
-    sampler: Any,
-    last_batch: LastBatch | None,
-    batch_sampler: Any,
-    seed: int,
-) -> Any:
-    if batch_sampler is not None:
-        if batch_size is not None or shuffle or sampler is not None or last_batch is not None:
-            raise ValueError("batch_sampler replaces batch_size, shuffle, sampler and last_batch: leave those out")
-        _check_indices("batch_sampler", batch_sampler, "lists of indices")
-        return batch_sampler
-    if batch_size is None:
-        raise ValueError("batch_size must be given, unless batch_sampler is")
-    if sampler is not None:
-        if shuffle:
-            raise ValueError("shuffle and sampler both say in which order to read: leave one of them out")
-        _check_indices("sampler", sampler, "indices")
-    elif shuffle:
-        sampler = RandomSampler(len(dataset), seed)
-    else:
-        sampler = SequentialSampler(len(dataset))
-    return BatchSampler(sampler, batch_size, last_batch or "keep")
-
-
-def _parse_bytes(limit: int | str | None) -> int | None:
-    """Bytes of a memory limit such as 268435456, "256MB" or "1.5 GiB" (units of 1024)."""
-    right = f'give bytes, at least {_SMALLEST_LIMIT:,}, or a text such as "256MB"; None for no limit'
-    if limit is None:
-        return None
-    if isinstance(limit, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", limit, re.IGNORECASE)
-        if match is None:
-            raise bad_argument("memory_limit", limit, right)
-        nbytes = int(float(match[1]) * _UNITS[match[2].upper()])
-    else:
-        nbytes = limit
-    if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < _SMALLEST_LIMIT:
-        raise bad_argument("memory_limit", limit, right)
-    return nbytes
 
 
 def _make_executor(

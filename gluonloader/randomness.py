@@ -2,9 +2,10 @@
 
 NOTE [batch seeds]: promise P1. Every batch has a seed of its own, a hash of the loader's seed, the epoch and the
 batch number, so augmentation is the same for every executor, worker count and resume. A worker process, which has
-its global generators to itself, reseeds them before each batch. The serial executor does the same and puts the
-user's state back. Threads share the process's global generators, so no seeding could be right there: they get
-`get_rng()` only.
+its global generators to itself, reseeds them before each batch: Python's, NumPy's, and those of torch and MXNet
+where they are loaded (frameworks/loaded.py). The serial executor does the same and puts the user's state back, but
+leaves MXNet's alone, which cannot be read. Threads share the process's global generators, so no seeding could be
+right there: they get `get_rng()` only.
 """
 
 from __future__ import annotations

@@ -218,4 +218,5 @@ class BatchPass(Iterator[list[Any]]):
 
 def iterate(batch_sampler: Iterable[Any]) -> Iterator[Any]:
     """One pass over any batch sampler; ours commits its carry later, on delivery."""
-    return batch_sampler.begin() if type(batch_sampler) is BatchSampler else iter(batch_sampler)
+    ours = getattr(type(batch_sampler), "__iter__", None) is BatchSampler.__iter__  # and not a subclass's own
+    return batch_sampler.begin() if ours and isinstance(batch_sampler, BatchSampler) else iter(batch_sampler)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import NoReturn
 
+from .. import frameworks
 from ..errors import WorkerStartError
 from ..randomness import preserved_generators, seed_generators, set_current_seed
 from .base import Failed, Inbox, Job, Made, Outcome, Task, being_worker, load_batch, start_worker
@@ -54,7 +55,7 @@ class SerialExecutor:
         with being_worker(self._job, 0):
             if not self._started:
                 self._start()
-            with preserved_generators():
+            with preserved_generators(), frameworks.preserved_generators(task.seed):
                 seed_generators(task.seed)
                 set_current_seed(task.seed)
                 try:

@@ -21,6 +21,7 @@ import time
 from array import array
 from typing import Any, Final
 
+from .. import frameworks
 from ..errors import SharedMemoryError
 from ..memory import set_allocator
 from ..randomness import seed_generators, set_current_seed
@@ -114,6 +115,7 @@ class _Worker:
                 os.close(fd)
             else:
                 gc.freeze()  # inherited objects: the collector would write to them, and so copy their pages
+            frameworks.enter_worker()  # only now: unpickling the job may have loaded some
             with being_worker(job, self._slot):
                 start_worker(job, self._slot)
         except BaseException as error:
@@ -145,6 +147,7 @@ class _Worker:
         arena = Arena(slab, start, request.allowance)
         try:
             seed_generators(task.seed)
+            frameworks.seed_generators(task.seed)
             set_current_seed(task.seed)
             set_allocator(arena.empty)
             mark = self._marker(slab) if request.careful else None

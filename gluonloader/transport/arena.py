@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,15 @@ from numpy.typing import NDArray
 from .slab import Slab, align
 
 __all__ = ["Arena"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapping:
+    """The slab as it was mapped before it grew; arrays of the batch may look into it still."""
+
+    memory: Any
+    address: int
+    size: int
 
 
 class Arena:
@@ -28,7 +38,7 @@ class Arena:
         self.needed = start
         # By id, with the array itself, which keeps the id its own; no offset for what did not fit.
         self._placed: dict[int, tuple[NDArray[Any], int]] = {}
-        self._mappings: list[tuple[Any, int]] = []
+        self._outgrown: list[_Mapping] = []
 
     @property
     def overflowed(self) -> bool:
@@ -40,7 +50,7 @@ class Arena:
         offset = align(self.needed)
         self.needed = offset + nbytes
         if self.needed > self._slab.size and not self.overflowed:
-            self._mappings.append((self._slab.memory, self._slab.address))
+            self._outgrown.append(_Mapping(self._slab.memory, self._slab.address, self._slab.size))
             self._slab.grow(self.needed, self._allowance)
         return offset
 
@@ -72,14 +82,14 @@ class Arena:
         return self._offset_of_view(array) is not None
 
     def _offset_of_view(self, array: NDArray[Any]) -> int | None:
-        """The offset of an array that is a view of one made by `empty`, as after a slice or a reshape."""
-        base = array.base
-        while type(base) is np.ndarray:
-            base = base.base
-        for memory, address in (*self._mappings, (self._slab.memory, self._slab.address)):
-            if base is memory:
-                offset: int = array.__array_interface__["data"][0] - address
-                return offset
+        """The offset of an array that looks at one made by `empty`: a slice, a reshape, a tensor over it."""
+        if array.base is None:
+            return None
+        address: int = array.__array_interface__["data"][0]
+        now = _Mapping(self._slab.memory, self._slab.address, self._slab.size)
+        for mapping in (*self._outgrown, now):
+            if mapping.address <= address < mapping.address + mapping.size:
+                return address - mapping.address
         return None
 
     def write(self, data: bytes | memoryview) -> int | None:

@@ -4,7 +4,8 @@
     parent   rebuild(head, memory)  head -> the same objects, arrays as views on `memory`, zero copies
 
 There is one head per batch, however many arrays it has. Plain arrays are told apart by `persistent_id`, which costs
-less than NumPy's own reduction; every other type that offers its buffers out of band (pickle protocol 5) is served too.
+less than NumPy's own reduction; so are the arrays of other frameworks, which travel as NumPy arrays and are rebuilt as
+what they were. Every other type that offers its buffers out of band (pickle protocol 5) is served too.
 Heads are read only from slabs that this loader's own workers wrote.
 """
 
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError, TransportError
+from ..frameworks import named, owner
 from .arena import Arena
 
 __all__ = ["Head", "rebuild", "reduce"]
@@ -41,15 +43,21 @@ class _Reducer(pickle.Pickler):
         self.spans: list[int] = []
 
     def persistent_id(self, obj: Any) -> Any:
-        if type(obj) is not np.ndarray or obj.dtype.hasobject:
+        if type(obj) is np.ndarray:
+            return None if obj.dtype.hasobject else self._place(obj)
+        framework = owner(type(obj))
+        array = None if framework is None else framework.to_numpy(obj)
+        if framework is None or array is None or array.dtype.hasobject:
             return None
-        offset = self._arena.place(obj)
-        dtype = obj.dtype
+        return *self._place(array), framework.name
+
+    def _place(self, array: NDArray[Any]) -> tuple[Any, ...]:
+        offset = self._arena.place(array)
+        dtype = array.dtype
         # A structured dtype has fields that its str does not tell.
         kind = dtype if dtype.names or dtype.metadata or dtype.isbuiltin == 2 else dtype.str
-        if obj.flags.c_contiguous or not self._arena.holds(obj):
-            return offset, obj.shape, kind
-        return offset, obj.shape, kind, obj.strides
+        in_place = array.flags.c_contiguous or not self._arena.holds(array)
+        return offset, array.shape, kind, None if in_place else array.strides
 
     def _take_buffer(self, buffer: pickle.PickleBuffer) -> bool:
         try:
@@ -86,10 +94,10 @@ def reduce(batch: Any, arena: Arena) -> Head | None:
 class _Rebuilder(pickle.Unpickler):
     memory: NDArray[np.uint8]
 
-    def persistent_load(self, pid: Any) -> NDArray[Any]:
-        offset, shape, dtype, *strides = pid
-        array: NDArray[Any] = np.ndarray(shape, dtype, self.memory, offset, *strides)
-        return array
+    def persistent_load(self, pid: Any) -> Any:
+        offset, shape, dtype, strides, *framework = pid
+        array: NDArray[Any] = np.ndarray(shape, dtype, self.memory, offset, strides)
+        return named(*framework).from_numpy(array) if framework else array
 
 
 def rebuild(memory: NDArray[np.uint8], head: Head) -> Any:

@@ -1,9 +1,10 @@
 """A slab: one growable block of anonymous shared memory, and its layout.
 
     byte 0        64             64 + request           head
-    | three words | request      | arrays, 64-byte aligned ... | head |
-      TICKET        what to load   written by batchify            pickled structure
-      STARTED       (parent)       (worker)                       (worker)
+    | four words | request      | arrays, 64-byte aligned ... | head |
+      HOLDERS      what to load   written by batchify            pickled structure
+      TICKET       (parent)       (worker)                       (worker)
+      STARTED
       POSITION
 
 The memory is a file without a name: a memfd, or an unlinked temporary file where the system has none. It is not
@@ -30,11 +31,16 @@ from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
 
-__all__ = ["ALIGNMENT", "HEADER", "POSITION", "STARTED", "TICKET", "Slab", "align", "anonymous_file"]
+__all__ = ["ALIGNMENT", "HEADER", "HOLDERS", "POSITION", "STARTED", "TICKET", "Slab", "align", "anonymous_file"]
 
 ALIGNMENT: Final = 64  # a cache line; what JAX and AVX-512 ask for
 HEADER: Final = 64
-TICKET, STARTED, POSITION = 0, 1, 2  # words of the header, see NOTE [tickets] in executors/process.py
+# Words of the header. MXNet's format of shared memory has its count of holders in the first 4 bytes, NOTE [holders] in
+# slabs.py; for the others see NOTE [tickets] in executors/lane.py.
+HOLDERS, TICKET, STARTED, POSITION = range(4)
+
+# What the word HOLDERS starts with: more than there can be, since at 0 MXNet would take the memory for its own.
+_NO_HOLDERS: Final = 1 << 20
 
 _HAS_MEMFD = hasattr(os, "memfd_create")
 # Python's mmap keeps a descriptor of its own unless told not to (3.13); one less per slab and process.
@@ -102,12 +108,13 @@ class Slab:
         populate: enter all pages in this process's page table at once, for one who is about to write them.
     """
 
-    __slots__ = ("_populate", "address", "allowance", "control", "fd", "memory", "number", "size", "writer")
+    __slots__ = ("_populate", "address", "allowance", "control", "fd", "holders", "memory", "number", "size", "writer")
 
     def __init__(self, number: int, fd: int, size: int, populate: bool = False) -> None:
         self.number, self.fd, self._populate = number, fd, populate
         self.writer = -1  # the worker that wrote it last: its pages and cache lines are warm there
         self.allowance = size  # to how many bytes it may grow while it is in flight
+        self.holders = 0  # frameworks that were given this loan's memory to map
         self.map(size)
 
     def map(self, size: int) -> None:
@@ -124,6 +131,15 @@ class Slab:
         size = min(align(max(size, self.size + (self.size >> 5)), mmap.PAGESIZE), most)
         reserve(self.fd, size)
         self.map(size)
+
+    def begin_loan(self) -> None:
+        """From now on frameworks may map it; see NOTE [holders] in slabs.py."""
+        self.control[HOLDERS], self.holders = _NO_HOLDERS, 0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a framework may still look into it."""
+        return self.control[HOLDERS] > _NO_HOLDERS - self.holders
 
     def vacate(self) -> None:
         """Gives the memory back to the system; only when nobody, in any process, will look at it again."""

@@ -8,6 +8,12 @@ number into a deque: nothing else, since it can happen in any thread, in any ord
 is free again when `take` next reads the deque. So a batch is never overwritten while anybody looks at it, and nobody
 has to say when he is done.
 
+NOTE [holders]: a framework can map a slab by itself and look into it after the last NumPy view has died; MXNet does,
+whose engine works later. Such a holder subtracts 1 from the word HOLDERS when it is done, in any thread, without a
+word to Python. The word is set when a loan begins, while there are no holders, and then only they change it: the loan
+is over when its views are dead and as much is subtracted as there were holders. A forked child subtracts for the
+mappings that it inherited, too, but the next note keeps such a slab from being used again.
+
 NOTE [loans and fork]: a forked child may look into a batch that was on loan at the fork, without a loan of its own.
 A slab that is on loan at a fork is therefore not used again after its loan; it is closed.
 
@@ -31,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
+from ..frameworks import Lent
 from .slab import ALIGNMENT, HEADER, Slab, align, anonymous_file, reserve
 
 __all__ = ["SlabPool"]
@@ -42,8 +49,18 @@ _UNLIMITED: Final = 2**62
 _pools: weakref.WeakSet[SlabPool] = weakref.WeakSet()
 
 
-class _Loan(np.ndarray[Any, Any]):
+class _Loan(Lent):
     """The bytes of one delivered batch. Since it is a class of its own, NumPy makes it the base of the views."""
+
+    slab: Slab
+
+    def share(self) -> int | None:
+        try:
+            descriptor = os.dup(self.slab.fd)
+        except OSError:  # the loader is closed, or there are too many descriptors
+            return None
+        self.slab.holders += 1
+        return descriptor
 
 
 class SlabPool:
@@ -60,6 +77,7 @@ class SlabPool:
         self._free: list[Slab] = []  # the last one given back is warmest: used first
         self._lent: dict[int, tuple[Slab, weakref.ref[Any]]] = {}
         self._returned: deque[int] = deque()
+        self._held: list[int] = []  # returned, but a framework may look into them still
         self._retiring: set[int] = set()
         self._next_number = 0
         self._reserved = 0  # bytes of all slabs, with what those in flight may still grow
@@ -134,7 +152,9 @@ class SlabPool:
         self._largest = max(self._largest, used)
         if not self._may_lend(slab):
             return self.copy_out(slab, used)
-        loan: NDArray[np.uint8] = _Loan((slab.size,), np.uint8, slab.memory)
+        loan = _Loan((slab.size,), np.uint8, slab.memory)
+        loan.slab, loan.address, loan.mappings = slab, slab.address, {}
+        slab.begin_loan()
         returned, number = self._returned, slab.number
         self._lent[number] = slab, weakref.ref(loan, lambda _: returned.append(number))
         self._lent_bytes += slab.size
@@ -159,7 +179,7 @@ class SlabPool:
         self._collect()
         for slab in self._all.values():
             slab.close()
-        self._all, self._free, self._lent = {}, [], {}
+        self._all, self._free, self._lent, self._held = {}, [], {}, []
 
     def _reserve(self, nbytes: int) -> bool:
         if self._limit is None:
@@ -194,9 +214,15 @@ class SlabPool:
         return False
 
     def _collect(self) -> None:
-        """Takes back the slabs whose loans have died."""
+        """Takes back the slabs whose loans are over."""
+        if not self._returned and not self._held:
+            return
         while self._returned:
-            slab, _ = self._lent.pop(self._returned.popleft())
+            self._held.append(self._returned.popleft())
+        over = [number for number in self._held if not self._lent[number][0].is_held]
+        for number in over:
+            self._held.remove(number)
+            slab, _ = self._lent.pop(number)
             self._lent_bytes -= slab.size  # as it was lent: only a slab in flight grows
             self._put(slab)
 
@@ -224,7 +250,7 @@ class SlabPool:
         """Gives up the child's share of all slabs, except what it may look at."""
         for slab in self._all.values():
             slab.close()
-        self._all, self._free, self._lent = {}, [], {}
+        self._all, self._free, self._lent, self._held = {}, [], {}, []
 
 
 def _before_fork() -> None:

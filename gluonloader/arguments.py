@@ -1,0 +1,183 @@
+"""The arguments of `DataLoader`: what is wrong with them, and what stands for those that were left out.
+
+Every check raises a ValueError that names the argument, its value and what would be right.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from . import frameworks
+from .errors import bad_argument
+from .sampler import BatchSampler, LastBatch, RandomSampler, SequentialSampler
+
+__all__ = [
+    "ExecutorName",
+    "as_list",
+    "check_dataset",
+    "check_flags",
+    "check_functions",
+    "check_indices",
+    "check_int",
+    "check_pins",
+    "choose_batch_sampler",
+    "choose_executor",
+    "choose_finish",
+    "choose_start_method",
+    "parse_bytes",
+]
+
+ExecutorName = Literal["serial", "thread", "process"]
+
+_SMALLEST_LIMIT: Final = 1 << 20
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def check_dataset(dataset: Any) -> None:
+    for name, method in (("__len__", "len(dataset)"), ("__getitem__", "dataset[i]")):
+        if isinstance(dataset, type) or not hasattr(dataset, name):
+            what = f"{dataset!r} is a class" if isinstance(dataset, type) else f"{type(dataset)} has no {name}"
+            raise ValueError(f"dataset: {what}; give an object for which {method} works, as for a list")
+
+
+def check_flags(**flags: object) -> None:
+    for name, flag in flags.items():
+        if not isinstance(flag, (bool, int, np.bool_)):
+            raise bad_argument(name, flag, "give True or False")
+
+
+def check_functions(**functions: object) -> None:
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise bad_argument(name, function, "give a function, or None")
+
+
+def check_pins(pin_memory: object, pin_device_id: object, output: object) -> None:
+    """Page-locked memory is for arrays of torch and MXNet."""
+    check_flags(pin_memory=pin_memory)
+    check_int("pin_device_id", pin_device_id)
+    if pin_memory and output in ("numpy", "jax"):
+        raise bad_argument("pin_memory", pin_memory, f"output={output!r} has no page-locked memory; leave it False")
+
+
+def check_int(name: str, value: Any, least: int | None = 0) -> int:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or (least is not None and value < least):
+        raise bad_argument(name, value, "give an int" if least is None else f"give an int >= {least}")
+    return int(value)
+
+
+def check_indices(name: str, indices: Any, example: str) -> None:
+    if not hasattr(indices, "__iter__"):
+        raise bad_argument(name, indices, f"give an iterable of {example}")
+    if hasattr(indices, "__next__"):
+        raise bad_argument(name, indices, f"it can be iterated only once; give a list, or a Sampler, of {example}")
+
+
+def as_list(indices: Any) -> list[Any]:
+    if not hasattr(indices, "__iter__"):
+        raise bad_argument("batch_sampler", indices, "is what it gave for a batch; it has to give lists of indices")
+    return list(indices)
+
+
+def choose_executor(executor: str | None, num_workers: int, thread_pool: bool) -> ExecutorName:
+    if executor not in (None, "serial", "thread", "process"):
+        raise bad_argument("executor", executor, "give 'serial', 'thread' or 'process', or None to go by num_workers")
+    if executor == "serial" and num_workers:
+        raise bad_argument("num_workers", num_workers, "executor='serial' has none; give 0, or another executor")
+    if executor in ("thread", "process") and not num_workers:
+        raise bad_argument("num_workers", num_workers, f"executor={executor!r} needs at least 1")
+    if thread_pool and executor not in (None, "thread"):
+        raise bad_argument("thread_pool", thread_pool, f"it contradicts executor={executor!r}; leave one of them out")
+    if not num_workers:
+        return "serial"
+    wanted: ExecutorName = "thread" if thread_pool or executor == "thread" else "process"
+    if wanted == "process" and multiprocessing.current_process().daemon:
+        warnings.warn(
+            "this DataLoader is made in a worker process, which may not start processes of its own: it uses threads",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return "thread"
+    return wanted
+
+
+def choose_start_method(start_method: str | None, executor: str) -> str:
+    known = multiprocessing.get_all_start_methods()
+    if start_method is not None and start_method not in known:
+        raise bad_argument("start_method", start_method, f"give one of {known}, or None")
+    if start_method is not None and executor != "process":
+        raise bad_argument("start_method", start_method, f"executor={executor!r} starts no processes; leave it out")
+    return (
+        start_method
+        or multiprocessing.get_start_method(allow_none=True)
+        or ("fork" if sys.platform == "linux" else multiprocessing.get_start_method())
+    )
+
+
+def choose_batch_sampler(
+    dataset: Any,
+    batch_size: int | None,
+    shuffle: bool,
+    sampler: Any,
+    last_batch: LastBatch | None,
+    batch_sampler: Any,
+    seed: int,
+) -> Any:
+    if batch_sampler is not None:
+        if batch_size is not None or shuffle or sampler is not None or last_batch is not None:
+            raise ValueError("batch_sampler replaces batch_size, shuffle, sampler and last_batch: leave those out")
+        check_indices("batch_sampler", batch_sampler, "lists of indices")
+        return batch_sampler
+    if batch_size is None:
+        raise ValueError("batch_size must be given, unless batch_sampler is")
+    if sampler is not None:
+        if shuffle:
+            raise ValueError("shuffle and sampler both say in which order to read: leave one of them out")
+        check_indices("sampler", sampler, "indices")
+    elif shuffle:
+        sampler = RandomSampler(len(dataset), seed)
+    else:
+        sampler = SequentialSampler(len(dataset))
+    return BatchSampler(sampler, batch_size, last_batch or "keep")
+
+
+def choose_finish(output: Any, pin_memory: bool, pin_device_id: int) -> Callable[[Any], Any] | None:
+    """What is done to a batch when it is delivered: its arrays become those of `output`, and are pinned."""
+    if output is not None and not callable(output) and output not in frameworks.OUTPUTS:
+        known = ", ".join(map(repr, frameworks.OUTPUTS))
+        raise bad_argument("output", output, f"give one of {known}, a function of one array, or None")
+    steps = [frameworks.converter(output)] if output is not None else []
+    steps += [frameworks.pinner(pin_device_id)] if pin_memory else []
+    if not steps:
+        return None
+
+    def finish(batch: Any) -> Any:
+        for step in steps:
+            batch = frameworks.map_arrays(step, batch)
+        return batch
+
+    return finish
+
+
+def parse_bytes(limit: int | str | None) -> int | None:
+    """Bytes of a memory limit such as 268435456, "256MB" or "1.5 GiB" (units of 1024)."""
+    right = f'give bytes, at least {_SMALLEST_LIMIT:,}, or a text such as "256MB"; None for no limit'
+    if limit is None:
+        return None
+    if isinstance(limit, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", limit, re.IGNORECASE)
+        if match is None:
+            raise bad_argument("memory_limit", limit, right)
+        nbytes = int(float(match[1]) * _UNITS[match[2].upper()])
+    else:
+        nbytes = limit
+    if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < _SMALLEST_LIMIT:
+        raise bad_argument("memory_limit", limit, right)
+    return nbytes

@@ -1,0 +1,71 @@
+"""Which framework an array belongs to, by its type; and a framework by its name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Final
+
+from ..errors import MissingExtraError
+from .base import Framework
+from .jax import Jax
+from .mxnet import MXNet
+from .numpy import NumPy
+from .torch import Torch
+
+__all__ = ["mxnet_arrays", "named", "owner", "owner_by_base"]
+
+_MAKERS: Final[dict[str, Callable[[], Framework]]] = {
+    "numpy": NumPy,
+    "torch": Torch,
+    "jax": Jax,
+    "mxnet": lambda: MXNet(numpy_like=None),
+    "mxnet.nd": lambda: MXNet(numpy_like=False),
+    "mxnet.np": lambda: MXNet(numpy_like=True),
+}
+# By the package that a type is defined in; such a package is loaded, since its type is at hand.
+_NAMES: Final = {"torch": ("torch",), "jax": ("jax",), "jaxlib": ("jax",), "mxnet": ("mxnet.nd", "mxnet.np")}
+
+_frameworks: dict[str, Framework] = {}
+_owners: dict[type, Framework | None] = {}
+
+
+def named(name: str) -> Framework:
+    """The framework of that name; it is imported if it is not loaded yet.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    framework = _frameworks.get(name)
+    if framework is None:
+        package = name.partition(".")[0]
+        try:
+            importlib.import_module(package)
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(package) from error
+        framework = _frameworks[name] = _MAKERS[name]()
+    return framework
+
+
+def mxnet_arrays(shared: bool) -> Framework:
+    """MXNet, with control over where an array is made that lies in no slab: in `cpu_shared(0)` if `shared`."""
+    named("mxnet")
+    return MXNet(numpy_like=None, shared=shared)
+
+
+def owner(kind: type) -> Framework | None:
+    """The framework whose arrays have exactly this type; None for every other type, NumPy's included."""
+    try:
+        return _owners[kind]
+    except KeyError:
+        pass
+    package = kind.__module__.partition(".")[0]
+    names = ("jax",) if kind.__module__.startswith(__package__) else _NAMES.get(package, ())
+    found = next((framework for name in names if (framework := named(name)).owns(kind)), None)
+    _owners[kind] = found
+    return found
+
+
+def owner_by_base(kind: type) -> Framework | None:
+    """The same, for subclasses too: a labelled tensor is stacked as a tensor."""
+    return next((framework for base in kind.__mro__ if (framework := owner(base)) is not None), None)

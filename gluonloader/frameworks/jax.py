@@ -1,0 +1,46 @@
+"""JAX: arrays on its default device. A worker never starts XLA: there they are NumPy arrays, to become JAX's."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from .base import Array, carried, extension, in_worker, no_dtype, raw
+
+__all__ = ["Jax"]
+
+
+class Promised(np.ndarray[Any, Any]):
+    """A NumPy array in a worker that is going to be a JAX array in the parent: XLA hangs in a forked process."""
+
+
+class Jax:
+    """Arrays that one host can read whole."""
+
+    name = "jax"
+
+    def __init__(self) -> None:
+        self._jax: Any = sys.modules["jax"]
+
+    def owns(self, kind: type) -> bool:
+        return kind is Promised or issubclass(kind, self._jax.Array)
+
+    def to_numpy(self, array: Any) -> Array | None:
+        return np.asarray(array)
+
+    def from_numpy(self, array: Array) -> Any:
+        name = carried(array.dtype)
+        if name is not None and array.dtype.names:
+            dtype = extension(name)
+            if dtype is None:
+                raise no_dtype("JAX", array, "convert it in the dataset, as in x.astype('float32')")
+            array = raw(array).view(dtype)
+        if in_worker():
+            return array.view(Promised)
+        # On a CPU, memory that is aligned to 64 bytes and of a dtype that JAX has enabled is not copied.
+        return self._jax.device_put(array)
+
+    def pin(self, array: Any, device_id: int) -> Any:
+        return array

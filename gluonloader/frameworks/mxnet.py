@@ -1,0 +1,69 @@
+"""MXNet: NDArrays of the legacy and of the NumPy-like interface."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any, Final
+
+from .base import Array, Lent, carried, fit_for_views, no_dtype, raw
+from .mxnet_memory import MXNetMemory
+
+__all__ = ["MXNet"]
+
+_CURE: Final = "MXNet 1.9.1 has float16/32/64, int8/32/64, uint8 and bool: convert it, as in x.astype('int32')"
+
+
+class MXNet:
+    """Dense arrays in host memory.
+
+    Args:
+        numpy_like: True for `mx.np.ndarray`, False for `mx.nd.NDArray`, None for either: new ones are then what
+            `mx.util.is_np_array()` asks for.
+        shared: what lies in a slab becomes an array in `cpu_shared(0)`. What does not becomes one in `cpu(0)`, over
+            the same memory; or with `shared` one in `cpu_shared(0)`, for which it is copied.
+    """
+
+    def __init__(self, numpy_like: bool | None, shared: bool = False) -> None:
+        self.name = {None: "mxnet", False: "mxnet.nd", True: "mxnet.np"}[numpy_like]
+        self._mx: Any = sys.modules["mxnet"]
+        self._memory = MXNetMemory(self._mx)
+        self._numpy_like, self._shared = numpy_like, shared
+        self._types: tuple[type, type] = (self._mx.nd.NDArray, self._mx.np.ndarray)
+        self._warned = False
+
+    def owns(self, kind: type) -> bool:
+        return kind in self._types if self._numpy_like is None else kind is self._types[self._numpy_like]
+
+    def to_numpy(self, array: Any) -> Array | None:
+        return self._memory.view(array)
+
+    def from_numpy(self, array: Array) -> Any:
+        array = fit_for_views(array)
+        name = carried(array.dtype)
+        if name == "bfloat16":
+            array = raw(array).view(self._memory.bfloat16)
+        if array.dtype not in self._memory.codes:
+            raise no_dtype("MXNet", array, _CURE)
+        numpy_like = self._mx.util.is_np_array() if self._numpy_like is None else self._numpy_like
+        return self._types[numpy_like](handle=self._bring_in(array))
+
+    def _bring_in(self, array: Array) -> Any:
+        memory = self._memory
+        if array.size and array.ndim:
+            handle = memory.attach(array, array.base) if isinstance(array.base, Lent) else None
+            if handle is not None:
+                return handle
+            if not self._shared:
+                return memory.borrow(array)
+        return memory.copy(array, self._shared)
+
+    def pin(self, array: Any, device_id: int) -> Any:
+        if not self._warned and not self._mx.context.num_gpus():
+            self._warned = True
+            warnings.warn(
+                "pin_memory=True, but MXNet sees no GPU: its page-locked memory is ordinary memory here",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return array.as_in_context(self._mx.Context("cpu_pinned", device_id))

@@ -1,0 +1,35 @@
+"""NumPy itself, as one framework among the others: what `output="numpy"` converts to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import Array, carried, extension, no_dtype, raw
+
+__all__ = ["NumPy"]
+
+
+class NumPy:
+    """Plain arrays."""
+
+    name = "numpy"
+
+    def owns(self, kind: type) -> bool:
+        return kind is np.ndarray
+
+    def to_numpy(self, array: Any) -> Array | None:
+        return np.asarray(array)
+
+    def from_numpy(self, array: Array) -> Any:
+        name = carried(array.dtype)
+        if name is None or array.dtype.isbuiltin == 2:
+            return array
+        dtype = extension(name)
+        if dtype is None:
+            raise no_dtype("NumPy", array, "`pip install ml_dtypes` and import it: it adds that dtype to NumPy")
+        return raw(array).view(dtype)
+
+    def pin(self, array: Any, device_id: int) -> Any:
+        return array

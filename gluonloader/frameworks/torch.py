@@ -1,0 +1,70 @@
+"""torch: tensors over the same memory, both ways."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+
+from .base import Array, carried, carrier, extension, fit_for_views, no_dtype, raw
+
+__all__ = ["Torch"]
+
+
+class Torch:
+    """Dense CPU tensors. Those with a gradient, sparse ones and those on a device travel as torch's own pickles."""
+
+    name = "torch"
+
+    def __init__(self) -> None:
+        self._torch: Any = sys.modules["torch"]
+        # What torch has and NumPy has not, by name: torch.bfloat16 is "bfloat16".
+        named = {str(value)[6:]: value for value in vars(self._torch).values() if isinstance(value, self._torch.dtype)}
+        self._extra = {name: dtype for name, dtype in named.items() if name == "bfloat16" or name.startswith("float8_")}
+        self._carriers = {dtype: carrier(name, dtype.itemsize) for name, dtype in self._extra.items()}
+        self._uints = {1: self._torch.uint8, 2: self._torch.int16}
+        self._warned = False
+
+    def owns(self, kind: type) -> bool:
+        return kind is self._torch.Tensor
+
+    def to_numpy(self, array: Any) -> Array | None:
+        if array.requires_grad or array.device.type != "cpu" or array.layout is not self._torch.strided:
+            return None
+        kind = self._carriers.get(array.dtype)
+        try:
+            if kind is None:
+                return np.asarray(array.resolve_conj().resolve_neg().numpy())
+            bits: Array = array.view(self._uints[kind.itemsize]).numpy()
+        except (TypeError, RuntimeError):  # a dtype without a NumPy side: quantized, 4 bits
+            return None
+        return bits.view(extension(self._name(array.dtype)) or kind)
+
+    def _name(self, dtype: Any) -> str:
+        return str(dtype)[6:]
+
+    def from_numpy(self, array: Array) -> Any:
+        array = fit_for_views(array)
+        name = carried(array.dtype)
+        try:
+            if name is None:
+                return self._torch.from_numpy(array)
+            bits = self._torch.from_numpy(raw(array).view(f"i{array.dtype.itemsize}"))
+            return bits.view(self._extra[name])
+        except (TypeError, KeyError):
+            raise no_dtype("torch", array, "convert it in the dataset, as in x.astype('float32')") from None
+
+    def pin(self, array: Any, device_id: int) -> Any:
+        accelerator = getattr(self._torch, "accelerator", None)
+        if self._torch.cuda.is_available() or (accelerator is not None and accelerator.is_available()):
+            return array.pin_memory()
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                "pin_memory=True, but torch sees no device: tensors stay in ordinary memory",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return array

@@ -1,0 +1,114 @@
+"""Arrays of a batch, one by one, whatever containers they are in."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import add_note
+from .base import Framework, is_numeric
+from .find import named, owner
+
+__all__ = ["OUTPUTS", "converter", "map_arrays", "pinner"]
+
+OUTPUTS: Final = ("numpy", "mxnet", "torch", "jax")
+
+Leaf = Callable[[Any], Any]
+
+
+def map_arrays(fn: Leaf, batch: Any) -> Any:
+    """The same containers with `fn(array)` for every array, NumPy's or a framework's; all else stays.
+
+    Tuples, named tuples, lists, mappings and dataclasses are containers, as for `default_batchify`.
+
+    Raises:
+        Exception: whatever `fn` raises, with a note that says at which place of the batch.
+    """
+    return _map(fn, batch, "")
+
+
+def _map(fn: Leaf, value: Any, path: str) -> Any:
+    kind = type(value)
+    if kind is np.ndarray or owner(kind) is not None:
+        try:
+            return fn(value)
+        except Exception as error:
+            add_note(error, f"gluonloader: in output, at {path or 'the batch'}")
+            raise
+    if isinstance(value, tuple):
+        items = [_map(fn, item, f"{path}[{i}]") for i, item in enumerate(value)]
+        return kind._make(items) if hasattr(kind, "_make") else kind(items)
+    if isinstance(value, list):
+        return kind(_map(fn, item, f"{path}[{i}]") for i, item in enumerate(value))
+    if isinstance(value, Mapping):
+        return _map_values(fn, value, path)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = copy.copy(value)
+        for field in dataclasses.fields(value):
+            item = _map(fn, getattr(value, field.name), f"{path}.{field.name}")
+            object.__setattr__(changed, field.name, item)  # past a frozen one's own __setattr__
+        return changed
+    return value
+
+
+def _map_values(fn: Leaf, value: Mapping[Any, Any], path: str) -> Any:
+    items = {key: _map(fn, item, f"{path}[{key!r}]") for key, item in value.items()}
+    if type(value) is dict or not hasattr(value, "update"):
+        return items
+    changed: Any = copy.copy(value)  # an OrderedDict, a defaultdict ... stays one
+    for key, item in items.items():
+        changed[key] = item
+    return changed
+
+
+def converter(output: str | Framework | Leaf) -> Leaf:
+    """What turns one array into one of the framework `output`; a function is taken as it is.
+
+    Arrays of texts, times, objects and records stay NumPy arrays.
+
+    Raises:
+        MissingExtraError: the framework is not installed.
+    """
+    if callable(output):
+        return output
+    target = named(output) if isinstance(output, str) else output
+
+    def convert(array: Any) -> Any:
+        kind = type(array)
+        if target.owns(kind) and kind is not np.ndarray:
+            return array
+        source = owner(kind)
+        values = array if source is None else source.to_numpy(array)
+        if values is None:
+            raise TypeError(
+                f"output={target.name!r}: {kind.__qualname__} is sparse, has a gradient or lies on a device"
+            )
+        return target.from_numpy(values) if is_numeric(values.dtype) else array
+
+    return convert
+
+
+def pinner(device_id: int) -> Leaf:
+    """What moves one array to page-locked memory, for copies to a device."""
+    warned = False
+
+    def pin(array: Any) -> Any:
+        nonlocal warned
+        framework = owner(type(array))
+        if framework is not None:
+            return framework.pin(array, device_id)
+        if not warned:
+            warned = True
+            warnings.warn(
+                "pin_memory=True: NumPy arrays stay in ordinary memory; give output='torch' or output='mxnet', too",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return array
+
+    return pin

@@ -1,0 +1,113 @@
+"""`DataLoader` with Gluon's arguments and results, and Gluon's two default batchify functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..frameworks import map_arrays
+from ..loader import DataLoader as CoreDataLoader
+from ..sampler import LastBatch
+from .gluon import dataloader as _gluon
+from .gluon import mx
+from .ndarrays import to_ndarray
+from .structure import gluon_batchify
+
+__all__ = ["DataLoader", "default_batchify_fn", "default_mp_batchify_fn"]
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_gluon, name)
+
+
+def default_batchify_fn(data: Sequence[Any]) -> Any:
+    """The batch of some samples as NDArrays in `cpu(0)`: tuples become lists, all else is stacked."""
+    return map_arrays(to_ndarray(shared=False), gluon_batchify(data))
+
+
+def default_mp_batchify_fn(data: Sequence[Any]) -> Any:
+    """The same in `cpu_shared(0)`."""
+    return map_arrays(to_ndarray(shared=True), gluon_batchify(data))
+
+
+class DataLoader(CoreDataLoader, _gluon.DataLoader):
+    """`mxnet.gluon.data.DataLoader` with gluonloader's workers: NDArrays out, and no hangs.
+
+    Arguments are Gluon's, in its order. By default batches are NDArrays, in `cpu_shared(0)` with workers and in
+    `cpu(0)` without, and a tuple of fields is a list of arrays; what a `batchify_fn` returns stays as it is.
+
+    Args:
+        try_nopython: accepted and not used: there is one loader, and it is the fast one.
+        options: the keyword arguments of `gluonloader.DataLoader`: `seed`, `start_method`, `memory_limit` ...
+
+    Raises:
+        ValueError: an argument is wrong; the text names it, its value and what would be right.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Any = None,
+        last_batch: LastBatch | None = None,
+        batch_sampler: Any = None,
+        batchify_fn: Callable[[Sequence[Any]], Any] | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        pin_device_id: int = 0,
+        prefetch: int | None = None,
+        thread_pool: bool = False,
+        timeout: float | None = 120,
+        auto_reload: bool = False,
+        try_nopython: bool | None = None,
+        **options: Any,
+    ) -> None:
+        num_workers = max(0, num_workers)
+        if batchify_fn is None:
+            batchify_fn = gluon_batchify
+            options.setdefault("output", to_ndarray(shared=num_workers > 0))
+        if mx.util.is_np_array() or mx.util.is_np_shape():
+            options["worker_init_fn"] = _NumpyMode(options.get("worker_init_fn"))
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            last_batch,
+            batch_sampler,
+            batchify_fn,
+            num_workers,
+            pin_memory,
+            pin_device_id,
+            None if prefetch is None else max(0, prefetch),
+            thread_pool,
+            timeout,
+            auto_reload,
+            **options,
+        )
+
+    def __del__(self) -> None:
+        pass  # Gluon's would terminate a pool that is not there
+
+    def clean(self) -> None:
+        """Drops what `auto_reload` has begun of the next epoch."""
+        self._begun = None
+
+    def refresh(self) -> None:
+        """Begins the next epoch now, in place of what `auto_reload` has begun."""
+        self._begun = None
+        self._begun = self._begin()
+
+
+class _NumpyMode:
+    """Brings the NumPy-like mode in which the loader was made to its workers, then the user's `worker_init_fn`."""
+
+    def __init__(self, then: Callable[[int], object] | None) -> None:
+        self._shape, self._array = mx.util.is_np_shape(), mx.util.is_np_array()
+        self._then = then
+
+    def __call__(self, worker: int) -> None:
+        mx.util.set_np(shape=self._shape, array=self._array)
+        if self._then is not None:
+            self._then(worker)

@@ -1,0 +1,59 @@
+"""Gluon's datasets: ours by behaviour, and instances of Gluon's classes, so that MXNet's own code takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .. import dataset as core
+from .gluon import dataset as _gluon
+from .gluon import mx
+
+__all__ = ["ArrayDataset", "Dataset", "RecordFileDataset", "SimpleDataset"]
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_gluon, name)
+
+
+class Dataset(core.Dataset, _gluon.Dataset):
+    """Base of datasets: define `__getitem__(index)` and `__len__()`."""
+
+    def filter(self, fn: Callable[[Any], object]) -> Dataset:
+        """The samples for which `fn(sample)` is true; `fn` runs over the whole dataset once, now."""
+        return SimpleDataset(super().filter(fn))
+
+    def shard(self, num_shards: int, index: int) -> Dataset:
+        """Part `index` of `num_shards` contiguous parts; the first ones hold one sample more if it does not divide."""
+        return SimpleDataset(super().shard(num_shards, index))
+
+    def take(self, count: int | None) -> Dataset:
+        """The first `count` samples; all of them if None or more than there are."""
+        return SimpleDataset(super().take(count))
+
+    def sample(self, sampler: Iterable[Any]) -> Dataset:
+        """The samples at the indices that `sampler` yields, drawn once, now."""
+        return SimpleDataset(super().sample(sampler))
+
+    def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
+        """The dataset of `fn(sample)`, or of `fn(*sample)` where the sample is a tuple."""
+        return SimpleDataset(super().transform(fn, lazy))
+
+    def transform_first(self, fn: Callable[[Any], Any], lazy: bool = True) -> Dataset:
+        """Like `transform`, but `fn` gets only the first field of a tuple (typically the image, not the label)."""
+        return SimpleDataset(super().transform_first(fn, lazy))
+
+
+class SimpleDataset(core.SimpleDataset, Dataset, _gluon.SimpleDataset):
+    """A dataset over anything with `__len__` and `__getitem__`: a list, an array."""
+
+
+class ArrayDataset(core.ArrayDataset, Dataset, _gluon.ArrayDataset):
+    """Several sequences of one length, side by side; an NDArray of one axis gives NumPy numbers, as in Gluon."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*[x.asnumpy() if isinstance(x, mx.nd.NDArray) and x.ndim == 1 else x for x in args])
+
+
+class RecordFileDataset(_gluon.RecordFileDataset, Dataset):
+    """The records of a RecordIO file that has its index beside it, as Gluon reads them."""

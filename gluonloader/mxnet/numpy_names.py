@@ -1,0 +1,81 @@
+"""`patch_numpy`: puts back the names that MXNet 1.9.1 takes from NumPy and that NumPy has since removed."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+__all__ = ["patch_numpy"]
+
+_LOG = logging.getLogger("gluonloader")
+
+
+def _in1d(ar1: Any, ar2: Any, *args: Any, **kwargs: Any) -> Any:
+    return np.isin(ar1, ar2, *args, **kwargs).reshape(-1)
+
+
+def _msort(a: Any) -> Any:
+    return np.sort(a, axis=0)
+
+
+def _financial(name: str) -> Callable[..., NoReturn]:
+    def removed(*args: object, **kwargs: object) -> NoReturn:
+        raise RuntimeError(
+            f"NumPy has no {name}() since 1.20: pip install numpy-financial, and call numpy_financial.{name}()"
+        )
+
+    return removed
+
+
+# By the NumPy version that removed them. `import mxnet` fails without any of these but int and compat, which
+# mx.test_utils and mx.np.pad look up when they run.
+_REMOVED: Final[dict[tuple[int, int], dict[str, object]]] = {
+    (1, 24): {"bool": bool, "int": int},
+    (2, 0): {
+        "Inf": np.inf,
+        "NAN": np.nan,
+        "NINF": -np.inf,
+        "NZERO": -0.0,
+        "NaN": np.nan,
+        "PINF": np.inf,
+        "PZERO": 0.0,
+        "alltrue": np.all,
+        "compat": SimpleNamespace(basestring=str),
+        "msort": _msort,
+        "product": np.prod,
+        "round_": np.round,
+        "sometrue": np.any,
+        # NumPy 1.20 to 1.26 had such functions, too: MXNet takes them, and nothing can call them.
+        **{name: _financial(name) for name in ("mirr", "npv", "pmt", "ppmt", "pv", "rate")},
+    },
+    (2, 4): {"in1d": _in1d, "trapz": vars(np).get("trapezoid")},
+}
+
+
+def patch_numpy() -> tuple[str, ...]:
+    """Adds to the module `numpy` the names that MXNet 1.9.1 needs and that the installed NumPy lacks, nothing else.
+
+    Call it before `import mxnet`. It never imports MXNet, replaces no name that is there, and says what it did on the
+    logger "gluonloader", at level INFO. An `import mxnet` that failed earlier in the process can be repeated after it.
+
+    Returns:
+        the names it added, sorted; none with NumPy 1.23, or when it is called again.
+    """
+    version = tuple(map(int, np.__version__.split(".")[:2]))
+    removed = {name: value for since, names in _REMOVED.items() if version >= since for name, value in names.items()}
+    # Not hasattr(): NumPy warns or raises from its own __getattr__ for names like these.
+    added = tuple(sorted(removed.keys() - vars(np).keys()))
+    for name in added:
+        setattr(np, name, removed[name])
+    if "mxnet" not in sys.modules:
+        # A failed import takes away the package but leaves its submodules, and a second one would not bind those to
+        # the new package: mx.autograd, mx.context and others would be missing.
+        for name in [name for name in sys.modules if name.startswith("mxnet.")]:
+            del sys.modules[name]
+    _LOG.info("patch_numpy: NumPy %s, names added for MXNet 1.9.1: %s", np.__version__, ", ".join(added) or "none")
+    return added
