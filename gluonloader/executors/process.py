@@ -178,7 +178,8 @@ class ProcessExecutor:
         stack = stack_of(lane.process, lane.notes)
         lane.process.kill()
         if lane.ready:
-            return f"its worker (pid {lane.process.pid}) is replaced; it stood at\n{stack}"
+            hint = ", for JAX hangs in a forked process (use start_method='forkserver')" if "/jax/" in stack else ""
+            return f"its worker (pid {lane.process.pid}) is replaced{hint}; it stood at\n{stack}"
         return (
             f"its worker (pid {lane.process.pid}) has not even started, perhaps for a lock that was held at the fork "
             f"(try start_method='forkserver'); it is replaced, and stood at\n{stack}"

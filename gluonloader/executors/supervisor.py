@@ -26,7 +26,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from multiprocessing import context, forkserver
 from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
@@ -154,16 +154,17 @@ _CLASSES: Final[dict[str, type[LaneProcess]]] = {
 
 @contextmanager
 def _quiet_fork(process: LaneProcess) -> Iterator[None]:
-    """Starts without the noise: no Ctrl-C before the worker ignores it, no warning about the Pool's own threads."""
+    """Starts without the noise: no Ctrl-C before the worker ignores it, no warning about threads it does not use."""
     if isinstance(process, _ForkServerLane):  # its workers inherit from the server, not from this thread
         yield
         return
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with warnings.catch_warnings() if sys.version_info >= (3, 12) else nullcontext():
-            if sys.version_info >= (3, 12):
-                # It warns of any fork beside another thread; the Pool always has three, which hold no lock.
-                warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
+        with warnings.catch_warnings():
+            # Python (3.12) warns of any fork beside another thread; the Pool always has three, which hold no lock.
+            warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
+            # JAX warns of any fork; a worker does not use it unless the dataset does (frameworks/jax.py).
+            warnings.filterwarnings("ignore", ".*JAX is multithreaded", RuntimeWarning)
             yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -156,10 +156,11 @@ class MXNetMemory:
     def copy(self, array: Array, shared: bool) -> Any:
         """The handle of an NDArray with memory of its own."""
         context = self._mx.Context("cpu_shared" if shared else "cpu", 0)
-        if not array.size or not array.ndim:  # shapes that the C interface reads as unknown
-            new = self._mx.nd.array(array, ctx=context, dtype=array.dtype)
-        else:
-            new = self._mx.nd.NDArray(self._mx.nd.ndarray._new_alloc_handle(array.shape, context, False, array.dtype))
+        allocate = self._mx.nd.ndarray._new_alloc_handle
+        new = self._mx.nd.NDArray(allocate(array.shape, context, False, array.dtype))
+        if not array.ndim:
+            new[:] = array  # without axes it has no memory until it is written
+        elif array.size:
             np.copyto(self._look_at(new), array)
         handle, new.handle = new.handle, self._handle()
         return handle

@@ -1,0 +1,256 @@
+"""NDArrays over slabs: what is delivered never changes, however late MXNet reads it, whoever forks, whatever dies."""
+
+import gc
+import multiprocessing
+import os
+import random
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from conftest import FORK, WAYS, children, descriptors, eventually, mapped_slabs, workers
+
+import gluonloader.mxnet
+from gluonloader import DataLoader, memory
+
+gluonloader.mxnet.patch_numpy()
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    mx = pytest.importorskip("mxnet", reason="needs MXNet", exc_type=ImportError)
+
+BATCHES = int(os.environ.get("GLUONLOADER_BATCHES", "1500"))
+DELETES = int(os.environ.get("GLUONLOADER_DELETES", "40"))
+KILLS = int(os.environ.get("GLUONLOADER_KILLS", "12"))
+
+
+class Rows:
+    """Row i is full of i; the label is i."""
+
+    def __init__(self, length, width=64):
+        self.length, self.width = length, width
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        if not 0 <= index < self.length:
+            raise IndexError(index)
+        return np.full(self.width, index, np.float32), index
+
+
+def right(batch, number, size):
+    expected = np.arange(number * size, (number + 1) * size)
+    rows, labels = (array.asnumpy() for array in batch)
+    return (rows == expected[:, None]).all() and (labels == expected).all()
+
+
+def work(batch):
+    """Operations that MXNet does later, on a thread of its engine."""
+    rows = batch[0]
+    return [mx.nd.dot(rows, rows.T), (rows * 2).sum(axis=1), rows.reshape((-1,)).slice_axis(0, 3, 9)]
+
+
+@pytest.fixture
+def no_slabs_left():
+    mx.nd.waitall()
+    gc.collect()
+    before = children(), descriptors()
+    yield
+    gc.collect()
+    mx.nd.waitall()
+    assert eventually(lambda: children() <= before[0])
+    assert eventually(lambda: not mapped_slabs())
+    assert eventually(lambda: descriptors() <= before[1] + 2), (before[1], descriptors())
+
+
+@pytest.mark.parametrize("limit", [None, "2MB"])
+def test_no_batch_ever_changes_while_anybody_may_look(no_slabs_left, limit):
+    """Batches and results kept at random, collections and forks in between."""
+    size, rng = 16, random.Random(0)
+    kept, results, forks = {}, [], 0
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "memory_limit", RuntimeWarning)
+        warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
+        with DataLoader(Rows(BATCHES * size), size, num_workers=2, output="mxnet", memory_limit=limit) as loader:
+            for number, batch in enumerate(loader):
+                results.append((number, work(batch)))
+                if rng.random() < 0.5:
+                    kept[number] = batch
+                del batch
+                while len(kept) > rng.randrange(1, 40):
+                    old = rng.choice(list(kept))
+                    assert right(kept.pop(old), old, size)
+                if len(results) > 20:
+                    rng.shuffle(results)
+                    old, (product, sums, part) = results.pop()
+                    expected = np.arange(old * size, (old + 1) * size, dtype=np.float32)
+                    assert (sums.asnumpy() == 2 * 64 * expected).all()
+                    assert np.allclose(product.asnumpy(), 64 * np.outer(expected, expected), rtol=1e-4)
+                    assert (part.asnumpy() == expected[0]).all()
+                if rng.random() < 0.02:
+                    gc.collect()
+                if rng.random() < 0.02 and forks < 60:
+                    forks += 1
+                    check_in_child(kept, size)
+    for number, batch in kept.items():
+        assert right(batch, number, size)
+
+
+def check_in_child(kept, size):
+    """A forked child sees its parent's batches, lets go of some, and ends without a word to MXNet."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            number = next(iter(kept), None)
+            code = 0 if number is None or right(kept.pop(number), number, size) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_what_mxnet_still_reads_is_not_overwritten(no_slabs_left):
+    """All Python objects of a batch are gone while MXNet has yet to begin with it."""
+    size, sums = 8, []
+    busy = mx.nd.ones((600, 600))
+    with DataLoader(Rows(200 * size, 4096), size, num_workers=2, output="mxnet", prefetch=2) as loader:
+        for number, (rows, _) in enumerate(loader):
+            blocker = mx.nd.dot(busy, busy)[:1, :1].reshape((1,)) * 0
+            sums.append((number, (rows + blocker).sum(axis=1)))
+            del rows, blocker
+            if len(sums) == 10:
+                for old, total in sums:
+                    expected = np.arange(old * size, (old + 1) * size, dtype=np.float32)
+                    assert (total.asnumpy() == 4096 * expected).all()
+                sums.clear()
+
+
+def test_deleting_a_loader_with_work_in_flight_ends_it(no_slabs_left):
+    dataset = Rows(10_000)
+    for _ in range(DELETES):
+        loader = gluonloader.mxnet.DataLoader(dataset, 16, num_workers=2, prefetch=8)
+        iterator = iter(loader)
+        product = mx.nd.dot(next(iterator)[0], mx.nd.ones((64, 64)))
+        if random.random() < 0.5:
+            del iterator
+        loader = iterator = None
+        assert product.shape == (16, 64)
+
+
+def test_workers_killed_while_the_engine_is_busy_cost_nothing(no_slabs_left):
+    size, rng = 16, random.Random(1)
+    weights, killed, number = mx.nd.random.normal(shape=(64, 64)), 0, 0
+    with DataLoader(
+        Rows(8 * KILLS * size), size, num_workers=2, output="mxnet", start_method="fork", max_retries=100
+    ) as loader:
+        pending = []
+        for number, batch in enumerate(loader):
+            pending.append(mx.nd.dot(mx.nd.dot(batch[0], weights), weights.T))
+            assert right(batch, number, size)
+            if killed < KILLS and rng.random() < 0.25:
+                alive = workers(loader)
+                if alive:
+                    os.kill(rng.choice(alive), 9)
+                    killed += 1
+            del pending[:-50]
+    assert number + 1 == 8 * KILLS
+    assert killed == KILLS
+
+
+def test_a_closed_loaders_batches_stay(no_slabs_left):
+    with DataLoader(Rows(64), 16, num_workers=2, output="mxnet") as loader:
+        batches = list(loader)
+    assert all(right(batch, number, 16) for number, batch in enumerate(batches))
+    assert batches[0][0].context == mx.Context("cpu_shared", 0)
+
+
+def test_arrays_of_a_batch_are_not_copied(no_slabs_left):
+    def writes_on(samples):
+        batch = memory.empty((len(samples), 4), np.float32)
+        batch[:] = [[sample] * 4 for sample in samples]
+        return batch, batch[1:3]
+
+    with DataLoader(
+        list(range(8)), 4, num_workers=1, batchify_fn=writes_on, output="mxnet", start_method="fork"
+    ) as loader:
+        for whole, part in loader:
+            part[:] = -1
+            assert whole.asnumpy()[:, 0].tolist()[1:3] == [-1, -1]
+
+
+def test_memory_of_a_plain_array_lives_as_long_as_mxnet_reads_it():
+    for _ in range(300):
+        (batch,) = DataLoader([np.full(5000, 7, np.float32)] * 4, 4, output="mxnet")
+        later = (batch * 2).sum()
+        del batch
+        assert later.asscalar() == 2 * 7 * 20_000
+    gc.collect()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"])
+@pytest.mark.parametrize("way", WAYS[:3], ids=str)
+def test_every_dtype_of_mxnet(way, dtype):
+    samples = [np.arange(6).reshape(2, 3).astype(dtype) + np.asarray(i % 2, dtype) for i in range(4)]
+    with way.loader(samples, 4, output="mxnet") as loader:
+        (batch,) = loader
+        assert batch.dtype == np.dtype(dtype)
+        assert (batch.asnumpy() == np.stack(samples)).all()
+
+
+@pytest.mark.parametrize("way", WAYS[:3], ids=str)
+def test_a_dtype_that_mxnet_lacks_is_an_error_that_says_what_to_do(way):
+    with way.loader([{"x": np.int16(3)}], 1, output="mxnet") as loader:
+        with pytest.raises(TypeError, match="MXNet has no dtype int16; .*astype") as caught:
+            next(iter(loader))
+        assert any("at ['x']" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), ()])
+@pytest.mark.parametrize("way", WAYS[:3], ids=str)
+def test_arrays_without_elements_and_without_axes(way, shape):
+    def whole(samples):
+        return np.ones(shape, np.float32)
+
+    with way.loader([1, 2], 2, output="mxnet", batchify_fn=whole) as loader:
+        (batch,) = loader
+        assert batch.shape == shape
+        assert batch.asnumpy().shape == shape
+
+
+def test_ndarrays_sent_to_another_process_arrive_right():
+    """MXNet itself sends the start of the memory that a slice lies in."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=exit_with, args=(lambda: right(receiver.recv(), 1, 8),))
+    process.start()
+    with DataLoader(Rows(32), 8, num_workers=2, output="mxnet") as loader:
+        sender.send(list(loader)[1])
+    process.join()
+    assert process.exitcode == 0
+
+
+def exit_with(check):
+    os._exit(not check())
+
+
+def test_a_thread_that_computes_and_a_thread_that_loads():
+    """Forks are made in the thread that asks for batches; here no worker has to be replaced."""
+    done = threading.Event()
+
+    def compute():
+        weights = mx.nd.ones((64, 64))
+        while not done.is_set():
+            weights = mx.nd.dot(weights, weights) * 0
+            weights.wait_to_read()
+
+    with DataLoader(
+        Rows(3200), 16, num_workers=2, output="mxnet", start_method=FORK.arguments["start_method"]
+    ) as loader:
+        thread = threading.Thread(target=compute)
+        thread.start()
+        try:
+            assert all(right(batch, number, 16) for number, batch in enumerate(loader))
+        finally:
+            done.set()
+            thread.join()
