@@ -1,5 +1,7 @@
 """How a job reaches workers that did not inherit it: pickled once, its arrays out of band in shared memory.
 
+Tensors of torch and NDArrays go as NumPy arrays, so that workers share their pages, too.
+
 parent   pack: one file | buffer, buffer, ... (64-byte aligned) | pickle |     every worker maps the same pages
 worker   load: arrays are views on a private (copy-on-write) mapping, so a worker that writes gets its own page
 """
@@ -11,8 +13,11 @@ import mmap
 import os
 import pickle
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from numpy.typing import NDArray
+
+from ..frameworks import named, owner
 from .slab import align, anonymous_file, reserve
 
 __all__ = ["PackedJob", "load_job", "pack_job"]
@@ -25,6 +30,20 @@ class PackedJob:
     fd: int
     size: int
     length: int
+
+
+_AS_NUMPY: Final = ("torch", "mxnet.nd", "mxnet.np")
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        framework = owner(type(obj))
+        array = framework.to_numpy(obj) if framework is not None and framework.name in _AS_NUMPY else None
+        return NotImplemented if framework is None or array is None else (_restore, (framework.name, array))
+
+
+def _restore(framework: str, array: NDArray[Any]) -> Any:
+    return named(framework).from_numpy(array)
 
 
 def pack_job(job: Any) -> PackedJob:
@@ -44,7 +63,7 @@ def pack_job(job: Any) -> PackedJob:
         return False
 
     body = io.BytesIO()
-    pickle.Pickler(body, protocol=5, buffer_callback=take).dump(job)
+    _Pickler(body, protocol=5, buffer_callback=take).dump(job)
     spans, end = [], 0
     for buffer in buffers:
         spans.append((end, len(buffer)))

@@ -1,0 +1,440 @@
+"""Arrays of torch, JAX and MXNet, as samples and as batches: one body of tests for each framework that is installed."""
+
+import dataclasses
+import gc
+import random
+import warnings
+from collections import OrderedDict, namedtuple
+
+import numpy as np
+import pytest
+from conftest import FORK, FORKSERVER, SERIAL, SPAWN, THREAD, mapped_slabs
+
+import gluonloader.mxnet
+from gluonloader import DataLoader, MissingExtraError, default_batchify, frameworks
+
+gluonloader.mxnet.patch_numpy()
+FRAMEWORKS = ["torch", "jax", "mxnet"]
+Point = namedtuple("Point", "x y")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    x: object
+    y: object
+
+
+@pytest.fixture(params=FRAMEWORKS)
+def framework(request):
+    """Its name; skipped where it is not installed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip(request.param, exc_type=ImportError)
+    return request.param
+
+
+@pytest.fixture(params=[SERIAL, THREAD, FORK, FORKSERVER, SPAWN], ids=str)
+def any_way(request):
+    return request.param
+
+
+def package(array):
+    return type(array).__module__.partition(".")[0].replace("jaxlib", "jax")
+
+
+def values(array):
+    return array.asnumpy() if hasattr(array, "asnumpy") else np.asarray(array)
+
+
+def make(framework, array):
+    """An array of the framework with memory of its own."""
+    if framework == "torch":
+        import torch
+
+        return torch.tensor(array)
+    if framework == "jax":
+        import jax.numpy
+
+        return jax.numpy.array(array)
+    import mxnet
+
+    new = mxnet.nd.empty(array.shape, dtype=array.dtype)
+    new[:] = array
+    return new
+
+
+class Samples:
+    """Sample i: an array of the framework full of i, and i."""
+
+    def __init__(self, framework, length=12):
+        self.arrays = [make(framework, np.full((2, 3), i, np.float32)) for i in range(length)]
+
+    def __len__(self):
+        return len(self.arrays)
+
+    def __getitem__(self, index):
+        return {"x": self.arrays[index], "i": index}
+
+
+class Plain:
+    """Sample i: a NumPy array full of i, and more."""
+
+    def __init__(self, length=12):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        return Point(np.full((2, 3), index, np.float32), [np.int32(index), f"s{index}"])
+
+
+def test_samples_of_a_framework_become_batches_of_it(framework, any_way):
+    with any_way.loader(Samples(framework), 4) as loader:
+        batches = list(loader)
+    for number, batch in enumerate(batches):
+        assert package(batch["x"]) == framework
+        assert batch["x"].shape == (4, 2, 3)
+        assert values(batch["x"])[:, 0, 0].tolist() == [4 * number + i for i in range(4)]
+        assert type(batch["i"]) is np.ndarray
+
+
+def test_output_converts_every_array_and_nothing_else(framework, any_way):
+    with any_way.loader(Plain(), 4, output=framework) as loader:
+        batches = list(loader)
+    for number, batch in enumerate(batches):
+        assert type(batch) is Point
+        numbers, names = batch.y
+        assert package(batch.x) == package(numbers) == framework
+        assert values(batch.x)[:, 1, 2].tolist() == values(numbers).tolist() == [4 * number + i for i in range(4)]
+        assert names == [f"s{4 * number + i}" for i in range(4)]
+
+
+def test_output_numpy_gives_numpy_arrays(framework, any_way):
+    with any_way.loader(Samples(framework), 4, output="numpy") as loader:
+        assert all(type(array) is np.ndarray for batch in loader for array in batch.values())
+
+
+@pytest.mark.parametrize("other", ["numpy", *FRAMEWORKS])
+def test_from_any_framework_to_any_other(framework, other):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip(other, exc_type=ImportError)
+    with FORK.loader(Samples(framework), 12, output=other) as loader:
+        (batch,) = loader
+    assert package(batch["x"]) == package(batch["i"]) == other
+    assert values(batch["x"])[:, 0, 0].tolist() == values(batch["i"]).tolist() == list(range(12))
+
+
+def test_a_loan_lives_as_long_as_the_frameworks_array(framework, no_leaks):
+    """Batches are let go of in random order, with collections in between."""
+    rng, kept = random.Random(0), {}
+    with FORK.loader(Plain(4000), 8, output=framework) as loader:
+        for number, batch in enumerate(loader):
+            kept[number] = batch.x
+            del batch
+            while len(kept) > rng.randrange(1, 30):
+                old = rng.choice(list(kept))
+                assert values(kept.pop(old))[:, 0, 0].tolist() == [8 * old + i for i in range(8)]
+            if rng.random() < 0.02:
+                gc.collect()
+    for old, array in kept.items():
+        assert values(array)[:, 1, 1].tolist() == [8 * old + i for i in range(8)]
+    kept.clear()
+    del array
+    gc.collect()
+
+
+def test_memory_is_shared_where_the_framework_can(framework):
+    with FORK.loader(Plain(64), 16, output=framework) as loader:
+        iterator = iter(loader)
+        batch = next(iterator)
+        mapped = mapped_slabs()
+        assert batch.x.shape == (16, 2, 3)
+        loader.close()
+        del iterator
+        gc.collect()
+        assert 0 < mapped_slabs() <= mapped  # what is left is the batch's
+
+
+def test_a_batchify_of_the_users_own_may_return_them(framework):
+    def halves(samples):
+        array = np.stack([np.asarray(sample.x) for sample in samples])
+        return [make(framework, array[:2]), make(framework, array[2:])]
+
+    if framework == "jax":
+        pytest.skip("JAX cannot be started in a forked worker")
+    with FORK.loader(Plain(4), 4, batchify_fn=halves) as loader:
+        ((first, second),) = loader
+    assert package(first) == package(second) == framework
+    assert values(first)[:, 0, 0].tolist() == [0, 1]
+    assert values(second)[:, 0, 0].tolist() == [2, 3]
+
+
+def test_default_batchify_by_itself(framework):
+    samples = Samples(framework)
+    batch = default_batchify([samples[i] for i in range(3)])
+    assert package(batch["x"]) == framework
+    assert values(batch["x"])[:, 0, 0].tolist() == [0, 1, 2]
+
+
+def test_bfloat16(framework, any_way):
+    if framework == "torch":
+        import torch
+
+        samples = [torch.full((4,), i / 2, dtype=torch.bfloat16) for i in range(6)]
+        kind = torch.bfloat16
+    elif framework == "jax":
+        import jax.numpy as jnp
+
+        samples = [jnp.full((4,), i / 2, jnp.bfloat16) for i in range(6)]
+        kind = jnp.bfloat16
+    else:
+        pytest.skip("test_bfloat16_of_mxnet")
+    with any_way.loader(samples, 3) as loader:
+        batches = list(loader)
+    assert [batch.dtype for batch in batches] == [kind] * 2
+    assert [float(batch[i, 0]) for batch in batches for i in range(3)] == [i / 2 for i in range(6)]
+
+
+def test_a_callable_output_gets_each_array():
+    seen = []
+
+    def double(array):
+        seen.append(array.shape)
+        return array * 2
+
+    with SERIAL.loader(Plain(2), 2, output=double) as loader:
+        (batch,) = loader
+    assert seen == [(2, 2, 3), (2,)]
+    assert batch.x[1].tolist() == [[2, 2, 2]] * 2
+    assert batch.y[1] == ["s0", "s1"]
+
+
+def test_an_error_of_output_says_where_and_the_next_batch_comes(parallel_way):
+    def picky(array):
+        if array.ndim == 1 and 5 in array:
+            raise ValueError("no fives")
+        return array
+
+    with parallel_way.loader(Plain(12), 4, output=picky) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(ValueError, match="no fives") as caught:
+            next(iterator)
+        assert "gluonloader: in output, at [1][0]" in caught.value.__notes__
+        assert next(iterator).x.shape == (4, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        (1, "a", None, b"b"),
+        Point(np.zeros(2), [np.ones(1)]),
+        OrderedDict(b=np.zeros(2), a=(np.ones(1),)),
+        Pair(np.zeros(2), {"deep": [np.ones(1)]}),
+        [],
+    ],
+    ids=str,
+)
+def test_containers_stay_what_they_are(batch):
+    mapped = frameworks.map_arrays(lambda array: array, batch)
+    assert type(mapped) is type(batch)
+    assert repr(mapped) == repr(batch)
+
+
+@pytest.mark.parametrize("output", ["tensorflow", 3, ["numpy"]])
+def test_an_unknown_output_is_refused(output):
+    with pytest.raises(ValueError, match=r"^output=.*give one of 'numpy', 'mxnet', 'torch', 'jax'"):
+        DataLoader([1], 1, output=output)
+
+
+def test_a_missing_framework_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    monkeypatch.setattr("gluonloader.frameworks.find._frameworks", {})
+    with pytest.raises(MissingExtraError, match=r'pip install "gluonloader\[torch\]"'):
+        DataLoader([1], 1, output="torch")
+
+
+def test_texts_times_and_objects_stay_numpy_arrays(framework):
+    def batch(_):
+        return (
+            np.array(["a"]),
+            np.array(["2026-01-01"], "M8[D]"),
+            np.array([None]),
+            np.zeros(1, [("a", "f4"), ("b", "i4")]),
+        )
+
+    with SERIAL.loader([1], 1, batchify_fn=batch, output=framework) as loader:
+        ((*arrays,),) = loader
+    assert all(type(array) is np.ndarray for array in arrays)
+
+
+@pytest.mark.parametrize("way", [FORKSERVER, SPAWN], ids=str)
+def test_a_dataset_of_arrays_of_a_framework_is_sent_to_workers(framework, way):
+    whole = make(framework, np.arange(24, dtype=np.float32).reshape(12, 2))
+    with way.loader([whole], 1, batchify_fn=len) as loader:
+        assert list(loader) == [1]
+
+
+class TestTorch:
+    @pytest.fixture(autouse=True)
+    def torch(self):
+        return pytest.importorskip("torch")
+
+    def test_dtypes(self, torch, any_way):
+        kinds = [
+            torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32,
+            torch.float64, torch.complex64, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
+        ]  # fmt: skip
+        samples = [tuple(torch.full((2,), i % 2).to(kind) for kind in kinds) for i in range(2)]
+        with any_way.loader(samples, 2) as loader:
+            (batch,) = loader
+        assert [tensor.dtype for tensor in batch] == kinds
+        assert all(tensor.to(torch.float32)[:, 0].tolist() == [0, 1] for tensor in batch[:9])
+
+    def test_numbers_without_a_numpy_dtype_need_ml_dtypes(self, torch):
+        samples = [torch.ones(2, dtype=torch.bfloat16)] * 2
+        with SERIAL.loader(samples, 2, output="numpy") as loader:
+            if "ml_dtypes" in __import__("sys").modules:
+                assert next(iter(loader)).dtype.name == "bfloat16"
+            else:
+                with pytest.raises(TypeError, match="NumPy has no dtype bfloat16; .*pip install ml_dtypes"):
+                    next(iter(loader))
+
+    def test_unusual_tensors_travel_too(self, torch, process_way):
+        with process_way.loader(
+            ["strided", "conjugate", "sparse", "gradient", "empty", "scalar"], 6, batchify_fn=unusual
+        ) as loader:
+            (batch,) = loader
+        assert batch["strided"].tolist() == [[0, 2], [1, 3]]
+        assert batch["conjugate"].tolist() == [1 - 2j]
+        assert batch["sparse"].is_sparse
+        assert batch["sparse"].to_dense().tolist() == [[1, 0], [0, 1]]
+        assert batch["gradient"].requires_grad
+        assert batch["empty"].shape == (0, 3)
+        assert batch["scalar"].item() == 4
+
+    def test_a_sparse_sample_cannot_be_stacked(self, torch):
+        with SERIAL.loader([(0, torch.eye(2).to_sparse())], 1) as loader:
+            with pytest.raises(ValueError, match=r"sample 0 .* at \[1\]: .*sparse, has a gradient or lies on a device"):
+                next(iter(loader))
+
+    def test_read_only_and_foreign_layouts_are_copied(self, torch):
+        def awkward(_):
+            array = np.arange(6)
+            frozen = array.copy()
+            frozen.flags.writeable = False
+            return array[::-1], frozen, array.astype(">i4")
+
+        with SERIAL.loader([1], 1, batchify_fn=awkward, output="torch") as loader:
+            (batch,) = loader
+        assert [tensor.tolist() for tensor in batch] == [[5, 4, 3, 2, 1, 0], list(range(6)), list(range(6))]
+
+    def test_subclasses_of_tensor_are_stacked(self, torch):
+        class Labelled(torch.Tensor):
+            pass
+
+        samples = [torch.ones(2).as_subclass(Labelled)] * 2
+        (batch,) = DataLoader(samples, 2)
+        assert type(batch) is torch.Tensor
+
+    def test_randomness_is_the_batchs(self, torch, any_way):
+        def draw(samples):
+            return torch.rand(2)
+
+        if any_way in (FORKSERVER, SPAWN):
+            pytest.skip("a local function cannot be pickled")
+        if any_way is THREAD:
+            pytest.skip("threads share one generator")
+        torch.manual_seed(5)
+        expected = torch.rand(1)
+        torch.manual_seed(5)
+        with any_way.loader(range(4), 1, batchify_fn=draw) as loader:
+            first = torch.stack(list(loader))
+        with FORK.loader(range(4), 1, batchify_fn=draw) as loader:
+            assert torch.equal(first, torch.stack(list(loader)))
+        assert len(set(first[:, 0].tolist())) == 4
+        assert torch.equal(torch.rand(1), expected), "the user's own generator has moved"
+
+    def test_a_parent_that_computes_does_not_break_forked_workers(self, torch):
+        """Forked processes have lost the threads of OpenMP's pool."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(2)
+        try:
+            assert torch.ones(512, 512).mm(torch.ones(512, 512))[0, 0] == 512
+
+            def compute(samples):
+                return torch.ones(512, 512).mm(torch.ones(512, 512)).sum()
+
+            with FORK.loader(range(4), 1, batchify_fn=compute, timeout=30) as loader:
+                assert [batch.item() for batch in loader] == [512.0**3] * 4
+        finally:
+            torch.set_num_threads(threads)
+
+    def test_pinned_memory_without_a_device_warns_once(self, torch):
+        if torch.cuda.is_available():
+            pytest.skip("there is a device")
+        with FORK.loader([torch.zeros(2)] * 4, 2, pin_memory=True) as loader:
+            with pytest.warns(RuntimeWarning, match="torch sees no device") as warned:
+                assert [batch.shape for batch in loader] == [(2, 2)] * 2
+            assert len(warned) == 1
+
+
+def unusual(_):
+    import torch
+
+    return {
+        "strided": torch.arange(4).reshape(2, 2).T,
+        "conjugate": torch.tensor([1 + 2j]).conj(),
+        "sparse": torch.eye(2).to_sparse(),
+        "gradient": torch.zeros(2, requires_grad=True),
+        "empty": torch.zeros(0, 3),
+        "scalar": torch.tensor(4),
+    }
+
+
+def test_numpy_arrays_cannot_be_pinned_and_say_so_once():
+    with SERIAL.loader([1, 2], 1, pin_memory=True) as loader:
+        with pytest.warns(RuntimeWarning, match="NumPy arrays stay in ordinary memory") as warned:
+            assert len(list(loader)) == 2
+    assert len(warned) == 1
+
+
+class TestMXNet:
+    @pytest.fixture(autouse=True)
+    def mx(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return pytest.importorskip("mxnet", exc_type=ImportError)
+
+    def test_bfloat16_of_mxnet(self, mx):
+        bits = np.array([[0x3F80, 0x4000]], np.uint16).view([("bfloat16", "<u2")])  # 1 and 2
+        with FORK.loader([bits[0]] * 2, 2, output="mxnet") as loader:
+            (batch,) = loader
+        assert batch.astype("float32").asnumpy().tolist() == [[1, 2], [1, 2]]
+
+    def test_the_numpy_like_interface_asks_for_its_own_arrays(self, mx):
+        with FORK.loader(Plain(4), 4, output="mxnet") as loader:
+            assert type(next(iter(loader)).x) is mx.nd.NDArray
+            with mx.util.np_array(True):
+                assert type(next(iter(loader)).x) is mx.np.ndarray
+
+    def test_sparse_arrays_travel_too(self, mx):
+        def sparse(_):
+            return mx.nd.ones((2, 2)).tostype("csr")
+
+        with FORK.loader([1], 1, batchify_fn=sparse) as loader:
+            (batch,) = loader
+        assert batch.stype == "csr"
+        assert batch.asnumpy().tolist() == [[1, 1], [1, 1]]
+
+    def test_randomness_of_workers_is_the_batchs(self, mx):
+        def draw(samples):
+            return mx.nd.random.uniform(shape=(2,))
+
+        with FORK.loader(range(4), 1, batchify_fn=draw) as loader:
+            first = [batch.asnumpy().tolist() for batch in loader]
+        with FORK.loader(range(4), 1, batchify_fn=draw, num_workers=1) as loader:
+            assert first == [batch.asnumpy().tolist() for batch in loader]
+        assert len({row[0] for row in first}) == 4
