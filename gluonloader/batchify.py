@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .errors import BatchifyError, bad_argument
-from .frameworks import Framework, owner_by_base
+from .frameworks import owner_by_base
 from .memory import empty
 
 __all__ = ["Append", "AsList", "Dict", "Group", "NamedTuple", "Pad", "Stack", "default_batchify"]
@@ -100,9 +100,8 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
             # Past a frozen dataclass's own __setattr__, and past a __post_init__ that checks single samples.
             object.__setattr__(batch, field.name, _batch(values, f"{path}.{field.name}"))
         return batch
-    framework = owner_by_base(type(first))
-    if framework is not None:
-        return _foreign(framework, samples, path)
+    if owner_by_base(type(first)) is not None:
+        return _like(first, _stack([_as_array(sample, None, i, path) for i, sample in enumerate(samples)], path))
     raise BatchifyError(
         f"cannot make a batch of {type(first).__module__}.{type(first).__qualname__} objects; return arrays, numbers, "
         "str, bytes, or tuples, lists, dicts and dataclasses of them, or pass a batchify_fn: AsList() keeps a list of "
@@ -110,16 +109,6 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
         0,
         path,
     )
-
-
-def _foreign(framework: Framework, samples: Sequence[Any], path: str) -> Any:
-    """A batch of another framework's arrays: stacked by NumPy in the batch's own memory, and one of theirs again."""
-    arrays = [framework.to_numpy(sample) for sample in samples]
-    for position, array in enumerate(arrays):
-        if array is None:
-            what = f"{type(samples[position]).__qualname__} that is sparse, has a gradient or lies on a device"
-            raise BatchifyError(f"cannot make a batch of a {what}; return a dense one in host memory", position, path)
-    return framework.from_numpy(_stack([array for array in arrays if array is not None], path))
 
 
 def _columns(samples: Sequence[Any], path: str) -> list[Any]:
@@ -208,14 +197,26 @@ def _differ(values: Sequence[Any], tell: Callable[[Any], str], path: str) -> Any
     raise BatchifyError(f"{tell(values[position])}, others: {tell(usual)}", position, path)
 
 
-def _as_array(sample: Any, dtype: DTypeLike | None, position: int) -> Array:
+def _as_array(sample: Any, dtype: DTypeLike | None, position: int, path: str = "") -> Array:
+    """A sample as a NumPy array, one of another framework by its memory."""
+    if type(sample) is not np.ndarray and (framework := owner_by_base(type(sample))) is not None:
+        name, sample = type(sample).__qualname__, framework.to_numpy(sample)
+        if sample is None:
+            what = f"a {name} that is sparse, has a gradient or lies on a device; return a dense one in host memory"
+            raise BatchifyError(f"cannot make a batch of {what}", position, path)
     try:
         array = np.asarray(sample, dtype)
     except (ValueError, TypeError) as error:
-        raise BatchifyError(f"not an array ({error})", position) from None
+        raise BatchifyError(f"not an array ({error})", position, path) from None
     if array.dtype.hasobject:
-        raise BatchifyError(f"not an array of numbers: {type(sample).__name__}", position)
+        raise BatchifyError(f"not an array of numbers: {type(sample).__name__}", position, path)
     return array
+
+
+def _like(sample: Any, batch: Array) -> Any:
+    """The batch as an array of the framework that its samples are of."""
+    framework = owner_by_base(type(sample))
+    return batch if framework is None else framework.from_numpy(batch)
 
 
 class Stack:
@@ -231,7 +232,7 @@ class Stack:
             if lengths.count(lengths[0]) != len(lengths):
                 _differ(lengths, lambda length: f"{length} fields", "")
             return [_at(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
-        return _stack([_as_array(sample, None, i) for i, sample in enumerate(samples)], "")
+        return _like(samples[0], _stack([_as_array(sample, None, i) for i, sample in enumerate(samples)], ""))
 
 
 class Pad:
@@ -283,7 +284,8 @@ class Append:
 
     def __call__(self, samples: Sequence[Any]) -> list[Array]:
         arrays = [_as_array(sample, None, i) for i, sample in enumerate(samples)]
-        return [np.expand_dims(array, self._axis) for array in arrays] if self._expand else arrays
+        batch = [np.expand_dims(array, self._axis) for array in arrays] if self._expand else arrays
+        return [_like(samples[0], array) for array in batch]
 
 
 class Group:

@@ -8,6 +8,7 @@ from .find import named as named
 from .find import owner as owner
 from .find import owner_by_base as owner_by_base
 from .loaded import enter_worker as enter_worker
+from .loaded import preparations as preparations
 from .loaded import preserved_generators as preserved_generators
 from .loaded import seed_generators as seed_generators
 from .tree import OUTPUTS as OUTPUTS
@@ -28,6 +29,7 @@ __all__ = [
     "owner",
     "owner_by_base",
     "pinner",
+    "preparations",
     "preserved_generators",
     "seed_generators",
 ]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from .base import set_in_worker
 
-__all__ = ["enter_worker", "preserved_generators", "seed_generators"]
+__all__ = ["enter_worker", "preparations", "preserved_generators", "seed_generators"]
+
+# What has to be called in a worker that did not inherit this process's memory, before its job is unpickled.
+preparations: list[Callable[[], object]] = []
 
 
 def enter_worker() -> None:

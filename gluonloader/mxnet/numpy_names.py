@@ -10,6 +10,8 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from ..frameworks import preparations
+
 __all__ = ["patch_numpy"]
 
 _LOG = logging.getLogger("gluonloader")
@@ -77,5 +79,7 @@ def patch_numpy() -> tuple[str, ...]:
         # the new package: mx.autograd, mx.context and others would be missing.
         for name in [name for name in sys.modules if name.startswith("mxnet.")]:
             del sys.modules[name]
+    if patch_numpy not in preparations:
+        preparations.append(patch_numpy)
     _LOG.info("patch_numpy: NumPy %s, names added for MXNet 1.9.1: %s", np.__version__, ", ".join(added) or "none")
     return added

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from ..frameworks import named, owner
+from ..frameworks import named, owner, preparations
 from .slab import align, anonymous_file, reserve
 
 __all__ = ["PackedJob", "load_job", "pack_job"]
@@ -25,7 +25,7 @@ __all__ = ["PackedJob", "load_job", "pack_job"]
 
 @dataclass(frozen=True, slots=True)
 class PackedJob:
-    """A file of `size` bytes; the last `length` are a pickle of where the buffers lie, followed by that of the job."""
+    """A file of `size` bytes; the last `length` are pickles: where the buffers lie, what to call first, and the job."""
 
     fd: int
     size: int
@@ -68,7 +68,7 @@ def pack_job(job: Any) -> PackedJob:
     for buffer in buffers:
         spans.append((end, len(buffer)))
         end = align(end + len(buffer))
-    head = pickle.dumps(spans) + body.getvalue()
+    head = pickle.dumps(spans) + pickle.dumps(preparations) + body.getvalue()
     fd = anonymous_file()
     try:
         reserve(fd, end + len(head))
@@ -92,4 +92,6 @@ def load_job(packed: PackedJob) -> Any:
     memory = memoryview(mmap.mmap(packed.fd, packed.size, flags=mmap.MAP_PRIVATE))
     head = io.BytesIO(memory[packed.size - packed.length :])
     spans = pickle.load(head)
+    for prepare in pickle.load(head):
+        prepare()
     return pickle.load(head, buffers=[memory[offset : offset + size] for offset, size in spans])
