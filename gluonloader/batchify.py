@@ -20,7 +20,7 @@ from .errors import BatchifyError, bad_argument
 from .frameworks import owner_by_base
 from .memory import empty
 
-__all__ = ["Append", "AsList", "Dict", "Group", "NamedTuple", "Pad", "Stack", "default_batchify"]
+__all__ = ["Append", "AsList", "Dict", "Group", "List", "NamedTuple", "Pad", "Stack", "Tuple", "default_batchify"]
 
 Batchify = Callable[[Sequence[Any]], Any]
 Array = NDArray[Any]
@@ -236,36 +236,109 @@ class Stack:
 
 
 class Pad:
-    """Pads arrays of one rank to the largest size along every axis, then stacks them.
+    """Pads arrays of one rank to the largest size, along every axis or one, then stacks them.
 
     Args:
         val: what to fill with; None is 0.
-        dtype: dtype of the batch; None takes the samples' common one.
+        dtype: dtype of the batch; None takes the samples' common one. An empty list has none.
         round_to: round the padded sizes up to a multiple of this.
+        axis: the only axis of a sample that may differ in size, negative from the last; None pads every axis.
+        ret_length: return (batch, lengths): int32, shape (N,), each sample's own size along `axis`, or along the
+            first one.
+
+    Raises:
+        BatchifyError: a sample does not fit; or the batch's dtype does not hold `val`.
 
     >>> Pad(val=-1, round_to=4)([[1, 2, 3], [4]])
     array([[ 1,  2,  3, -1],
            [ 4, -1, -1, -1]])
+    >>> Pad(ret_length=True)([[1, 2], [3]])
+    (array([[1, 2],
+           [3, 0]]), array([2, 1], dtype=int32))
     """
 
-    def __init__(self, val: float | None = None, dtype: DTypeLike | None = None, round_to: int | None = None) -> None:
-        if round_to is not None and round_to < 1:
+    def __init__(
+        self,
+        val: float | None = None,
+        dtype: DTypeLike | None = None,
+        round_to: int | None = None,
+        *,
+        axis: int | None = None,
+        ret_length: bool = False,
+    ) -> None:
+        if round_to is not None and not (_is_int(round_to) and round_to >= 1):
             raise bad_argument("round_to", round_to, "give an int >= 1, or None")
-        self._val, self._dtype, self._round_to = 0 if val is None else val, dtype, round_to or 1
+        if axis is not None and not _is_int(axis):
+            raise bad_argument("axis", axis, "give the axis of a sample that may differ in size, or None for all")
+        try:
+            dtype = None if dtype is None else np.dtype(dtype)
+        except TypeError as error:
+            raise bad_argument("dtype", dtype, f"give a dtype of NumPy, or None ({error})") from None
+        if dtype is not None and _filler(val, dtype) is None:
+            raise bad_argument("val", val, f"dtype {dtype} does not hold it; give another val or dtype")
+        self._val, self._dtype, self._round_to = val, dtype, round_to or 1
+        self._axis, self._ret_length = axis, ret_length
 
-    def __call__(self, samples: Sequence[Any]) -> Array:
+    def __call__(self, samples: Sequence[Any]) -> Any:
         arrays = [_as_array(sample, self._dtype, i) for i, sample in enumerate(samples)]
-        ranks = [array.ndim for array in arrays]
-        if ranks.count(ranks[0]) != len(ranks):
-            _differ(ranks, lambda rank: f"{rank} axes", "")
-        sizes = [
-            -(-max(column) // self._round_to) * self._round_to for column in zip(*map(_shape, arrays), strict=True)
-        ]
-        out = empty((len(arrays), *sizes), _common_dtype(arrays, ""))
-        out[...] = self._val
+        sizes = self._sizes(list(map(_shape, arrays)))
+        dtype = _common_dtype(_with_own_dtype(samples, arrays), "")
+        fill = _filler(self._val, dtype)
+        if fill is None:
+            raise BatchifyError(f"{dtype} does not hold val={self._val!r}; give Pad a dtype=... that does")
+        out = empty((len(arrays), *sizes), dtype)
+        out[...] = fill
         for row, array in zip(out if sizes else out.reshape(-1, 1), arrays, strict=True):
             row[tuple(map(slice, array.shape))] = array
-        return out
+        if not self._ret_length:
+            return _like(samples[0], out)
+        lengths = empty(len(arrays), np.int32)
+        lengths[:] = [array.shape[self._axis or 0] for array in arrays]
+        return _like(samples[0], out), _like(samples[0], lengths)
+
+    def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> list[int]:
+        """The shape of a padded sample."""
+        ranks = list(map(len, shapes))
+        if ranks.count(ranks[0]) != len(ranks):
+            _differ(ranks, lambda rank: f"{rank} axes", "")
+        rank, axis = ranks[0], self._axis
+        if (axis is not None or self._ret_length) and not -rank <= (axis or 0) < rank:
+            raise BatchifyError(f"it has {rank} axes, so there is no axis {axis or 0} to pad", 0)
+        sizes = list(map(max, zip(*shapes, strict=True)))
+        for i, size in enumerate(sizes):
+            if axis is None or i == axis % rank:
+                sizes[i] = -(-size // self._round_to) * self._round_to
+            elif any(shape[i] != size for shape in shapes):
+                _differ([shape[i] for shape in shapes], f"size {{}} along axis {i}".format, "")
+        return sizes
+
+
+def _filler(val: float | None, dtype: np.dtype[Any]) -> Array | None:
+    """`val` in this dtype, shape (); None where it would become another number, rounding aside."""
+    if val is None or (dtype.kind == "V" and val == 0):
+        return np.zeros((), dtype)
+    if isinstance(val, complex) and dtype.kind != "c":
+        return None
+    try:
+        with np.errstate(all="ignore"):  # what they would warn of is found below
+            fill = np.asarray(val).astype(dtype)
+        rounded = dtype.kind in "fcV" and np.isfinite(fill) == np.isfinite(val)
+        return fill if rounded or fill.item() == val else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _with_own_dtype(samples: Sequence[Any], arrays: list[Array]) -> list[Array]:
+    """The arrays, but for those of empty lists one that has a dtype: NumPy's float64 for them means nothing."""
+    vague = {i for i, array in enumerate(arrays) if not array.size and isinstance(samples[i], (list, tuple))}
+    if not vague or len(vague) == len(arrays):
+        return arrays
+    known = next(array for i, array in enumerate(arrays) if i not in vague)
+    return [known if i in vague else array for i, array in enumerate(arrays)]
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 class Append:
@@ -322,6 +395,9 @@ class AsList:
 
     def __call__(self, samples: Sequence[Any]) -> list[Any]:
         return list(samples)
+
+
+Tuple, List = Group, AsList  # their names in GluonNLP
 
 
 class Dict:

@@ -233,6 +233,9 @@ class Supervisor(Pool):
             queue.close()
         for process in self.ordered:
             process._order = None
+        for process in self.begun:
+            process.join()
+            process.close()  # its descriptors, now: the Pool is a cycle of objects, which may be collected much later
         self.ordered.clear()
         self.begun.clear()
 

@@ -13,9 +13,11 @@ try:
 except ModuleNotFoundError as error:
     if error.name == "mxnet":
         raise MissingExtraError("mxnet") from error
+    if error.name == "distutils":
+        raise ImportError("MXNet needs distutils, which Python 3.12 removed: pip install setuptools") from error
     raise
 except AttributeError as error:
-    if "numpy" not in str(error):
+    if "numpy" not in str(error).lower():
         raise
     raise ImportError(
         f"MXNet does not import with NumPy {np.__version__} ({error}); call gluonloader.mxnet.patch_numpy() before "

@@ -1,0 +1,57 @@
+"""One batch in several parts, for several devices: `Split`, a batchify function around another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from .arguments import check_flags, check_functions, check_int
+from .batchify import Batchify, default_batchify
+from .errors import BatchifyError
+
+__all__ = ["Split"]
+
+
+class Split:
+    """Cuts the samples into parts and makes a batch of each, ready for a device with no further copy.
+
+    The parts are those of `mxnet.gluon.utils.split_data`: consecutive samples, in order.
+
+    Args:
+        num_slice: number of parts, at least 1.
+        batchify_fn: makes the batch of a part; None is `default_batchify`.
+        even_split: all parts have to be of one size. If False, the first ones may have one sample more.
+
+    Raises:
+        BatchifyError: the samples cannot be cut into equal parts; or there are fewer samples than parts.
+
+    >>> Split(2)([1, 2, 3, 4])
+    [array([1, 2]), array([3, 4])]
+    """
+
+    def __init__(self, num_slice: int, batchify_fn: Batchify | None = None, even_split: bool = True) -> None:
+        check_functions(batchify_fn=batchify_fn)
+        check_flags(even_split=even_split)
+        self._parts, self._even = check_int("num_slice", num_slice, 1), bool(even_split)
+        self._batchify = batchify_fn or default_batchify
+
+    def __call__(self, samples: Sequence[Any]) -> list[Any]:
+        count, parts = len(samples), self._parts
+        small, larger = divmod(count, parts)
+        if larger and self._even:
+            cure = f"use a batch_size that is a multiple of {parts} with last_batch='discard', or even_split=False"
+            raise BatchifyError(f"{count} samples cannot be cut into {parts} equal parts; {cure}")
+        if not small:
+            cure = "use a larger batch_size, or last_batch='discard'"
+            raise BatchifyError(f"{count} samples are too few for {parts} parts; {cure}")
+        bounds = [part * small + min(part, larger) for part in range(parts + 1)]
+        return [self._batch(samples, start, stop) for start, stop in pairwise(bounds)]
+
+    def _batch(self, samples: Sequence[Any], start: int, stop: int) -> Any:
+        try:
+            return self._batchify(samples[start:stop])
+        except BatchifyError as error:
+            if error.position is None:
+                raise
+            raise BatchifyError(error.reason, error.position + start, error.path) from error.__cause__
