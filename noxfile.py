@@ -1,8 +1,8 @@
 """The environments that the project is tested in: `nox` runs them all, `nox -s core` is for daily work.
 
 core     the default Python, newest NumPy, nothing else: under a minute
-gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, torch: where Gluon users are; with coverage
-modern   Python 3.11, newest NumPy, torch
+gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch: where Gluon users are; with coverage
+modern   Python 3.11, newest NumPy, torch, JAX, and MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`
 newest   the newest Python at hand, NumPy alone
 lint     ruff, mypy --strict
 docs     the documentation, warnings are errors
@@ -21,6 +21,7 @@ nox.options.default_venv_backend = "virtualenv"
 
 TEST = ["pytest>=8", "hypothesis", "coverage>=7.5"]
 TORCH = "torch==2.13.0"
+MXNET = "mxnet==1.9.1"
 # Slow to start, and told apart from fork by little: the quick session leaves them to the others.
 QUICK = "not spawn and not forkserver and not kill and not 300 and not examples and not docs and not shm"
 
@@ -49,8 +50,9 @@ def core(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def gluon(session: nox.Session) -> None:
-    """NumPy 1.23, MXNet and torch, with coverage."""
-    session.install("numpy<1.24", "mxnet==1.9.1", TORCH, "scikit-learn", "tqdm", *TEST, "-e", ".")
+    """NumPy 1.23, MXNet with its toolkits and torch, with coverage."""
+    toolkits = ["gluonnlp==0.10.0", "gluoncv==0.10.5.post0"]
+    session.install("numpy<1.24", MXNET, *toolkits, TORCH, "scikit-learn", "tqdm", *TEST, "-e", ".")
     session.run("coverage", "erase")
     session.run("coverage", "run", "-m", "pytest", *session.posargs)
     session.run("coverage", "combine", "--quiet")
@@ -59,8 +61,9 @@ def gluon(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def modern(session: nox.Session) -> None:
-    """The newest NumPy and torch."""
-    session.install("numpy>=2", TORCH, "scikit-learn", "tqdm", *TEST, "-e", ".")
+    """The newest NumPy, torch, JAX and MXNet."""
+    session.install("numpy>=2", TORCH, "jax", "requests", "scikit-learn", "tqdm", *TEST, "-e", ".")
+    session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy
     run_tests(session)
 
 

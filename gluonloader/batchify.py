@@ -314,18 +314,19 @@ class Pad:
 
 
 def _filler(val: float | None, dtype: np.dtype[Any]) -> Array | None:
-    """`val` in this dtype, shape (); None where it would become another number, rounding aside."""
-    if val is None or (dtype.kind == "V" and val == 0):
+    """`val` in this dtype, shape (); None where it would become another value, rounding aside."""
+    if val is None:
         return np.zeros((), dtype)
-    if isinstance(val, complex) and dtype.kind != "c":
+    value = np.asarray(val)
+    fitting = "biufcV" if value.dtype.kind in "biuf" else value.dtype.kind
+    if value.ndim or dtype.kind not in fitting:
         return None
-    try:
-        with np.errstate(all="ignore"):  # what they would warn of is found below
-            fill = np.asarray(val).astype(dtype)
-        rounded = dtype.kind in "fcV" and np.isfinite(fill) == np.isfinite(val)
-        return fill if rounded or fill.item() == val else None
-    except (TypeError, ValueError, OverflowError):
-        return None
+    if dtype.names:  # bits that NumPy cannot convert, see `carrier`; those of 0 are 0
+        return None if value else np.zeros((), dtype)
+    with np.errstate(all="ignore"):  # what they would warn of is found below
+        fill = value.astype(dtype)
+    rounded = dtype.kind in "fcV" and np.isfinite(fill) and np.isfinite(value)
+    return fill if rounded or fill == value or (fill != fill and value != value) else None  # NaN is not itself
 
 
 def _with_own_dtype(samples: Sequence[Any], arrays: list[Array]) -> list[Array]:

@@ -4,6 +4,7 @@ import gc
 import multiprocessing
 import os
 import random
+import resource
 import threading
 import warnings
 
@@ -156,6 +157,30 @@ def test_workers_killed_while_the_engine_is_busy_cost_nothing(no_slabs_left):
             del pending[:-50]
     assert number + 1 == 8 * KILLS
     assert killed == KILLS
+
+
+def test_batches_past_the_limit_are_copies_of_their_own(no_slabs_left):
+    """They stay in the context that Gluon gives, and need no room in /dev/shm."""
+    loader = gluonloader.mxnet.DataLoader(Rows(64 * 16, 4096), 16, num_workers=2, memory_limit="3MB")
+    with loader, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "memory_limit", RuntimeWarning)
+        batches = list(loader)
+    assert all(right(batch, number, 16) for number, batch in enumerate(batches))
+    assert {str(array.context) for batch in batches for array in batch} == {"cpu_shared(0)"}
+
+
+def test_without_descriptors_batches_still_come(no_slabs_left):
+    """Gluon's loader ends with an error where a process may open few files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    loader = gluonloader.mxnet.DataLoader(Rows(100 * 16), 16, num_workers=2)
+    with loader:
+        next(iter(loader))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 30, hard))
+        try:
+            batches = list(loader)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert all(right(batch, number, 16) for number, batch in enumerate(batches))
 
 
 def test_a_closed_loaders_batches_stay(no_slabs_left):

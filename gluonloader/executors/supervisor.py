@@ -19,7 +19,6 @@ import multiprocessing
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 import warnings

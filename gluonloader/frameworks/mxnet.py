@@ -21,7 +21,8 @@ class MXNet:
         numpy_like: True for `mx.np.ndarray`, False for `mx.nd.NDArray`, None for either: new ones are then what
             `mx.util.is_np_array()` asks for.
         shared: what lies in a slab becomes an array in `cpu_shared(0)`. What does not becomes one in `cpu(0)`, over
-            the same memory; or with `shared` one in `cpu_shared(0)`, for which it is copied.
+            the same memory; or with `shared` one in `cpu_shared(0)`, for which it is copied, unless this process
+            has no descriptor left.
     """
 
     def __init__(self, numpy_like: bool | None, shared: bool = False) -> None:
@@ -50,13 +51,12 @@ class MXNet:
 
     def _bring_in(self, array: Array) -> Any:
         memory = self._memory
-        if array.size and array.ndim:
-            handle = memory.attach(array, array.base) if isinstance(array.base, Lent) else None
-            if handle is not None:
-                return handle
-            if not self._shared:
-                return memory.borrow(array)
-        return memory.copy(array, self._shared)
+        if not array.size or not array.ndim:
+            return memory.copy(array, self._shared)
+        handle = memory.attach(array, array.base) if isinstance(array.base, Lent) else None
+        if handle is None and self._shared:
+            handle = memory.share(array)
+        return memory.borrow(array) if handle is None else handle
 
     def pin(self, array: Any, device_id: int) -> Any:
         if not self._warned and not self._mx.context.num_gpus():

@@ -1,9 +1,10 @@
 """How memory gets into MXNet and out of it without a copy, and without Python where MXNet lets go of it.
 
     attach   a slab: MXNet maps it by its descriptor, as `cpu_shared(0)`, and counts itself out at byte 0 at its end
+    share    any NumPy array: a copy in a file without a name, which MXNet maps like a slab
     borrow   any NumPy array: a DLPack struct by hand, as `cpu(0)`
     view     an NDArray, as a NumPy array
-    copy     an NDArray of MXNet's own memory
+    copy     an NDArray of MXNet's own memory, for arrays without elements or without axes
 
 NOTE [no Python in the engine]: MXNet lets go of memory on a thread of its engine, and waits for that thread before
 every fork, holding the GIL. A release function that needs the GIL, as that of `mx.nd.from_numpy`, therefore deadlocks
@@ -30,6 +31,7 @@ from .base import Array, Lent, carrier
 __all__ = ["MXNetMemory"]
 
 _FIRST_ELEMENT: Final = 16  # MXNet's own header in shared memory: a count of holders, and room
+_TWO_HOLDERS: Final = (2).to_bytes(_FIRST_ELEMENT, "little")  # MXNet, and nobody: at 0 it would look for a name
 _MOST_ELEMENTS: Final = 2**31 - 1  # of one array
 
 
@@ -119,16 +121,21 @@ class MXNetMemory:
         """The handle of an NDArray over `array`, which lies in the slab `base`; None if MXNet cannot map that."""
         itemsize = array.dtype.itemsize
         start = (array.__array_interface__["data"][0] - base.address - _FIRST_ELEMENT) // itemsize
-        stop = start + array.size
         extent = min((base.nbytes - _FIRST_ELEMENT) // itemsize, _MOST_ELEMENTS)
+        if start + array.size > extent:
+            return None
         whole = base.mappings.get(array.dtype)
         if whole is None:  # one mapping for all arrays of a dtype: a mapping costs more than a slice of it
-            descriptor = base.share() if stop <= extent else None
+            descriptor = base.share()
             if descriptor is None:
                 return None
             whole = base.mappings[array.dtype] = self._map(descriptor, extent, array.dtype)
+        return self._slice(whole, start, array)
+
+    def _slice(self, whole: Any, start: int, array: Array) -> Any:
         part, shaped = self._handle(), self._handle()
         shape = (ctypes.c_longlong * array.ndim)(*array.shape)
+        stop = start + array.size
         self._call("MXNDArraySlice", whole.handle, ctypes.c_uint(start), ctypes.c_uint(stop), ctypes.byref(part))
         self._call("MXNDArrayReshape64", part, array.ndim, shape, False, ctypes.byref(shaped))
         self._call("MXNDArrayFree", part)
@@ -142,10 +149,24 @@ class MXNetMemory:
         )
         return self._mx.nd.NDArray(handle)
 
+    def share(self, array: Array) -> Any | None:
+        """The handle of an NDArray over a copy of `array` in shared memory; None if there is no descriptor for it.
+
+        MXNet would make one in /dev/shm, which can be small, and writing past its end kills the process.
+        """
+        try:
+            descriptor = os.memfd_create("gluonloader", os.MFD_CLOEXEC)
+        except (AttributeError, OSError):
+            return None
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(_TWO_HOLDERS)
+            file.write(array.reshape(-1).view(np.uint8).data)
+        return self._slice(self._map(descriptor, array.size, array.dtype), 0, array)
+
     def borrow(self, array: Array) -> Any:
         """The handle of an NDArray over the memory of any C-contiguous array."""
         if array.dtype.names:
-            return self.copy(array, False)  # bfloat16: this DLPack has no code for it
+            return self.copy(array, False)  # bfloat16: there is no code for it in this DLPack
         lent = _Borrowed(array, self._deleter)
         handle = self._handle()
         self._call("MXNDArrayFromDLPackEx", ctypes.byref(lent.struct), False, ctypes.byref(handle))
