@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import gluonloader.mxnet
+
 from .cases import CASES
 from .copying import PlainCopy
 from .loaders import LOADERS, Loader
@@ -15,6 +17,7 @@ from .report import case_table, machine, markdown
 def main() -> None:
     """Runs the chosen cases and prints each as soon as it is done."""
     arguments = _parse()
+    gluonloader.mxnet.patch_numpy()  # before anything imports MXNet
     about = machine(LOADERS)
     print(f"{about}\n{arguments.workers} workers, {arguments.rounds} rounds\n")
     results: dict[str, list[Result]] = {}

@@ -14,7 +14,7 @@ __all__ = ["CASES", "Case", "Recycled", "fill_rows", "pad"]
 Measure = Literal["epoch", "first-batch", "restart"]
 Array = NDArray[Any]
 
-_LOADERS: Final = ("gluonloader", "torch", "MXNet", "Grain", "SPDL")
+_LOADERS: Final = ("gluonloader", "tensors out", "NDArrays out", "torch", "MXNet", "Grain", "SPDL")
 
 
 class Recycled:

@@ -1,7 +1,8 @@
 """Who loads it: one class for each library, set up as its own documentation advises for data in memory.
 
 A library is imported only when it is used, so any subset of them may be installed. What a loader gives stays in the
-library's own kind of array, and nobody looks into it.
+library's own kind of array, and nobody looks into it. gluonloader takes part three times: with NumPy arrays out, with
+torch's tensors, and as the drop-in for MXNet's loader with its NDArrays.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import gluonloader
+import gluonloader.mxnet
 
 from .cases import Array, Case, Recycled, fill_rows, pad
 
@@ -68,11 +70,16 @@ class EndlessRun(Run):
 
 
 class Loader(ABC):
-    """One library: whether it is there, what it cannot do, and how it is set up for a case."""
+    """One library: whether it is there, what it cannot do, and how it is set up for a case.
+
+    Attributes:
+        peer: the loader that gives the same kind of arrays, where that is not the library's own kind.
+    """
 
     name: ClassVar[str]
     distribution: ClassVar[str]
     module: ClassVar[str]
+    peer: ClassVar[str | None] = None
 
     @property
     def version(self) -> str:
@@ -91,7 +98,7 @@ class Loader(ABC):
                 self.imported()
         except ModuleNotFoundError as error:
             return "not installed" if self.module.startswith(error.name or "?") else f"does not import: {error}"
-        except Exception as error:  # MXNet with a newer NumPy: AttributeError
+        except Exception as error:  # a shared library that is missing: OSError
             return f"does not import: {error}"
         return None
 
@@ -105,6 +112,8 @@ class Loader(ABC):
 
 
 class GluonLoader(Loader):
+    """NumPy arrays out."""
+
     name, distribution, module = "gluonloader", "gluonloader", "gluonloader"
 
     @property
@@ -113,7 +122,7 @@ class GluonLoader(Loader):
 
     @contextmanager
     def open(self, case: Case, dataset: Recycled, workers: int) -> Iterator[Run]:
-        with gluonloader.DataLoader(
+        with self._make(
             dataset,
             case.batch_size,
             batchify_fn=_pad_in_place if case.padded else None,
@@ -121,6 +130,29 @@ class GluonLoader(Loader):
             start_method="fork" if workers else None,
         ) as loader:
             yield Run(loader, case.batches)
+
+    def _make(self, *arguments: Any, **options: Any) -> gluonloader.DataLoader:
+        return gluonloader.DataLoader(*arguments, **options)
+
+
+class Tensors(GluonLoader):
+    """The same batches as torch tensors."""
+
+    name, module, peer = "tensors out", "torch", "torch"
+
+    def _make(self, *arguments: Any, **options: Any) -> gluonloader.DataLoader:
+        return gluonloader.DataLoader(*arguments, output="torch", **options)
+
+
+class NDArrays(GluonLoader):
+    """The drop-in: NDArrays where MXNet's own loader has them, in `cpu_shared(0)` with workers."""
+
+    name, module, peer = "NDArrays out", "mxnet.gluon.data", "MXNet"
+
+    def _make(self, *arguments: Any, **options: Any) -> gluonloader.DataLoader:
+        if options["batchify_fn"] is not None:  # what a user's function returns would stay as it is
+            options["output"] = "mxnet"
+        return gluonloader.mxnet.DataLoader(*arguments, **options)
 
 
 def _pad_in_place(samples: Sequence[Array]) -> Array:
@@ -246,4 +278,4 @@ def _for_ever(epochs: Iterable[Any]) -> Iterator[Any]:
         yield from epochs
 
 
-LOADERS: tuple[Loader, ...] = (GluonLoader(), Torch(), MXNet(), Grain(), SPDL())
+LOADERS: tuple[Loader, ...] = (GluonLoader(), Tensors(), NDArrays(), Torch(), MXNet(), Grain(), SPDL())

@@ -26,6 +26,7 @@ class Result:
 
     loader: str
     missing: str | None = None
+    peer: str | None = None
     times: list[float] = field(default_factory=list)
 
     @property
@@ -42,7 +43,7 @@ def measure(case: Case, loaders: Sequence[Loader], workers: int, rounds: int) ->
     """One result for every loader; the first time of each is warm-up and not counted."""
     dataset = case.dataset()
     workers = 0 if case.in_process else workers
-    results = [Result(loader.name, _reason(loader, case)) for loader in loaders]
+    results = [Result(loader.name, _reason(loader, case), loader.peer) for loader in loaders]
     with ExitStack() as stack:
         timers: list[tuple[Result, Timer]] = []
         for loader, result in zip(loaders, results, strict=True):

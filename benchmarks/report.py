@@ -20,7 +20,7 @@ _UNITS = {"epoch": "batch", "first-batch": "start", "restart": "restart"}
 
 
 def case_table(case: Case, results: Sequence[Result]) -> str:
-    """The lines of one case; ratios are to the first result, gluonloader."""
+    """The lines of one case; ratios are to the first result, gluonloader with NumPy arrays out."""
     base = results[0]
     heading = f"  {'':12}{'median':>10}{'minimum':>10}{'ratio':>8}  per {_UNITS[case.measure]}"
     lines = [f"{case.name}: {case.what}", heading]
@@ -29,7 +29,10 @@ def case_table(case: Case, results: Sequence[Result]) -> str:
             lines.append(f"  {result.loader:12}{result.missing}")
             continue
         ratio = f"{result.ratio_to(base):.2f}"
-        lines.append(f"  {result.loader:12}{_time(result.median):>10}{_time(min(result.times)):>10}{ratio:>8}")
+        times = f"{_time(result.median):>10}{_time(min(result.times)):>10}{ratio:>8}"
+        peer = _peer(result, results)
+        against = f"  {peer.loader} takes {peer.ratio_to(result):.1f} times as long" if peer else ""
+        lines.append(f"  {result.loader:12}{times}{against}")
     return "\n".join([*lines, *_copy_limit(case, results)])
 
 
@@ -40,8 +43,9 @@ def markdown(results: Mapping[str, Sequence[Result]], cases: Iterable[Case], abo
     notes: dict[str, list[str]] = {}
     for case in cases:
         by_name = {result.loader: result for result in results[case.name]}
-        base = results[case.name][0]
-        rows.append([f"`{case.name}`", _UNITS[case.measure], *[_cell(by_name.get(name), base) for name in names]])
+        rows.append(
+            [f"`{case.name}`", _UNITS[case.measure], *[_cell(by_name.get(name), results[case.name]) for name in names]]
+        )
         for result in results[case.name]:
             if result.missing is not None:
                 notes.setdefault(f"{result.loader}: {result.missing}", []).append(f"`{case.name}`")
@@ -51,7 +55,8 @@ def markdown(results: Mapping[str, Sequence[Result]], cases: Iterable[Case], abo
     missing = [f"- {reason} ({', '.join(where)})" for reason, where in notes.items()]
     parts = (
         table,
-        "Median / minimum of the rounds; in brackets, how many times gluonloader's (median of the rounds' ratios).",
+        "Median / minimum of the rounds. In brackets: how many times as long as gluonloader's, or, for its tensors and "
+        "NDArrays, how many times as long the loader named there takes (median of the rounds' ratios).",
         what,
         "\n".join([*limits, *missing]),
         about,
@@ -66,6 +71,8 @@ def machine(loaders: Iterable[Loader]) -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     libraries = [f"NumPy {np.__version__}"]
     for loader in loaders:
+        if loader.peer is not None:
+            continue
         absence = loader.absence()
         libraries.append(f"{loader.name} {loader.version if absence is None else absence}")
     return (
@@ -76,13 +83,20 @@ def machine(loaders: Iterable[Loader]) -> str:
     )
 
 
-def _cell(result: Result | None, base: Result) -> str:
+def _cell(result: Result | None, results: Sequence[Result]) -> str:
     if result is None or result.missing is not None:
         return "-"
     times = f"{_time(result.median)} / {_time(min(result.times))}"
-    if result is base:
-        return times
-    return f"{times} ({result.ratio_to(base):.1f})"
+    peer = _peer(result, results)
+    if peer is not None:
+        return f"{times} ({peer.loader} {peer.ratio_to(result):.1f})"
+    own = result is results[0] or result.peer is not None
+    return times if own else f"{times} ({result.ratio_to(results[0]):.1f})"
+
+
+def _peer(result: Result, results: Sequence[Result]) -> Result | None:
+    """Who gives the same kind of arrays as this result of gluonloader, and was measured."""
+    return next((other for other in results if other.loader == result.peer and other.times), None)
 
 
 def _copy_limit(case: Case, results: Sequence[Result]) -> list[str]:

@@ -10,29 +10,12 @@ import argparse
 import time
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
+from digits import CLASSES, SIZE, load_datasets
 from tqdm import tqdm
 
-from gluonloader import ArrayDataset, DataLoader, get_rng
+from gluonloader import DataLoader
 
-SIZE, CLASSES, HIDDEN = 8, 10, 128
-
-
-def scale(image, label):
-    """One sample as the network takes it. Grey values are 0 to 16."""
-    return (image / 16).astype(np.float32), label
-
-
-def scale_and_shift(image, label):
-    """The same, moved by up to one pixel: augmentation for training.
-
-    `get_rng()` is the generator of the batch that is being made, so the shifts are the same for any worker.
-    """
-    top, left = get_rng().integers(0, 3, size=2)
-    framed = np.zeros((SIZE + 2, SIZE + 2), image.dtype)
-    framed[1:-1, 1:-1] = image
-    return scale(framed[top : top + SIZE, left : left + SIZE], label)
+HIDDEN = 128
 
 
 class Network:
@@ -99,13 +82,7 @@ def arguments():
 
 def main():
     options = arguments()
-    digits = load_digits()
-    train_images, test_images, train_labels, test_labels = train_test_split(
-        digits.images, digits.target, test_size=0.2, random_state=options.seed, stratify=digits.target
-    )
-    train_data = ArrayDataset(train_images, train_labels).transform(scale_and_shift)
-    test_data = ArrayDataset(test_images, test_labels).transform(scale)
-
+    train_data, test_data = load_datasets(options.seed)
     network = Network(np.random.default_rng(options.seed))
     samples, started = 0, time.perf_counter()
     with DataLoader(

@@ -67,7 +67,7 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         if batchify_fn is None:
             batchify_fn = gluon_batchify
             options.setdefault("output", to_ndarray(shared=num_workers > 0))
-        if mx.util.is_np_array() or mx.util.is_np_shape():
+        if num_workers and (mx.util.is_np_array() or mx.util.is_np_shape()):
             options["worker_init_fn"] = _NumpyMode(options.get("worker_init_fn"))
         super().__init__(
             dataset,
@@ -89,6 +89,15 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
 
     def __del__(self) -> None:
         pass  # Gluon's would terminate a pool that is not there
+
+    @property
+    def auto_reload(self) -> bool:
+        """Whether the next epoch is begun as soon as this one has delivered its last batch."""
+        return self._auto_reload
+
+    @auto_reload.setter
+    def auto_reload(self, value: bool) -> None:
+        self._auto_reload = bool(value)
 
     def clean(self) -> None:
         """Drops what `auto_reload` has begun of the next epoch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from .. import frameworks
@@ -10,6 +11,7 @@ from .. import frameworks
 __all__ = ["to_ndarray"]
 
 
+@cache
 def to_ndarray(shared: bool) -> Callable[[Any], Any]:
     """What makes one array an NDArray (`mx.np.ndarray` under `set_np`).
 
