@@ -4,6 +4,7 @@ The public names, and nothing else. Layers, imports point down only (tests/test_
 
     mxnet        stands in for mxnet.gluon.data
     loader
+    buckets, split
     arguments
     executors    where work runs
     transport    how a batch travels
@@ -22,6 +23,13 @@ from .batchify import NamedTuple as NamedTuple
 from .batchify import Pad as Pad
 from .batchify import Stack as Stack
 from .batchify import default_batchify as default_batchify
+from .buckets import ConstWidthBucket as ConstWidthBucket
+from .buckets import ExpWidthBucket as ExpWidthBucket
+from .buckets import FixedBucketSampler as FixedBucketSampler
+from .buckets import LinearWidthBucket as LinearWidthBucket
+from .buckets import SortedBucketSampler as SortedBucketSampler
+from .buckets import SortedSampler as SortedSampler
+from .buckets import SplitSampler as SplitSampler
 from .dataset import ArrayDataset as ArrayDataset
 from .dataset import Dataset as Dataset
 from .dataset import SimpleDataset as SimpleDataset
@@ -46,5 +54,6 @@ from .sampler import IntervalSampler as IntervalSampler
 from .sampler import RandomSampler as RandomSampler
 from .sampler import Sampler as Sampler
 from .sampler import SequentialSampler as SequentialSampler
+from .split import Split as Split
 
 __version__ = "0.1.0"
