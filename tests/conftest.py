@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
+import pkgutil
 import time
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import gluonloader
 from gluonloader import DataLoader
+from gluonloader.mxnet import patch_numpy
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,28 @@ def parallel_way(request: pytest.FixtureRequest) -> Way:
 @pytest.fixture(params=PROCESSES, ids=str)
 def process_way(request: pytest.FixtureRequest) -> Way:
     return request.param
+
+
+def load_mxnet() -> Any:
+    """MXNet, on whatever NumPy, without what it warns of at its import; None where it is not installed."""
+    patch_numpy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return importlib.import_module("mxnet")
+        except ImportError:
+            return None
+
+
+def modules() -> list[str]:
+    """Every module of the package that can be imported here: most of the drop-in needs MXNet."""
+    found = load_mxnet() is not None
+    names = [module.name for module in pkgutil.walk_packages(gluonloader.__path__, "gluonloader.")]
+    alone = ("gluonloader.mxnet.numpy_names", "gluonloader.mxnet.structure")
+    return [
+        "gluonloader",
+        *(name for name in names if found or name in alone or not name.startswith("gluonloader.mxnet.")),
+    ]
 
 
 def children() -> set[int]:

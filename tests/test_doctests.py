@@ -2,18 +2,19 @@
 
 import doctest
 import importlib
-import pkgutil
 
 import pytest
+from conftest import modules
 
-import gluonloader
 from gluonloader.randomness import preserved_generators
 
-MODULES = ["gluonloader", *(module.name for module in pkgutil.walk_packages(gluonloader.__path__, "gluonloader."))]
-WITH_EXAMPLES = ["batchify", "dataset.arrays", "dataset.base", "loader", "memory", "randomness", "sampler", "window"]
+WITH_EXAMPLES = [
+    "batchify", "buckets", "dataset.arrays", "dataset.base", "frameworks.base", "loader", "memory", "randomness",
+    "sampler", "split", "window",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", modules())
 def test_examples(name):
     with preserved_generators():
         result = doctest.testmod(importlib.import_module(name))

@@ -10,15 +10,14 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import FORK, WAYS, children, descriptors, eventually, mapped_slabs, workers
+from conftest import FORK, WAYS, children, descriptors, eventually, load_mxnet, mapped_slabs, workers
 
 import gluonloader.mxnet
 from gluonloader import DataLoader, memory
 
-gluonloader.mxnet.patch_numpy()
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    mx = pytest.importorskip("mxnet", reason="needs MXNet", exc_type=ImportError)
+mx = load_mxnet()
+if mx is None:
+    pytest.skip("needs MXNet", allow_module_level=True)
 
 BATCHES = int(os.environ.get("GLUONLOADER_BATCHES", "1500"))
 DELETES = int(os.environ.get("GLUONLOADER_DELETES", "40"))

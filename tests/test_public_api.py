@@ -3,20 +3,21 @@
 import importlib
 import importlib.resources
 import inspect
-import pkgutil
 import re
 from types import ModuleType
 
 import pytest
+from conftest import modules
 
 import gluonloader
 
 PUBLIC = {
-    "Append", "ArrayDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError", "DataLoader", "Dataset",
-    "Dict", "FilterSampler", "GluonLoaderError", "Group", "IntervalSampler", "LoaderClosed", "LoaderIterator",
+    "Append", "ArrayDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError", "ConstWidthBucket",
+    "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FilterSampler", "FixedBucketSampler", "GluonLoaderError",
+    "Group", "IntervalSampler", "LinearWidthBucket", "LoaderClosed", "LoaderIterator", "MissingExtraError",
     "NamedTuple", "Pad", "RandomSampler", "Sampler", "SequentialSampler", "SharedMemoryError", "SimpleDataset",
-    "Stack", "TransportError", "WorkerDied", "WorkerInfo", "WorkerStartError", "default_batchify", "empty", "get_rng",
-    "get_worker_info",
+    "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "TransportError", "WorkerDied",
+    "WorkerInfo", "WorkerStartError", "default_batchify", "empty", "get_rng", "get_worker_info",
 }  # fmt: skip
 
 # The positional part is that of mxnet.gluon.data.DataLoader, in its order.
@@ -25,7 +26,7 @@ GLUON_ARGUMENTS = [
     "pin_memory", "pin_device_id", "prefetch", "thread_pool", "timeout", "auto_reload",
 ]  # fmt: skip
 
-MODULES = ["gluonloader", *(module.name for module in pkgutil.walk_packages(gluonloader.__path__, "gluonloader."))]
+MODULES = modules()
 
 
 def tells(docstring):

@@ -1,0 +1,318 @@
+"""GluonNLP's batchify functions, and GluonNLP itself beside ours where it is installed."""
+
+import itertools
+import warnings
+from collections import namedtuple
+
+import numpy as np
+import pytest
+from conftest import FORK, SERIAL
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gluonloader import AsList, BatchifyError, Dict, Group, NamedTuple, Pad, Stack, batchify
+from gluonloader.buckets import (
+    ConstWidthBucket,
+    ExpWidthBucket,
+    FixedBucketSampler,
+    LinearWidthBucket,
+    SortedBucketSampler,
+    SortedSampler,
+    SplitSampler,
+)
+
+Point = namedtuple("Point", ["x", "y"])
+Tuple, List = batchify.Tuple, batchify.List
+
+
+def same(batch, expected):
+    return batch.dtype == expected.dtype and batch.shape == expected.shape and batch.tobytes() == expected.tobytes()
+
+
+# -- Pad: one axis ----------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def differing(draw):
+    """Samples that differ along one axis, and that axis."""
+    rank = draw(st.integers(1, 3))
+    axis = draw(st.integers(-rank, rank - 1))
+    shape = draw(st.tuples(*[st.integers(0, 3)] * rank))
+    dtype = draw(st.sampled_from([np.int16, np.float32, np.float64]))
+    samples = []
+    for size in draw(st.lists(st.integers(0, 5), min_size=1, max_size=5)):
+        one = list(shape)
+        one[axis] = size
+        samples.append(np.arange(1, 1 + np.prod(one)).reshape(one).astype(dtype))
+    return samples, axis
+
+
+@given(differing(), st.none() | st.integers(-3, 3), st.none() | st.integers(1, 4))
+def test_one_axis_is_padded_and_lengths_are_those_of_the_samples(samples_and_axis, val, round_to):
+    samples, axis = samples_and_axis
+    sizes = list(samples[0].shape)
+    sizes[axis] = max(sample.shape[axis] for sample in samples)
+    while sizes[axis] % (round_to or 1):
+        sizes[axis] += 1
+    expected = np.full((len(samples), *sizes), val or 0, samples[0].dtype)
+    for row, sample in enumerate(samples):
+        for index in itertools.product(*map(range, sample.shape)):
+            expected[(row, *index)] = sample[index]
+    assert same(Pad(val, None, round_to, axis=axis)(samples), expected)
+    batch, lengths = Pad(val, None, round_to, axis=axis, ret_length=True)(samples)
+    assert same(batch, expected)
+    assert same(lengths, np.array([sample.shape[axis] for sample in samples], np.int32))
+
+
+def test_lengths_without_an_axis_are_those_of_the_first():
+    batch, lengths = Pad(ret_length=True)([np.ones((1, 4)), np.ones((3, 2))])
+    assert batch.shape == (2, 3, 4)
+    assert same(lengths, np.int32([1, 3]))
+    batch = Pad(ret_length=True)([[1, 2], [3]])
+    assert type(batch) is tuple
+
+
+def test_only_the_padded_axis_is_rounded():
+    samples = [np.ones((2, 3)), np.ones((2, 1))]
+    assert Pad(round_to=4, axis=1)(samples).shape == (2, 2, 4)
+    assert Pad(round_to=4)(samples).shape == (2, 4, 4)
+
+
+def test_fields_have_values_of_their_own_by_composition():
+    tokens, labels = Group(Pad(val=0), Pad(val=-1))([([1, 2], [1]), ([3], [2, 3])])
+    assert tokens.tolist() == [[1, 2], [3, 0]]
+    assert labels.tolist() == [[1, -1], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("axis", "samples", "position", "text"),
+    [
+        (0, [np.ones((1, 2)), np.ones((2, 2)), np.ones((1, 3))], 2, "size 3 along axis 1, others: size 2"),
+        (-1, [np.ones((1, 2)), np.ones((2, 5)), np.ones((1, 3))], 1, "size 2 along axis 0, others: size 1"),
+        (0, [[1], [2], [[3]]], 2, "2 axes, others: 1 axes"),
+        (1, [[1], [2]], 0, "it has 1 axes, so there is no axis 1 to pad"),
+        (-2, [[1], [2]], 0, "it has 1 axes, so there is no axis -2 to pad"),
+        (0, [1, 2], 0, "it has 0 axes, so there is no axis 0 to pad"),
+    ],
+)
+def test_a_sample_that_differs_elsewhere_is_named(axis, samples, position, text):
+    with pytest.raises(BatchifyError, match=f"sample at position {position}: {text}") as caught:
+        Pad(axis=axis)(samples)
+    assert caught.value.position == position
+
+
+def test_numbers_have_no_length():
+    with pytest.raises(BatchifyError, match="it has 0 axes"):
+        Pad(ret_length=True)([1, 2])
+
+
+def test_the_place_in_a_structure_is_named():
+    fn = Dict({"a": Group(Stack(), Pad(axis=0))})
+    with pytest.raises(BatchifyError) as caught:
+        fn([{"a": (1, np.ones((1, 2)))}, {"a": (1, np.ones((2, 2)))}, {"a": (1, np.ones((1, 3)))}])
+    assert (caught.value.position, caught.value.path) == (2, "['a'][1]")
+
+
+# -- Pad: value and dtype ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("val", "dtype"),
+    [
+        (0.5, np.int64), (np.nan, np.int32), (np.inf, np.int8), (-1, np.uint8), (300, np.uint8), (2, np.bool_),
+        (1e300, np.float32), (1e5, np.float16), (2**63, np.int64), (1j, np.float64), ("x", np.int64), ([1, 2], np.int64),
+    ],
+)  # fmt: skip
+def test_a_value_that_the_batch_does_not_hold_is_an_error(val, dtype):
+    name = np.dtype(dtype).name
+    with pytest.raises(
+        BatchifyError, match=rf"{name} does not hold val=.*; give Pad a dtype=\.\.\. that does"
+    ) as caught:
+        Pad(val)([np.ones(1, dtype), np.ones(2, dtype)])
+    assert caught.value.position is None
+    with pytest.raises(ValueError, match=f"val=.*: dtype {name} does not hold it; give another val or dtype"):
+        Pad(val, dtype)
+
+
+@pytest.mark.parametrize(
+    ("val", "dtype"),
+    [
+        (-1.0, np.int8), (255, np.uint8), (True, np.int32), (1, np.bool_), (np.int64(3), np.uint16), (0.1, np.float16),
+        (np.nan, np.float32), (-np.inf, np.float16), (2**24 + 1, np.float32), (2, np.complex64), (1j, np.complex128),
+        (np.float32(0.1), np.float64), (2**63, np.uint64), ("pad", "U3"), (np.datetime64("NaT"), "M8[s]"),
+    ],
+)  # fmt: skip
+def test_a_value_that_the_batch_holds_fills_it(val, dtype):
+    batch = Pad(val)([np.zeros(1, dtype), np.zeros(2, dtype)])
+    assert same(batch, np.array([[np.zeros((), dtype)[()], val], np.zeros(2, dtype)], dtype))
+
+
+def test_without_a_value_even_text_and_times_are_filled_with_nothing():
+    assert Pad()([["a"], ["b", "cd"]]).tolist() == [["a", ""], ["b", "cd"]]
+    assert Pad()([np.array(["2020"], "M8[Y]"), np.array([], "M8[Y]")]).astype(int).tolist() == [[50], [0]]
+
+
+def test_lists_of_floats_stay_floats_beside_an_integer_value():
+    assert same(Pad(val=0)([[1.5, 2.5], [3.5]]), np.array([[1.5, 2.5], [3.5, 0]]))
+    assert same(Pad(val=0.5, dtype=np.float32)([[1, 2], [3]]), np.float32([[1, 2], [3, 0.5]]))
+
+
+def test_an_empty_list_has_no_dtype():
+    assert same(Pad(val=-1)([[], [1, 2], []]), np.array([[-1, -1], [1, 2], [-1, -1]]))
+    assert same(Pad()([[], np.ones(1, np.float32)]), np.float32([[0], [1]]))
+    assert same(Pad()([np.ones(1, np.float32), np.ones(0)]), np.array([[1.0], [0.0]])), "an empty array has one"
+    assert Pad()([[], []]).shape == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"axis": 1.0}, "axis=1.0: give the axis"),
+        ({"axis": (0, 1)}, r"axis=\(0, 1\): give the axis"),
+        ({"axis": True}, "axis=True: give the axis"),
+        ({"dtype": "integer"}, "dtype='integer': give a dtype of NumPy"),
+        ({"round_to": 1.5}, "round_to=1.5: give an int >= 1"),
+        ({"round_to": 0}, "round_to=0: give an int >= 1"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        Pad(**arguments)
+
+
+@pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
+def test_a_loader_gives_batches_and_lengths(way):
+    data = [(list(range(i + 1)), i) for i in range(6)]
+    fn = Tuple(Pad(-1, np.int32, axis=0, ret_length=True), Stack())
+    with way.loader(data, 3, batchify_fn=fn) as loader:
+        (first, lengths), numbers = list(loader)[1]
+    assert first.tolist() == [[0, 1, 2, 3, -1, -1], [0, 1, 2, 3, 4, -1], [0, 1, 2, 3, 4, 5]]
+    assert same(lengths, np.int32([4, 5, 6]))
+    assert numbers.tolist() == [3, 4, 5]
+
+
+# -- GluonNLP's names -------------------------------------------------------------------------------------------------
+
+
+def test_tuple_and_list_are_group_and_as_list():
+    assert (Tuple, List) == (Group, AsList)
+    assert {"Tuple", "List"} <= set(batchify.__all__)
+
+
+@pytest.mark.parametrize("fn", [Tuple(Stack(), List()), Tuple([Stack(), List()]), Tuple((Stack(), List()))])
+def test_functions_of_a_tuple_come_one_by_one_or_in_a_sequence(fn):
+    numbers, names = fn([(1, "a"), [2, "b"]])
+    assert numbers.tolist() == [1, 2]
+    assert names == ["a", "b"]
+
+
+@pytest.mark.parametrize("fns", [[Stack(), List()], (Stack(), List()), {"y": List(), "x": Stack()}])
+def test_functions_of_a_named_tuple_are_a_list_a_tuple_or_a_dict(fns):
+    batch = NamedTuple(Point, fns)([Point(1, "a"), Point(2, "b")])
+    assert type(batch) is Point
+    assert batch.x.tolist() == [1, 2]
+    assert batch.y == ["a", "b"]
+
+
+# -- Beside GluonNLP itself -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def nlp():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("gluonnlp").data
+
+
+beside = pytest.mark.filterwarnings("ignore")  # it warns of a missing pad_val, empty buckets, arguments without effect
+
+positive = st.one_of(
+    st.lists(st.integers(1, 40), min_size=1, max_size=40),
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=40),
+)
+sizes = st.integers(1, 9)
+
+
+@beside
+@given(samples_and_axis=differing(), val=st.integers(0, 3), round_to=st.none() | st.integers(1, 4))
+def test_pad_is_gluonnlps(nlp, samples_and_axis, val, round_to):
+    samples, axis = samples_and_axis
+    samples = [sample.astype(np.int32) if sample.dtype == np.int16 else sample for sample in samples]  # MXNet has none
+    ours = Pad(val, None, round_to, axis=axis, ret_length=True)(samples)
+    if 0 in ours[0].shape:
+        return  # MXNet has no arrays without elements
+    theirs = nlp.batchify.Pad(axis, val, True, None, round_to)(samples)
+    assert all(same(one, other.asnumpy()) for one, other in zip(ours, theirs, strict=True))
+
+
+@beside
+@pytest.mark.parametrize("kind", ["Tuple", "Dict", "NamedTuple"])
+def test_structures_are_gluonnlps(nlp, kind):
+    fields = [(np.arange(n, dtype=np.float32), n) for n in (2, 4, 3)]
+    make = {
+        "Tuple": (lambda b: b.Tuple(b.Pad(), b.Stack()), lambda x, y: (x, y)),
+        "Dict": (lambda b: b.Dict({"x": b.Pad(), "y": b.Stack()}), lambda x, y: {"x": x, "y": y, "z": None}),
+        "NamedTuple": (lambda b: b.NamedTuple(Point, {"y": b.Stack(), "x": b.Pad()}), Point),
+    }[kind]
+    samples = [make[1](*field) for field in fields]
+    ours, theirs = make[0](batchify)(samples), make[0](nlp.batchify)(samples)
+    assert type(ours) is type(theirs)
+    pairs = [(ours[key], theirs[key]) for key in theirs] if kind == "Dict" else zip(ours, theirs, strict=True)
+    assert all(same(one, other.asnumpy()) for one, other in pairs)
+
+
+@beside
+@given(least=st.integers(1, 60), range_=st.integers(0, 300), number=st.integers(1, 20),
+       step=st.sampled_from([1.1, 1.5, 2, 0.5]))  # fmt: skip
+def test_keys_are_gluonnlps(nlp, least, range_, number, step):
+    most = least + range_
+    assert ConstWidthBucket()(most, least, number) == sorted(nlp.ConstWidthBucket()(most, least, number))
+    assert ExpWidthBucket(step)(most, least, number) == nlp.ExpWidthBucket(step)(most, least, number)
+    theirs = nlp.LinearWidthBucket()(most, least, number)  # past the end, where the range is short
+    assert LinearWidthBucket()(most, least, number) == [min(key, most) for key in theirs]
+
+
+@beside
+@given(lengths=positive, size=sizes, number=st.integers(1, 12), scheme=st.sampled_from(["Const", "Exp"]),
+       sizing=st.sampled_from([{}, {"ratio": 0.5}, {"ratio": 1.7}, {"use_average_length": True}]))  # fmt: skip
+def test_buckets_are_gluonnlps(nlp, lengths, size, number, scheme, sizing):
+    size *= 20 if "use_average_length" in sizing else 1
+    ours = {"Const": ConstWidthBucket, "Exp": ExpWidthBucket}[scheme]()
+    theirs = getattr(nlp, f"{scheme}WidthBucket")()
+    one = FixedBucketSampler(lengths, size, number, bucket_scheme=ours, **sizing)
+    other = nlp.FixedBucketSampler(lengths, size, number, bucket_scheme=theirs, **sizing)
+    assert one.stats() == other.stats()
+    assert list(one) == list(other)
+
+
+@beside
+@given(lengths=positive, size=sizes, keys=st.lists(st.integers(1, 45), max_size=4), ratio=st.floats(0, 3))
+def test_buckets_of_given_keys_are_gluonnlps(nlp, lengths, size, keys, ratio):
+    keys = [(key, 40 - key // 2) if isinstance(lengths[0], tuple) else key for key in keys]
+    keys.append((40, 40) if isinstance(lengths[0], tuple) else 40)
+    one = FixedBucketSampler(lengths, size, bucket_keys=keys, ratio=ratio)
+    other = nlp.FixedBucketSampler(lengths, size, bucket_keys=keys, ratio=ratio)
+    assert one.stats() == other.stats()
+    assert list(one) == list(other)
+
+
+@beside
+@given(keys=st.lists(st.integers(0, 9), min_size=1, max_size=50), size=sizes, mult=st.sampled_from([1, 2, 2.5, 100]),
+       reverse=st.booleans())  # fmt: skip
+def test_sorted_samplers_are_gluonnlps(nlp, keys, size, mult, reverse):
+    assert list(SortedSampler(keys, reverse)) == list(nlp.SortedSampler(keys, reverse))
+    theirs = nlp.SortedBucketSampler(keys, size, mult, reverse)
+    assert list(SortedBucketSampler(keys, size, mult, reverse)) == list(theirs)
+
+
+@beside
+@given(parts=st.integers(1, 6), more=st.integers(0, 30), repeat=st.integers(1, 3))
+def test_parts_are_gluonnlps(nlp, parts, more, repeat):
+    length = parts + more
+    for index in range(parts):
+        arguments = (length, parts, index, False, repeat, False)
+        assert list(SplitSampler(*arguments)) == list(nlp.SplitSampler(*arguments))
+        arguments = (length, parts, index, False, repeat, True)
+        assert sorted(SplitSampler(*arguments)) == sorted(nlp.SplitSampler(*arguments))
+        arguments = (length, parts, index, True, repeat, True)
+        assert len(SplitSampler(*arguments)) == len(nlp.SplitSampler(*arguments))
