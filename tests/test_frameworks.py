@@ -438,3 +438,16 @@ class TestMXNet:
         with FORK.loader(range(4), 1, batchify_fn=draw, num_workers=1) as loader:
             assert first == [batch.asnumpy().tolist() for batch in loader]
         assert len({row[0] for row in first}) == 4
+
+    def test_an_operation_that_failed_later_is_the_users_own_error(self, mx):
+        """MXNet tells of it when the result is read, which is when the batch leaves its worker."""
+
+        def negative_deviation(samples):
+            return mx.nd.random.normal(0, -1 if samples[0] == 1 else 1, (2, 2))
+
+        with FORK.loader(range(3), 1, batchify_fn=negative_deviation) as loader:
+            iterator = iter(loader)
+            next(iterator)
+            with pytest.raises(mx.MXNetError, match="gaussian"):
+                next(iterator)
+            assert next(iterator).shape == (2, 2)

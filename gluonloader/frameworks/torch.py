@@ -6,8 +6,6 @@ import sys
 import warnings
 from typing import Any
 
-import numpy as np
-
 from .base import Array, carried, carrier, extension, fit_for_views, no_dtype, raw
 
 __all__ = ["Torch"]
@@ -31,19 +29,25 @@ class Torch:
         return kind is self._torch.Tensor
 
     def to_numpy(self, array: Any) -> Array | None:
+        try:
+            values: Array = array.numpy()
+            return values
+        except (TypeError, RuntimeError):
+            return self._unusual(array)
+
+    def _unusual(self, array: Any) -> Array | None:
+        """What `Tensor.numpy` refuses: lazily conjugated or negated values, and dtypes that NumPy lacks."""
         if array.requires_grad or array.device.type != "cpu" or array.layout is not self._torch.strided:
             return None
         kind = self._carriers.get(array.dtype)
         try:
             if kind is None:
-                return np.asarray(array.resolve_conj().resolve_neg().numpy())
+                values: Array = array.resolve_conj().resolve_neg().numpy()
+                return values
             bits: Array = array.view(self._uints[kind.itemsize]).numpy()
-        except (TypeError, RuntimeError):  # a dtype without a NumPy side: quantized, 4 bits
+        except (TypeError, RuntimeError):  # quantized, 4 bits
             return None
-        return bits.view(extension(self._name(array.dtype)) or kind)
-
-    def _name(self, dtype: Any) -> str:
-        return str(dtype)[6:]
+        return bits.view(extension(str(array.dtype)[6:]) or kind)
 
     def from_numpy(self, array: Array) -> Any:
         array = fit_for_views(array)

@@ -15,7 +15,7 @@ import io
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,20 +36,29 @@ class Head:
     spans: int
 
 
+_PLAIN: Final = frozenset((str, int, float, bool, bytes, tuple, list, dict, type(None)))
+
+
 class _Reducer(pickle.Pickler):
     def __init__(self, file: io.BytesIO, arena: Arena) -> None:
         super().__init__(file, protocol=5, buffer_callback=self._take_buffer)
         self._arena = arena
         self.spans: list[int] = []
+        self.own_error: Exception | None = None
 
     def persistent_id(self, obj: Any) -> Any:
-        if type(obj) is np.ndarray:
+        kind = type(obj)
+        if kind is np.ndarray:
             return None if obj.dtype.hasobject else self._place(obj)
-        framework = owner(type(obj))
-        array = None if framework is None else framework.to_numpy(obj)
-        if framework is None or array is None or array.dtype.hasobject:
+        framework = None if kind in _PLAIN else owner(kind)
+        if framework is None:
             return None
-        return *self._place(array), framework.name
+        try:
+            array = framework.to_numpy(obj)
+        except Exception as error:  # of the user's own: MXNet tells of a failed operation when its result is read
+            self.own_error = error
+            raise
+        return None if array is None or array.dtype.hasobject else (*self._place(array), framework.name)
 
     def _place(self, array: NDArray[Any]) -> tuple[Any, ...]:
         offset = self._arena.place(array)
@@ -84,6 +93,8 @@ def reduce(batch: Any, arena: Arena) -> Head | None:
     except SharedMemoryError:
         raise
     except Exception as error:
+        if error is reducer.own_error:
+            raise
         raise TransportError(_unpicklable(batch, error)) from error
     spans = pickle.dumps(reducer.spans) if reducer.spans else b""
     file.write(spans)
