@@ -120,7 +120,8 @@ def test_the_place_in_a_structure_is_named():
     ("val", "dtype"),
     [
         (0.5, np.int64), (np.nan, np.int32), (np.inf, np.int8), (-1, np.uint8), (300, np.uint8), (2, np.bool_),
-        (1e300, np.float32), (1e5, np.float16), (2**63, np.int64), (1j, np.float64), ("x", np.int64), ([1, 2], np.int64),
+        (1e300, np.float32), (1e5, np.float16), (2**63, np.int64), (1j, np.float64), ("x", np.int64),
+        ([1, 2], np.int64),
     ],
 )  # fmt: skip
 def test_a_value_that_the_batch_does_not_hold_is_an_error(val, dtype):

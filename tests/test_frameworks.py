@@ -34,6 +34,11 @@ def framework(request):
 
 
 @pytest.fixture(params=[SERIAL, THREAD, FORK, FORKSERVER, SPAWN], ids=str)
+def every_way(request):
+    return request.param
+
+
+@pytest.fixture(params=[SERIAL, THREAD, FORK], ids=str)  # the others start slowly where workers import a framework
 def any_way(request):
     return request.param
 
@@ -89,8 +94,8 @@ class Plain:
         return Point(np.full((2, 3), index, np.float32), [np.int32(index), f"s{index}"])
 
 
-def test_samples_of_a_framework_become_batches_of_it(framework, any_way):
-    with any_way.loader(Samples(framework), 4) as loader:
+def test_samples_of_a_framework_become_batches_of_it(framework, every_way):
+    with every_way.loader(Samples(framework), 4) as loader:
         batches = list(loader)
     for number, batch in enumerate(batches):
         assert package(batch["x"]) == framework
@@ -99,8 +104,8 @@ def test_samples_of_a_framework_become_batches_of_it(framework, any_way):
         assert type(batch["i"]) is np.ndarray
 
 
-def test_output_converts_every_array_and_nothing_else(framework, any_way):
-    with any_way.loader(Plain(), 4, output=framework) as loader:
+def test_output_converts_every_array_and_nothing_else(framework, every_way):
+    with every_way.loader(Plain(), 4, output=framework) as loader:
         batches = list(loader)
     for number, batch in enumerate(batches):
         assert type(batch) is Point
@@ -178,7 +183,7 @@ def test_default_batchify_by_itself(framework):
     assert values(batch["x"])[:, 0, 0].tolist() == [0, 1, 2]
 
 
-def test_bfloat16(framework, any_way):
+def test_bfloat16(framework, every_way):
     if framework == "torch":
         import torch
 
@@ -191,7 +196,7 @@ def test_bfloat16(framework, any_way):
         kind = jnp.bfloat16
     else:
         pytest.skip("test_bfloat16_of_mxnet")
-    with any_way.loader(samples, 3) as loader:
+    with every_way.loader(samples, 3) as loader:
         batches = list(loader)
     assert [batch.dtype for batch in batches] == [kind] * 2
     assert [float(batch[i, 0]) for batch in batches for i in range(3)] == [i / 2 for i in range(6)]
@@ -343,8 +348,6 @@ class TestTorch:
         def draw(samples):
             return torch.rand(2)
 
-        if any_way in (FORKSERVER, SPAWN):
-            pytest.skip("a local function cannot be pickled")
         if any_way is THREAD:
             pytest.skip("threads share one generator")
         torch.manual_seed(5)

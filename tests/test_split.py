@@ -8,6 +8,7 @@ from conftest import FORK, SERIAL, THREAD
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gluonloader.mxnet
 from gluonloader import AsList, BatchifyError, Dict, Group, Pad, Stack
 from gluonloader.memory import set_allocator
 from gluonloader.split import Split
@@ -119,19 +120,20 @@ def test_a_loader_gives_the_parts(way):
 
 @pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
 def test_a_loaders_error_names_the_sample_in_the_dataset(way):
-    data = [np.zeros(3 if i == 7 else 2) for i in range(12)]
+    data = [np.zeros(3 if i == 10 else 2) for i in range(12)]
     with way.loader(data, 6, batchify_fn=Split(2)) as loader:
         batches = iter(loader)
-        with pytest.raises(BatchifyError, match=r"sample 7 \(batch 1, position 1\): shape \(3,\)"):
-            for _ in range(2):
-                next(batches)
+        next(batches)
+        with pytest.raises(BatchifyError, match=r"sample 10 \(batch 1, position 4\): shape \(3,\)"):
+            next(batches)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_parts_are_those_of_mxnet():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        mx = pytest.importorskip("mxnet", exc_type=(ImportError, AttributeError))
+        gluonloader.mxnet.patch_numpy()
+        mx = pytest.importorskip("mxnet")
     for count in range(1, 13):
         for parts in range(1, count + 1):
             theirs = mx.gluon.utils.split_data(mx.nd.arange(count), parts, even_split=False)
