@@ -204,6 +204,9 @@ def _as_array(sample: Any, dtype: DTypeLike | None, position: int, path: str = "
         if sample is None:
             what = f"a {name} that is sparse, has a gradient or lies on a device; return a dense one in host memory"
             raise BatchifyError(f"cannot make a batch of {what}", position, path)
+        if dtype is not None and sample.dtype.names:  # NumPy would convert its bits
+            what = f"NumPy has no {sample.dtype.names[0]}; convert it in the dataset, or import ml_dtypes"
+            raise BatchifyError(f"cannot convert a {name} to {np.dtype(dtype)}: {what}", position, path)
     try:
         array = np.asarray(sample, dtype)
     except (ValueError, TypeError) as error:

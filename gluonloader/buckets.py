@@ -67,7 +67,7 @@ class LinearWidthBucket(_WidthBucket):
     """Buckets whose width grows by the same amount from each to the next.
 
     >>> LinearWidthBucket()(max_lengths=100, min_lengths=1, num_buckets=5)
-    [8, 21, 41, 67, 100]
+    [8, 22, 42, 68, 100]
     """
 
     def _keys(self, most: int, least: int, number: int) -> list[int]:

@@ -181,6 +181,19 @@ def test_wrong_arguments_are_named(arguments, text):
         Pad(**arguments)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bfloat16"])
+def test_tensors_give_tensors(dtype):
+    torch = pytest.importorskip("torch")
+    samples = [torch.ones(size, dtype=getattr(torch, dtype)) for size in (1, 3)]
+    for val in (None, 0):
+        batch, lengths = Pad(val, ret_length=True)(samples)
+        assert batch.dtype is getattr(torch, dtype)
+        assert batch.tolist() == [[1, 0, 0], [1, 1, 1]]
+        assert lengths.dtype is torch.int32
+        assert lengths.tolist() == [1, 3]
+
+
 @pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
 def test_a_loader_gives_batches_and_lengths(way):
     data = [(list(range(i + 1)), i) for i in range(6)]

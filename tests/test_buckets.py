@@ -183,6 +183,14 @@ def test_pairs_may_be_lists_or_rows():
     assert FixedBucketSampler(np.array(PAIRS), 2, 3).stats() == expected
 
 
+def test_shuffling_mixes_samples_in_their_bucket_and_batches_of_all_buckets():
+    data = [1] * 20 + [9] * 20
+    batches = list(FixedBucketSampler(data, 2, num_buckets=2, shuffle=True, seed=0))
+    long = [data[batch[0]] == 9 for batch in batches]
+    assert long != sorted(long, reverse=True)
+    assert any(abs(first - second) > 1 for first, second in batches)
+
+
 def test_a_scheme_is_any_function():
     sampler = FixedBucketSampler(LENGTHS, 2, 5, bucket_scheme=lambda most, least, number: [most, least, number])
     assert stat(sampler, "key") == [1, 5, 10]

@@ -1,5 +1,6 @@
 """The examples run as a user would run them, and reach what they promise."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -9,11 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+# MXNet, while it is imported, takes names that NumPy and Python were about to remove.
+WARNINGS = {"mxnet": ["-W", "ignore::DeprecationWarning"]}
 
 
-def train_digits(*arguments):
+def accuracy(example, *arguments, warnings=()):
     done = subprocess.run(
-        [sys.executable, "-W", "error", ROOT / "examples" / "train_digits.py", *arguments],
+        [sys.executable, "-W", "error", *warnings, ROOT / "examples" / f"{example}.py", *arguments],
         capture_output=True,
         text=True,
         timeout=120,
@@ -34,4 +37,18 @@ WAYS = (["--workers", "2"], ["--workers", "0"], ["--workers", "1", "--start-meth
 
 @pytest.mark.parametrize("way", WAYS, ids=" ".join)
 def test_digits_are_learned(way):
-    assert train_digits("--epochs", "30", *way) > 0.95
+    assert accuracy("train_digits", "--epochs", "30", *way) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("example", "framework"), [("gluon_digits", "mxnet"), ("torch_digits", "torch"), ("jax_digits", "jax")]
+)
+def test_digits_are_learned_in_each_framework(example, framework):
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"needs {framework}")
+    assert accuracy(example, warnings=WARNINGS.get(framework, ())) > 0.95
+
+
+def test_every_example_is_run():
+    written = {path.stem for path in (ROOT / "examples").glob("*.py")}
+    assert written == {"digits", "train_digits", "gluon_digits", "torch_digits", "jax_digits"}
