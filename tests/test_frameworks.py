@@ -416,6 +416,7 @@ class TestMXNet:
         with FORK.loader([bits[0]] * 2, 2, output="mxnet") as loader:
             (batch,) = loader
         assert batch.astype("float32").asnumpy().tolist() == [[1, 2], [1, 2]]
+        assert batch.context == mx.Context("cpu_shared", 0)
 
     def test_the_numpy_like_interface_asks_for_its_own_arrays(self, mx):
         with FORK.loader(Plain(4), 4, output="mxnet") as loader:

@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Final
 
+import numpy as np
+
 from ..errors import MissingExtraError
 from .base import Framework
 from .jax import Jax
@@ -35,16 +37,31 @@ def named(name: str) -> Framework:
 
     Raises:
         MissingExtraError: it is not installed.
+        ImportError: it cannot be imported here; the text says what to do.
     """
     framework = _frameworks.get(name)
     if framework is None:
-        package = name.partition(".")[0]
-        try:
-            importlib.import_module(package)
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(package) from error
+        _import(name.partition(".")[0])
         framework = _frameworks[name] = _MAKERS[name]()
     return framework
+
+
+def _import(package: str) -> None:
+    try:
+        importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name == package:
+            raise MissingExtraError(package) from error
+        if package == "mxnet" and error.name == "distutils":
+            raise ImportError("MXNet needs distutils, which Python 3.12 removed: pip install setuptools") from error
+        raise
+    except AttributeError as error:
+        if package != "mxnet" or "numpy" not in str(error).lower():
+            raise
+        raise ImportError(
+            f"MXNet does not import with NumPy {np.__version__} ({error}); call gluonloader.mxnet.patch_numpy() before "
+            "anything imports mxnet"
+        ) from error
 
 
 def mxnet_arrays(shared: bool) -> Framework:
@@ -59,8 +76,8 @@ def owner(kind: type) -> Framework | None:
         return _owners[kind]
     except KeyError:
         pass
-    package = kind.__module__.partition(".")[0]
-    names = ("jax",) if kind.__module__.startswith(__package__) else _NAMES.get(package, ())
+    module = str(kind.__module__)
+    names = ("jax",) if module.startswith(__package__) else _NAMES.get(module.partition(".")[0], ())
     found = next((framework for name in names if (framework := named(name)).owns(kind)), None)
     _owners[kind] = found
     return found

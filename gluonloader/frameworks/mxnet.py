@@ -41,19 +41,19 @@ class MXNet:
 
     def from_numpy(self, array: Array) -> Any:
         array = fit_for_views(array)
-        name = carried(array.dtype)
-        if name == "bfloat16":
+        base = array.base
+        if carried(array.dtype) == "bfloat16":
             array = raw(array).view(self._memory.bfloat16)
         if array.dtype not in self._memory.codes:
             raise no_dtype("MXNet", array, _CURE)
         numpy_like = self._mx.util.is_np_array() if self._numpy_like is None else self._numpy_like
-        return self._types[numpy_like](handle=self._bring_in(array))
+        return self._types[numpy_like](handle=self._bring_in(array, base))
 
-    def _bring_in(self, array: Array) -> Any:
+    def _bring_in(self, array: Array, base: Any) -> Any:
         memory = self._memory
         if not array.size or not array.ndim:
             return memory.copy(array, self._shared)
-        handle = memory.attach(array, array.base) if isinstance(array.base, Lent) else None
+        handle = memory.attach(array, base) if isinstance(base, Lent) else None
         if handle is None and self._shared:
             handle = memory.share(array)
         return memory.borrow(array) if handle is None else handle
