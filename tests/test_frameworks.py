@@ -282,6 +282,30 @@ def test_a_dataset_of_arrays_of_a_framework_is_sent_to_workers(framework, way):
         assert list(loader) == [1]
 
 
+class TestJax:
+    @pytest.fixture(autouse=True)
+    def jax(self):
+        return pytest.importorskip("jax")
+
+    @pytest.mark.parametrize(("number", "dtype"), [(2**31, np.int64), (-(2**31) - 1, np.int64), (2**32, np.uint64)])
+    def test_integers_are_not_cut_in_silence(self, jax, any_way, number, dtype):
+        samples = [np.array(1, dtype), np.array(number, dtype), np.array(2, dtype)]
+        with any_way.loader(samples, 1, output="jax") as loader:
+            iterator = iter(loader)
+            assert next(iterator).tolist() == [1]
+            with pytest.raises(OverflowError, match=f"{number} does not fit JAX's .*jax_enable_x64"):
+                next(iterator)
+            assert next(iterator).tolist() == [2]
+
+    def test_with_64_bits_they_stay_as_they_are(self, jax):
+        jax.config.update("jax_enable_x64", True)
+        try:
+            (batch,) = DataLoader([2**40 + 7], 1, output="jax")
+            assert batch.tolist() == [2**40 + 7]
+        finally:
+            jax.config.update("jax_enable_x64", False)
+
+
 class TestTorch:
     @pytest.fixture(autouse=True)
     def torch(self):

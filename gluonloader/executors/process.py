@@ -26,6 +26,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -178,8 +179,10 @@ class ProcessExecutor:
         stack = stack_of(lane.process, lane.notes)
         lane.process.kill()
         if lane.ready:
-            hint = ", for JAX hangs in a forked process (use start_method='forkserver')" if "/jax/" in stack else ""
-            return f"its worker (pid {lane.process.pid}) is replaced{hint}; it stood at\n{stack}"
+            # JAX's own frames are not always on the stack.
+            forked_jax = "jax" in sys.modules and self._packed is None
+            hint = "\nIf that uses JAX: it hangs in a forked process, use start_method='forkserver'" if forked_jax else ""
+            return f"its worker (pid {lane.process.pid}) is replaced; it stood at\n{stack}{hint}"
         return (
             f"its worker (pid {lane.process.pid}) has not even started, perhaps for a lock that was held at the fork "
             f"(try start_method='forkserver'); it is replaced, and stood at\n{stack}"

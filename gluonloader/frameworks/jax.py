@@ -39,8 +39,21 @@ class Jax:
             array = raw(array).view(dtype)
         if in_worker():
             return array.view(Promised)
+        self._check_range(array)
         # On a CPU, memory that is aligned to 64 bytes and of a dtype that JAX has enabled is not copied.
         return self._jax.device_put(array)
+
+    def _check_range(self, array: Array) -> None:
+        """JAX cuts 64-bit integers to 32 bits without a word, unless told otherwise."""
+        if array.dtype.kind not in "iu" or array.itemsize < 8 or self._jax.config.jax_enable_x64 or not array.size:
+            return
+        fits = np.iinfo(np.int32 if array.dtype.kind == "i" else np.uint32)
+        least, most = array.min(), array.max()
+        if least < fits.min or most > fits.max:
+            raise OverflowError(
+                f"{least if least < fits.min else most} does not fit JAX's {fits.dtype}; to keep {array.dtype}, call "
+                "jax.config.update('jax_enable_x64', True) first"
+            )
 
     def pin(self, array: Any, device_id: int) -> Any:
         return array
