@@ -14,7 +14,9 @@ __all__ = ["CASES", "Case", "Recycled", "fill_rows", "pad"]
 Measure = Literal["epoch", "first-batch", "restart"]
 Array = NDArray[Any]
 
-_LOADERS: Final = ("gluonloader", "tensors out", "NDArrays out", "torch", "MXNet", "Grain", "SPDL")
+# Those whose workers outlive an epoch, and that start them by fork.
+_POOLS: Final = ("gluonloader", "tensors out", "NDArrays out", "torch", "MXNet")
+_LOADERS: Final = (*_POOLS, "Grain", "SPDL")
 
 
 class Recycled:
@@ -110,16 +112,15 @@ def _images() -> list[Array]:
 _SMALL: Final = "32 of (16 float32, int label)"
 _MNIST: Final = "256 of (28 x 28 x 1 float32, int label)"
 _BIG: Final = "128 of 3 x 224 x 224 float32"
-_POOLS: Final = ("gluonloader", "torch", "MXNet")  # those whose workers outlive an epoch, and that start them by fork
 
 CASES: Final = {
     case.name: case
     for case in (
-        Case("tiny", "1 of 16 float32", lambda: list(_floats(4096, 16)), 1, 4000),
-        Case("small", _SMALL, _vectors, 32, 2500),
+        Case("tiny", "1 of 16 float32", lambda: list(_floats(4096, 16)), 1, 2500),
+        Case("small", _SMALL, _vectors, 32, 2000),
         Case("mnist", _MNIST, _digits, 256, 250),
         Case("big", _BIG, _images, 128, 24),
-        Case("ragged", "64 of 5 to 200 int32, padded by the user's function", _ragged, 64, 2000, padded=True),
+        Case("ragged", "64 of 5 to 200 int32, padded by the user's function", _ragged, 64, 1500, padded=True),
         Case("dict32", "16 of a dict of 32 arrays of 16 float32", _dicts, 16, 160),
         Case("inproc", f"{_MNIST}, no workers", _digits, 256, 250, in_process=True),
         Case(

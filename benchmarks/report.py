@@ -22,17 +22,17 @@ _UNITS = {"epoch": "batch", "first-batch": "start", "restart": "restart"}
 def case_table(case: Case, results: Sequence[Result]) -> str:
     """The lines of one case; ratios are to the first result, gluonloader with NumPy arrays out."""
     base = results[0]
-    heading = f"  {'':12}{'median':>10}{'minimum':>10}{'ratio':>8}  per {_UNITS[case.measure]}"
+    heading = f"  {'':14}{'median':>10}{'minimum':>10}{'ratio':>8}  per {_UNITS[case.measure]}"
     lines = [f"{case.name}: {case.what}", heading]
     for result in results:
         if result.missing is not None:
-            lines.append(f"  {result.loader:12}{result.missing}")
+            lines.append(f"  {result.loader:14}{result.missing}")
             continue
         ratio = f"{result.ratio_to(base):.2f}"
         times = f"{_time(result.median):>10}{_time(min(result.times)):>10}{ratio:>8}"
         peer = _peer(result, results)
         against = f"  {peer.loader} takes {peer.ratio_to(result):.1f} times as long" if peer else ""
-        lines.append(f"  {result.loader:12}{times}{against}")
+        lines.append(f"  {result.loader:14}{times}{against}")
     return "\n".join([*lines, *_copy_limit(case, results)])
 
 
@@ -43,9 +43,8 @@ def markdown(results: Mapping[str, Sequence[Result]], cases: Iterable[Case], abo
     notes: dict[str, list[str]] = {}
     for case in cases:
         by_name = {result.loader: result for result in results[case.name]}
-        rows.append(
-            [f"`{case.name}`", _UNITS[case.measure], *[_cell(by_name.get(name), results[case.name]) for name in names]]
-        )
+        cells = [_cell(by_name.get(name), results[case.name]) for name in names]
+        rows.append([f"`{case.name}`", _UNITS[case.measure], *cells])
         for result in results[case.name]:
             if result.missing is not None:
                 notes.setdefault(f"{result.loader}: {result.missing}", []).append(f"`{case.name}`")
@@ -71,10 +70,9 @@ def machine(loaders: Iterable[Loader]) -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     libraries = [f"NumPy {np.__version__}"]
     for loader in loaders:
-        if loader.peer is not None:
-            continue
-        absence = loader.absence()
-        libraries.append(f"{loader.name} {loader.version if absence is None else absence}")
+        if loader.peer is None:
+            absence = loader.absence()
+            libraries.append(f"{loader.name} {loader.version if absence is None else absence}")
     return (
         f"{cores} cores, {found[1] if found else platform.processor() or platform.machine()}, "
         f"{platform.system()} {platform.release()}, "

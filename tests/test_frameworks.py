@@ -11,7 +11,7 @@ import pytest
 from conftest import FORK, FORKSERVER, SERIAL, SPAWN, THREAD, mapped_slabs
 
 import gluonloader.mxnet
-from gluonloader import DataLoader, MissingExtraError, default_batchify, frameworks
+from gluonloader import BatchTimeout, DataLoader, MissingExtraError, default_batchify, frameworks
 
 gluonloader.mxnet.patch_numpy()
 FRAMEWORKS = ["torch", "jax", "mxnet"]
@@ -296,6 +296,12 @@ class TestJax:
             with pytest.raises(OverflowError, match=f"{number} does not fit JAX's .*jax_enable_x64"):
                 next(iterator)
             assert next(iterator).tolist() == [2]
+
+    def test_a_dataset_that_uses_it_in_a_forked_worker_is_told_what_to_do(self, jax):
+        jax.numpy.ones(2).block_until_ready()
+        with FORK.loader(range(2), 1, batchify_fn=jax.numpy.asarray, timeout=3) as loader:
+            with pytest.raises(BatchTimeout, match="JAX hangs in a forked process: .*start_method='forkserver'"):
+                next(iter(loader))
 
     def test_with_64_bits_they_stay_as_they_are(self, jax):
         jax.config.update("jax_enable_x64", True)

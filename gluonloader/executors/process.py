@@ -181,7 +181,7 @@ class ProcessExecutor:
         if lane.ready:
             # JAX's own frames are not always on the stack.
             forked_jax = "jax" in sys.modules and self._packed is None
-            hint = "\nIf that uses JAX: it hangs in a forked process, use start_method='forkserver'" if forked_jax else ""
+            hint = "\nJAX hangs in a forked process: if it is that, use start_method='forkserver'" if forked_jax else ""
             return f"its worker (pid {lane.process.pid}) is replaced; it stood at\n{stack}{hint}"
         return (
             f"its worker (pid {lane.process.pid}) has not even started, perhaps for a lock that was held at the fork "
