@@ -40,8 +40,10 @@ _SMALLEST_LIMIT: Final = 1 << 20
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def check_dataset(dataset: Any) -> None:
-    for name, method in (("__len__", "len(dataset)"), ("__getitem__", "dataset[i]")):
+def check_dataset(dataset: Any, sized: bool) -> None:
+    """`sized`: its length is needed, since no sampler is given."""
+    needed = [("__len__", "len(dataset)"), ("__getitem__", "dataset[i]")]
+    for name, method in needed if sized else needed[1:]:
         if isinstance(dataset, type) or not hasattr(dataset, name):
             what = f"{dataset!r} is a class" if isinstance(dataset, type) else f"{type(dataset)} has no {name}"
             raise ValueError(f"dataset: {what}; give an object for which {method} works, as for a list")

@@ -122,7 +122,7 @@ class DataLoader:
         max_retries: int = 1,
         memory_limit: int | str | None = None,
     ) -> None:
-        check_dataset(dataset)
+        check_dataset(dataset, sized=sampler is None and batch_sampler is None)
         check_flags(shuffle=shuffle, in_order=in_order, auto_reload=auto_reload)
         check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn)
         check_pins(pin_memory, pin_device_id, output)
@@ -271,9 +271,11 @@ class LoaderIterator(Iterator[Any]):
             outcome = self._window.take()
             del self._tasks[outcome.task.batch]
             self._fill()  # first, so that a worker is busy while this thread rebuilds
-            if self._window.empty:
-                self._end()
-            batch = outcome.take()
+            try:
+                batch = outcome.take()
+            finally:
+                if self._window.empty:  # not before: it may let go of the loader, which closes it
+                    self._end()
             return batch if self._finish is None else self._finish(batch)
 
     def close(self) -> None:

@@ -115,6 +115,10 @@ def test_every_size_from_none_to_three_batches_over_three_epochs(way, last_batch
                 assert flat(loader) == expected
 
 
+def test_a_loader_that_only_its_iteration_holds_gives_all_batches(way):
+    assert [batch.tolist() for batch in way.loader(range(5), 2)] == [[0, 1], [2, 3], [4]]
+
+
 def test_order_is_that_of_the_sampler_and_the_same_everywhere(way):
     with (
         gl.DataLoader(Squares(50), 7, shuffle=True, seed=3) as reference,

@@ -188,10 +188,12 @@ class MXNetMemory:
 
     def view(self, array: Any) -> Array | None:
         """The memory of an NDArray as a NumPy array that keeps it alive; None if it is sparse, or on a device."""
+        if array.stype != "default":  # first: a sparse one has no size
+            return None
         if not array.size or not array.shape:
             values: Array = array.asnumpy()
             return values
-        if array.stype != "default" or array.context.device_type == "gpu":
+        if array.ctx.device_type == "gpu":  # .context warns where the array is of the NumPy mode
             return None
         return self._look_at(array)
 

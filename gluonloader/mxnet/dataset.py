@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -55,5 +58,32 @@ class ArrayDataset(core.ArrayDataset, Dataset, _gluon.ArrayDataset):
         super().__init__(*[x.asnumpy() if isinstance(x, mx.nd.NDArray) and x.ndim == 1 else x for x in args])
 
 
+_record_files: weakref.WeakSet[RecordFileDataset] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for dataset in _record_files:
+        dataset._lock = threading.Lock()  # another thread of the parent may have held the old one
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 class RecordFileDataset(_gluon.RecordFileDataset, Dataset):
-    """The records of a RecordIO file that has its index beside it, as Gluon reads them."""
+    """The records of a RecordIO file that has its index beside it; several threads may read them."""
+
+    def __init__(self, filename: str) -> None:
+        super().__init__(filename)
+        self.__setstate__({})
+
+    def __getitem__(self, index: Any) -> Any:
+        with self._lock:  # a read moves the position of the one open file
+            return super().__getitem__(index)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+        _record_files.add(self)

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from .. import frameworks
+from .gluon import mx
 
 __all__ = ["to_ndarray"]
 
@@ -18,4 +19,15 @@ def to_ndarray(shared: bool) -> Callable[[Any], Any]:
     Args:
         shared: in `cpu_shared(0)`, where all that comes from workers is, threads included; else in `cpu(0)`.
     """
-    return frameworks.converter(frameworks.mxnet_arrays(shared))
+    mxnet = frameworks.mxnet_arrays(shared)
+    convert = frameworks.converter(mxnet)
+    if not shared:
+        return convert
+
+    def share(array: Any) -> Any:
+        # A batch of NDArrays that threads, or a direct call, made lies in cpu(0).
+        if isinstance(array, mx.nd.NDArray) and array.ctx.device_type == "cpu":
+            array = mxnet.to_numpy(array)
+        return convert(array)
+
+    return share

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..batchify import default_batchify
 from ..errors import BatchifyError
+from ..frameworks import owner_by_base
 
 __all__ = ["gluon_batchify"]
 
@@ -25,7 +26,11 @@ def gluon_batchify(samples: Sequence[Any]) -> Any:
             if not isinstance(sample, tuple) or len(sample) != len(first):
                 raise BatchifyError(f"{sample!r:.80} is not a tuple of {len(first)} fields, as sample 0 is", position)
         return [_field(i, column) for i, column in enumerate(zip(*samples, strict=True))]
-    return default_batchify([_array(sample) for sample in samples] if isinstance(first, list) else samples)
+    if isinstance(first, list):
+        samples = [_array(sample, position) for position, sample in enumerate(samples)]
+    elif getattr(first, "stype", "default") != "default":  # MXNet's sparse arrays, which Gluon stacks as dense ones
+        samples = [sample.tostype("default") for sample in samples]
+    return default_batchify(samples)
 
 
 def _field(number: int, samples: Sequence[Any]) -> Any:
@@ -35,5 +40,8 @@ def _field(number: int, samples: Sequence[Any]) -> Any:
         raise BatchifyError(error.reason, error.position, f"[{number}]{error.path}") from error.__cause__
 
 
-def _array(sample: Any) -> Any:
-    return np.asarray(sample)
+def _array(sample: list[Any], position: int) -> Any:
+    array = np.asarray(sample) if not sample or owner_by_base(type(sample[0])) is None else None
+    if array is None or array.dtype.hasobject:
+        raise BatchifyError("a list is one array of numbers, but this one holds other things: return a tuple", position)
+    return array

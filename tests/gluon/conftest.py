@@ -1,0 +1,70 @@
+"""Fixtures of the parity suite.
+
+MXNet is imported in `sides`, by each test file: a skip raised in a conftest would skip all tests of the project.
+"""
+
+import gc
+import signal
+from pathlib import Path
+
+import pytest
+
+# MXNet's own, at run time; the second only where Gluon runs, so that none of ours is hidden.
+WARNINGS = ["ignore:.*scipy.sparse:DeprecationWarning"]
+WARNINGS_OF_GLUON = ["ignore:ndarray.* has been renamed:DeprecationWarning"]
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        side = getattr(item, "callspec", None) and item.callspec.params.get("gdata")
+        for warning in WARNINGS + (WARNINGS_OF_GLUON if side == "gluon" else []):
+            item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(params=["gluon", "gluonloader"])
+def gdata(request):
+    """The module under test."""
+    from .sides import SIDES
+
+    return SIDES[request.param]
+
+
+@pytest.fixture(params=["serial", "threads", "processes"])
+def way(request):
+    """Where batches are made; the loader's arguments for it are `WAYS[way]`."""
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def bounded():
+    """No test takes longer than a minute: Gluon may hang when a loader with work in flight is deleted."""
+
+    def late(signum, frame):
+        raise TimeoutError("the test took more than 60 seconds")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def quick_collections():
+    """Gluon collects garbage for every loader that it makes; what is there already need not be looked at each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
+def np_mode():
+    """MXNet's NumPy mode."""
+    from .sides import mx
+
+    mx.util.set_np()
+    yield mx.np
+    mx.util.reset_np()

@@ -1,0 +1,96 @@
+"""The two sides that every test here runs over, and helpers to look at a batch. Skips where MXNet does not import."""
+
+import importlib
+import multiprocessing
+import os
+import signal
+import traceback
+import warnings
+from multiprocessing.connection import wait
+
+import numpy as np
+import pytest
+
+import gluonloader.mxnet
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # of MXNet's import, with every NumPy
+    gluonloader.mxnet.patch_numpy()
+    mx = pytest.importorskip("mxnet")
+    importlib.import_module("mxnet.gluon.contrib.data")
+
+SIDES = {"gluon": mx.gluon.data, "gluonloader": gluonloader.mxnet}
+GLUON, OURS = SIDES.values()
+
+WAYS = {"serial": {}, "threads": {"num_workers": 2, "thread_pool": True}, "processes": {"num_workers": 2}}
+CONTEXTS = {"serial": "cpu(0)", "threads": "cpu_shared(0)", "processes": "cpu_shared(0)"}
+
+# For what MXNet itself does not allow in several threads at once: its Blocks, such as the vision transforms.
+NOT_THREADS = pytest.mark.parametrize("way", ["serial", "processes"])
+
+BFLOAT16 = np.dtype([("bfloat16", np.uint16)])  # what MXNet 1.9.1 calls it
+DTYPES = ["float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"]
+
+
+def facts(batch):
+    """A batch in plain terms: containers by their own type, arrays as (class, context, dtype, values)."""
+    if isinstance(batch, dict):
+        return {key: facts(value) for key, value in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(map(facts, batch))
+    if isinstance(batch, mx.nd.NDArray):
+        kind = "np" if isinstance(batch, mx.np.ndarray) else "nd"
+        return kind, str(batch.ctx), np.dtype(batch.dtype).name, batch.asnumpy().tolist()
+    return batch
+
+
+def lists(batch):
+    """The values of a batch, or of all of an epoch's, as lists."""
+    if isinstance(batch, (list, tuple)):
+        return [lists(part) for part in batch]
+    return batch.asnumpy().tolist() if hasattr(batch, "asnumpy") else np.asarray(batch).tolist()
+
+
+def epoch(loader):
+    return [lists(batch) for batch in loader]
+
+
+class Hung(Exception):
+    """A child process did not end in time."""
+
+
+def in_child(function, *args, seconds=20.0):
+    """What `function(*args)` returns or raises in a forked child that is killed, with its children, if it is late.
+
+    For what hangs in Gluon, and for what may leave its pools in a state that hangs later.
+    """
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    pid = os.fork()
+    if pid == 0:
+        _serve(function, args, writer)
+    writer.close()
+    try:
+        if not wait([reader], seconds):
+            raise Hung(f"no answer within {seconds} seconds")
+        raised, value = reader.recv()
+    finally:
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        reader.close()
+    if raised:
+        raise value
+    return value
+
+
+def _serve(function, args, writer):
+    # Its own group, so that grandchildren can be ended with it; all signals as a fresh program has them.
+    os.setpgid(0, 0)
+    signal.alarm(0)
+    warnings.simplefilter("ignore")
+    try:
+        answer = False, function(*args)
+    except BaseException as error:
+        traceback.print_exc()
+        answer = True, error if isinstance(error, Exception) else RuntimeError(repr(error))
+    writer.send(answer)
+    signal.pause()

@@ -1,0 +1,193 @@
+"""Code of others on both sides: MXNet's Estimator and DataLoaderIter, GluonNLP and GluonCV."""
+
+import logging
+import subprocess
+import sys
+import warnings
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from .differences import differs
+from .sides import GLUON, OURS, WAYS, epoch, lists, mx
+
+
+def xor():
+    inputs = np.random.default_rng(0).random((64, 4)).astype(np.float32)
+    return inputs, (inputs.sum(axis=1) > 2).astype(np.float32)
+
+
+def estimator(net):
+    from mxnet.gluon.contrib.estimator import Estimator
+
+    logger = logging.getLogger("parity")
+    logger.setLevel(logging.ERROR)
+    net.initialize(mx.init.Xavier(), ctx=mx.cpu())
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
+    made = Estimator(net=net, loss=loss, train_metrics=mx.metric.Accuracy(), trainer=trainer, context=mx.cpu())
+    made.logger.setLevel(logging.ERROR)
+    return made
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_estimator_fit_and_evaluate(gdata, way):
+    net = mx.gluon.nn.Dense(2)
+    fitted = estimator(net)
+    train = gdata.DataLoader(gdata.ArrayDataset(*xor()), 16, shuffle=True, **WAYS[way])
+    valid = gdata.DataLoader(gdata.ArrayDataset(*xor()), 16, **WAYS[way])
+    fitted.fit(train_data=train, val_data=valid, epochs=1)
+    assert net.weight.data().shape == (2, 4)
+    (metric,) = fitted.train_metrics[:1]
+    assert 0 <= metric.get()[1] <= 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_estimator_takes_nothing_but_a_loader():
+    with pytest.raises(ValueError):
+        estimator(mx.gluon.nn.Dense(2)).fit(train_data=[xor()], epochs=1)
+
+
+def test_data_loader_iter(gdata, way):
+    from mxnet.contrib.io import DataLoaderIter
+
+    loader = gdata.DataLoader(gdata.ArrayDataset(*xor()), 16, **WAYS[way])
+    batches = list(DataLoaderIter(loader))
+    assert [batch.data[0].shape for batch in batches] == [(16, 4)] * 4
+    assert (batches[0].label[0].asnumpy() == xor()[1][:16]).all()
+
+
+def test_metrics_and_trainer(gdata, way):
+    net = mx.gluon.nn.Dense(2)
+    net.initialize()
+    trainer, metric = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5}), mx.metric.Accuracy()
+    loss_function = mx.gluon.loss.SoftmaxCrossEntropyLoss()
+    loader = gdata.DataLoader(gdata.ArrayDataset(*xor()), 16, True, **WAYS[way])
+    for _ in range(2):
+        for x, y in loader:
+            with mx.autograd.record():
+                output = net(x)
+                loss = loss_function(output, y)
+            loss.backward()
+            trainer.step(16)
+            metric.update([y], [output])
+    assert metric.num_inst == 128
+
+
+@pytest.fixture
+def nlp():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("gluonnlp")
+
+
+SENTENCES = [([5, 1, 4], 0), ([2], 1), ([7, 7], 0), ([1, 2, 3, 4], 1)]
+
+
+@pytest.mark.filterwarnings("ignore:.*")
+def test_gluonnlps_batchify_functions_in_the_loader(gdata, way, nlp):
+    functions = nlp.data.batchify
+    function = functions.Tuple(functions.Pad(axis=0, pad_val=0, ret_length=True), functions.Stack("float32"))
+    samples = [(np.array(words, np.int32), label) for words, label in SENTENCES]
+    batches = list(gdata.DataLoader(samples, 2, batchify_fn=function, **WAYS[way]))
+    assert [type(batch) for batch in batches] == [tuple, tuple]
+    assert lists(batches) == [
+        [[[[5, 1, 4], [2, 0, 0]], [3, 1]], [0, 1]],
+        [[[[7, 7, 0, 0], [1, 2, 3, 4]], [2, 4]], [0, 1]],
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.*")
+def test_gluonnlps_samplers_in_the_loader(gdata, nlp):
+    lengths = [len(words) for words, _ in SENTENCES]
+    buckets = nlp.data.FixedBucketSampler(lengths, batch_size=2, num_buckets=2)
+    loader = gdata.DataLoader(range(4), batch_sampler=buckets)
+    assert sorted(sum(epoch(loader), [])) == [0, 1, 2, 3]
+    assert len(loader) == len(buckets)
+    assert epoch(gdata.DataLoader(range(4), 4, sampler=nlp.data.SortedSampler(lengths))) == [[3, 0, 2, 1]]
+    parts = [nlp.data.SplitSampler(4, num_parts=2, part_index=i) for i in range(2)]
+    assert [sorted(sum(epoch(gdata.DataLoader(range(4), 2, sampler=part)), [])) for part in parts] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.filterwarnings("ignore:.*")
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_gluonnlps_loader_takes_samplers_and_datasets(gdata, nlp, num_workers):
+    dataset = gdata.SimpleDataset(list(range(8)))
+    batches = gdata.BatchSampler(gdata.SequentialSampler(8), 3, "discard")
+    loader = nlp.data.ShardedDataLoader(dataset, batch_sampler=batches, num_workers=num_workers)
+    assert epoch(loader) == [[0, 1, 2], [3, 4, 5]]
+
+
+@differs("gluon-2-names", raises=AttributeError)
+@pytest.mark.filterwarnings("ignore:.*")
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_gluonnlps_loader_takes_batchify_functions(gdata, nlp, num_workers):
+    function = gdata.batchify.Group(gdata.batchify.Pad(val=-1), gdata.batchify.Stack())
+    loader = nlp.data.ShardedDataLoader(SENTENCES, 2, batchify_fn=function, num_workers=num_workers)
+    assert epoch(loader) == [
+        [[[5, 1, 4], [2, -1, -1]], [0, 1]],
+        [[[7, 7, -1, -1], [1, 2, 3, 4]], [0, 1]],
+    ]
+
+
+# GluonCV 0.10 refuses to be imported beside torch 2, so that it is tried in a program without torch.
+GLUONCV = """
+import sys, warnings
+sys.modules["torch"] = None
+warnings.simplefilter("ignore")
+import gluonloader.mxnet
+gluonloader.mxnet.patch_numpy()
+import mxnet as mx, numpy as np
+from mxnet.gluon import data as theirs
+from gluonloader import mxnet as ours
+from gluoncv.data import DetectionDataLoader, RandomTransformDataLoader, ShuffleSplitSampler, SplitSampler
+from gluoncv.data import batchify as cv
+
+def lists(batches):
+    return [[part.asnumpy().tolist() for part in batch] for batch in batches]
+
+class Shift:
+    def __init__(self, by):
+        self.by = by
+    def __call__(self, image, label):
+        return image + self.by, label
+
+images, labels = np.zeros((4, 2), np.float32), [np.full((1 + i % 2, 5), i, np.float32) for i in range(4)]
+for side in (theirs, ours):
+    dataset = side.ArrayDataset(images, side.SimpleDataset(labels))
+    batches = side.BatchSampler(side.SequentialSampler(4), 2)
+    function = cv.Tuple(cv.Stack(), cv.Pad(axis=0, pad_val=-1))
+    wanted = lists(theirs.DataLoader(dataset, 2, batchify_fn=function))
+    for workers in (0, 2):
+        assert lists(side.DataLoader(dataset, 2, batchify_fn=function, num_workers=workers)) == wanted
+        detected = lists(DetectionDataLoader(dataset, batch_sampler=batches, num_workers=workers))
+        assert [batch[1] for batch in detected] == [batch[1] for batch in wanted]
+        loader = RandomTransformDataLoader([Shift(1)], dataset, batch_sampler=batches, batchify_fn=function,
+                                           num_workers=workers)
+        assert [batch[0].asnumpy().tolist() for batch in loader] == [[[1, 1], [1, 1]]] * 2
+    assert [x.shape[0] for x in side.DataLoader(images, 1, sampler=SplitSampler(4, 2, 0))] == [1, 1]
+    assert [x.shape[0] for x in side.DataLoader(images, 1, sampler=ShuffleSplitSampler(4, 2, 0))] == [1, 1]
+function = ours.batchify.Group(ours.batchify.Stack(), ours.batchify.Pad(val=-1))
+assert lists(DetectionDataLoader(dataset, 2, batchify_fn=function)) == wanted
+print("agreed")
+"""
+
+
+@pytest.mark.skipif(find_spec("gluoncv") is None, reason="GluonCV is not installed")
+def test_gluoncvs_loaders_samplers_and_batchify_functions():
+    done = subprocess.run([sys.executable, "-c", GLUONCV], capture_output=True, text=True, timeout=55)
+    assert (done.returncode, done.stdout) == (0, "agreed\n"), done.stderr
+
+
+def test_what_others_import_is_there():
+    """Names that GluonCV and GluonNLP take from the loader's module."""
+    for name in (
+        "_MultiWorkerIter",
+        "_as_in_context",
+        "default_batchify_fn",
+        "default_mp_batchify_fn",
+        "ForkingPickler",
+    ):
+        assert hasattr(OURS.dataloader, name), name
+    assert OURS.dataloader._MultiWorkerIter is GLUON.dataloader._MultiWorkerIter
