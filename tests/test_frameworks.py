@@ -485,3 +485,31 @@ class TestMXNet:
             with pytest.raises(mx.MXNetError, match="gaussian"):
                 next(iterator)
             assert next(iterator).shape == (2, 2)
+
+    def test_a_seed_that_the_dataset_sets_itself_stays(self, mx):
+        def draw(samples):
+            mx.random.seed(7)
+            return mx.nd.random.uniform(shape=(2,))
+
+        with FORK.loader(range(3), 1, batchify_fn=draw) as loader:
+            first, *others = [batch.asnumpy().tolist() for batch in loader]
+        assert others == [first] * 2
+
+    def test_transforms_and_networks_draw_the_batchs_numbers(self, mx):
+        transforms, flips = mx.gluon.data.vision.transforms, mx.nd.arange(64).reshape((1, 64, 1))
+        network = mx.gluon.nn.Dropout(0.5)
+        network.hybridize()
+
+        def draw(samples):
+            with mx.autograd.train_mode():
+                dropped = network(mx.nd.ones((64,)))
+            flipped = [transforms.RandomFlipLeftRight()(flips)[0, 0, 0].asscalar() for _ in range(16)]
+            return dropped, np.array(flipped), mx.np.random.uniform(size=(3,)).as_nd_ndarray()
+
+        def epoch(**arguments):
+            with FORK.loader(range(4), 1, batchify_fn=draw, **arguments) as loader:
+                return [[values(array).tolist() for array in batch] for batch in loader]
+
+        first = epoch()
+        assert first == epoch(num_workers=1)
+        assert len({str(batch) for batch in first}) == 4

@@ -98,10 +98,8 @@ def carried(dtype: np.dtype[Any]) -> str | None:
     """The name of the dtype that a carrier, or an extension dtype as in `ml_dtypes`, stands for; else None."""
     if dtype.itemsize not in _UNSIGNED:
         return None
-    if dtype.isbuiltin == 2:
-        return dtype.name
-    name = dtype.names[0] if dtype.names else None
-    return name if name is not None and dtype == carrier(name, dtype.itemsize) else None
+    name: str = dtype.names[0] if dtype.names else dtype.name
+    return name if dtype.isbuiltin == 2 or dtype == carrier(name, dtype.itemsize) else None
 
 
 def raw(array: Array) -> Array:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .base import set_in_worker
+from .mxnet_random import seed_later
 
 __all__ = ["enter_worker", "preparations", "preserved_generators", "seed_generators"]
 
@@ -29,9 +30,8 @@ def enter_worker() -> None:
 def seed_generators(seed: int) -> None:
     """Seeds the global generators of the frameworks that are loaded; see NOTE [batch seeds] in randomness.py."""
     _seed_torch(seed)
-    mxnet_random: Any = sys.modules.get("mxnet.random")
-    if mxnet_random is not None:
-        mxnet_random.seed(seed & 0x7FFF_FFFF)
+    if "mxnet.random" in sys.modules:
+        seed_later(seed)
 
 
 @contextmanager

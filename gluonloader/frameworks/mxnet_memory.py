@@ -133,10 +133,11 @@ class MXNetMemory:
         return self._slice(whole, start, array)
 
     def _slice(self, whole: Any, start: int, array: Array) -> Any:
-        part, shaped = self._handle(), self._handle()
-        shape = (ctypes.c_longlong * array.ndim)(*array.shape)
-        stop = start + array.size
+        part, stop = self._handle(), start + array.size
         self._call("MXNDArraySlice", whole.handle, ctypes.c_uint(start), ctypes.c_uint(stop), ctypes.byref(part))
+        if array.ndim == 1:
+            return part
+        shaped, shape = self._handle(), (ctypes.c_longlong * array.ndim)(*array.shape)
         self._call("MXNDArrayReshape64", part, array.ndim, shape, False, ctypes.byref(shaped))
         self._call("MXNDArrayFree", part)
         return shaped
@@ -204,7 +205,8 @@ class MXNetMemory:
         self._call("MXNDArrayGetData", array.handle, ctypes.byref(pointer))
         memory: Any = (ctypes.c_char * (array.size * dtype.itemsize)).from_address(pointer.value or 0)
         memory.array = array
-        return np.ndarray(shape, dtype, memory)
+        values: Array = np.ndarray(shape, dtype, memory)
+        return values
 
     def _call(self, function: str, *arguments: Any) -> None:
         if getattr(self._lib, function)(*arguments):

@@ -152,7 +152,7 @@ class SlabPool:
         self._largest = max(self._largest, used)
         if not self._may_lend(slab):
             return self.copy_out(slab, used)
-        loan = _Loan((slab.size,), np.uint8, slab.memory)
+        loan: _Loan = _Loan((slab.size,), np.uint8, slab.memory)
         loan.slab, loan.address, loan.mappings = slab, slab.address, {}
         slab.begin_loan()
         returned, number = self._returned, slab.number
