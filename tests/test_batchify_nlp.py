@@ -140,7 +140,7 @@ def test_a_value_that_the_batch_does_not_hold_is_an_error(val, dtype):
     [
         (-1.0, np.int8), (255, np.uint8), (True, np.int32), (1, np.bool_), (np.int64(3), np.uint16), (0.1, np.float16),
         (np.nan, np.float32), (-np.inf, np.float16), (2**24 + 1, np.float32), (2, np.complex64), (1j, np.complex128),
-        (np.float32(0.1), np.float64), (2**63, np.uint64), ("pad", "U3"), (np.datetime64("NaT"), "M8[s]"),
+        (np.float32(0.1), np.float64), (2**63, np.uint64), ("pad", "U3"), (np.datetime64("NaT", "s"), "M8[s]"),
     ],
 )  # fmt: skip
 def test_a_value_that_the_batch_holds_fills_it(val, dtype):
