@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import pkgutil
+import sys
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -135,6 +136,19 @@ def eventually(condition: Any, seconds: float = 10.0) -> bool:
             return True
         time.sleep(0.005)
     return bool(condition())
+
+
+_seen = 0  # modules that were loaded when garbage was last made quick to collect
+
+
+@pytest.fixture(autouse=True)
+def quick_collections() -> None:
+    """Many tests collect garbage; what a framework brings with its import need not be looked at each time."""
+    global _seen
+    if len(sys.modules) > _seen + 200:
+        gc.collect()
+        gc.freeze()
+        _seen = len(sys.modules)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 MXNet is imported in `sides`, by each test file: a skip raised in a conftest would skip all tests of the project.
 """
 
-import gc
 import signal
 from pathlib import Path
 
@@ -49,15 +48,6 @@ def bounded():
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
-
-
-@pytest.fixture(scope="package", autouse=True)
-def quick_collections():
-    """Gluon collects garbage for every loader that it makes; what is there already need not be looked at each time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture
