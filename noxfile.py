@@ -90,9 +90,10 @@ def docs(session: nox.Session) -> None:
     session.run("sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build/html")
 
 
-@nox.session
+@nox.session(python="3.11")
 def soak(session: nox.Session) -> None:
     """The fault and memory tests at full length."""
-    session.install("numpy", *TEST, "-e", ".")
+    session.install("numpy<1.24", MXNET, *TEST, "-e", ".")
     session.env.update(GLUONLOADER_KILLS="300", GLUONLOADER_BIG="1")
-    run_tests(session, "tests/test_faults.py", "tests/test_memory.py")
+    session.env.update(GLUONLOADER_BATCHES="10000", GLUONLOADER_DELETES="300")
+    run_tests(session, "tests/test_faults.py", "tests/test_memory.py", "tests/test_mxnet_memory.py")
