@@ -68,6 +68,16 @@ def process_way(request: pytest.FixtureRequest) -> Way:
     return request.param
 
 
+@pytest.fixture(params=[SERIAL, THREAD, FORK, FORKSERVER, SPAWN], ids=str)
+def every_way(request):
+    return request.param
+
+
+@pytest.fixture(params=[SERIAL, THREAD, FORK], ids=str)  # the others start slowly where workers import a framework
+def any_way(request):
+    return request.param
+
+
 def load_mxnet() -> Any:
     """MXNet, on whatever NumPy, without what it warns of at its import; None where it is not installed."""
     patch_numpy()

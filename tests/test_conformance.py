@@ -1,7 +1,5 @@
 """One body of tests over every executor and start method: order, window, structure, errors, independence."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections import namedtuple

@@ -8,10 +8,10 @@ from collections import OrderedDict, namedtuple
 
 import numpy as np
 import pytest
-from conftest import FORK, FORKSERVER, SERIAL, SPAWN, THREAD, mapped_slabs
+from conftest import FORK, FORKSERVER, SERIAL, SPAWN, mapped_slabs
 
 import gluonloader.mxnet
-from gluonloader import BatchTimeout, DataLoader, MissingExtraError, default_batchify, frameworks
+from gluonloader import DataLoader, MissingExtraError, default_batchify, frameworks
 
 gluonloader.mxnet.patch_numpy()
 FRAMEWORKS = ["torch", "jax", "mxnet"]
@@ -30,16 +30,6 @@ def framework(request):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip(request.param, exc_type=ImportError)
-    return request.param
-
-
-@pytest.fixture(params=[SERIAL, THREAD, FORK, FORKSERVER, SPAWN], ids=str)
-def every_way(request):
-    return request.param
-
-
-@pytest.fixture(params=[SERIAL, THREAD, FORK], ids=str)  # the others start slowly where workers import a framework
-def any_way(request):
     return request.param
 
 
@@ -282,234 +272,8 @@ def test_a_dataset_of_arrays_of_a_framework_is_sent_to_workers(framework, way):
         assert list(loader) == [1]
 
 
-class TestJax:
-    @pytest.fixture(autouse=True)
-    def jax(self):
-        return pytest.importorskip("jax")
-
-    @pytest.mark.parametrize(("number", "dtype"), [(2**31, np.int64), (-(2**31) - 1, np.int64), (2**32, np.uint64)])
-    def test_integers_are_not_cut_in_silence(self, jax, any_way, number, dtype):
-        samples = [np.array(1, dtype), np.array(number, dtype), np.array(2, dtype)]
-        with any_way.loader(samples, 1, output="jax") as loader:
-            iterator = iter(loader)
-            assert next(iterator).tolist() == [1]
-            with pytest.raises(OverflowError, match=f"{number} does not fit JAX's .*jax_enable_x64"):
-                next(iterator)
-            assert next(iterator).tolist() == [2]
-
-    def test_a_dataset_that_uses_it_in_a_forked_worker_is_told_what_to_do(self, jax):
-        jax.numpy.ones(2).block_until_ready()
-        with FORK.loader(range(2), 1, batchify_fn=jax.numpy.asarray, timeout=3) as loader:
-            with pytest.raises(BatchTimeout, match="JAX hangs in a forked process: .*start_method='forkserver'"):
-                next(iter(loader))
-
-    def test_with_64_bits_they_stay_as_they_are(self, jax):
-        jax.config.update("jax_enable_x64", True)
-        try:
-            (batch,) = DataLoader([2**40 + 7], 1, output="jax")
-            assert batch.tolist() == [2**40 + 7]
-        finally:
-            jax.config.update("jax_enable_x64", False)
-
-
-class TestTorch:
-    @pytest.fixture(autouse=True)
-    def torch(self):
-        return pytest.importorskip("torch")
-
-    def test_dtypes(self, torch, any_way):
-        kinds = [
-            torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32,
-            torch.float64, torch.complex64, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
-        ]  # fmt: skip
-        samples = [tuple(torch.full((2,), i % 2).to(kind) for kind in kinds) for i in range(2)]
-        with any_way.loader(samples, 2) as loader:
-            (batch,) = loader
-        assert [tensor.dtype for tensor in batch] == kinds
-        assert all(tensor.to(torch.float32)[:, 0].tolist() == [0, 1] for tensor in batch[:9])
-
-    def test_numbers_without_a_numpy_dtype_need_ml_dtypes(self, torch):
-        samples = [torch.ones(2, dtype=torch.bfloat16)] * 2
-        with SERIAL.loader(samples, 2, output="numpy") as loader:
-            if "ml_dtypes" in __import__("sys").modules:
-                assert next(iter(loader)).dtype.name == "bfloat16"
-            else:
-                with pytest.raises(TypeError, match="NumPy has no dtype bfloat16; .*pip install ml_dtypes"):
-                    next(iter(loader))
-
-    def test_unusual_tensors_travel_too(self, torch, process_way):
-        with process_way.loader(
-            ["strided", "conjugate", "sparse", "gradient", "empty", "scalar"], 6, batchify_fn=unusual
-        ) as loader:
-            (batch,) = loader
-        assert batch["strided"].tolist() == [[0, 2], [1, 3]]
-        assert batch["conjugate"].tolist() == [1 - 2j]
-        assert batch["sparse"].is_sparse
-        assert batch["sparse"].to_dense().tolist() == [[1, 0], [0, 1]]
-        assert batch["gradient"].requires_grad
-        assert batch["empty"].shape == (0, 3)
-        assert batch["scalar"].item() == 4
-
-    def test_a_sparse_sample_cannot_be_stacked(self, torch):
-        with SERIAL.loader([(0, torch.eye(2).to_sparse())], 1) as loader:
-            with pytest.raises(ValueError, match=r"sample 0 .* at \[1\]: .*sparse, has a gradient or lies on a device"):
-                next(iter(loader))
-
-    def test_read_only_and_foreign_layouts_are_copied(self, torch):
-        def awkward(_):
-            array = np.arange(6)
-            frozen = array.copy()
-            frozen.flags.writeable = False
-            return array[::-1], frozen, array.astype(">i4")
-
-        with SERIAL.loader([1], 1, batchify_fn=awkward, output="torch") as loader:
-            (batch,) = loader
-        assert [tensor.tolist() for tensor in batch] == [[5, 4, 3, 2, 1, 0], list(range(6)), list(range(6))]
-
-    def test_subclasses_of_tensor_are_stacked(self, torch):
-        class Labelled(torch.Tensor):
-            pass
-
-        samples = [torch.ones(2).as_subclass(Labelled)] * 2
-        (batch,) = DataLoader(samples, 2)
-        assert type(batch) is torch.Tensor
-
-    def test_randomness_is_the_batchs(self, torch, any_way):
-        def draw(samples):
-            return torch.rand(2)
-
-        if any_way is THREAD:
-            pytest.skip("threads share one generator")
-        torch.manual_seed(5)
-        expected = torch.rand(1)
-        torch.manual_seed(5)
-        with any_way.loader(range(4), 1, batchify_fn=draw) as loader:
-            first = torch.stack(list(loader))
-        with FORK.loader(range(4), 1, batchify_fn=draw) as loader:
-            assert torch.equal(first, torch.stack(list(loader)))
-        assert len(set(first[:, 0].tolist())) == 4
-        assert torch.equal(torch.rand(1), expected), "the user's own generator has moved"
-
-    def test_a_parent_that_computes_does_not_break_forked_workers(self, torch):
-        """Forked processes have lost the threads of OpenMP's pool."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(2)
-        try:
-            assert torch.ones(512, 512).mm(torch.ones(512, 512))[0, 0] == 512
-
-            def compute(samples):
-                return torch.ones(512, 512).mm(torch.ones(512, 512)).sum()
-
-            with FORK.loader(range(4), 1, batchify_fn=compute, timeout=30) as loader:
-                assert [batch.item() for batch in loader] == [512.0**3] * 4
-        finally:
-            torch.set_num_threads(threads)
-
-    def test_pinned_memory_without_a_device_warns_once(self, torch):
-        if torch.cuda.is_available():
-            pytest.skip("there is a device")
-        with FORK.loader([torch.zeros(2)] * 4, 2, pin_memory=True) as loader:
-            with pytest.warns(RuntimeWarning, match="torch sees no device") as warned:
-                assert [batch.shape for batch in loader] == [(2, 2)] * 2
-            assert len(warned) == 1
-
-
-def unusual(_):
-    import torch
-
-    return {
-        "strided": torch.arange(4).reshape(2, 2).T,
-        "conjugate": torch.tensor([1 + 2j]).conj(),
-        "sparse": torch.eye(2).to_sparse(),
-        "gradient": torch.zeros(2, requires_grad=True),
-        "empty": torch.zeros(0, 3),
-        "scalar": torch.tensor(4),
-    }
-
-
 def test_numpy_arrays_cannot_be_pinned_and_say_so_once():
     with SERIAL.loader([1, 2], 1, pin_memory=True) as loader:
         with pytest.warns(RuntimeWarning, match="NumPy arrays stay in ordinary memory") as warned:
             assert len(list(loader)) == 2
     assert len(warned) == 1
-
-
-class TestMXNet:
-    @pytest.fixture(autouse=True)
-    def mx(self):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return pytest.importorskip("mxnet", exc_type=ImportError)
-
-    def test_bfloat16_of_mxnet(self, mx):
-        bits = np.array([[0x3F80, 0x4000]], np.uint16).view([("bfloat16", "<u2")])  # 1 and 2
-        with FORK.loader([bits[0]] * 2, 2, output="mxnet") as loader:
-            (batch,) = loader
-        assert batch.astype("float32").asnumpy().tolist() == [[1, 2], [1, 2]]
-        assert batch.context == mx.Context("cpu_shared", 0)
-
-    def test_the_numpy_like_interface_asks_for_its_own_arrays(self, mx):
-        with FORK.loader(Plain(4), 4, output="mxnet") as loader:
-            assert type(next(iter(loader)).x) is mx.nd.NDArray
-            with mx.util.np_array(True):
-                assert type(next(iter(loader)).x) is mx.np.ndarray
-
-    def test_sparse_arrays_travel_too(self, mx):
-        def sparse(_):
-            return mx.nd.ones((2, 2)).tostype("csr")
-
-        with FORK.loader([1], 1, batchify_fn=sparse) as loader:
-            (batch,) = loader
-        assert batch.stype == "csr"
-        assert batch.asnumpy().tolist() == [[1, 1], [1, 1]]
-
-    def test_randomness_of_workers_is_the_batchs(self, mx):
-        def draw(samples):
-            return mx.nd.random.uniform(shape=(2,))
-
-        with FORK.loader(range(4), 1, batchify_fn=draw) as loader:
-            first = [batch.asnumpy().tolist() for batch in loader]
-        with FORK.loader(range(4), 1, batchify_fn=draw, num_workers=1) as loader:
-            assert first == [batch.asnumpy().tolist() for batch in loader]
-        assert len({row[0] for row in first}) == 4
-
-    def test_an_operation_that_failed_later_is_the_users_own_error(self, mx):
-        """MXNet tells of it when the result is read, which is when the batch leaves its worker."""
-
-        def negative_deviation(samples):
-            return mx.nd.random.normal(0, -1 if samples[0] == 1 else 1, (2, 2))
-
-        with FORK.loader(range(3), 1, batchify_fn=negative_deviation) as loader:
-            iterator = iter(loader)
-            next(iterator)
-            with pytest.raises(mx.MXNetError, match="gaussian"):
-                next(iterator)
-            assert next(iterator).shape == (2, 2)
-
-    def test_a_seed_that_the_dataset_sets_itself_stays(self, mx):
-        def draw(samples):
-            mx.random.seed(7)
-            return mx.nd.random.uniform(shape=(2,))
-
-        with FORK.loader(range(3), 1, batchify_fn=draw) as loader:
-            first, *others = [batch.asnumpy().tolist() for batch in loader]
-        assert others == [first] * 2
-
-    def test_transforms_and_networks_draw_the_batchs_numbers(self, mx):
-        transforms, flips = mx.gluon.data.vision.transforms, mx.nd.arange(64).reshape((1, 64, 1))
-        network = mx.gluon.nn.Dropout(0.5)
-        network.hybridize()
-
-        def draw(samples):
-            with mx.autograd.train_mode():
-                dropped = network(mx.nd.ones((64,)))
-            flipped = [transforms.RandomFlipLeftRight()(flips)[0, 0, 0].asscalar() for _ in range(16)]
-            return dropped, np.array(flipped), mx.np.random.uniform(size=(3,)).as_nd_ndarray()
-
-        def epoch(**arguments):
-            with FORK.loader(range(4), 1, batchify_fn=draw, **arguments) as loader:
-                return [[values(array).tolist() for array in batch] for batch in loader]
-
-        first = epoch()
-        assert first == epoch(num_workers=1)
-        assert len({str(batch) for batch in first}) == 4
