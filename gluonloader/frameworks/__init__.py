@@ -3,6 +3,7 @@
 from .base import Framework as Framework
 from .base import Lent as Lent
 from .base import in_worker as in_worker
+from .base import leaves_room as leaves_room
 from .find import mxnet_arrays as mxnet_arrays
 from .find import named as named
 from .find import owner as owner
@@ -23,6 +24,7 @@ __all__ = [
     "converter",
     "enter_worker",
     "in_worker",
+    "leaves_room",
     "map_arrays",
     "mxnet_arrays",
     "named",

@@ -9,6 +9,7 @@ unsigned integers, which is named like it. It is what MXNet itself gives for bfl
 
 from __future__ import annotations
 
+import resource
 import sys
 from typing import Any, Final, Protocol
 
@@ -25,6 +26,7 @@ __all__ = [
     "fit_for_views",
     "in_worker",
     "is_numeric",
+    "leaves_room",
     "no_dtype",
     "raw",
     "set_in_worker",
@@ -33,6 +35,8 @@ __all__ = [
 Array = NDArray[Any]
 
 _UNSIGNED: Final = {1: "u1", 2: "u2"}
+
+_ROOM: Final = 16  # descriptors
 
 _in_worker = False
 
@@ -83,6 +87,11 @@ class Lent(np.ndarray[Any, Any]):
         None where the slab cannot be shared any more.
         """
         raise NotImplementedError
+
+
+def leaves_room(descriptor: int) -> bool:
+    """Whether this process may open some more files after this one: batches that are kept must not take the last."""
+    return descriptor < resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _ROOM
 
 
 def carrier(name: str, itemsize: int) -> np.dtype[Any]:

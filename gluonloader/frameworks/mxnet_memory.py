@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .base import Array, Lent, carrier
+from .base import Array, Lent, carrier, leaves_room
 
 __all__ = ["MXNetMemory"]
 
@@ -158,6 +158,9 @@ class MXNetMemory:
         try:
             descriptor = os.memfd_create("gluonloader", os.MFD_CLOEXEC)
         except (AttributeError, OSError):
+            return None
+        if not leaves_room(descriptor):
+            os.close(descriptor)
             return None
         with open(descriptor, "wb", closefd=False) as file:
             file.write(_TWO_HOLDERS)

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
-from ..frameworks import Lent
+from ..frameworks import Lent, leaves_room
 from .slab import ALIGNMENT, HEADER, Slab, align, anonymous_file, reserve
 
 __all__ = ["SlabPool"]
@@ -58,6 +58,9 @@ class _Loan(Lent):
         try:
             descriptor = os.dup(self.slab.fd)
         except OSError:  # the loader is closed, or there are too many descriptors
+            return None
+        if not leaves_room(descriptor):
+            os.close(descriptor)
             return None
         self.slab.holders += 1
         return descriptor
@@ -198,6 +201,8 @@ class SlabPool:
 
     def _may_lend(self, slab: Slab) -> bool:
         self._collect()
+        if not leaves_room(slab.fd):
+            return False
         if self._limit is None:
             return len(self._lent) < self._window + _SPARE_LOANS
         cap = max(self._limit - self._window * self._share, self._limit // 2)
