@@ -182,6 +182,26 @@ def test_without_descriptors_batches_still_come(no_slabs_left):
     assert all(right(batch, number, 16) for number, batch in enumerate(batches))
 
 
+def test_slabs_that_mxnet_cannot_map_come_back(no_slabs_left):
+    """There are slabs already when the descriptors run out."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fillers = []
+    with gluonloader.mxnet.DataLoader(Rows(100 * 16), 16, num_workers=2) as loader:
+        iterator = iter(loader)
+        batches = [next(iterator)]
+        most = max(map(int, os.listdir("/proc/self/fd"))) + 30
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        try:
+            while not fillers or fillers[-1] < most - 10:
+                fillers.append(os.dup(0))
+            batches += iterator
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for filler in fillers:
+                os.close(filler)
+    assert all(right(batch, number, 16) for number, batch in enumerate(batches))
+
+
 def test_a_closed_loaders_batches_stay(no_slabs_left):
     with DataLoader(Rows(64), 16, num_workers=2, output="mxnet") as loader:
         batches = list(loader)

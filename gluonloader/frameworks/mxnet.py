@@ -53,10 +53,13 @@ class MXNet:
         memory = self._memory
         if not array.size or not array.ndim:
             return memory.copy(array, self._shared)
-        handle = memory.attach(array, base) if isinstance(base, Lent) else None
+        lent = isinstance(base, Lent)
+        handle = memory.attach(array, base) if lent else None
         if handle is None and self._shared:
             handle = memory.share(array)
-        return memory.borrow(array) if handle is None else handle
+        if handle is None:  # a slab is never borrowed: nobody would notice in time that MXNet is done with it
+            handle = memory.copy(array, False) if lent else memory.borrow(array)
+        return handle
 
     def pin(self, array: Any, device_id: int) -> Any:
         if not self._warned and not self._mx.context.num_gpus():
