@@ -11,7 +11,7 @@ The public names, and nothing else. Layers, imports point down only (tests/test_
     batchify, window, sampler, dataset
     memory, randomness
     frameworks   arrays of MXNet, torch and JAX, in and out
-    errors
+    errors, containers
 """
 
 from . import batchify as batchify

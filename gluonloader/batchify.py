@@ -6,7 +6,6 @@ memory (`gluonloader.empty`) and raise `BatchifyError` with the position and pat
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
@@ -16,6 +15,7 @@ from typing import NamedTuple as TypingNamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from .containers import refill
 from .errors import BatchifyError, bad_argument
 from .frameworks import owner_by_base
 from .memory import empty
@@ -40,8 +40,8 @@ def default_batchify(samples: Sequence[Any]) -> Any:
 
     Tuples, lists, dicts, named tuples and dataclasses stay what they are, nested as they come, and hold one batch
     per field. Arrays and NumPy scalars keep their dtype, in native byte order. Arrays of MXNet, torch and JAX become
-    a batch of the same framework. `bool`, `int`, `float` and `complex`
-    become bool, int64, float64 and complex128. `str` and `bytes` stay a list.
+    a batch of the same framework. `bool`, `int`, `float` and `complex` become bool, int64, float64 and complex128.
+    `str` and `bytes` stay a list.
 
     Args:
         samples: at least one sample; all of one structure, arrays at the same place of one shape.
@@ -86,20 +86,15 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
         return list(samples)
     if len(kinds) > 1:
         _differ(list(map(type, samples)), lambda kind: f"type {kind.__name__}", path)
-    if isinstance(first, tuple):
-        columns = _columns(samples, path)
-        return type(first)._make(columns) if hasattr(first, "_make") else type(first)(columns)
-    if isinstance(first, list):
-        return type(first)(_columns(samples, path))
+    if isinstance(first, (tuple, list)):
+        return refill(first, _columns(samples, path))
     if isinstance(first, Mapping):
         return _mapping(samples, path)
     if dataclasses.is_dataclass(first):
-        batch = copy.copy(first)
-        for field in dataclasses.fields(first):
-            values = [getattr(sample, field.name) for sample in samples]
-            # Past a frozen dataclass's own __setattr__, and past a __post_init__ that checks single samples.
-            object.__setattr__(batch, field.name, _batch(values, f"{path}.{field.name}"))
-        return batch
+        names = [field.name for field in dataclasses.fields(first)]
+        return refill(
+            first, {name: _batch([getattr(sample, name) for sample in samples], f"{path}.{name}") for name in names}
+        )
     if owner_by_base(type(first)) is not None:
         return _like(first, _stack([_as_array(sample, None, i, path) for i, sample in enumerate(samples)], path))
     raise BatchifyError(
@@ -126,13 +121,7 @@ def _mapping(samples: Sequence[Mapping[Any, Any]], path: str) -> Any:
             what = [f"no key {', '.join(missing)}"] * bool(missing) + [f"extra key {', '.join(extra)}"] * bool(extra)
             usual = ", ".join(sorted(map(repr, keys)))
             raise BatchifyError(f"{' and '.join(what)}, others have {usual}", position, path)
-    columns = {key: _batch([sample[key] for sample in samples], f"{path}[{key!r}]") for key in keys}
-    if type(samples[0]) is dict or not hasattr(samples[0], "update"):
-        return columns
-    batch: Any = copy.copy(samples[0])  # an OrderedDict, a defaultdict ... stays one
-    for key, column in columns.items():  # not update(), which adds in a Counter
-        batch[key] = column
-    return batch
+    return refill(samples[0], {key: _batch([sample[key] for sample in samples], f"{path}[{key!r}]") for key in keys})
 
 
 def _numbers(samples: Sequence[Any], dtype: type, path: str) -> Array:
@@ -234,7 +223,7 @@ class Stack:
             lengths = list(map(len, samples))
             if lengths.count(lengths[0]) != len(lengths):
                 _differ(lengths, lambda length: f"{length} fields", "")
-            return [_at(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
+            return [on_field(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
         return _like(samples[0], _stack([_as_array(sample, None, i) for i, sample in enumerate(samples)], ""))
 
 
@@ -387,7 +376,9 @@ class Group:
             if len(sample) != len(self._fns):
                 raise BatchifyError(f"{len(sample)} fields, but Group has {len(self._fns)} functions", position)
         columns = zip(*samples, strict=True)
-        return tuple(_at(f"[{i}]", fn, column) for i, (fn, column) in enumerate(zip(self._fns, columns, strict=True)))
+        return tuple(
+            on_field(f"[{i}]", fn, column) for i, (fn, column) in enumerate(zip(self._fns, columns, strict=True))
+        )
 
 
 class AsList:
@@ -422,7 +413,7 @@ class Dict:
             missing = self._fns.keys() - sample.keys()
             if missing:
                 raise BatchifyError(f"no key {', '.join(sorted(map(repr, missing)))}", position)
-        return {key: _at(f"[{key!r}]", fn, [sample[key] for sample in samples]) for key, fn in self._fns.items()}
+        return {key: on_field(f"[{key!r}]", fn, [sample[key] for sample in samples]) for key, fn in self._fns.items()}
 
 
 class NamedTuple:
@@ -452,10 +443,10 @@ class NamedTuple:
             if not isinstance(sample, self._container):
                 raise BatchifyError(f"a {type(sample).__name__}, not a {self._container.__name__}", position)
         columns = zip(self._container._fields, self._fns, zip(*samples, strict=True), strict=True)
-        return self._container(*[_at(f".{field}", fn, column) for field, fn, column in columns])
+        return self._container(*[on_field(f".{field}", fn, column) for field, fn, column in columns])
 
 
-def _at(path: str, fn: Batchify, samples: Sequence[Any]) -> Any:
+def on_field(path: str, fn: Batchify, samples: Sequence[Any]) -> Any:
     """Runs `fn` on one field; an error of ours says in which."""
     try:
         return fn(samples)

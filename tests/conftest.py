@@ -78,15 +78,28 @@ def any_way(request):
     return request.param
 
 
-def load_mxnet() -> Any:
-    """MXNet, on whatever NumPy, without what it warns of at its import; None where it is not installed."""
-    patch_numpy()
+def load(name: str) -> Any:
+    """A framework, without what it warns of at its import; None where it cannot be imported."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return importlib.import_module("mxnet")
+            return importlib.import_module(name)
         except ImportError:
             return None
+
+
+def load_mxnet() -> Any:
+    """MXNet, on whatever NumPy; None where it is not installed."""
+    patch_numpy()
+    return load("mxnet")
+
+
+def load_or_skip(name: str) -> Any:
+    """A framework; the test is skipped where it cannot be imported."""
+    framework = load(name)
+    if framework is None:
+        pytest.skip(f"needs {name}")
+    return framework
 
 
 def modules() -> list[str]:

@@ -1,12 +1,11 @@
 """GluonNLP's batchify functions, and GluonNLP itself beside ours where it is installed."""
 
 import itertools
-import warnings
 from collections import namedtuple
 
 import numpy as np
 import pytest
-from conftest import FORK, SERIAL
+from conftest import FORK, SERIAL, load_or_skip
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -233,9 +232,7 @@ def test_functions_of_a_named_tuple_are_a_list_a_tuple_or_a_dict(fns):
 
 @pytest.fixture(scope="module")
 def nlp():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("gluonnlp").data
+    return load_or_skip("gluonnlp").data
 
 
 beside = pytest.mark.filterwarnings("ignore")  # it warns of a missing pad_val, empty buckets, arguments without effect

@@ -9,8 +9,8 @@ from conftest import modules
 from gluonloader.randomness import preserved_generators
 
 WITH_EXAMPLES = [
-    "batchify", "buckets", "dataset.arrays", "dataset.base", "frameworks.base", "loader", "memory", "randomness",
-    "sampler", "split", "window",
+    "batchify", "buckets", "containers", "dataset.arrays", "dataset.base", "frameworks.base", "loader", "memory",
+    "randomness", "sampler", "split", "window",
 ]  # fmt: skip
 
 

@@ -3,12 +3,11 @@
 import dataclasses
 import gc
 import random
-import warnings
 from collections import OrderedDict, namedtuple
 
 import numpy as np
 import pytest
-from conftest import FORK, FORKSERVER, SERIAL, SPAWN, mapped_slabs
+from conftest import FORK, FORKSERVER, SERIAL, SPAWN, load_or_skip, mapped_slabs
 
 import gluonloader.mxnet
 from gluonloader import DataLoader, MissingExtraError, default_batchify, frameworks
@@ -27,9 +26,7 @@ class Pair:
 @pytest.fixture(params=FRAMEWORKS)
 def framework(request):
     """Its name; skipped where it is not installed."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pytest.importorskip(request.param, exc_type=ImportError)
+    load_or_skip(request.param)
     return request.param
 
 
@@ -112,9 +109,7 @@ def test_output_numpy_gives_numpy_arrays(framework, any_way):
 
 @pytest.mark.parametrize("other", ["numpy", *FRAMEWORKS])
 def test_from_any_framework_to_any_other(framework, other):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pytest.importorskip(other, exc_type=ImportError)
+    load_or_skip(other)
     with FORK.loader(Samples(framework), 12, output=other) as loader:
         (batch,) = loader
     assert package(batch["x"]) == package(batch["i"]) == other

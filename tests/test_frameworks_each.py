@@ -1,11 +1,10 @@
 """What is special to one framework: JAX's integers, torch's unusual tensors, MXNet's two interfaces and late errors."""
 
 import sys
-import warnings
 
 import numpy as np
 import pytest
-from conftest import FORK, SERIAL, THREAD
+from conftest import FORK, SERIAL, THREAD, load_or_skip
 from test_frameworks import Plain, values
 
 from gluonloader import BatchTimeout, DataLoader
@@ -159,9 +158,7 @@ def unusual(_):
 class TestMXNet:
     @pytest.fixture(autouse=True)
     def mx(self):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return pytest.importorskip("mxnet", exc_type=ImportError)
+        return load_or_skip("mxnet")
 
     def test_bfloat16_of_mxnet(self, mx):
         bits = np.array([[0x3F80, 0x4000]], np.uint16).view([("bfloat16", "<u2")])  # 1 and 2

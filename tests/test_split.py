@@ -1,10 +1,8 @@
 """Split: one batch in parts, cut as MXNet cuts one; errors name the sample's place in the whole."""
 
-import warnings
-
 import numpy as np
 import pytest
-from conftest import FORK, SERIAL, THREAD
+from conftest import FORK, SERIAL, THREAD, load_or_skip
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,10 +128,8 @@ def test_a_loaders_error_names_the_sample_in_the_dataset(way):
 
 @pytest.mark.filterwarnings("ignore")
 def test_parts_are_those_of_mxnet():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        gluonloader.mxnet.patch_numpy()
-        mx = pytest.importorskip("mxnet")
+    gluonloader.mxnet.patch_numpy()
+    mx = load_or_skip("mxnet")
     for count in range(1, 13):
         for parts in range(1, count + 1):
             theirs = mx.gluon.utils.split_data(mx.nd.arange(count), parts, even_split=False)

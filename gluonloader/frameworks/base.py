@@ -30,6 +30,7 @@ __all__ = [
     "no_dtype",
     "raw",
     "set_in_worker",
+    "without_carrier",
 ]
 
 Array = NDArray[Any]
@@ -120,6 +121,21 @@ def extension(name: str) -> np.dtype[Any] | None:
     """The dtype of that name that `ml_dtypes` adds to NumPy; None where it is not loaded."""
     found = getattr(sys.modules.get("ml_dtypes"), name, None)
     return None if found is None else np.dtype(found)
+
+
+def without_carrier(array: Array, framework: str, cure: str) -> Array:
+    """The array with the dtype of `ml_dtypes` in place of a carrier.
+
+    Raises:
+        TypeError: `ml_dtypes` is not loaded; the text names the framework and the cure.
+    """
+    name = carried(array.dtype) if array.dtype.names else None
+    if name is None:
+        return array
+    dtype = extension(name)
+    if dtype is None:
+        raise no_dtype(framework, array, cure)
+    return raw(array).view(dtype)
 
 
 def is_numeric(dtype: np.dtype[Any]) -> bool:

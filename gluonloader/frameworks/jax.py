@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Array, carried, extension, in_worker, no_dtype, raw
+from .base import Array, in_worker, without_carrier
 
 __all__ = ["Jax"]
 
@@ -31,12 +31,7 @@ class Jax:
         return np.asarray(array)
 
     def from_numpy(self, array: Array) -> Any:
-        name = carried(array.dtype)
-        if name is not None and array.dtype.names:
-            dtype = extension(name)
-            if dtype is None:
-                raise no_dtype("JAX", array, "convert it in the dataset, as in x.astype('float32')")
-            array = raw(array).view(dtype)
+        array = without_carrier(array, "JAX", "convert it in the dataset, as in x.astype('float32')")
         if in_worker():
             return array.view(Promised)
         self._check_range(array)

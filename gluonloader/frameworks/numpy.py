@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Array, carried, extension, no_dtype, raw
+from .base import Array, without_carrier
 
 __all__ = ["NumPy"]
 
@@ -23,13 +23,7 @@ class NumPy:
         return np.asarray(array)
 
     def from_numpy(self, array: Array) -> Any:
-        name = carried(array.dtype)
-        if name is None or array.dtype.isbuiltin == 2:
-            return array
-        dtype = extension(name)
-        if dtype is None:
-            raise no_dtype("NumPy", array, "`pip install ml_dtypes` and import it: it adds that dtype to NumPy")
-        return raw(array).view(dtype)
+        return without_carrier(array, "NumPy", "`pip install ml_dtypes` and import it: it adds that dtype to NumPy")
 
     def pin(self, array: Any, device_id: int) -> Any:
         return array

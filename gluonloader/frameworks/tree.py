@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..containers import refill
 from ..errors import add_note
 from .base import Framework, is_numeric
 from .find import named, owner
@@ -40,30 +40,14 @@ def _map(fn: Leaf, value: Any, path: str) -> Any:
         except Exception as error:
             add_note(error, f"gluonloader: in output, at {path or 'the batch'}")
             raise
-    if isinstance(value, tuple):
-        items = [_map(fn, item, f"{path}[{i}]") for i, item in enumerate(value)]
-        return kind._make(items) if hasattr(kind, "_make") else kind(items)
-    if isinstance(value, list):
-        return kind(_map(fn, item, f"{path}[{i}]") for i, item in enumerate(value))
+    if isinstance(value, (tuple, list)):
+        return refill(value, [_map(fn, item, f"{path}[{i}]") for i, item in enumerate(value)])
     if isinstance(value, Mapping):
-        return _map_values(fn, value, path)
+        return refill(value, {key: _map(fn, item, f"{path}[{key!r}]") for key, item in value.items()})
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = copy.copy(value)
-        for field in dataclasses.fields(value):
-            item = _map(fn, getattr(value, field.name), f"{path}.{field.name}")
-            object.__setattr__(changed, field.name, item)  # past a frozen one's own __setattr__
-        return changed
+        names = [field.name for field in dataclasses.fields(value)]
+        return refill(value, {name: _map(fn, getattr(value, name), f"{path}.{name}") for name in names})
     return value
-
-
-def _map_values(fn: Leaf, value: Mapping[Any, Any], path: str) -> Any:
-    items = {key: _map(fn, item, f"{path}[{key!r}]") for key, item in value.items()}
-    if type(value) is dict or not hasattr(value, "update"):
-        return items
-    changed: Any = copy.copy(value)  # an OrderedDict, a defaultdict ... stays one
-    for key, item in items.items():
-        changed[key] = item
-    return changed
 
 
 def converter(output: str | Framework | Leaf) -> Leaf:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..batchify import default_batchify
+from ..batchify import default_batchify, on_field
 from ..errors import BatchifyError
 from ..frameworks import owner_by_base
 
@@ -25,19 +25,12 @@ def gluon_batchify(samples: Sequence[Any]) -> Any:
         for position, sample in enumerate(samples):
             if not isinstance(sample, tuple) or len(sample) != len(first):
                 raise BatchifyError(f"{sample!r:.80} is not a tuple of {len(first)} fields, as sample 0 is", position)
-        return [_field(i, column) for i, column in enumerate(zip(*samples, strict=True))]
+        return [on_field(f"[{i}]", gluon_batchify, column) for i, column in enumerate(zip(*samples, strict=True))]
     if isinstance(first, list):
         samples = [_array(sample, position) for position, sample in enumerate(samples)]
     elif getattr(first, "stype", "default") != "default":  # MXNet's sparse arrays, which Gluon stacks as dense ones
         samples = [sample.tostype("default") for sample in samples]
     return default_batchify(samples)
-
-
-def _field(number: int, samples: Sequence[Any]) -> Any:
-    try:
-        return gluon_batchify(samples)
-    except BatchifyError as error:
-        raise BatchifyError(error.reason, error.position, f"[{number}]{error.path}") from error.__cause__
 
 
 def _array(sample: list[Any], position: int) -> Any:

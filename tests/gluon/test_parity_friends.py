@@ -3,11 +3,11 @@
 import logging
 import subprocess
 import sys
-import warnings
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from conftest import load_or_skip
 
 from .differences import differs
 from .sides import GLUON, OURS, WAYS, epoch, lists, mx
@@ -77,9 +77,7 @@ def test_metrics_and_trainer(gdata, way):
 
 @pytest.fixture
 def nlp():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("gluonnlp")
+    return load_or_skip("gluonnlp")
 
 
 SENTENCES = [([5, 1, 4], 0), ([2], 1), ([7, 7], 0), ([1, 2, 3, 4], 1)]
