@@ -272,6 +272,8 @@ def test_without_auto_reload_no_epoch_begins_early(gdata, way):
 def test_refresh_and_clean_leave_whole_epochs(gdata, way):
     if way == "serial":
         pytest.skip("Gluon's refresh needs workers")
+    if way == "processes" and gdata is mx.gluon.data:
+        pytest.skip("Gluon drops batches in flight, and may hang then on a busy machine")
     loader = gdata.DataLoader(range(6), 2, auto_reload=True, **WAYS[way])
     for step in (loader.refresh, loader.clean, loader.refresh):
         step()
