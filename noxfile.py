@@ -2,7 +2,8 @@
 
 core     the default Python, newest NumPy, nothing else: under a minute
 gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch: where Gluon users are; with coverage
-modern   Python 3.11, newest NumPy, torch, JAX, and MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`
+modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
+         streams: pyarrow, pandas, polars, Hugging Face datasets, WebDataset
 newest   the newest Python at hand, NumPy alone
 lint     ruff, mypy --strict
 docs     the documentation, warnings are errors
@@ -61,8 +62,9 @@ def gluon(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def modern(session: nox.Session) -> None:
-    """The newest NumPy, torch, JAX and MXNet."""
-    session.install("numpy>=2", TORCH, "jax", "requests", "scikit-learn", "tqdm", *TEST, "-e", ".")
+    """The newest NumPy, torch, JAX, MXNet, tables and streams."""
+    data = ["pyarrow", "pandas", "polars", "datasets", "webdataset"]
+    session.install("numpy>=2", TORCH, "jax", *data, "requests", "scikit-learn", "tqdm", *TEST, "-e", ".")
     session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy
     run_tests(session)
 

@@ -3,13 +3,15 @@
 The public names, and nothing else. Layers, imports point down only (tests/test_layers.py holds that true):
 
     mxnet        stands in for mxnet.gluon.data
-    loader
+    loader, bridge, testing
+    iterator     one epoch: window, delivery, position
+    plan         what is made next
     buckets, split
     arguments
     executors    where work runs
     transport    how a batch travels
     batchify, window, sampler, dataset
-    memory, randomness
+    memory, randomness, state
     frameworks   arrays of MXNet, torch and JAX, in and out
     errors, containers
 """
@@ -31,8 +33,16 @@ from .buckets import SortedBucketSampler as SortedBucketSampler
 from .buckets import SortedSampler as SortedSampler
 from .buckets import SplitSampler as SplitSampler
 from .dataset import ArrayDataset as ArrayDataset
+from .dataset import ArrowDataset as ArrowDataset
+from .dataset import ConcatDataset as ConcatDataset
 from .dataset import Dataset as Dataset
+from .dataset import PackedList as PackedList
 from .dataset import SimpleDataset as SimpleDataset
+from .dataset import StackDataset as StackDataset
+from .dataset import Subset as Subset
+from .dataset import TupleDataset as TupleDataset
+from .dataset import random_split as random_split
+from .dataset.iterable import IterableDataset as IterableDataset
 from .errors import BatchifyError as BatchifyError
 from .errors import BatchTimeout as BatchTimeout
 from .errors import GluonLoaderError as GluonLoaderError
@@ -42,18 +52,23 @@ from .errors import SharedMemoryError as SharedMemoryError
 from .errors import TransportError as TransportError
 from .errors import WorkerDied as WorkerDied
 from .errors import WorkerStartError as WorkerStartError
-from .executors.base import WorkerInfo as WorkerInfo
-from .executors.base import get_worker_info as get_worker_info
+from .executors.making import WorkerInfo as WorkerInfo
+from .executors.making import get_worker_info as get_worker_info
+from .iterator import LoaderIterator as LoaderIterator
 from .loader import DataLoader as DataLoader
-from .loader import LoaderIterator as LoaderIterator
+from .loader import LoaderInfo as LoaderInfo
 from .memory import empty as empty
 from .randomness import get_rng as get_rng
 from .sampler import BatchSampler as BatchSampler
+from .sampler import BlockShuffleSampler as BlockShuffleSampler
 from .sampler import FilterSampler as FilterSampler
 from .sampler import IntervalSampler as IntervalSampler
 from .sampler import RandomSampler as RandomSampler
 from .sampler import Sampler as Sampler
 from .sampler import SequentialSampler as SequentialSampler
+from .sampler import ShardedSampler as ShardedSampler
+from .sampler import SubsetSampler as SubsetSampler
+from .sampler import WeightedSampler as WeightedSampler
 from .split import Split as Split
 
 __version__ = "0.1.0"

@@ -26,10 +26,14 @@ __all__ = [
     "check_functions",
     "check_indices",
     "check_int",
+    "check_not_for_iterables",
+    "check_only_for_iterables",
     "check_pins",
     "choose_batch_sampler",
     "choose_executor",
     "choose_finish",
+    "choose_last_batch",
+    "choose_shuffle_buffer",
     "choose_start_method",
     "parse_bytes",
 ]
@@ -37,6 +41,7 @@ __all__ = [
 ExecutorName = Literal["serial", "thread", "process"]
 
 _SMALLEST_LIMIT: Final = 1 << 20
+_SHUFFLE_BUFFER: Final = 1000
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -88,6 +93,12 @@ def as_list(indices: Any) -> list[Any]:
     return list(indices)
 
 
+def choose_last_batch(last_batch: LastBatch | None) -> LastBatch:
+    if last_batch not in (None, "keep", "discard", "rollover"):
+        raise bad_argument("last_batch", last_batch, "give 'keep', 'discard' or 'rollover'")
+    return last_batch or "keep"
+
+
 def choose_executor(executor: str | None, num_workers: int, thread_pool: bool) -> ExecutorName:
     if executor not in (None, "serial", "thread", "process"):
         raise bad_argument("executor", executor, "give 'serial', 'thread' or 'process', or None to go by num_workers")
@@ -131,6 +142,7 @@ def choose_batch_sampler(
     last_batch: LastBatch | None,
     batch_sampler: Any,
     seed: int,
+    seed_given: bool,
 ) -> Any:
     if batch_sampler is not None:
         if batch_size is not None or shuffle or sampler is not None or last_batch is not None:
@@ -145,9 +157,32 @@ def choose_batch_sampler(
         check_indices("sampler", sampler, "indices")
     elif shuffle:
         sampler = RandomSampler(len(dataset), seed)
+        sampler.adopts = not seed_given
     else:
         sampler = SequentialSampler(len(dataset))
     return BatchSampler(sampler, batch_size, last_batch or "keep")
+
+
+def choose_shuffle_buffer(shuffle: bool, shuffle_buffer: int | None) -> int:
+    """Samples of an iterable dataset that are shuffled among each other; 0 for none."""
+    if shuffle_buffer is not None and not shuffle:
+        raise bad_argument("shuffle_buffer", shuffle_buffer, "it belongs to shuffle=True; give that as well")
+    return check_int("shuffle_buffer", _SHUFFLE_BUFFER if shuffle_buffer is None else shuffle_buffer, 2) * bool(shuffle)
+
+
+def check_only_for_iterables(**arguments: object) -> None:
+    """Arguments that say nothing about a dataset that is read by index."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise bad_argument(name, value, "it is for iterable datasets, which are read in shards; leave it out")
+
+
+def check_not_for_iterables(dataset: Any, **arguments: object) -> None:
+    """Arguments that choose indices, of which an iterable dataset has none."""
+    for name, value in arguments.items():
+        if value is not None:
+            kind = type(dataset).__name__
+            raise bad_argument(name, value, f"a {kind} can be iterated, not indexed, so nothing can choose its order")
 
 
 def choose_finish(output: Any, pin_memory: bool, pin_device_id: int) -> Callable[[Any], Any] | None:
@@ -155,17 +190,22 @@ def choose_finish(output: Any, pin_memory: bool, pin_device_id: int) -> Callable
     if output is not None and not callable(output) and output not in frameworks.OUTPUTS:
         known = ", ".join(map(repr, frameworks.OUTPUTS))
         raise bad_argument("output", output, f"give one of {known}, a function of one array, or None")
-    steps = [frameworks.converter(output)] if output is not None else []
-    steps += [frameworks.pinner(pin_device_id)] if pin_memory else []
-    if not steps:
-        return None
+    return _Finish(output, pin_memory, pin_device_id) if output is not None or pin_memory else None
 
-    def finish(batch: Any) -> Any:
-        for step in steps:
+
+class _Finish:
+    def __init__(self, output: Any, pin_memory: bool, pin_device_id: int) -> None:
+        self._arguments = output, pin_memory, pin_device_id
+        self._steps = [frameworks.converter(output)] if output is not None else []
+        self._steps += [frameworks.pinner(pin_device_id)] if pin_memory else []
+
+    def __call__(self, batch: Any) -> Any:
+        for step in self._steps:
             batch = frameworks.map_arrays(step, batch)
         return batch
 
-    return finish
+    def __reduce__(self) -> Any:
+        return _Finish, self._arguments
 
 
 def parse_bytes(limit: int | str | None) -> int | None:

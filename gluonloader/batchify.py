@@ -15,7 +15,7 @@ from typing import NamedTuple as TypingNamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .containers import refill
+from .containers import Indices, Rows, pick, refill
 from .errors import BatchifyError, bad_argument
 from .frameworks import owner_by_base
 from .memory import empty
@@ -44,7 +44,8 @@ def default_batchify(samples: Sequence[Any]) -> Any:
     `str` and `bytes` stay a list.
 
     Args:
-        samples: at least one sample; all of one structure, arrays at the same place of one shape.
+        samples: at least one sample; all of one structure, arrays at the same place of one shape. For `Rows` the cost
+            is one copy for each column.
 
     Raises:
         BatchifyError: samples differ in type, shape, length or keys, or hold a type that cannot be stacked; the
@@ -54,7 +55,36 @@ def default_batchify(samples: Sequence[Any]) -> Any:
     {'x': array([[0., 0.],
            [1., 1.]]), 'name': ['a', 'b']}
     """
-    return _batch(samples, "")
+    return _batch_of_rows(samples, "") if isinstance(samples, Rows) else _batch(samples, "")
+
+
+def _batch_of_rows(rows: Rows, path: str) -> Any:
+    return rows.gather(lambda column, place: _column(column, rows.indices, path + place))
+
+
+def _column(column: Any, indices: Indices | None, path: str) -> Any:
+    """The batch of one column of `Rows`: just what `_batch` makes of its elements one by one."""
+    if isinstance(column, Rows):
+        return _batch_of_rows(pick(column, indices), path)
+    if type(column) not in (np.ndarray, np.memmap) or not _stacks_as_it_is(column):
+        return _batch(list(column if indices is None else pick(column, indices)), path)
+    order = column.flags
+    simple = order.c_contiguous and order.aligned and column.dtype.isnative  # else np.take would copy all of it first
+    if indices is None and simple and order.writeable and type(column) is np.ndarray:
+        return column
+    count = len(column) if indices is None else len(indices)
+    out = empty((count, *column.shape[1:]), _native(column.dtype))
+    if indices is not None and simple:
+        np.take(column, indices, axis=0, out=out, mode="clip")  # they are in range; mode="raise" would buffer `out`
+    else:
+        out[...] = column if indices is None else column[indices]
+    return out
+
+
+def _stacks_as_it_is(column: Array) -> bool:
+    """Whether its elements make an array of its own dtype; text gets as long as a batch's longest, so it does not."""
+    kind = column.dtype.kind
+    return kind in "biufcmM" or (column.ndim > 1 and kind in "SU")
 
 
 def _batch(samples: Sequence[Any], path: str) -> Any:

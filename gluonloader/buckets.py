@@ -11,7 +11,7 @@ Samples of like length make batches with little padding:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from .arguments import check_flags, check_int
 from .errors import bad_argument
-from .randomness import batch_seed, draw_seed
-from .sampler import Sampler
+from .randomness import batch_seed
+from .sampler.base import OrderedSampler, SeededSampler, Sliceable, digest
 
 __all__ = [
     "ConstWidthBucket",
@@ -96,26 +96,7 @@ class ExpWidthBucket(_WidthBucket):
         return [round(end) for end in ends.tolist()]
 
 
-class _Epochs(Sampler):
-    """Base of samplers that shuffle: the order is a function of (seed, epoch), each iteration is the next epoch."""
-
-    def __init__(self, draws: bool, seed: int | None) -> None:
-        seed = check_int("seed", seed, None) if seed is not None else draw_seed() if draws else 0
-        self._seed, self._epoch = seed, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """The next iteration gives the order of this epoch."""
-        self._epoch = int(epoch)
-
-    def _next_epoch(self) -> int:
-        self._epoch += 1
-        return self._epoch - 1
-
-    def _rng(self, epoch: int, number: int = 0) -> np.random.Generator:
-        return np.random.default_rng(batch_seed(self._seed, epoch, number))
-
-
-class SortedSampler(Sampler):
+class SortedSampler(OrderedSampler):
     """Indices in the order of their keys, equal ones as they come.
 
     Args:
@@ -131,14 +112,14 @@ class SortedSampler(Sampler):
         _check_keys(sort_keys)
         self._indices = _sorted(range(len(sort_keys)), sort_keys, reverse)
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._indices)
+    def _order(self) -> Sliceable:
+        return self._indices
 
     def __len__(self) -> int:
         return len(self._indices)
 
 
-class FixedBucketSampler(_Epochs):
+class FixedBucketSampler(SeededSampler):
     """Batches of samples of like length: each sample goes to the smallest bucket that holds it, batches come from one.
 
     The bucket of the longest comes first; `shuffle` mixes samples in their bucket, and the batches of all buckets.
@@ -170,6 +151,8 @@ class FixedBucketSampler(_Epochs):
       batch_size=[2, 2]
     """
 
+    _ahead = 64  # batches
+
     def __init__(
         self,
         lengths: Sequence[Key],
@@ -184,7 +167,7 @@ class FixedBucketSampler(_Epochs):
         seed: int | None = None,
     ) -> None:
         check_flags(shuffle=shuffle, use_average_length=use_average_length)
-        super().__init__(shuffle, seed)
+        super().__init__(seed, bool(shuffle))
         self._shuffle, batch_size = bool(shuffle), check_int("batch_size", batch_size, 1)
         _check_number("ratio", ratio, 0, "give by how much to enlarge batches of short samples, a number >= 0")
         if ratio and use_average_length:
@@ -201,12 +184,12 @@ class FixedBucketSampler(_Epochs):
             spans = [float(max(np.sum(key), 1)) for key in self._keys]
             self._sizes = [max(int(max(spans) / span * ratio * batch_size), batch_size) for span in spans]
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def _order(self) -> Sliceable:
         if not self._shuffle:
-            return self._batches(self._buckets, self._places())
-        rng = self._rng(self._next_epoch())
+            return _FixedBatches(self._buckets, self._sizes, self._places())
+        rng = np.random.default_rng(self._next_key())
         buckets = [rng.permutation(bucket) for bucket in self._buckets]
-        return self._batches(buckets, rng.permutation(np.array(self._places())).tolist())
+        return _FixedBatches(buckets, self._sizes, rng.permutation(np.array(self._places())).tolist())
 
     def _places(self) -> list[tuple[int, int]]:
         """Of each batch its bucket and where it begins there, the bucket of the longest first."""
@@ -216,11 +199,12 @@ class FixedBucketSampler(_Epochs):
             for start in range(0, len(self._buckets[number]), self._sizes[number])
         ]
 
-    def _batches(self, buckets: list[Integers], places: list[tuple[int, int]]) -> Iterator[list[int]]:
-        return (buckets[number][start : start + self._sizes[number]].tolist() for number, start in places)
-
     def __len__(self) -> int:
         return sum(-(-len(bucket) // size) for bucket, size in zip(self._buckets, self._sizes, strict=True))
+
+    def pass_state(self) -> dict[str, Any]:
+        cut = [*self._sizes, *map(len, self._buckets)]
+        return {**super().pass_state(), "shuffle": self._shuffle, "buckets": digest(np.array(cut))}
 
     def stats(self) -> str:
         """The buckets as text: of each its key, its number of samples and the size of its batches."""
@@ -231,7 +215,17 @@ class FixedBucketSampler(_Epochs):
         )
 
 
-class SortedBucketSampler(_Epochs):
+class _FixedBatches:
+    """An order of batches: of each its bucket, and where it begins there."""
+
+    def __init__(self, buckets: list[Integers], sizes: list[int], places: list[tuple[int, int]]) -> None:
+        self._buckets, self._sizes, self._places = buckets, sizes, places
+
+    def __getitem__(self, part: slice) -> list[list[int]]:
+        return [self._buckets[number][at : at + self._sizes[number]].tolist() for number, at in self._places[part]]
+
+
+class SortedBucketSampler(SeededSampler):
     """Batches from buckets of `mult * batch_size` samples: each bucket is sorted, then cut into batches.
 
     Args:
@@ -247,6 +241,8 @@ class SortedBucketSampler(_Epochs):
     [[2, 0], [1, 3], [4, 5]]
     """
 
+    _ahead = 64  # batches
+
     def __init__(
         self,
         sort_keys: Sequence[Any],
@@ -258,30 +254,54 @@ class SortedBucketSampler(_Epochs):
         seed: int | None = None,
     ) -> None:
         check_flags(reverse=reverse, shuffle=shuffle)
-        super().__init__(shuffle, seed)
+        super().__init__(seed, bool(shuffle))
         _check_number("mult", mult, 1, "give how many batches make a bucket, a number >= 1")
         _check_keys(sort_keys)
         self._keys, self._size = sort_keys, check_int("batch_size", batch_size, 1)
         self._bucket = int(mult * self._size)
         self._reverse, self._shuffle = bool(reverse), bool(shuffle)
 
-    def __iter__(self) -> Iterator[list[int]]:
-        return self._batches(self._rng(self._next_epoch()) if self._shuffle else None)
-
-    def _batches(self, rng: np.random.Generator | None) -> Iterator[list[int]]:
+    def _order(self) -> Sliceable:
+        rng = np.random.default_rng(self._next_key()) if self._shuffle else None
         order = np.arange(len(self._keys)) if rng is None else rng.permutation(len(self._keys))
-        for first in range(0, len(order), self._bucket):
-            bucket = _sorted(order[first : first + self._bucket].tolist(), self._keys, self._reverse)
-            starts = np.arange(0, len(bucket), self._size)
-            for start in starts if rng is None else rng.permutation(starts):
-                yield bucket[start : start + self._size]
+        firsts = range(0, len(order), self._bucket)
+        starts = [np.arange(0, min(self._bucket, len(order) - first), self._size) for first in firsts]
+        mixed = starts if rng is None else [rng.permutation(begins) for begins in starts]
+        places = [(first, start) for first, begins in zip(firsts, mixed, strict=True) for start in begins.tolist()]
+        return _SortedBatches(self._sorted_bucket, order, places, self._size)
+
+    def _sorted_bucket(self, indices: Integers) -> list[int]:
+        return _sorted(indices[: self._bucket].tolist(), self._keys, self._reverse)
 
     def __len__(self) -> int:
         whole, rest = divmod(len(self._keys), self._bucket)
         return whole * -(-self._bucket // self._size) + -(-rest // self._size)
 
+    def pass_state(self) -> dict[str, Any]:
+        about = {"batch_size": self._size, "bucket": self._bucket, "samples": len(self._keys)}
+        return {**super().pass_state(), **about, "shuffle": self._shuffle}
 
-class SplitSampler(_Epochs):
+
+class _SortedBatches:
+    """An order of batches: of each where its bucket begins, and where it begins in that; sorted when needed."""
+
+    def __init__(
+        self, sort: Callable[[Integers], list[int]], order: Integers, places: list[tuple[int, int]], size: int
+    ) -> None:
+        self._sort, self._order, self._places, self._size = sort, order, places, size
+        self._first = -1  # the bucket that was sorted last
+        self._bucket: list[int] = []
+
+    def __getitem__(self, part: slice) -> list[list[int]]:
+        return [self._batch(*place) for place in self._places[part]]
+
+    def _batch(self, first: int, start: int) -> list[int]:
+        if first != self._first:
+            self._first, self._bucket = first, self._sort(self._order[first:])
+        return self._bucket[start : start + self._size]
+
+
+class SplitSampler(SeededSampler):
     """Indices of one of `num_parts` parts of a dataset, one for each process or machine.
 
     Part i is always the same range of indices, and parts differ in size by one at most. So no two parts share a
@@ -321,23 +341,47 @@ class SplitSampler(_Epochs):
         self._start = part_index * small + min(part_index, larger)
         self._stop = self._start + small + (part_index < larger)
         self._size = -(-self._length // parts) if even_size else self._stop - self._start
-        super().__init__(self._shuffle or self._size > self._stop - self._start, seed)
+        super().__init__(seed, self._shuffle or self._size > self._stop - self._start)
 
-    def __iter__(self) -> Iterator[int]:
-        return self._indices(self._next_epoch())
+    def _order(self) -> Sliceable:
+        epoch = self._next_epoch()
+        return _Repeated(lambda number: self._once(epoch, number), self._size, self._repeat)
 
-    def _indices(self, epoch: int) -> Iterator[int]:
-        for number in range(self._repeat):
-            indices = np.arange(self._start, self._stop)
-            if self._shuffle or self._size > len(indices):
-                order = self._rng(epoch, number).permutation(self._length)
-                own = (self._start <= order) & (order < self._stop)
-                indices = order[own] if self._shuffle else indices
-                indices = np.concatenate([indices, order[~own][: self._size - len(indices)]])
-            yield from map(int, indices)
+    def _once(self, epoch: int, number: int) -> Integers:
+        """The part as it comes at this repetition."""
+        indices = np.arange(self._start, self._stop)
+        if self._shuffle or self._size > len(indices):
+            order = np.random.default_rng(batch_seed(self._seed, epoch, number)).permutation(self._length)
+            own = (self._start <= order) & (order < self._stop)
+            indices = order[own] if self._shuffle else indices
+            indices = np.concatenate([indices, order[~own][: self._size - len(indices)]])
+        return indices
 
     def __len__(self) -> int:
         return self._size * self._repeat
+
+    def pass_state(self) -> dict[str, Any]:
+        about = {"samples": self._length, "first": self._start, "shuffle": self._shuffle, "repeat": self._repeat}
+        return {**super().pass_state(), **about}
+
+
+class _Repeated:
+    """The order of `repeat` arrays of `size` indices, one after the other, each made when it is needed."""
+
+    def __init__(self, make: Callable[[int], Integers], size: int, repeat: int) -> None:
+        self._make, self._size, self._length = make, size, size * repeat
+        self._number, self._indices = -1, np.arange(0)
+
+    def __getitem__(self, part: slice) -> Integers:
+        start, stop, step = part.indices(self._length)
+        pieces = [np.arange(0)]
+        for number in range(start // self._size, -(-stop // self._size)) if start < stop else ():
+            if number != self._number:
+                self._number, self._indices = number, self._make(number)
+            begin = number * self._size
+            pieces.append(self._indices[max(start - begin, 0) : stop - begin])
+        whole: Integers = np.concatenate(pieces)
+        return whole[::step]
 
 
 def _sorted(indices: Any, keys: Sequence[Any], reverse: bool) -> list[int]:

@@ -1,12 +1,17 @@
-"""What samples come in and batches keep: tuples, lists, mappings and dataclasses, with other contents."""
+"""What samples come in and batches keep: tuples, lists, mappings, dataclasses; and `Rows`, samples held as columns."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["refill"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Rows", "pick", "positions", "refill"]
+
+Indices = NDArray[np.intp]
 
 
 def refill(container: Any, contents: Any) -> Any:
@@ -35,3 +40,103 @@ def refill(container: Any, contents: Any) -> Any:
             # Past a frozen dataclass's own __setattr__, and past a __post_init__ that checks single samples.
             object.__setattr__(new, key, item)
     return new
+
+
+class Rows(Sequence[Any]):
+    """Samples that are held as columns: what a dataset's `__getitems__` returns where reading them at once is cheap.
+
+    `default_batchify` makes one batch of it by one copy for each column, or none; it is the same batch as that of the
+    samples one by one. All else sees a sequence of samples.
+
+    Args:
+        columns: a dict or tuple of arrays, lists or other `Rows` of one length, N; or a single array, list or `Rows`,
+            whose elements are then the samples. Without `indices`, a column that is an array may become the batch
+            itself: give one that is new, and not the dataset's own.
+        indices: ints, shape (M,), negative ones from the end: the samples are these rows of the columns. Nothing is
+            copied before a batch is made. None: all rows in order.
+
+    Raises:
+        ValueError: there is no column, or their lengths differ.
+        IndexError: an index is out of range.
+        TypeError: the indices are no ints.
+
+    >>> rows = Rows({"x": np.arange(10, 14), "name": ["a", "b", "c", "d"]}, [3, 0])
+    >>> len(rows), rows[1]["name"], rows.columns
+    (2, 'a', {'x': array([13, 10]), 'name': ['d', 'a']})
+    """
+
+    def __init__(self, columns: Any, indices: Any = None) -> None:
+        self.held = columns
+        held = columns if isinstance(columns, (Mapping, tuple)) else (columns,)
+        lengths = list(map(len, held.values() if isinstance(held, Mapping) else held))
+        if len(set(lengths)) != 1:
+            raise ValueError(f"Rows: columns of lengths {lengths}; give at least one column, and all of one length")
+        self.indices = None if indices is None else positions(indices, lengths[0])
+        self._length = lengths[0] if self.indices is None else len(self.indices)
+
+    @property
+    def columns(self) -> Any:
+        """The columns with just these samples: arrays of arrays, lists of all else. They may be the dataset's own."""
+        return self.gather(self._chosen)
+
+    def gather(self, take: Callable[[Any, str], Any]) -> Any:
+        """The container of `take(column, path)` for each column as it is held, path being its place in a sample."""
+        if isinstance(self.held, Mapping):
+            return refill(self.held, {key: take(column, f"[{key!r}]") for key, column in self.held.items()})
+        if isinstance(self.held, tuple):
+            return refill(self.held, [take(column, f"[{i}]") for i, column in enumerate(self.held)])
+        return take(self.held, "")
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        rows = range(self._length) if self.indices is None else self.indices
+        return list(map(self._sample, rows[index])) if isinstance(index, slice) else self._sample(rows[index])
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._sample, range(self._length) if self.indices is None else self.indices)
+
+    def __repr__(self) -> str:
+        return f"Rows({self.columns!r})"
+
+    def _chosen(self, column: Any, path: str) -> Any:
+        chosen = pick(column, self.indices)
+        return chosen.columns if isinstance(chosen, Rows) else chosen
+
+    def _sample(self, row: Any) -> Any:
+        if isinstance(self.held, Mapping):
+            return refill(self.held, {key: column[row] for key, column in self.held.items()})
+        if isinstance(self.held, tuple):
+            return refill(self.held, [column[row] for column in self.held])
+        return self.held[row]
+
+
+def pick(column: Any, indices: Indices | None) -> Any:
+    """The elements of one column at `indices`, None for all: an array of an array, `Rows` of `Rows`, else a list."""
+    if isinstance(column, (np.ndarray, Rows)) and indices is None:
+        return column
+    if isinstance(column, np.ndarray):
+        return column[indices]
+    if isinstance(column, Rows):
+        return Rows(column.held, indices if column.indices is None else column.indices[indices])
+    return list(column) if indices is None else [column[i] for i in indices]
+
+
+def positions(indices: Any, length: int) -> Indices:
+    """Indices of samples as an array, shape (M,), each from 0 to `length - 1`; negative ones count from the end.
+
+    Raises:
+        IndexError: one is out of range.
+        TypeError: they are no ints.
+    """
+    found = np.asarray(indices)
+    if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size):
+        raise TypeError(f"indices={indices!r:.80}: give ints, shape (M,)")
+    found = found.astype(np.intp, copy=False)
+    if found.size and not (found.min() >= 0 and found.max() < length):
+        outside = (found < -length) | (found >= length)
+        if outside.any():
+            raise IndexError(f"index {found[outside][0]} is out of range for {length} samples")
+        found = np.where(found < 0, found + length, found)
+    return found

@@ -22,6 +22,7 @@ __all__ = [
     "WorkerStartError",
     "add_note",
     "bad_argument",
+    "bad_state",
 ]
 
 
@@ -98,3 +99,8 @@ def add_note(error: BaseException, note: str) -> None:
 def bad_argument(name: str, value: object, right: str) -> ValueError:
     """The error for a wrong argument: its name, its value, and what would be right."""
     return ValueError(f"{name}={value!r}: {right}")
+
+
+def bad_state(field: str, value: object, right: str) -> ValueError:
+    """The error for a saved position that does not fit: its field, what that holds, and what would be right."""
+    return ValueError(f"state: {field}={value!r:.200}: {right}")

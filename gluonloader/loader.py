@@ -1,49 +1,78 @@
-"""`DataLoader` and its iterator: the one file that knows every part.
+"""`DataLoader`: the one file that knows every part.
 
-batch sampler --indices--> window (at most `prefetch` batches in flight)
-|  Task(epoch, batch, seed, indices)
+plan: the batch sampler's indices, or the shards of an iterable dataset
+|  Task(epoch, batch, seed, indices or chunk)
+v
+window (at most `prefetch` batches in flight)
 v
 executor: serial | thread | process
 |  Outcome, through the iterator's inbox
 v
-window --in order, or as completed--> finish (arrays of `output`, pinned) --> user
+window --in order, or as completed--> plan (what is delivered) --> finish (arrays of `output`, pinned) --> user
+
+The loop itself is the iterator's, in iterator.py.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
 from multiprocessing.util import Finalize
-from typing import Any, NoReturn
+from typing import Any
 
 from .arguments import (
     ExecutorName,
-    as_list,
     check_dataset,
     check_flags,
     check_functions,
     check_int,
+    check_not_for_iterables,
+    check_only_for_iterables,
     check_pins,
     choose_batch_sampler,
     choose_executor,
     choose_finish,
+    choose_last_batch,
+    choose_shuffle_buffer,
     choose_start_method,
     parse_bytes,
 )
 from .batchify import default_batchify
-from .errors import LoaderClosed, WorkerStartError, bad_argument
-from .executors.base import Executor, Inbox, Job, Outcome, Task
+from .dataset.iterable import check_iterable, is_iterable
+from .errors import LoaderClosed, bad_argument
+from .executors.base import Executor, Job
+from .executors.making import WorkerInfo
 from .executors.process import ProcessExecutor
 from .executors.serial import SerialExecutor
 from .executors.thread import ThreadExecutor
-from .randomness import batch_seed, draw_seed
-from .sampler import BatchPass, LastBatch, iterate
-from .window import Window
+from .iterator import LoaderIterator
+from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, only_sample
+from .randomness import draw_seed
+from .sampler import LastBatch
+from .state import check_whole, field, int_field, opened, same, sealed, to_json
 
-__all__ = ["DataLoader", "LoaderIterator"]
+__all__ = ["DataLoader", "LoaderInfo", "LoaderIterator"]
 
-Finish = Callable[[Any], Any] | None
+
+@dataclass(frozen=True, slots=True)
+class LoaderInfo:
+    """What `worker_payload` is told of the loader.
+
+    Attributes:
+        dataset: the loader's dataset.
+        batch_size: samples in a batch; None where a `batch_sampler` decides.
+        num_workers: number of workers; 0 in the serial executor.
+        seed: of order and augmentation.
+    """
+
+    dataset: Any
+    batch_size: int | None
+    num_workers: int
+    seed: int
 
 
 class DataLoader:
@@ -53,8 +82,9 @@ class DataLoader:
     and serve every epoch until `close()`.
 
     Args:
-        dataset: any object with `__len__` and `__getitem__`; a list is one.
-        batch_size: samples in a batch.
+        dataset: any object with `__len__` and `__getitem__`; a list is one. Or one with `__iter__` alone, which is
+            read in shards: see `num_shards`, and `docs/iterable.md`.
+        batch_size: samples in a batch. None with an iterable dataset: it gives whole batches.
         shuffle: a new random order each epoch, a function of `seed` and the epoch's number.
         sampler: instead of `shuffle`: any sized iterable of indices.
         last_batch: 'keep' (default), 'discard', or 'rollover' into the next epoch.
@@ -75,13 +105,22 @@ class DataLoader:
             copied, where the framework can; arrays of texts, times and objects stay NumPy's.
         seed: of order and augmentation; None draws one from NumPy's global generator.
         in_order: deliver in the sampler's order; False delivers each batch as soon as it is made.
-        worker_init_fn: called once in each worker with its number, before any sample.
+        worker_init_fn: called once in each worker, before any sample, and in a worker that replaces a dead one, with
+            its `WorkerInfo`, which is its number and knows more.
+        worker_payload: called here, `worker_payload(loader_info, worker_id)`, once for each worker; what it returns
+            is the `payload` of that worker's `WorkerInfo`.
         start_method: "fork", "forkserver" or "spawn", for processes. The default is what
             `multiprocessing.set_start_method` chose, else fork on Linux, the platform's own elsewhere: fork starts
             in milliseconds, takes any dataset and needs no `__main__` guard. Where threads hold locks or compute
             while workers start, use "forkserver"; see `docs/workers.md`.
         max_retries: how often a batch that killed its worker is tried again before it is an error.
         memory_limit: most shared memory for batches, in bytes or as "256MB"; None for no limit.
+        max_per_worker: most batches that wait at one worker; the others go to whichever worker is free next. By
+            default they are spread at once, which is fastest; 1 is for batches that take very unequal time.
+        num_shards: parts that an iterable dataset is read in, each by one worker; default: one for each worker. The
+            order of the samples depends on it, and not on the number of workers.
+        shuffle_buffer: with `shuffle`, how many samples of an iterable dataset, in each shard, are held to be
+            shuffled among each other; default 1000.
 
     Raises:
         ValueError: an argument is wrong; the text names it, its value and what would be right.
@@ -95,6 +134,8 @@ class DataLoader:
     [2 3] [-2 -3]
     [4] [-4]
     """
+
+    _begun: LoaderIterator | None  # auto_reload: the next epoch, its window filled already
 
     def __init__(
         self,
@@ -117,14 +158,20 @@ class DataLoader:
         output: str | Callable[[Any], Any] | None = None,
         seed: int | None = None,
         in_order: bool = True,
-        worker_init_fn: Callable[[int], object] | None = None,
+        worker_init_fn: Callable[[WorkerInfo], object] | Callable[[int], object] | None = None,
+        worker_payload: Callable[[LoaderInfo, int], Any] | None = None,
         start_method: str | None = None,
         max_retries: int = 1,
         memory_limit: int | str | None = None,
+        max_per_worker: int | None = None,
+        num_shards: int | None = None,
+        shuffle_buffer: int | None = None,
     ) -> None:
-        check_dataset(dataset, sized=sampler is None and batch_sampler is None)
+        iterable = is_iterable(dataset)
+        if not iterable:
+            check_dataset(dataset, sized=sampler is None and batch_sampler is None)
         check_flags(shuffle=shuffle, in_order=in_order, auto_reload=auto_reload)
-        check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn)
+        check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn, worker_payload=worker_payload)
         check_pins(pin_memory, pin_device_id, output)
         num_workers = check_int("num_workers", num_workers)
         max_retries = check_int("max_retries", max_retries)
@@ -134,23 +181,51 @@ class DataLoader:
         self._executor_name = choose_executor(executor, num_workers, thread_pool)
         self._start_method = choose_start_method(start_method, self._executor_name)
         self._memory_limit = parse_bytes(memory_limit)
+        self._max_per_worker = None if max_per_worker is None else check_int("max_per_worker", max_per_worker, 1)
+        self._seed_given = seed is not None
         self._seed = draw_seed() if seed is None else check_int("seed", seed, None)
-        self._batch_sampler = choose_batch_sampler(
-            dataset, batch_size, shuffle, sampler, last_batch, batch_sampler, self._seed
+        self._batch_sampler: Any = None
+        self._shards: Shards | None = None
+        if iterable:
+            check_iterable(dataset)
+            check_not_for_iterables(dataset, sampler=sampler, batch_sampler=batch_sampler)
+            size = 1 if batch_size is None else check_int("batch_size", batch_size, 1)
+            number = max(1, num_workers) if num_shards is None else check_int("num_shards", num_shards, 1)
+            buffer = choose_shuffle_buffer(shuffle, shuffle_buffer)
+            self._shards = Shards(number, size, choose_last_batch(last_batch), buffer, num_workers)
+            batchify_fn = only_sample if batch_size is None and batchify_fn is None else batchify_fn
+        else:
+            check_only_for_iterables(num_shards=num_shards, shuffle_buffer=shuffle_buffer)
+            self._batch_sampler = choose_batch_sampler(
+                dataset, batch_size, shuffle, sampler, last_batch, batch_sampler, self._seed, self._seed_given
+            )
+        info = LoaderInfo(dataset, batch_size, num_workers, self._seed)
+        payloads = [worker_payload(info, worker) for worker in range(max(1, num_workers))] if worker_payload else []
+        self._job = Job(
+            dataset, batchify_fn or default_batchify, worker_init_fn, num_workers, self._seed, iterable, tuple(payloads)
         )
-        self._job = Job(dataset, batchify_fn or default_batchify, worker_init_fn, num_workers, self._seed)
         self._window_size = max(1, 2 * num_workers if prefetch is None else prefetch) if num_workers else 1
-        self._finish: Finish = choose_finish(output, pin_memory, pin_device_id)
+        self._finish = choose_finish(output, pin_memory, pin_device_id)
         self._in_order, self._max_retries = bool(in_order), max_retries
         self._timeout = timeout
         self._auto_reload = bool(auto_reload)
         self._epoch = 0
+        self._carried: list[Leftover] = []
         self._closed = False
-        self._begun: LoaderIterator | None = None  # auto_reload: the next epoch, its window filled already
-        self._lock = threading.RLock()
+        self._become_whole()
         self._start()
         if auto_reload:
             self._begun = self._begin()
+
+    def _become_whole(self) -> None:
+        """What a loader has that was not told to it, and that cannot be pickled."""
+        self._pid: int | None = None  # where its workers were started
+        self._close_executor: Callable[[], object] = lambda: None
+        self._iterations = count()
+        self._begun = None
+        self._current: Plan | None = None  # of the iterator that was begun last
+        self._loaded: _Loaded | None = None  # where the next epoch begins
+        self._lock = threading.RLock()
 
     def __iter__(self) -> LoaderIterator:
         """The next epoch. Iterators are independent: several may be alive, in several threads."""
@@ -158,18 +233,21 @@ class DataLoader:
             iterator, self._begun = self._begun, None
             if iterator is None or os.getpid() != self._pid:
                 iterator = self._begin()
-            iterator._loader = self
+            iterator._loader, self._current = self, iterator._plan
             return iterator
 
     def __len__(self) -> int:
-        """Number of batches that the next epoch will give."""
-        return len(self._batch_sampler)
+        """Number of batches that the next epoch will give; a TypeError if an iterable dataset has no length."""
+        if self._shards is None:
+            return len(self._batch_sampler)
+        carried = sum(leftover.stop - leftover.start for leftover in self._carried)
+        return self._shards.batches(len(self._job.dataset) + carried)
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch, in order and augmentation; a sampler that has `set_epoch` is told."""
         epoch = check_int("epoch", epoch)
         with self._lock:
-            self._begun = None
+            self._begun = self._current = self._loaded = None
             self._epoch = epoch
             for sampler in (self._batch_sampler, getattr(self._batch_sampler, "sampler", None)):
                 if sampler is not None and hasattr(sampler, "set_epoch"):
@@ -183,14 +261,22 @@ class DataLoader:
         """
         self._closed = True
         self._begun = None
-        self._finalizer()
+        self._close_executor()
 
     def __repr__(self) -> str:
         job = self._job
         return f"<DataLoader of {type(job.dataset).__name__}, {self._executor_name}, {job.num_workers} workers>"
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a DataLoader cannot be pickled: make it in the process that uses it")
+    def __getstate__(self) -> dict[str, Any]:
+        """All but workers and live iterators: the copy stands where this one does, and starts workers when used."""
+        own = {"_executor", "_close_executor", "_iterations", "_begun", "_current", "_loaded", "_lock", "_pid"}
+        return {**{key: value for key, value in self.__dict__.items() if key not in own}, "state": self.state_dict()}
+
+    def __setstate__(self, fields: dict[str, Any]) -> None:
+        state = fields.pop("state")
+        self.__dict__.update(fields)
+        self._become_whole()
+        self.load_state_dict(state)
 
     def __enter__(self) -> DataLoader:
         return self
@@ -198,145 +284,183 @@ class DataLoader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    # -- positions --------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands, as JSON: after the last batch that was delivered, in the epoch that was begun last.
+
+        Returns:
+            A dict of a few hundred bytes, whatever the size of the dataset; see `docs/resume.md`.
+
+        Raises:
+            TypeError: the state of a sampler or dataset of your own is not JSON.
+        """
+        with self._lock:
+            plan = self._current
+            if plan is not None and plan.finished:
+                plan = None if self._begun is None else self._begun._plan
+            if plan is not None:
+                return self._state_of(plan)
+            if self._loaded is not None:
+                return sealed(self._loaded.state)
+            return self._seal(self._epoch, self._fresh_state())
+
+    def load_state_dict(self, state: Any) -> None:
+        """Has the next iteration go on where `state` was saved, in this process or another.
+
+        The number of workers, `prefetch`, executor and start method may differ; what the batches depend on may not.
+
+        Args:
+            state: what `state_dict()` returned, or its JSON text.
+
+        Raises:
+            ValueError: it does not fit this loader, or was changed; the text names the field. Nothing has changed.
+        """
+        with self._lock:
+            self._load(state)
+            if self._auto_reload and not self._closed:
+                self._begun = self._begin()
+
+    def _load(self, state: Any) -> None:
+        fields = opened(state)
+        self._check_loader(fields)
+        if self._shards is not None:
+            ShardPlan.check(self._shards, fields)
+            check_whole(fields)
+            self._warn_of_reading(fields)
+            start = Start()
+        else:
+            start = self._load_sampler(fields)
+        self._epoch, self._begun, self._current = fields["epoch"], None, None
+        if not self._seed_given:
+            self._seed = fields["seed"]
+        self._loaded = _Loaded({key: fields[key] for key in fields if key not in ("version", "check")}, start)
+        self._load_dataset(fields["dataset"])
+
+    def _reposition(self, state: Any) -> Plan:
+        """For an iterator that goes on at another position: its plan."""
+        with self._lock:
+            self._load(state)
+            self._current = plan = self._next_plan()
+            return plan
+
+    def _check_loader(self, fields: dict[str, Any]) -> None:
+        int_field(fields, "epoch")
+        same(fields, "length", self._length(), "the dataset here")
+        if self._seed_given:
+            same(fields, "seed", self._seed, "the loader here")
+        else:
+            int_field(fields, "seed", None)
+        if self._has_own_state() != (field(fields, "dataset") is not None):
+            own = "has" if self._has_own_state() else "has no"
+            raise ValueError(f"state: dataset: the dataset here {own} state of its own, the one that was saved differs")
+
+    def _warn_of_reading(self, fields: dict[str, Any]) -> None:
+        samples = fields["batch"] * fields["batch_size"]
+        if samples and not any(fields["hints"]):
+            warnings.warn(
+                f"resuming a {type(self._job.dataset).__name__} reads about {samples:,} samples again, to skip them; "
+                "a dataset with state_dict() and load_state_dict() is put where it stood",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    def _load_sampler(self, fields: dict[str, Any]) -> Start:
+        before = IndexPlan.fresh_state(self._batch_sampler)
+        try:
+            start = IndexPlan.load(self._batch_sampler, fields)
+            check_whole(fields)
+        except BaseException:
+            IndexPlan.load(self._batch_sampler, before)
+            raise
+        return start
+
+    def _load_dataset(self, saved: Any) -> None:
+        """Workers have the dataset as it was when they started, so they start anew if it changes."""
+        if saved is not None and saved != self._dataset_state():
+            self._job.dataset.load_state_dict(saved)
+            self._close_executor()
+            self._pid = None
+
+    def _state_of(self, plan: Plan) -> dict[str, Any]:
+        return self._seal(plan.epoch, plan.state())
+
+    def _seal(self, epoch: int, position: dict[str, Any]) -> dict[str, Any]:
+        about = {"length": self._length(), "seed": self._seed, "epoch": epoch, "dataset": self._dataset_state()}
+        return sealed({**about, **position})
+
+    def _fresh_state(self) -> dict[str, Any]:
+        if self._shards is None:
+            return IndexPlan.fresh_state(self._batch_sampler)
+        return ShardPlan(self._shards, self._epoch, self._seed, -1, self._carried).state()
+
+    def _length(self) -> int | None:
+        try:
+            return len(self._job.dataset)
+        except TypeError:  # it has none, or, as with tf.data, does not know it
+            return None
+
+    def _has_own_state(self) -> bool:
+        dataset = self._job.dataset
+        return not self._job.iterable and hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")
+
+    def _dataset_state(self) -> Any:
+        dataset = self._job.dataset
+        return to_json(type(dataset).__name__, dataset.state_dict()) if self._has_own_state() else None
+
+    # -- epochs -----------------------------------------------------------------------------------------------------
+
     def _start(self) -> None:
         self._pid = os.getpid()
-        self._executor = _make_executor(
-            self._executor_name, self._job, self._start_method, self._window_size, self._max_retries, self._memory_limit
-        )
+        self._executor = self._make_executor()
         # Before the Pool's own finalizer (15), which would terminate workers with work in flight.
-        self._finalizer = Finalize(self, self._executor.close, exitpriority=20)
+        self._close_executor = Finalize(self, self._executor.close, exitpriority=20)
+
+    def _make_executor(self) -> Executor:
+        if self._executor_name == "serial":
+            return SerialExecutor(self._job)
+        if self._executor_name == "thread":
+            return ThreadExecutor(self._job)
+        return ProcessExecutor(
+            self._job,
+            self._start_method,
+            self._window_size,
+            self._max_retries,
+            self._memory_limit,
+            self._max_per_worker,
+        )
 
     def _begin(self) -> LoaderIterator:
         if self._closed:
             raise LoaderClosed("this DataLoader is closed; make a new one, or iterate inside its `with` block")
         if os.getpid() != self._pid:  # a forked child has no share in the parent's workers
             self._start()
-        epoch, self._epoch = self._epoch, self._epoch + 1
-        window: Window[Outcome] = Window(self._window_size, self._in_order)
-        batches = iterate(self._batch_sampler)
-        return LoaderIterator(self._executor, batches, window, epoch, self._seed, self._timeout, self._finish)
+        return LoaderIterator(
+            self._executor, self._next_plan(), self._window_size, self._in_order, self._timeout, self._finish
+        )
 
-    def _epoch_is_over(self) -> None:
+    def _next_plan(self) -> Plan:
+        loaded, self._loaded = self._loaded, None
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        if self._shards is None:
+            plan: Plan = IndexPlan(self._batch_sampler, epoch, self._seed, loaded.start if loaded else Start())
+        else:
+            state = loaded.state if loaded else None
+            plan = ShardPlan(self._shards, epoch, self._seed, next(self._iterations), self._carried, state)
+        return plan
+
+    def _epoch_is_over(self, plan: Plan) -> None:
+        if isinstance(plan, ShardPlan):
+            self._carried = plan.carry
         if self._auto_reload and not self._closed:
             with self._lock:
                 if self._begun is None:
                     self._begun = self._begin()
 
 
-class LoaderIterator(Iterator[Any]):
-    """One epoch of a loader. A class, not a generator: after a batch that raised, the next one still comes."""
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A position that was loaded: its fields, and where the sampler's next pass begins."""
 
-    def __init__(
-        self,
-        executor: Executor,
-        batches: Iterator[list[Any]],
-        window: Window[Outcome],
-        epoch: int,
-        seed: int,
-        timeout: float | None,
-        finish: Finish,
-    ) -> None:
-        self._executor, self._batches, self._window = executor, batches, window
-        self._epoch, self._seed, self._timeout = epoch, seed, timeout
-        self._finish = finish
-        self._pid = os.getpid()
-        self._loader: DataLoader | None = None  # kept alive by the iteration
-        self._tasks: dict[int, Task] = {}
-        self._inbox = Inbox()
-        self._drawn = False  # the sampler has given all it has
-        self._sampler_error: Exception | None = None
-        self._lock = threading.RLock()
-        self._fill()
-
-    def __iter__(self) -> LoaderIterator:
-        return self
-
-    def __next__(self) -> Any:
-        """The next batch.
-
-        Raises:
-            BatchTimeout: it took longer than `timeout`.
-            WorkerDied: it killed its workers.
-            Exception: whatever dataset or batchify raised, with a note that says where.
-        """
-        if os.getpid() != self._pid:
-            raise RuntimeError("this iterator belongs to the parent process; call iter(loader) in the forked child")
-        with self._lock:
-            if self._window.empty:
-                self._end()
-                error, self._sampler_error = self._sampler_error, None
-                raise error or StopIteration
-            while not self._window.ready:
-                self._wait()
-            outcome = self._window.take()
-            del self._tasks[outcome.task.batch]
-            self._fill()  # first, so that a worker is busy while this thread rebuilds
-            try:
-                batch = outcome.take()
-            finally:
-                if self._window.empty:  # not before: it may let go of the loader, which closes it
-                    self._end()
-            return batch if self._finish is None else self._finish(batch)
-
-    def close(self) -> None:
-        """Breaks the epoch off: what is in flight is dropped. Also done when the iterator is deleted."""
-        self._batches, self._drawn, self._loader = iter(()), True, None
-        self._inbox.withdraw()
-        for outcome in self._window.empty_out():
-            outcome.discard()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_inbox"):
-            self.close()
-
-    def _fill(self) -> None:
-        """Draws from the sampler until the window is full; an error there is raised after the batches before it."""
-        while self._window.has_room and not self._drawn:
-            try:
-                indices = as_list(next(self._batches))
-            except StopIteration:
-                self._drawn = True
-                return
-            except Exception as error:
-                self._drawn, self._sampler_error = True, error
-                self._batches = iter(())  # a pass that failed carries nothing over, as one that is broken off
-                return
-            number = self._window.admit()
-            task = Task(self._epoch, number, batch_seed(self._seed, self._epoch, number), indices)
-            self._tasks[number] = task
-            self._executor.submit(task, self._inbox)
-
-    def _wait(self) -> None:
-        """Waits until one more batch has come."""
-        try:
-            outcome = self._executor.wait(self._inbox, self._timeout)
-        except WorkerStartError:
-            if self._loader is not None:
-                self._loader.close()
-            raise
-        if outcome is None:
-            number = self._window.head
-            task = self._tasks.pop(number)
-            self._window.give_up(number)
-            self._fill()
-            raise self._executor.overdue(task, self._timeout or 0)
-        self._window.land(outcome.task.batch, outcome)
-
-    def _end(self) -> None:
-        """The last batch has been delivered."""
-        if isinstance(self._batches, BatchPass):
-            self._batches.commit()
-        self._batches = iter(())
-        if self._loader is not None:
-            self._loader._epoch_is_over()
-            self._loader = None
-
-
-def _make_executor(
-    name: str, job: Job, start_method: str, window: int, max_retries: int, memory_limit: int | None
-) -> Executor:
-    if name == "serial":
-        return SerialExecutor(job)
-    if name == "thread":
-        return ThreadExecutor(job)
-    return ProcessExecutor(job, start_method, window, max_retries, memory_limit)
+    state: dict[str, Any]
+    start: Start

@@ -17,20 +17,19 @@ class Window(Generic[T]):
         in_order: hand out in the order of admission; otherwise as they complete.
 
     >>> window = Window(2, in_order=True)
-    >>> window.admit(), window.admit(), window.has_room
-    (0, 1, False)
+    >>> window.admit(0); window.admit(1); window.has_room
+    False
     >>> window.land(1, "b"); window.ready
     False
     >>> window.land(0, "a"); window.take(), window.take()
     ('a', 'b')
     """
 
-    __slots__ = ("_admitted", "_awaited", "_in_order", "_landed", "size")
+    __slots__ = ("_awaited", "_in_order", "_landed", "size")
 
     def __init__(self, size: int, in_order: bool) -> None:
         self.size = size
         self._in_order = in_order
-        self._admitted = 0
         self._awaited: dict[int, None] = {}  # admitted, not handed out; in order of admission
         self._landed: dict[int, T] = {}  # complete, not handed out; in order of completion
 
@@ -54,12 +53,9 @@ class Window(Generic[T]):
         """Whether `take` has something to hand out."""
         return bool(self._landed) and (not self._in_order or next(iter(self._awaited)) in self._landed)
 
-    def admit(self) -> int:
-        """Takes one more batch into the window; returns its number."""
-        number = self._admitted
-        self._admitted += 1
+    def admit(self, number: int) -> None:
+        """Takes one more batch into the window."""
         self._awaited[number] = None
-        return number
 
     def land(self, number: int, item: T) -> None:
         """A batch completed."""

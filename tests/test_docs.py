@@ -22,7 +22,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FRAMEWORK = re.compile(r"^ *(?:from|import) (?:gluonloader\.)?(mxnet|torch|jax|ml_dtypes)\b", re.MULTILINE)
+FRAMEWORKS = "mxnet|torch|jax|ml_dtypes|pyarrow|pandas|polars"
+FRAMEWORK = re.compile(rf"^ *(?:from|import) (?:gluonloader\.)?({FRAMEWORKS})\b", re.MULTILINE)
 
 # Runs in the page's own process. The blocks are the main module, so that what they define can be pickled.
 RUN_BLOCKS = """

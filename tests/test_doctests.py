@@ -10,7 +10,8 @@ from gluonloader.randomness import preserved_generators
 
 WITH_EXAMPLES = [
     "batchify", "buckets", "containers", "dataset.arrays", "dataset.base", "frameworks.base", "loader", "memory",
-    "randomness", "sampler", "split", "window",
+    "plan.base", "randomness", "sampler.base", "sampler.bijection", "sampler.ordered", "sampler.sharded",
+    "sampler.shuffled", "sampler.weighted", "split", "window",
 ]  # fmt: skip
 
 

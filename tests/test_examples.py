@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 WARNINGS = {"mxnet": ["-W", "ignore::DeprecationWarning"]}
 
 
-def accuracy(example, *arguments, warnings=()):
+def run(example, *arguments, warnings=()):
     done = subprocess.run(
         [sys.executable, "-W", "error", *warnings, ROOT / "examples" / f"{example}.py", *arguments],
         capture_output=True,
@@ -23,7 +23,12 @@ def accuracy(example, *arguments, warnings=()):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
-    return float(re.search(r"^test accuracy: (\S+)$", done.stdout, re.MULTILINE)[1])
+    return done.stdout
+
+
+def accuracy(example, *arguments, warnings=()):
+    printed = run(example, *arguments, warnings=warnings)
+    return float(re.search(r"^test accuracy: (\S+)$", printed, re.MULTILINE)[1])
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +54,20 @@ def test_digits_are_learned_in_each_framework(example, framework):
     assert accuracy(example, warnings=WARNINGS.get(framework, ())) > 0.95
 
 
+def test_a_run_that_is_killed_goes_on_to_the_same_end():
+    printed = run("resume")
+    assert "ended by signal 9" in printed
+    assert 'goes on at {"epoch": 1, "batch": ' in printed
+    assert printed.splitlines()[-1] == "the same weights"
+
+
+def test_a_table_is_read_in_bulk():
+    pytest.importorskip("pyarrow")
+    assert "rows" in run("parquet_bulk")
+
+
 def test_every_example_is_run():
     written = {path.stem for path in (ROOT / "examples").glob("*.py")}
-    assert written == {"digits", "train_digits", "gluon_digits", "torch_digits", "jax_digits"}
+    assert written == {
+        "digits", "train_digits", "gluon_digits", "torch_digits", "jax_digits", "resume", "parquet_bulk"
+    }  # fmt: skip

@@ -12,12 +12,15 @@ from conftest import load_mxnet, modules
 import gluonloader
 
 PUBLIC = {
-    "Append", "ArrayDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError", "ConstWidthBucket",
-    "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FilterSampler", "FixedBucketSampler", "GluonLoaderError",
-    "Group", "IntervalSampler", "LinearWidthBucket", "LoaderClosed", "LoaderIterator", "MissingExtraError",
-    "NamedTuple", "Pad", "RandomSampler", "Sampler", "SequentialSampler", "SharedMemoryError", "SimpleDataset",
-    "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "TransportError", "WorkerDied",
-    "WorkerInfo", "WorkerStartError", "default_batchify", "empty", "get_rng", "get_worker_info",
+    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError",
+    "BlockShuffleSampler", "ConcatDataset", "ConstWidthBucket", "DataLoader", "Dataset", "Dict",
+    "ExpWidthBucket", "FilterSampler", "FixedBucketSampler", "GluonLoaderError", "Group", "IntervalSampler",
+    "IterableDataset", "LinearWidthBucket", "LoaderClosed", "LoaderInfo", "LoaderIterator", "MissingExtraError",
+    "NamedTuple", "PackedList", "Pad", "RandomSampler", "Sampler", "SequentialSampler", "ShardedSampler",
+    "SharedMemoryError", "SimpleDataset", "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler",
+    "Stack", "StackDataset", "Subset", "SubsetSampler", "TransportError", "TupleDataset", "WeightedSampler",
+    "WorkerDied", "WorkerInfo", "WorkerStartError", "default_batchify", "empty", "get_rng", "get_worker_info",
+    "random_split",
 }  # fmt: skip
 
 # The positional part is that of mxnet.gluon.data.DataLoader, in its order.

@@ -25,7 +25,7 @@ def test_any_interleaving(size, in_order, steps):
         if flying:
             assert window.head == min(flying)
         if step == "admit" and window.has_room:
-            assert window.admit() == admitted
+            window.admit(admitted)
             flying.append(admitted)
             admitted += 1
         elif step == "land" and flying:
@@ -46,7 +46,8 @@ def test_everything_that_is_admitted_comes_out_once(size, count, in_order, data)
     most = 0
     while len(out) < count:
         while window.has_room and len(completed) + len(flying) < count:
-            flying.append(window.admit())
+            flying.append(len(completed) + len(flying))
+            window.admit(flying[-1])
         most = max(most, len(flying) + len(completed) - len(out))
         if flying:
             number = flying.pop(data.draw(st.integers(0, len(flying) - 1)))
@@ -63,7 +64,9 @@ def test_everything_that_is_admitted_comes_out_once(size, count, in_order, data)
 @pytest.mark.parametrize("in_order", [True, False])
 def test_a_batch_that_is_given_up_does_not_hold_up_the_others(in_order):
     window = Window(3, in_order)
-    first, second, third = window.admit(), window.admit(), window.admit()
+    first, second, third = range(3)
+    for number in range(3):
+        window.admit(number)
     window.land(third, "third")
     window.give_up(first)
     assert window.has_room
@@ -76,7 +79,8 @@ def test_a_batch_that_is_given_up_does_not_hold_up_the_others(in_order):
 
 def test_items_may_be_anything_even_none():
     window = Window(1, True)
-    window.land(window.admit(), None)
+    window.admit(0)
+    window.land(0, None)
     assert window.ready
     assert window.take() is None
     assert window.empty
@@ -86,8 +90,8 @@ def test_items_may_be_anything_even_none():
 def test_breaking_off_returns_what_has_landed_and_admits_nothing_more(size, in_order, landed):
     window = Window(size, in_order)
     expected = []
-    for land in landed[:size]:
-        number = window.admit()
+    for number, land in enumerate(landed[:size]):
+        window.admit(number)
         if land:
             window.land(number, number)
             expected.append(number)

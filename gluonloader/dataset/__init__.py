@@ -1,7 +1,25 @@
-"""What to load: map-style datasets, from arrays, lists and other datasets."""
+"""What to load: map-style datasets, from arrays, lists, tables and other datasets."""
 
 from .arrays import ArrayDataset as ArrayDataset
 from .arrays import SimpleDataset as SimpleDataset
+from .arrays import StackDataset as StackDataset
+from .arrays import TupleDataset as TupleDataset
+from .arrow import ArrowDataset as ArrowDataset
 from .base import Dataset as Dataset
+from .base import Subset as Subset
+from .join import ConcatDataset as ConcatDataset
+from .join import random_split as random_split
+from .packed import PackedList as PackedList
 
-__all__ = ["ArrayDataset", "Dataset", "SimpleDataset"]
+__all__ = [
+    "ArrayDataset",
+    "ArrowDataset",
+    "ConcatDataset",
+    "Dataset",
+    "PackedList",
+    "SimpleDataset",
+    "StackDataset",
+    "Subset",
+    "TupleDataset",
+    "random_split",
+]

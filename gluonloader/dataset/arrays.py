@@ -1,16 +1,24 @@
-"""Datasets over data that is in memory: `SimpleDataset` (one), `ArrayDataset` (several, side by side)."""
+"""Datasets side by side: `ArrayDataset`, mostly for arrays in memory, and `StackDataset`, whose fields may be named."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
+from ..containers import Rows
 from .base import Dataset, SimpleDataset
+from .bulk import IN_MEMORY, are_ints, bulk_read, each, in_memory, read
+from .packed import PackedList
 
-__all__ = ["ArrayDataset", "SimpleDataset"]
+__all__ = ["ArrayDataset", "SimpleDataset", "StackDataset", "TupleDataset"]
+
+_ITEMS: Final = (list, tuple, range, PackedList)  # what they hold is at hand, in bulk or not
 
 
 class ArrayDataset(Dataset):
     """Several sequences of one length, side by side: sample `i` is the tuple of their elements `i`.
+
+    Arrays of NumPy are read in bulk, one copy per batch and array, also with lists and other bulk datasets beside them.
 
     Args:
         arrays: arrays, lists or datasets, at least one; with a single one a sample is its bare element.
@@ -38,5 +46,94 @@ class ArrayDataset(Dataset):
             return self._arrays[0][index]
         return tuple([array[index] for array in self._arrays])
 
+    @bulk_read(lambda self: _in_bulk(self._arrays))
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        if not are_ints(indices):
+            return each(self.__getitem__, indices, indices)
+        if len(self._arrays) == 1:
+            return _read(self._arrays[0], indices)
+        columns, keys = _columns(self._arrays, indices)
+        return Rows(tuple(columns), keys)
+
     def __len__(self) -> int:
         return len(self._arrays[0])
+
+    @property
+    def _in_memory(self) -> bool:
+        return _all_in_memory(self._arrays)
+
+
+class StackDataset(Dataset):
+    """Datasets of one length, side by side: a sample is the tuple, or the dict by name, of their samples.
+
+    Args:
+        datasets: at least one dataset, array or list; a single one gives tuples of one field, other than in
+            `ArrayDataset`. Given by name, samples are dicts.
+
+    Raises:
+        ValueError: if none is given, some have names and some have not, or their lengths differ.
+
+    >>> StackDataset(image=[10, 20], name=["a", "b"])[1]
+    {'image': 20, 'name': 'b'}
+    """
+
+    def __init__(self, *args: Any, **datasets: Any) -> None:
+        if bool(args) == bool(datasets):
+            raise ValueError("StackDataset: give datasets either all by position or all by name, and at least one")
+        self._datasets: Any = datasets or args
+        lengths = list(map(len, self._parts))
+        if len(set(lengths)) != 1:
+            told = dict(zip(datasets, lengths, strict=True)) if datasets else lengths
+            raise ValueError(f"StackDataset: the datasets have lengths {told}; all must have one length")
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._sample([part[index] for part in self._parts])
+
+    @bulk_read(lambda self: _in_bulk(self._parts))
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        if not are_ints(indices):
+            return each(self.__getitem__, indices, indices)
+        columns, keys = _columns(self._parts, indices)
+        return Rows(self._sample(columns), keys)
+
+    def __len__(self) -> int:
+        return len(self._parts[0])
+
+    @property
+    def _in_memory(self) -> bool:
+        return _all_in_memory(self._parts)
+
+    @property
+    def _parts(self) -> Sequence[Any]:
+        return self._datasets if isinstance(self._datasets, tuple) else list(self._datasets.values())
+
+    def _sample(self, fields: Sequence[Any]) -> Any:
+        if isinstance(self._datasets, tuple):
+            return tuple(fields)
+        return dict(zip(self._datasets, fields, strict=True))
+
+
+TupleDataset = StackDataset  # its name in Chainer
+
+
+def _in_bulk(parts: Sequence[Any]) -> bool:
+    """Whether each part is at hand or can be read in bulk; and not all are lists, which would gain nothing."""
+    known = all(type(part) in (*IN_MEMORY, *_ITEMS) or hasattr(part, "__getitems__") for part in parts)
+    return known and not all(type(part) in _ITEMS for part in parts)
+
+
+def _all_in_memory(parts: Sequence[Any]) -> bool:
+    return all(type(part) in _ITEMS or in_memory(part) for part in parts)
+
+
+def _columns(parts: Sequence[Any], indices: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any] | None]:
+    """Columns for `Rows`, and its indices into them."""
+    if not any(hasattr(part, "__getitems__") for part in parts):
+        return parts, indices
+    return [_read(part, indices) for part in parts], None
+
+
+def _read(part: Any, indices: Sequence[Any]) -> Sequence[Any]:
+    if hasattr(part, "__getitems__"):
+        return read(part, indices)
+    return Rows(part, indices) if type(part) in IN_MEMORY else [part[index] for index in indices]

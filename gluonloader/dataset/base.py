@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ..errors import bad_argument
+import numpy as np
 
-__all__ = ["Dataset", "SimpleDataset"]
+from ..containers import Rows, positions
+from ..errors import bad_argument
+from .bulk import IN_MEMORY, are_ints, bulk_read, each, in_memory, read
+
+__all__ = ["Dataset", "SimpleDataset", "Subset"]
 
 
 class Dataset:
     """Base of datasets: define `__getitem__(index)` and `__len__()`.
 
     A loader takes any object with these two, a plain list too; the base class adds the methods below.
+
+    Define `__getitems__(indices)`, too, where many samples are read more cheaply at once: a loader calls it once for
+    each batch, with a list of indices, and so do all views of the dataset. It returns one sample for each index, in
+    their order, as a list, as `Rows`, or as any sequence.
     """
 
     def __getitem__(self, index: Any) -> Any:
@@ -33,7 +41,7 @@ class Dataset:
         >>> list(SimpleDataset([1, 2, 3, 4]).filter(lambda x: x % 2 == 0))
         [2, 4]
         """
-        return _View(self, [i for i in range(len(self)) if fn(self[i])])
+        return Subset(self, [i for i in range(len(self)) if fn(self[i])])
 
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Part `index` of `num_shards` contiguous parts; the first ones hold one sample more if it does not divide.
@@ -50,7 +58,7 @@ class Dataset:
             raise bad_argument("index", index, f"give an int from 0 to num_shards - 1 ({num_shards - 1})")
         size, more = divmod(len(self), num_shards)
         start = size * index + min(index, more)
-        return _View(self, range(start, start + size + (index < more)))
+        return Subset(self, range(start, start + size + (index < more)))
 
     def take(self, count: int | None) -> Dataset:
         """The first `count` samples; all of them if None or more than there are.
@@ -60,7 +68,7 @@ class Dataset:
         """
         if count is not None and count < 0:
             raise bad_argument("count", count, "give an int >= 0, or None for all")
-        return _View(self, range(len(self) if count is None else min(count, len(self))))
+        return Subset(self, range(len(self) if count is None else min(count, len(self))))
 
     def sample(self, sampler: Iterable[Any]) -> Dataset:
         """The samples at the indices that `sampler` yields, drawn once, now.
@@ -70,20 +78,31 @@ class Dataset:
         """
         if not isinstance(sampler, Iterable):
             raise TypeError(f"sampler={sampler!r}: give a Sampler, or any iterable of indices")
-        return _View(self, list(sampler))
+        return Subset(self, list(sampler))
 
-    def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
+    def transform(self, fn: Callable[..., Any], lazy: bool = True, batched: bool = False) -> Dataset:
         """The dataset of `fn(sample)`, or of `fn(*sample)` where the sample is a tuple.
 
         Args:
             fn: the transform; with worker processes under spawn or forkserver it has to be picklable.
             lazy: run `fn` at each read; if False, run it over everything once, now, and keep the results.
+            batched: call `fn(samples)` once for a batch, with a sequence of all its samples (what `__getitems__` of
+                this dataset gives, else a list); it returns as many samples, in their order.
+
+        Raises:
+            ValueError: at a read, if a batched `fn` returns another number of samples.
 
         >>> list(SimpleDataset([(1, 2), (3, 4)]).transform(lambda a, b: a + b))
         [3, 7]
+        >>> data = SimpleDataset(np.arange(4)).transform(lambda rows: rows.columns * 10, batched=True)
+        >>> data.__getitems__([3, 0])
+        array([30,  0])
         """
-        transformed = _Transformed(self, fn)
-        return transformed if lazy else SimpleDataset(list(transformed))
+        if not batched:
+            transformed = _Transformed(self, fn)
+            return transformed if lazy else SimpleDataset(list(transformed))
+        in_bulk = _BatchTransformed(self, fn)
+        return in_bulk if lazy else SimpleDataset(in_bulk.__getitems__(range(len(self))) if len(self) else [])
 
     def transform_first(self, fn: Callable[[Any], Any], lazy: bool = True) -> Dataset:
         """Like `transform`, but `fn` gets only the first field of a tuple (typically the image, not the label).
@@ -95,7 +114,7 @@ class Dataset:
 
 
 class SimpleDataset(Dataset):
-    """A dataset over anything with `__len__` and `__getitem__`: a list, an array.
+    """A dataset over anything with `__len__` and `__getitem__`: a list, an array. An array is read in bulk.
 
     >>> SimpleDataset(["a", "b"])[1]
     'b'
@@ -107,21 +126,55 @@ class SimpleDataset(Dataset):
     def __getitem__(self, index: Any) -> Any:
         return self._data[index]
 
+    @bulk_read(lambda self: type(self._data) in IN_MEMORY or hasattr(self._data, "__getitems__"))
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        if type(self._data) in IN_MEMORY and are_ints(indices):
+            return Rows(self._data, indices)
+        return read(self._data, indices)
+
     def __len__(self) -> int:
         return len(self._data)
 
+    @property
+    def _in_memory(self) -> bool:
+        return in_memory(self._data)
 
-class _View(Dataset):
-    """The samples of `dataset` at `indices`, in that order."""
+
+class Subset(Dataset):
+    """The samples of any dataset at `indices`, in that order; `Dataset.sample` without the method.
+
+    Args:
+        dataset: anything with `__len__` and `__getitem__`.
+        indices: indices into it, a list, array or range; ints are kept as one array, 8 bytes each.
+
+    >>> list(Subset(["a", "b", "c"], [2, 0]))
+    ['c', 'a']
+    """
 
     def __init__(self, dataset: Any, indices: Sequence[Any]) -> None:
-        self._dataset, self._indices = dataset, indices
+        self._dataset = dataset
+        # Not a list of ints: each worker that counts references to them would get its own copy.
+        self._indices = indices if isinstance(indices, range) or not are_ints(indices) else np.array(indices, np.int64)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._dataset[self._indices[index]]
+        return self._dataset[self._key(index)]
+
+    @bulk_read(lambda self: hasattr(self._dataset, "__getitems__"))
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        if isinstance(self._indices, np.ndarray) and are_ints(indices):
+            return read(self._dataset, self._indices[positions(indices, len(self))].tolist())
+        return read(self._dataset, list(map(self._key, indices)))
 
     def __len__(self) -> int:
         return len(self._indices)
+
+    @property
+    def _in_memory(self) -> bool:
+        return in_memory(self._dataset)
+
+    def _key(self, index: Any) -> Any:
+        key = self._indices[index]
+        return int(key) if isinstance(key, np.int64) else key
 
 
 class _Transformed(Dataset):
@@ -131,8 +184,37 @@ class _Transformed(Dataset):
         self._dataset, self._fn = dataset, fn
 
     def __getitem__(self, index: Any) -> Any:
-        sample = self._dataset[index]
+        return self._apply(self._dataset[index])
+
+    # Over arrays in memory nothing is gained, and lost which sample it was that killed a worker.
+    @bulk_read(lambda self: hasattr(self._dataset, "__getitems__") and not in_memory(self._dataset))
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        return each(self._apply, read(self._dataset, indices), indices)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def _apply(self, sample: Any) -> Any:
         return self._fn(*sample) if isinstance(sample, tuple) else self._fn(sample)
+
+
+class _BatchTransformed(Dataset):
+    """`fn` over all samples of a batch of `dataset` at once."""
+
+    def __init__(self, dataset: Any, fn: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
+        self._dataset, self._fn = dataset, fn
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        samples = self._fn(read(self._dataset, indices))
+        if len(samples) != len(indices):
+            raise ValueError(
+                f"the batched transform {getattr(self._fn, '__qualname__', self._fn)} got {len(indices)} samples and "
+                f"returned {len(samples)}; return one for each, in their order"
+            )
+        return samples
 
     def __len__(self) -> int:
         return len(self._dataset)

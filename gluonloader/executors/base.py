@@ -1,35 +1,18 @@
-"""What every executor shares: the job, a task, its outcome, the protocol, and how one batch is made.
+"""What every executor shares: the job, a task, its outcome, and the protocol.
 
 loader --Task--> executor.submit(task, inbox) ... work runs somewhere ... Outcome --> inbox --> loader
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, NoReturn, Protocol
 
-import numpy as np
+from ..dataset.streams import Chunk
 
-from ..errors import BatchifyError, add_note
-from ..randomness import batch_seed, get_rng
-
-__all__ = [
-    "Executor",
-    "Failed",
-    "Inbox",
-    "Job",
-    "Made",
-    "Outcome",
-    "Task",
-    "WorkerInfo",
-    "being_worker",
-    "get_worker_info",
-    "load_batch",
-]
+__all__ = ["Executor", "Failed", "Inbox", "Job", "Made", "Outcome", "Samples", "Task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +20,19 @@ class Job:
     """What a worker is given once: how to make any batch of a loader."""
 
     dataset: Any
-    batchify_fn: Callable[[Sequence[Any]], Any]
-    worker_init_fn: Callable[[int], object] | None
+    batchify_fn: Callable[[Any], Any]
+    worker_init_fn: Callable[[Any], object] | None
     num_workers: int
     seed: int
+    iterable: bool = False  # the dataset is read in shards, each by one worker
+    payloads: tuple[Any, ...] = ()  # of each worker, for its `WorkerInfo`
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Samples that were read before, to be made a batch: what the shards of an iterable dataset left over."""
+
+    samples: list[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +42,16 @@ class Task:
     epoch: int
     batch: int  # number in its epoch, from 0
     seed: int  # NOTE [batch seeds] in randomness.py
-    indices: list[Any]
+    work: list[Any] | Chunk | Samples  # a list of indices of a map-style dataset
+    worker: int | None = None  # the worker that has to make it; None: any
+
+    def sample(self, position: int) -> str:
+        """What to call the sample at a position of the batch."""
+        if isinstance(self.work, list):
+            return f"dataset[{self.work[position]!r}]"
+        if isinstance(self.work, Chunk):
+            return f"sample {self.work.number * self.work.size + position} of shard {self.work.shard}"
+        return f"leftover sample {position}"
 
 
 class Outcome(Protocol):
@@ -143,109 +144,3 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Ends all work and every worker; nothing stays behind. A second call does nothing."""
-
-
-@dataclass(frozen=True)
-class WorkerInfo:
-    """Who makes the current batch; from `get_worker_info()`.
-
-    Attributes:
-        id: this worker's number, from 0 to `num_workers - 1`.
-        num_workers: number of workers of the loader; 0 in the serial executor.
-        seed: this worker's own 64-bit seed, a hash of the loader's seed and `id`.
-        dataset: the dataset as this worker sees it.
-    """
-
-    id: int
-    num_workers: int
-    seed: int
-    dataset: Any
-
-    @property
-    def rng(self) -> np.random.Generator:
-        """The current batch's random generator; see `get_rng`."""
-        return get_rng()
-
-
-class _Local(threading.local):
-    info: WorkerInfo | None = None
-
-
-_local = _Local()
-
-
-def get_worker_info() -> WorkerInfo | None:
-    """Inside a dataset, a batchify or `worker_init_fn`: which worker runs it; elsewhere None.
-
-    As in torch, except that the serial executor, too, counts as a worker, with number 0 of 0.
-    """
-    return _local.info
-
-
-@contextmanager
-def being_worker(job: Job, worker: int) -> Iterator[None]:
-    """Within the block this thread is that worker of the job."""
-    before = _local.info
-    _local.info = WorkerInfo(worker, job.num_workers, batch_seed(job.seed, worker), job.dataset)
-    try:
-        yield
-    finally:
-        _local.info = before
-
-
-def start_worker(job: Job, worker: int) -> None:
-    """Runs the user's `worker_init_fn`, once per worker, inside `being_worker`."""
-    if job.worker_init_fn is not None:
-        job.worker_init_fn(worker)
-
-
-def load_batch(job: Job, task: Task, mark: Callable[[int], None] | None = None) -> Any:
-    """Reads the samples of a task and makes them one batch.
-
-    Args:
-        job, task: what to do.
-        mark: called with each sample's position before it is read.
-
-    Raises:
-        Exception: the user's own, with a note that says which sample of which batch; `StopIteration` and
-            `SystemExit` come as a RuntimeError, since they would end the user's loop or program without a word.
-    """
-    dataset = job.dataset
-    index: Any = None
-    samples: list[Any] = []
-    try:
-        if mark is None:
-            samples = [dataset[index := key] for key in task.indices]
-        else:
-            for position, index in enumerate(task.indices):
-                mark(position)
-                samples.append(dataset[index])
-    except (StopIteration, SystemExit) as error:
-        where = f"dataset[{index!r}]"
-        raise _note(RuntimeError(f"{where} raised {type(error).__name__}({error})"), task, where) from error
-    except Exception as error:
-        _note(error, task, f"dataset[{index!r}]")
-        raise
-    try:
-        return job.batchify_fn(samples)
-    except BatchifyError as error:
-        raise _located(error, task) from error.__cause__
-    except (StopIteration, SystemExit) as error:
-        raise _note(RuntimeError(f"batchify_fn raised {type(error).__name__}({error})"), task, "batchify_fn") from error
-    except Exception as error:
-        _note(error, task, "batchify_fn")
-        raise
-
-
-def _note(error: Exception, task: Task, where: str) -> Exception:
-    add_note(error, f"gluonloader: in {where}, batch {task.batch} of epoch {task.epoch}")
-    return error
-
-
-def _located(error: BatchifyError, task: Task) -> BatchifyError:
-    """The same error, naming the sample by its index in the dataset."""
-    if error.position is None or error.position >= len(task.indices):
-        return error
-    sample = f"sample {task.indices[error.position]!r} (batch {task.batch}, position {error.position})"
-    located = BatchifyError(error.reason, error.position, error.path, sample)
-    return located.with_traceback(error.__traceback__)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import WorkerDied
-from .base import Task
+from .base import Samples, Task
 from .supervisor import LaneProcess
 from .worker import DUMP_SIGNAL
 
@@ -74,14 +74,17 @@ def worker_died(pid: int | None, how: str, task: Task, deaths: int, position: in
         task, deaths: the batch, and how many workers died on it.
         position: position of the sample that was being read, where that is known.
     """
-    if position is None:
-        shown = ", ".join(map(repr, task.indices[:_SHOWN_INDICES]))
-        more = len(task.indices) - _SHOWN_INDICES
+    work = task.work
+    if not isinstance(work, list):
+        what = "batchify_fn" if isinstance(work, Samples) else f"{task.sample(position or 0)}, or batchify_fn"
+    elif position is None:
+        shown = ", ".join(map(repr, work[:_SHOWN_INDICES]))
+        more = len(work) - _SHOWN_INDICES
         what = f"one of its samples [{shown}{f', ... {more} more' if more > 0 else ''}] (or batchify_fn)"
-    elif position == len(task.indices) - 1:
-        what = f"its last sample, dataset[{task.indices[-1]!r}], or batchify_fn"
+    elif position == len(work) - 1:
+        what = f"its last sample, {task.sample(position)}, or batchify_fn"
     else:
-        what = f"sample dataset[{task.indices[position]!r}] (position {position})"
+        what = f"sample {task.sample(position)} (position {position})"
     return WorkerDied(
         f"worker (pid {pid}) ended {how} while it made batch {task.batch} of epoch {task.epoch}, at {what}; "
         f"{deaths} worker{'s' if deaths > 1 else ''} died on this batch. Iteration goes on with the next batch; "

@@ -36,14 +36,12 @@ from typing import Any, Final
 
 from ..errors import (
     BatchTimeout,
-    GluonLoaderError,
     LoaderClosed,
     SharedMemoryError,
     TransportError,
     WorkerStartError,
     add_note,
 )
-from ..transport.job import PackedJob, pack_job
 from ..transport.records import Reply, Request, Status, Verb
 from ..transport.reduce import Head, rebuild
 from ..transport.slab import Slab, anonymous_file
@@ -51,7 +49,7 @@ from ..transport.slabs import SlabPool
 from .base import Failed, Inbox, Job, Outcome, Task
 from .death import bury, describe_exit, oom_kills, stack_of, worker_died
 from .lane import Lane, Order, Trip
-from .remote import decode_error, pickles
+from .remote import decode_error, pack_for
 from .supervisor import Supervisor, track_end
 from .worker import encode_task
 
@@ -100,14 +98,26 @@ class ProcessExecutor:
         window: batches usually in flight.
         max_retries: how often a batch that killed its worker is tried again.
         memory_limit: most bytes of shared memory for batches; None for no limit.
+        max_per_worker: most batches that are given to one worker at once; None for as many as its lane holds.
 
     Raises:
         TransportError: the job has to be pickled and cannot be.
     """
 
-    def __init__(self, job: Job, start_method: str, window: int, max_retries: int, memory_limit: int | None) -> None:
-        self._packed = None if start_method == "fork" else _pack(job, start_method)
+    def __init__(
+        self,
+        job: Job,
+        start_method: str,
+        window: int,
+        max_retries: int,
+        memory_limit: int | None,
+        max_per_worker: int | None = None,
+    ) -> None:
+        self._packed = None if start_method == "fork" else pack_for(start_method, job)
         self._max_retries, self._memory_limit = max_retries, memory_limit
+        self._depth = min(max_per_worker or _LANE_DEPTH, _LANE_DEPTH)
+        self._num_workers, self._pinned = job.num_workers, job.iterable
+        self._epoch = 0
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._leading = self._closed = False
@@ -141,7 +151,7 @@ class ProcessExecutor:
             if inbox is not self._last_inbox:
                 self._last_inbox = inbox
                 self._recall_withdrawn()
-            self._submitted += 1
+            self._submitted, self._epoch = self._submitted + 1, task.epoch
             self._backlog.append(Order(task, inbox, self._submitted))
             self._dispatch()
 
@@ -304,14 +314,17 @@ class ProcessExecutor:
             landed = self._discarded.popleft()
             if self._claim(landed):
                 self._slabs.give_back(landed.slab)
+        waiting: list[Order] = []  # for a worker of their own, which is busy or being replaced
         while self._backlog:
-            lane = self._least_loaded()
-            if lane is None:
-                break
             order = self._backlog.popleft()
-            if not order.inbox.withdrawn and not self._send(lane, order):
-                self._backlog.appendleft(order)
-                break
+            if order.inbox.withdrawn:
+                continue
+            lane = self._least_loaded(order.task.worker)
+            if lane is None or not self._send(lane, order):
+                waiting.append(order)
+                if lane is not None or not self._pinned:
+                    break
+        self._backlog.extendleft(reversed(waiting))
         if self._slabs.retired:
             self._drop_retired()
 
@@ -319,10 +332,11 @@ class ProcessExecutor:
         """Back to its place in the backlog: the oldest batch is the one that is waited for."""
         self._backlog = deque(sorted((*self._backlog, order), key=lambda order: order.number))
 
-    def _least_loaded(self) -> Lane | None:
-        found, least = None, _LANE_DEPTH
+    def _least_loaded(self, worker: int | None) -> Lane | None:
+        """The lane that takes the next batch, `worker`'s own if it is for that one; None if there is none with room."""
+        found, least = None, self._depth
         for lane in self._lanes.values():
-            if len(lane.trips) < least:
+            if len(lane.trips) < least and worker in (None, lane.process.slot):
                 found, least = lane, len(lane.trips)
         return found
 
@@ -370,7 +384,7 @@ class ProcessExecutor:
 
     def _stalled(self) -> tuple[Lane, Trip] | None:
         """A lane that is held up, or still starting, and the last batch in its queue, if some other lane is idle."""
-        if all(lane.trips for lane in self._lanes.values()):
+        if self._pinned or all(lane.trips for lane in self._lanes.values()):
             return None
         for lane in self._lanes.values():
             waiting = [trip for trip in lane.trips.values() if not trip.recalled and not trip.started]
@@ -414,10 +428,11 @@ class ProcessExecutor:
 
     def _begin_ordered(self) -> None:
         """Begins the processes that the Pool has ordered; see NOTE [who forks] in supervisor.py."""
-        while self._supervisor.ordered and self._broken is None:
+        # While a dead worker's lane is there its number is not free, and its burial comes next.
+        while self._supervisor.ordered and self._broken is None and len(self._lanes) < self._num_workers:
             process = self._supervisor.ordered.popleft()
             taken = {lane.process.slot for lane in self._lanes.values()}
-            slot = next(slot for slot in range(len(taken) + 1) if slot not in taken)
+            slot = next(slot for slot in range(self._num_workers) if slot not in taken)
             try:
                 end = self._supervisor.begin(process, slot)
             except OSError:
@@ -428,9 +443,10 @@ class ProcessExecutor:
             self._poll.register(end, select.POLLIN)
             packed = self._packed
             if packed is None:
-                lane.send(Request(Verb.HELLO), (lane.notes,))
+                lane.send(Request(Verb.HELLO, ticket=self._epoch), (lane.notes,))
             else:
-                lane.send(Request(Verb.HELLO, size=packed.size, length=packed.length), (lane.notes, packed.fd))
+                hello = Request(Verb.HELLO, ticket=self._epoch, size=packed.size, length=packed.length)
+                lane.send(hello, (lane.notes, packed.fd))
         self._dispatch()
 
     def _bury(self, lane: Lane) -> None:
@@ -471,18 +487,3 @@ class ProcessExecutor:
             f"worker {lane.process.slot} (pid {lane.process.pid}) could not start: {type(error).__name__}: {error}"
         )
         self._broken.__cause__ = error
-
-
-def _pack(job: Job, start_method: str) -> PackedJob:
-    try:
-        return pack_job(job)
-    except GluonLoaderError:
-        raise
-    except Exception as error:
-        part = next(
-            (name for name in ("dataset", "batchify_fn", "worker_init_fn") if not pickles(getattr(job, name))), "job"
-        )
-        raise TransportError(
-            f"start_method={start_method!r} has to pickle the {part}, which fails: {error}. Define its functions and "
-            "classes at the top level of a module, or use start_method='fork'"
-        ) from error

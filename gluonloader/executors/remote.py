@@ -1,4 +1,4 @@
-"""Exceptions between processes: the original type with its arguments, and its traceback as text."""
+"""What travels beside batches: jobs to workers, and exceptions back, with type, arguments and traceback as text."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import pickle
 import traceback
 from typing import Any
 
-from ..errors import GluonLoaderError, RemoteTraceback, add_note
+from ..errors import GluonLoaderError, RemoteTraceback, TransportError, add_note
+from ..transport.job import PackedJob, pack_job
+from .base import Job
 
-__all__ = ["decode_error", "encode_error"]
+__all__ = ["decode_error", "encode_error", "pack_for"]
 
 
 class RemoteError(GluonLoaderError, RuntimeError):
@@ -79,3 +81,23 @@ def pickles(value: Any) -> bool:
 def _whole(value: Any) -> BaseException:
     error: BaseException = value.whole() if isinstance(value, _Parts) else value
     return error
+
+
+def pack_for(start_method: str, job: Job) -> PackedJob:
+    """Pickles a job for workers that do not inherit it.
+
+    Raises:
+        TransportError: it cannot be pickled; the text names the part that cannot.
+    """
+    try:
+        return pack_job(job)
+    except GluonLoaderError:
+        raise
+    except Exception as error:
+        part = next(
+            (name for name in ("dataset", "batchify_fn", "worker_init_fn") if not pickles(getattr(job, name))), "job"
+        )
+        raise TransportError(
+            f"start_method={start_method!r} has to pickle the {part}, which fails: {error}. Define its functions and "
+            "classes at the top level of a module, or use start_method='fork'"
+        ) from error

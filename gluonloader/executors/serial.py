@@ -9,7 +9,8 @@ from typing import NoReturn
 from .. import frameworks
 from ..errors import WorkerStartError
 from ..randomness import preserved_generators, seed_generators, set_current_seed
-from .base import Failed, Inbox, Job, Made, Outcome, Task, being_worker, load_batch, start_worker
+from .base import Failed, Inbox, Job, Made, Outcome, Task
+from .making import Maker
 
 __all__ = ["SerialExecutor"]
 
@@ -24,7 +25,7 @@ class SerialExecutor:
     """Makes batches one at a time, in the thread that waits for them."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self._maker = Maker(job, 0, _seed)
         self._waiting: list[_Waiting] = []
         self._started = False
         self._lock = RLock()  # a dataset is not read by two threads at once where one asked for no workers
@@ -44,23 +45,27 @@ class SerialExecutor:
     def close(self) -> None:
         self._waiting.clear()
 
-    def _start(self) -> None:
-        try:
-            start_worker(self._job, 0)
-        except Exception as error:
-            raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
-        self._started = True
-
     def _make(self, task: Task) -> Outcome:
-        with being_worker(self._job, 0):
+        with self._maker.at_work():
             if not self._started:
-                self._start()
-            with preserved_generators(), frameworks.preserved_generators(task.seed):
-                seed_generators(task.seed)
-                set_current_seed(task.seed)
+                self._start(task.epoch)
+            with preserved_generators(), frameworks.preserved_generators():
                 try:
-                    return Made(task, load_batch(self._job, task))
+                    return Made(task, self._maker.make(task))
                 except Exception as error:
                     return Failed(task, error)
                 finally:
                     set_current_seed(None)
+
+    def _start(self, epoch: int) -> None:
+        try:
+            self._maker.start(epoch)
+        except Exception as error:
+            raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
+        self._started = True
+
+
+def _seed(seed: int) -> None:
+    seed_generators(seed)
+    frameworks.seed_restorable(seed)
+    set_current_seed(seed)

@@ -1,6 +1,8 @@
 """The thread executor: a persistent ThreadPool whose threads serve one queue.
 
-    submit --> queue --> thread 0..n-1: load_batch --> Outcome --> the submitter's inbox
+    submit --> queue --> thread 0..n-1: Maker.make --> Outcome --> the submitter's inbox
+
+There is one queue for all; for an iterable dataset, whose shards stay with their threads, one for each.
 
 NOTE [a pool that serves]: as in the process executor, the pool's initializer is the worker: it serves until it is
 told to end, and never returns to the pool's own task loop, which costs more per task and loses tasks with a worker.
@@ -19,7 +21,8 @@ from typing import Final
 
 from ..errors import BatchTimeout, WorkerStartError
 from ..randomness import set_current_seed
-from .base import Failed, Inbox, Job, Made, Outcome, Task, being_worker, load_batch, start_worker
+from .base import Failed, Inbox, Job, Made, Outcome, Task
+from .making import Maker
 
 __all__ = ["ThreadExecutor"]
 
@@ -37,7 +40,8 @@ class ThreadExecutor:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
+        self._shared: SimpleQueue[_Request | None] = SimpleQueue()
+        self._own: list[SimpleQueue[_Request | None]] = [SimpleQueue() for _ in range(job.num_workers)]
         self._running: dict[int, Task] = {}  # by thread
         self._threads: list[threading.Thread] = []
         self._start_error: WorkerStartError | None = None
@@ -48,7 +52,8 @@ class ThreadExecutor:
         self._pool = ThreadPool(job.num_workers, initializer=_Server(self), initargs=(numbers,))
 
     def submit(self, task: Task, inbox: Inbox) -> None:
-        self._requests.put(_Request(task, inbox))
+        queue = self._shared if task.worker is None else self._own[task.worker]
+        queue.put(_Request(task, inbox))
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         outcome = inbox.get(timeout)
@@ -71,8 +76,8 @@ class ThreadExecutor:
         if self._closed:
             return
         self._closed = True
-        for _ in range(self._job.num_workers):
-            self._requests.put(None)
+        for own in self._own:
+            (own if self._job.iterable else self._shared).put(None)
         self._pool.close()
         deadline = time.monotonic() + _CLOSING_S  # a thread cannot be killed; a busy one ends with its batch
         for thread in self._threads:
@@ -80,28 +85,28 @@ class ThreadExecutor:
 
     def serve(self, worker: int) -> None:
         """The life of one thread."""
-        job, me = self._job, threading.get_ident()
+        me, maker = threading.get_ident(), Maker(self._job, worker, set_current_seed)
+        requests = self._own[worker] if self._job.iterable else self._shared
         self._threads.append(threading.current_thread())
-        with being_worker(job, worker):
+        with maker.at_work():
             try:
-                start_worker(job, worker)
+                maker.start(0)
             except Exception as error:
                 self._start_error = WorkerStartError(f"worker_init_fn({worker}) raised {type(error).__name__}: {error}")
                 self._start_error.__cause__ = error
-            while (request := self._requests.get()) is not None and not self._closed:
+            while (request := requests.get()) is not None and not self._closed:
                 self._running[me] = request.task
-                outcome = self._make(request)
+                outcome = self._make(maker, request)
                 del self._running[me]
                 request.inbox.put(outcome)
                 del request, outcome
 
-    def _make(self, request: _Request) -> Outcome:
+    def _make(self, maker: Maker, request: _Request) -> Outcome:
         task = request.task
         if request.inbox.withdrawn or self._start_error is not None:
             return Made(task, None)
         try:
-            set_current_seed(task.seed)
-            return Made(task, load_batch(self._job, task))
+            return Made(task, maker.make(task))
         except BaseException as error:
             return Failed(task, error)
 

@@ -1,6 +1,6 @@
 """The worker process: serves its lane until the lane closes.
 
-    lane --Request--> slab (the task) --> load_batch, into the slab --> reduce --Reply--> lane
+    lane --Request--> slab (the task) --> Maker.make, into the slab --> reduce --Reply--> lane
 
 It runs as the initializer of the loader's Pool and never returns to the pool's own task loop (NOTE [a pool that
 serves] in thread.py). The dataset is a global, installed once.
@@ -30,7 +30,8 @@ from ..transport.job import PackedJob, load_job
 from ..transport.records import Reply, Request, RequestReader, Status, Verb
 from ..transport.reduce import Head, reduce
 from ..transport.slab import HEADER, POSITION, STARTED, TICKET, Slab
-from .base import Job, Task, being_worker, load_batch, start_worker
+from .base import Job, Task
+from .making import Maker
 from .remote import encode_error
 
 __all__ = ["DUMP_SIGNAL", "encode_task", "serve_lane"]
@@ -45,13 +46,19 @@ _ERROR_BYTES: Final = 32 * 1024  # always fits the smallest slab
 _job: Job | None = None  # the worker global: dataset, batchify_fn and all
 
 
+def _seed(seed: int) -> None:
+    seed_generators(seed)
+    frameworks.seed_generators(seed)
+    set_current_seed(seed)
+
+
 class _EndOfWorker(Exception):
     """The lane is closed: the loader was closed, or its process is gone."""
 
 
 def encode_task(task: Task) -> bytes:
     """A task as it lies at the start of its slab."""
-    return pickle.dumps((task.epoch, task.batch, task.seed, task.indices), protocol=5)
+    return pickle.dumps((task.epoch, task.batch, task.seed, task.work), protocol=5)
 
 
 def serve_lane(job: Job | None) -> None:
@@ -69,9 +76,9 @@ def serve_lane(job: Job | None) -> None:
     threading.Thread(target=_watch, args=(lane.fileno(),), name="gluonloader-watch", daemon=True).start()
     worker = _Worker(lane, process.slot)
     try:
-        _job = worker.start(job)
-        with being_worker(_job, process.slot):
-            worker.serve(_job)
+        _job, maker = worker.start(job)
+        with maker.at_work():
+            worker.serve(maker)
     except (_EndOfWorker, BrokenPipeError, ConnectionResetError):
         pass
     raise SystemExit(0)  # not back into the pool's loop; atexit and multiprocessing finalizers run
@@ -103,7 +110,7 @@ class _Worker:
         self._descriptors: list[int] = []  # received, in order; each belongs to the next record that is `new`
         self._slabs: dict[int, Slab] = {}
 
-    def start(self, job: Job | None) -> Job:
+    def start(self, job: Job | None) -> tuple[Job, Maker]:
         """Takes the job and runs `worker_init_fn`; an error is told once, and then the worker waits for its end."""
         hello = self._next_request()
         notes = self._descriptors.pop(0)
@@ -116,17 +123,18 @@ class _Worker:
             else:
                 gc.freeze()  # inherited objects: the collector would write to them, and so copy their pages
             frameworks.enter_worker()  # only now: unpickling the job may have loaded some
-            with being_worker(job, self._slot):
-                start_worker(job, self._slot)
+            maker = Maker(job, self._slot, _seed)
+            with maker.at_work():
+                maker.start(hello.ticket)
         except BaseException as error:
             os.pwrite(notes, encode_error(error, f"worker {self._slot} (pid {os.getpid()}), while starting"), 0)
             self._reply(Reply(Status.BROKEN, size=os.fstat(notes).st_size))
             while True:
                 self._next_request()
         self._reply(Reply(Status.READY))
-        return job
+        return job, maker
 
-    def serve(self, job: Job) -> None:
+    def serve(self, maker: Maker) -> None:
         """Answers requests until the lane closes."""
         while True:
             request = self._next_request()
@@ -135,9 +143,9 @@ class _Worker:
                 if dropped is not None:
                     dropped.close()
             else:
-                self._reply(self._make(job, request, self._slab(request)))
+                self._reply(self._make(maker, request, self._slab(request)))
 
-    def _make(self, job: Job, request: Request, slab: Slab) -> Reply:
+    def _make(self, maker: Maker, request: Request, slab: Slab) -> Reply:
         control = slab.control
         if control[TICKET] != request.ticket:
             return Reply(Status.SKIPPED, slab.number, request.ticket, slab.size)
@@ -146,12 +154,9 @@ class _Worker:
         task = Task(*pickle.loads(slab.memory[HEADER:start]))
         arena = Arena(slab, start, request.allowance)
         try:
-            seed_generators(task.seed)
-            frameworks.seed_generators(task.seed)
-            set_current_seed(task.seed)
             set_allocator(arena.empty)
             mark = self._marker(slab) if request.careful else None
-            head = reduce(load_batch(job, task, mark), arena)
+            head = reduce(maker.make(task, mark), arena)
         except BaseException as error:
             who = f"in worker {self._slot} (pid {os.getpid()})"
             return self._failed(request, slab, encode_error(error, who))

@@ -12,6 +12,7 @@ from .loaded import enter_worker as enter_worker
 from .loaded import preparations as preparations
 from .loaded import preserved_generators as preserved_generators
 from .loaded import seed_generators as seed_generators
+from .loaded import seed_restorable as seed_restorable
 from .tree import OUTPUTS as OUTPUTS
 from .tree import converter as converter
 from .tree import map_arrays as map_arrays
@@ -34,4 +35,5 @@ __all__ = [
     "preparations",
     "preserved_generators",
     "seed_generators",
+    "seed_restorable",
 ]

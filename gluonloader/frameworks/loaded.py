@@ -10,7 +10,7 @@ from typing import Any
 from .base import set_in_worker
 from .mxnet_random import seed_later
 
-__all__ = ["enter_worker", "preparations", "preserved_generators", "seed_generators"]
+__all__ = ["enter_worker", "preparations", "preserved_generators", "seed_generators", "seed_restorable"]
 
 # What has to be called in a worker that did not inherit this process's memory, before its job is unpickled.
 preparations: list[Callable[[], object]] = []
@@ -29,14 +29,14 @@ def enter_worker() -> None:
 
 def seed_generators(seed: int) -> None:
     """Seeds the global generators of the frameworks that are loaded; see NOTE [batch seeds] in randomness.py."""
-    _seed_torch(seed)
+    seed_restorable(seed)
     if "mxnet.random" in sys.modules:
         seed_later(seed)
 
 
 @contextmanager
-def preserved_generators(seed: int) -> Iterator[None]:
-    """Within the block torch's global generator is seeded; afterwards it has the state from before.
+def preserved_generators() -> Iterator[None]:
+    """Puts the state of torch's global generator back at the end of the block.
 
     MXNet's is left alone: its state cannot be read, so it could not be put back.
     """
@@ -45,14 +45,14 @@ def preserved_generators(seed: int) -> Iterator[None]:
         yield
         return
     state = generator.get_state()
-    generator.manual_seed(seed)
     try:
         yield
     finally:
         generator.set_state(state)
 
 
-def _seed_torch(seed: int) -> None:
+def seed_restorable(seed: int) -> None:
+    """Seeds those whose state `preserved_generators` can put back."""
     generator = _torch_generator()
     if generator is not None:
         generator.manual_seed(seed)

@@ -19,15 +19,19 @@ def to_ndarray(shared: bool) -> Callable[[Any], Any]:
     Args:
         shared: in `cpu_shared(0)`, where all that comes from workers is, threads included; else in `cpu(0)`.
     """
-    mxnet = frameworks.mxnet_arrays(shared)
-    convert = frameworks.converter(mxnet)
-    if not shared:
-        return convert
+    return _ToNDArray(shared)
 
-    def share(array: Any) -> Any:
+
+class _ToNDArray:
+    def __init__(self, shared: bool) -> None:
+        self._shared, self._mxnet = shared, frameworks.mxnet_arrays(shared)
+        self._convert = frameworks.converter(self._mxnet)
+
+    def __call__(self, array: Any) -> Any:
         # A batch of NDArrays that threads, or a direct call, made lies in cpu(0).
-        if isinstance(array, mx.nd.NDArray) and array.ctx.device_type == "cpu":
-            array = mxnet.to_numpy(array)
-        return convert(array)
+        if self._shared and isinstance(array, mx.nd.NDArray) and array.ctx.device_type == "cpu":
+            array = self._mxnet.to_numpy(array)
+        return self._convert(array)
 
-    return share
+    def __reduce__(self) -> Any:
+        return to_ndarray, (self._shared,)

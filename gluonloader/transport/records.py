@@ -50,7 +50,7 @@ class Request:
     Attributes:
         verb: what is asked for.
         new: the slab's descriptor comes with this record.
-        slab, ticket: see NOTE [tickets] in executors/process.py.
+        slab, ticket: see NOTE [tickets] in executors/lane.py; for HELLO `ticket` is the epoch.
         size: the slab's size in bytes.
         allowance: size in bytes to which it may grow.
         length: bytes of the pickled task at the slab's start; for HELLO, of the pickled job.

@@ -1,0 +1,248 @@
+"""`ArrowDataset`: tables and Parquet files as samples, read in bulk.
+
+A Parquet file is read by row groups, a table in memory is one. A group is decoded once, column by column, and the last
+few are kept. No file stays open and no thread is started, so a forked worker inherits nothing that it could not use.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from ..containers import Rows, positions
+from ..errors import add_note, bad_argument
+from .arrow_columns import column_of, counts_nulls, pyarrow
+from .base import Dataset
+from .bulk import bulk_read
+
+__all__ = ["ArrowDataset"]
+
+
+class ArrowDataset(Dataset):
+    """The rows of a table or of Parquet files; a sample is a dict by column name.
+
+    Numbers, bools, dates and times come as NumPy scalars (decimals as float64, times without their time zone, in UTC),
+    text as str, binary data as bytes, lists of numbers as arrays, categories as their values, all else as the Python
+    objects that pyarrow makes. A null is NaN in a column of numbers, where one of ints or bools with nulls anywhere is
+    float64 as a whole, as in pandas; NaT in dates and times; None in all else.
+
+    A batch costs one copy per column. Shuffle Parquet files with `BlockShuffleSampler(dataset.row_groups)`: each row
+    group is then decoded once per worker and epoch.
+
+    Args:
+        source: a pyarrow Table; a frame of pandas (without its index) or polars; the path of a Parquet file, or a list
+            of them; or a `pyarrow.dataset` of such files. Workers read files by themselves.
+        columns: names of the columns to read, in that order; None reads all.
+        keep: how many decoded row groups to keep.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+        ValueError: a column is not there, or differs between files.
+    """
+
+    def __init__(self, source: Any, columns: Sequence[str] | None = None, keep: int = 8) -> None:
+        if isinstance(columns, (str, bytes)) or (columns is not None and not columns):
+            raise bad_argument("columns", columns, "give a list of names, or None for all")
+        if keep < 1:
+            raise bad_argument("keep", keep, "give an int >= 1")
+        self._source = _open(source, columns)
+        self._ends = list(accumulate(self._source.lengths))
+        self._bounds = np.array([0, *self._ends])  # the same for many at once
+        self._keep = int(keep)
+        self._kept = _Kept()
+
+    @property
+    def row_groups(self) -> list[int]:
+        """The number of rows in each row group, over all files: the blocks for `BlockShuffleSampler`."""
+        return list(self._source.lengths)
+
+    def __getitem__(self, index: Any) -> dict[str, Any]:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} is out of range for {len(self)} samples")
+        index = int(index) % len(self)
+        group = bisect_right(self._ends, index)
+        row = index - (self._ends[group] - self._source.lengths[group])
+        decoded = self._group(group)
+        return {column.name: column.get(decoded[column.name], row) for column in self._source.columns}
+
+    @bulk_read(lambda self: True)
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        keys = positions(indices, len(self))
+        if not len(keys):
+            return []
+        order = np.argsort(keys)
+        keys = keys[order]
+        groups = np.searchsorted(self._bounds[1:], keys, side="right")
+        cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(keys)]
+        spans = [(int(groups[start]), start, end) for start, end in pairwise(cuts)]
+        kept = self._kept.groups
+        parts = {}
+        for group, start, end in sorted(spans, key=lambda span: span[0] not in kept):  # before others push them out
+            decoded, rows = self._group(group), keys[start:end] - self._bounds[group]
+            parts[group] = [column.take(decoded[column.name], rows) for column in self._source.columns]
+        self._kept.rows += len(keys)
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        joined = zip(*[parts[group] for group, _, _ in spans], strict=True)
+        return Rows(
+            {column.name: column.join(part, back) for column, part in zip(self._source.columns, joined, strict=True)}
+        )
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_kept"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _kept=_Kept())
+
+    def _group(self, group: int) -> dict[str, Any]:
+        """A row group's columns, as `Column.decode` gives them."""
+        kept = self._kept
+        if kept.pid != os.getpid():  # another thread may have held the parent's lock
+            kept = self._kept = _Kept()
+        with kept.lock:
+            if group not in kept.groups:
+                kept.groups[group] = self._source.read(group)
+                kept.reads += 1
+                if len(kept.groups) > self._keep:
+                    kept.groups.popitem(last=False)
+                self._warn(kept)
+            kept.groups.move_to_end(group)
+            return kept.groups[group]
+
+    def _warn(self, kept: _Kept) -> None:
+        decoded = kept.reads * len(self) // len(self._ends)  # rows, about
+        if kept.reads > 8 * self._keep and decoded > 100 * kept.rows and not kept.warned:
+            kept.warned = True
+            warnings.warn(
+                f"ArrowDataset: {kept.reads:,} row groups were decoded for {kept.rows:,} samples; read them block by "
+                "block, with sampler=BlockShuffleSampler(dataset.row_groups), or keep more of them, with keep=...",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+class _Kept:
+    """The row groups that one process keeps, the one used last at the end."""
+
+    def __init__(self) -> None:
+        self.pid, self.lock = os.getpid(), threading.Lock()
+        self.groups: OrderedDict[int, dict[str, Any]] = OrderedDict()
+        self.reads = self.rows = 0
+        self.warned = False
+
+
+class _Table:
+    """A table in memory, as one group that is decoded now."""
+
+    def __init__(self, table: Any, names: Sequence[str] | None) -> None:
+        fields = _fields(table.schema, names, "the table")
+        self.lengths = [table.num_rows]
+        self.columns = [column_of(field, table.column(field.name).null_count > 0) for field in fields]
+        self._decoded = {column.name: column.decode(table.column(column.name)) for column in self.columns}
+
+    def read(self, group: int) -> dict[str, Any]:
+        return self._decoded
+
+
+class _Files:
+    """Parquet files of one schema; only their footers are read now."""
+
+    def __init__(self, paths: Sequence[str], filesystem: Any, names: Sequence[str] | None) -> None:
+        self._paths, self._filesystem = paths, filesystem
+        self.lengths: list[int] = []
+        self._groups: list[tuple[int, int]] = []  # file and number in it
+        nulls: set[str] = set()
+        for number, path in enumerate(paths):
+            with self._file(number) as file:
+                here = {field.name: field for field in _fields(file.schema_arrow, names, path)}
+                if number == 0:
+                    fields = here
+                _check_same(fields, here, path, paths[0])
+                counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+                nulls |= _with_nulls(file.metadata, {name for name in here if counts_nulls(here[name].type)})
+            self.lengths += counts
+            self._groups += [(number, group) for group in range(len(counts))]
+        self.columns = [column_of(field, field.name in nulls) for field in fields.values()]
+
+    def read(self, group: int) -> dict[str, Any]:
+        number, group = self._groups[group]
+        names = [column.name for column in self.columns]
+        try:
+            with self._file(number) as file:
+                table = file.read_row_group(group, columns=names, use_threads=False)
+            return {column.name: column.decode(table.column(column.name)) for column in self.columns}
+        except Exception as error:
+            add_note(error, f"gluonloader: in row group {group} of {self._paths[number]}")
+            raise
+
+    def _file(self, number: int) -> Any:
+        try:
+            return pyarrow("pyarrow.parquet").ParquetFile(self._paths[number], filesystem=self._filesystem)
+        except pyarrow().ArrowInvalid as error:
+            raise ValueError(f"{self._paths[number]}: not a Parquet file ({error})") from error
+
+
+def _open(source: Any, names: Sequence[str] | None) -> _Table | _Files:
+    pa = pyarrow()
+    if isinstance(source, (str, os.PathLike)):
+        source = [source]
+    if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
+        for path in source:
+            if os.path.isdir(path):
+                raise bad_argument("source", path, "a folder; give its files, sorted(Path(folder).glob('*.parquet'))")
+        return _Files(list(map(os.fspath, source)), None, names)
+    if hasattr(source, "files") and hasattr(source, "filesystem"):  # a pyarrow.dataset of files
+        if source.format.default_extname != "parquet":
+            raise bad_argument("source", source, "a dataset of files that are not Parquet; give source.to_table()")
+        return _Files(list(source.files), source.filesystem, names)
+    if type(source).__module__.partition(".")[0] == "pandas":
+        source = pa.Table.from_pandas(source, preserve_index=False)
+    elif hasattr(source, "to_arrow"):  # polars: without its string views, for which pyarrow lacks much
+        source = source.to_arrow()
+    elif hasattr(source, "__arrow_c_stream__") and not isinstance(source, pa.Table):
+        source = pa.table(source)
+    if not isinstance(source, pa.Table):
+        right = "give a pyarrow Table, a frame of pandas or polars, or paths of Parquet files"
+        raise TypeError(f"source={source!r:.80}: {right}")
+    return _Table(source, names)
+
+
+def _fields(schema: Any, names: Sequence[str] | None, where: str) -> list[Any]:
+    """The fields to read, each found just once."""
+    for name in schema.names if names is None else names:
+        if schema.names.count(name) != 1:
+            what = "two columns" if name in schema.names else "no column"
+            raise ValueError(f"{where}: {what} of name {name!r}; there are {schema.names}")
+    return [schema.field(name) for name in (schema.names if names is None else names)]
+
+
+def _check_same(fields: dict[str, Any], here: dict[str, Any], path: str, first: str) -> None:
+    if list(here) != list(fields) and set(here) != set(fields):
+        other = sorted(set(here) ^ set(fields))
+        raise ValueError(f"{path}: column {other[0]!r} is not in both this file and {first}; choose with columns=[...]")
+    for name, field in fields.items():
+        if here[name].type != field.type:
+            raise ValueError(f"{path}: column {name!r} is {here[name].type}, but {field.type} in {first}")
+
+
+def _with_nulls(metadata: Any, names: set[str]) -> set[str]:
+    """Those of the columns that have nulls, as far as the file's statistics tell."""
+    found = set()
+    for i in range(metadata.num_columns):
+        name = metadata.schema.column(i).path
+        for group in range(metadata.num_row_groups if name in names else 0):
+            statistics = metadata.row_group(group).column(i).statistics
+            if statistics is not None and statistics.null_count:
+                found.add(name)
+    return found

@@ -1,0 +1,152 @@
+"""Columns of Arrow as NumPy has them: of what dtype, one for all of a column, and what a null becomes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import MissingExtraError
+from ..memory import empty
+
+__all__ = ["Column", "column_of", "counts_nulls", "pyarrow"]
+
+
+def pyarrow(module: str = "pyarrow") -> Any:
+    """pyarrow, or a module of it.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        return sys.modules.get(module) or importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("arrow") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """How one column is read.
+
+    Attributes:
+        name: its name.
+        kind: the Arrow type of its values.
+        dtype: of the array that its numbers or times make; None where its samples are Python objects.
+        shape: of one sample.
+    """
+
+    name: str
+    kind: Any
+    dtype: np.dtype[Any] | None
+    shape: tuple[int, ...] = ()
+
+    def decode(self, values: Any) -> Any:
+        """A ChunkedArray as a NumPy array, or as one Arrow array where the samples are Python objects.
+
+        Raises:
+            ValueError: it has nulls, and the dtype has no place for them.
+        """
+        pa = pyarrow()
+        if isinstance(values.type, pa.BaseExtensionType):
+            values = pa.chunked_array([chunk.storage for chunk in values.chunks], values.type.storage_type)
+        values = values.cast(self.kind)
+        if self.dtype is None:
+            return values.combine_chunks()
+        if self.shape:
+            self._refuse_nulls(values)
+            values = values.combine_chunks().flatten()
+        if pa.types.is_decimal(values.type) or (counts_nulls(values.type) and self.dtype == np.float64):
+            values = values.cast(pa.float64(), safe=False)
+        elif counts_nulls(values.type):
+            self._refuse_nulls(values)
+        return np.ascontiguousarray(values.to_numpy(zero_copy_only=False), self.dtype).reshape(-1, *self.shape)
+
+    def take(self, decoded: Any, rows: NDArray[np.intp]) -> Any:
+        """These rows, as they are decoded."""
+        return decoded.take(pyarrow().array(rows)) if self.dtype is None else decoded.take(rows, 0)
+
+    def join(self, parts: Sequence[Any], order: NDArray[np.intp]) -> Any:
+        """The samples in what `take` gave, end to end, then in this order: an array or a list."""
+        if self.dtype is None:
+            joined = parts[0] if len(parts) == 1 else pyarrow().concat_arrays(parts)
+            return self._objects(joined, order)
+        joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return joined.take(order, 0, empty(joined.shape, self.dtype), "clip")
+
+    def get(self, decoded: Any, row: int) -> Any:
+        """The sample of one row."""
+        if self.dtype is not None:
+            return decoded[row]
+        if _is_list_of_numbers(self.kind):
+            return self._objects(decoded.slice(row, 1), np.array([0]))[0]
+        return decoded[row].as_py()
+
+    def _objects(self, values: Any, order: NDArray[np.intp]) -> list[Any]:
+        if _is_text(self.kind) or _is_list_of_numbers(self.kind):
+            listed: list[Any] = values.to_numpy(zero_copy_only=False).take(order).tolist()
+        else:
+            listed = values.take(pyarrow().array(order)).to_pylist()
+        return listed
+
+    def _refuse_nulls(self, values: Any) -> None:
+        if values.null_count:
+            raise ValueError(
+                f"column {self.name!r}: a null in {values.type}, for which {self.dtype} has no value; fill it (ints "
+                "with nulls are read as float64 where the file was written with statistics)"
+            )
+
+
+def column_of(field: Any, nulls: bool) -> Column:
+    """How a field of a schema is read; `nulls` says whether the column has any, where `counts_nulls` asks for it."""
+    kind, types = _plain(field.type), pyarrow().types
+    if types.is_fixed_size_list(kind) and (dtype := _dtype(kind.value_type, False)) is not None:
+        return Column(field.name, kind, dtype, (kind.list_size,))
+    return Column(field.name, kind, _dtype(kind, nulls))
+
+
+def counts_nulls(kind: Any) -> bool:
+    """Whether the dtype of such a column depends on whether it has nulls."""
+    types, kind = pyarrow().types, _plain(kind)
+    return bool(types.is_integer(kind) or types.is_boolean(kind))
+
+
+def _dtype(kind: Any, nulls: bool) -> np.dtype[Any] | None:
+    types = pyarrow().types
+    if types.is_decimal(kind) or (nulls and counts_nulls(kind)):
+        return np.dtype(np.float64)
+    if counts_nulls(kind) or types.is_floating(kind):
+        return np.dtype(kind.to_pandas_dtype())
+    if types.is_timestamp(kind):
+        return np.dtype(f"M8[{kind.unit}]")
+    if types.is_duration(kind):
+        return np.dtype(f"m8[{kind.unit}]")
+    if types.is_date(kind):
+        return np.dtype("M8[D]" if types.is_date32(kind) else "M8[ms]")
+    return None
+
+
+def _plain(kind: Any) -> Any:
+    """The type of the values: of a dictionary's entries, of an extension's storage; text with offsets of 64 bits."""
+    pa = pyarrow()
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plain(kind.storage_type)
+    if str(kind) in ("string", "string_view"):
+        return pa.large_string()
+    return pa.large_binary() if str(kind) in ("binary", "binary_view") else kind
+
+
+def _is_text(kind: Any) -> bool:
+    return str(kind) in ("large_string", "large_binary")
+
+
+def _is_list_of_numbers(kind: Any) -> bool:
+    types = pyarrow().types
+    listed = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(listed and _dtype(kind.value_type, False) is not None)

@@ -1,0 +1,117 @@
+"""Reading many samples at once: who offers `__getitems__`, and how what several parts gave is put in order.
+
+A dataset that has `__getitems__(indices)` is read once for each batch. `hasattr` decides, so a class whose objects do
+not all have it says so with `bulk_read`: reading through it would cost, and an error would name no sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import numpy as np
+
+from ..containers import Rows, pick
+from ..errors import add_note
+from ..memory import empty
+
+__all__ = ["IN_MEMORY", "are_ints", "bulk_read", "each", "in_memory", "interleave", "read"]
+
+Reader = Callable[[Sequence[Any]], Sequence[Any]]
+IN_MEMORY: Final = (np.ndarray, np.memmap)  # exactly these: what a subclass gives at an index is its own
+
+
+class bulk_read:  # noqa: N801, a decorator
+    """Makes a method `__getitems__` that only some objects of its class have, by the condition `offered(self)`.
+
+    A subclass that defines `__getitem__` and no `__getitems__` of its own does not have it: its samples are others.
+    """
+
+    def __init__(self, offered: Callable[[Any], bool]) -> None:
+        self._offered = offered
+
+    def __call__(self, method: Callable[[Any, Sequence[Any]], Sequence[Any]]) -> bulk_read:
+        self._method, self.__doc__ = method, method.__doc__
+        return self
+
+    def __get__(self, dataset: Any, kind: type) -> Any:
+        if dataset is None:
+            return self
+        nearest = next(vars(base) for base in kind.__mro__ if {"__getitem__", "__getitems__"} & vars(base).keys())
+        if "__getitems__" not in nearest or not self._offered(dataset):
+            raise AttributeError(f"this {kind.__name__} has no __getitems__: it reads sample by sample")
+        return self._method.__get__(dataset, kind)
+
+
+def in_memory(data: Any) -> bool:
+    """Whether its samples lie in arrays, so that one is had as quickly alone as among others."""
+    return type(data) in IN_MEMORY or bool(getattr(data, "_in_memory", False))
+
+
+def are_ints(indices: Any) -> bool:
+    """Whether all of them are ints: what other keys mean, such as slices, knows only `__getitem__`."""
+    return all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in set(map(type, indices)))
+
+
+def read(dataset: Any, indices: Sequence[Any]) -> Sequence[Any]:
+    """The samples at `indices`, in bulk if it can; where they are read one by one, an error names the index.
+
+    Raises:
+        ValueError: `__getitems__` gives another number of samples.
+    """
+    if (bulk := getattr(dataset, "__getitems__", None)) is None:
+        return each(dataset.__getitem__, indices, indices)
+    samples: Sequence[Any] = bulk(indices)
+    if len(samples) != len(indices):
+        what = f"{type(dataset).__name__}.__getitems__ gave {len(samples)} samples for {len(indices)} indices"
+        raise ValueError(f"{what}; return one for each, in their order")
+    return samples
+
+
+def each(fn: Callable[[Any], Any], values: Sequence[Any], indices: Sequence[Any]) -> list[Any]:
+    """`fn` of each value; an error names the index."""
+    results: list[Any] = []
+    try:
+        for value in values:
+            results.append(fn(value))  # noqa: PERF401, extend would take a StopIteration from fn for the end
+    except Exception as error:
+        add_note(error, f"gluonloader: sample {indices[len(results)]!r} of a bulk read")
+        raise
+    return results
+
+
+def interleave(parts: Sequence[Any], places: Sequence[Any], count: int) -> Sequence[Any]:
+    """`count` samples, those at `places[p]` from part `p`: `Rows` of `Rows`, an array of arrays, else a list."""
+    first = parts[0]
+    if all(isinstance(part, Rows) and _structure(part) == _structure(first) for part in parts):
+        columns = zip(*map(_columns, parts), strict=True)
+        joined = iter([interleave(column, places, count) for column in columns])
+        return Rows(first.gather(lambda column, path: next(joined)))
+    merged: Any
+    if all(type(part) in IN_MEMORY and _row(part) == _row(first) for part in parts):
+        merged = empty((count, *first.shape[1:]), first.dtype)
+        for place, part in zip(places, parts, strict=True):
+            merged[place] = part
+    else:
+        merged = [None] * count
+        for place, part in zip(places, parts, strict=True):
+            for i, sample in zip(place, part, strict=True):
+                merged[i] = sample
+    return cast("Sequence[Any]", merged)
+
+
+def _structure(rows: Any) -> Any:
+    held = rows.held
+    if isinstance(held, Mapping):
+        return type(held), list(held)
+    return (type(held), len(held)) if isinstance(held, tuple) else None
+
+
+def _columns(rows: Any) -> list[Any]:
+    columns: list[Any] = []
+    rows.gather(lambda column, path: columns.append(pick(column, rows.indices)))
+    return columns
+
+
+def _row(array: Any) -> Any:
+    return array.dtype, array.shape[1:]

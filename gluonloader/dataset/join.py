@@ -1,0 +1,112 @@
+"""Datasets end to end, and cut in parts at random: `ConcatDataset`, `random_split`."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from ..containers import positions
+from ..errors import bad_argument
+from ..randomness import batch_seed, draw_seed
+from .base import Dataset, Subset
+from .bulk import bulk_read, in_memory, interleave, read
+
+__all__ = ["ConcatDataset", "random_split"]
+
+
+class ConcatDataset(Dataset):
+    """Datasets end to end: first all samples of the first one, then those of the second, ...
+
+    A batch is read by one call for each dataset that it touches; one that cannot be read in bulk gives its samples one
+    by one.
+
+    Args:
+        datasets: anything with `__len__` and `__getitem__`, at least one; or a list of them.
+
+    Raises:
+        ValueError: if none is given.
+
+    >>> data = ConcatDataset(["a", "b"], ["c"])
+    >>> len(data), data[2], data[-3]
+    (3, 'c', 'a')
+    """
+
+    def __init__(self, *datasets: Any) -> None:
+        parts = datasets[0] if len(datasets) == 1 and isinstance(datasets[0], (list, tuple)) else datasets
+        if not parts:
+            raise ValueError("ConcatDataset() needs at least one dataset, e.g. ConcatDataset(first, second)")
+        self.datasets: list[Any] = list(parts)
+        self._ends = list(accumulate(map(len, self.datasets)))
+
+    def __getitem__(self, index: Any) -> Any:
+        part, index = self._find(index)
+        return self.datasets[part][index]
+
+    @bulk_read(lambda self: any(hasattr(dataset, "__getitems__") for dataset in self.datasets))
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        keys = positions(indices, len(self))
+        owners = np.searchsorted(self._ends, keys, side="right")
+        starts = np.array([0, *self._ends])
+        touched = np.unique(owners).tolist()
+        if len(touched) == 1:
+            return read(self.datasets[touched[0]], (keys - starts[touched[0]]).tolist())
+        places = [np.flatnonzero(owners == part) for part in touched]
+        samples = [
+            read(self.datasets[part], (keys[place] - starts[part]).tolist())
+            for part, place in zip(touched, places, strict=True)
+        ]
+        return interleave(samples, places, len(keys))
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    @property
+    def _in_memory(self) -> bool:
+        return all(map(in_memory, self.datasets))
+
+    def _find(self, index: Any) -> tuple[int, int]:
+        """The number of the dataset that holds a sample, and the sample's index there."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} is out of range for {len(self)} samples")
+        index = int(index) % len(self)
+        part = bisect_right(self._ends, index)
+        return part, index - (self._ends[part - 1] if part else 0)
+
+
+def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None) -> list[Subset]:
+    """Cuts a dataset at random into parts that have no sample in common.
+
+    Args:
+        dataset: anything with `__len__` and `__getitem__`.
+        lengths: the number of samples of each part, in all `len(dataset)`; or fractions whose sum is 1, rounded down,
+            with the samples left over going to the first parts, one each.
+        seed: an int; None draws one from NumPy's global generator now.
+
+    Raises:
+        ValueError: a length is negative, or they do not add up.
+
+    >>> [len(part) for part in random_split(range(10), [0.75, 0.25], seed=0)]
+    [8, 2]
+    """
+    count = len(dataset)
+    if any(not length >= 0 for length in lengths):
+        raise bad_argument("lengths", lengths, "give lengths or fractions >= 0")
+    sizes = _sizes(lengths, count) if math.isclose(sum(lengths), 1) else list(lengths)
+    if sum(sizes) != count or any(size != int(size) for size in sizes):
+        right = f"give ints whose sum is len(dataset), {count}, or fractions whose sum is 1"
+        raise bad_argument("lengths", lengths, right)
+    rng = np.random.default_rng(batch_seed(draw_seed() if seed is None else int(seed), 0, 1))
+    cuts = list(accumulate(map(int, sizes)))[:-1]
+    return [Subset(dataset, part) for part in np.split(rng.permutation(count), cuts)]
+
+
+def _sizes(fractions: Sequence[float], count: int) -> list[int]:
+    sizes = [math.floor(count * fraction) for fraction in fractions]
+    for i in range(count - sum(sizes)):
+        sizes[i % len(sizes)] += 1
+    return sizes

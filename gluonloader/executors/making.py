@@ -1,0 +1,218 @@
+"""How one batch is made, by whichever worker: samples read, one by one or in bulk, and handed to batchify.
+
+Task(indices) -> dataset[i] ..., or dataset.__getitems__ -> batchify -> batch
+Task(Chunk)   -> the worker's streams  -> batchify -> ShardBatch, or Remainder: the shard has ended
+Task(Samples) ->                          batchify -> batch
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..dataset.streams import Chunk, Hint, Streams
+from ..errors import BatchifyError, add_note
+from ..randomness import batch_seed, get_rng
+from .base import Job, Task
+
+__all__ = ["Maker", "Remainder", "ShardBatch", "WorkerInfo", "get_worker_info"]
+
+Mark = Callable[[int], None]
+
+
+class WorkerInfo(int):
+    """Who makes the current batch: what `worker_init_fn` is called with, and `get_worker_info()` gives.
+
+    It is the worker's number, so that a `worker_init_fn` written for Gluon or torch works; and it knows more.
+    Unlike other ints it is always true.
+
+    Attributes:
+        id: this worker's number, from 0 to `num_workers - 1`.
+        num_workers: number of workers of the loader; 0 in the serial executor.
+        seed: this worker's own 64-bit seed, a hash of the loader's seed and `id`.
+        epoch: the epoch of the current batch; while the worker starts, the epoch that it will work for first.
+        dataset: the dataset as this worker sees it.
+        payload: what `worker_payload` computed for this worker in the main program; None without.
+    """
+
+    num_workers: int
+    seed: int
+    epoch: int
+    dataset: Any
+    payload: Any
+
+    @property
+    def id(self) -> int:
+        """This worker's number."""
+        return int(self)
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The current batch's random generator; see `get_rng`."""
+        return get_rng()
+
+    def __bool__(self) -> bool:
+        return True  # there is a worker: `if get_worker_info():` asks for that
+
+    def __repr__(self) -> str:
+        return f"WorkerInfo(id={int(self)}, num_workers={self.num_workers}, epoch={self.epoch})"
+
+
+class _Local(threading.local):
+    info: WorkerInfo | None = None
+
+
+_local = _Local()
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """Inside a dataset, a batchify or `worker_init_fn`: which worker runs it; elsewhere None.
+
+    As in torch, except that the serial executor, too, counts as a worker, with number 0 of 0.
+    """
+    return _local.info
+
+
+@dataclass(frozen=True, slots=True)
+class ShardBatch:
+    """A batch of one shard of an iterable dataset; `hint` says where the shard can be read on from."""
+
+    batch: Any
+    hint: Hint | None
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """The end of a shard: fewer samples than a batch has, perhaps none."""
+
+    samples: list[Any]
+
+
+class Maker:
+    """Makes the batches of one worker.
+
+    Args:
+        job: what is made.
+        worker: the worker's number.
+        seed: seeds the random generators that this kind of worker may seed; NOTE [batch seeds] in randomness.py.
+    """
+
+    def __init__(self, job: Job, worker: int, seed: Callable[[int], None]) -> None:
+        self._job, self._seed = job, seed
+        self._bulk = getattr(job.dataset, "__getitems__", None)
+        self._streams = Streams(job.dataset) if job.iterable else None
+        self._info = info = WorkerInfo(worker)
+        info.num_workers, info.seed, info.epoch = job.num_workers, batch_seed(job.seed, worker), 0
+        info.dataset = job.dataset
+        info.payload = job.payloads[worker] if job.payloads else None
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Within the block this thread is the worker."""
+        before, _local.info = _local.info, self._info
+        try:
+            yield
+        finally:
+            _local.info = before
+
+    def start(self, epoch: int) -> None:
+        """Runs the user's `worker_init_fn`."""
+        self._info.epoch = epoch
+        if self._job.worker_init_fn is not None:
+            self._job.worker_init_fn(self._info)
+
+    def make(self, task: Task, mark: Mark | None = None) -> Any:
+        """Reads the samples of a task and makes them one batch.
+
+        Args:
+            task: what to do.
+            mark: called with each sample's position before it is read; not where they are read in bulk.
+
+        Raises:
+            Exception: the user's own, with a note that says which sample of which batch; `StopIteration` and
+                `SystemExit` come as a RuntimeError, since they would end the user's loop or program without a word.
+        """
+        self._info.epoch = task.epoch
+        if isinstance(task.work, Chunk):
+            return self._make_chunk(task, task.work, mark)
+        self._seed(task.seed)
+        if not isinstance(task.work, list):
+            return self._batchify(task, task.work.samples)
+        if self._bulk is not None:
+            return self._batchify(task, self._read_bulk(task, task.work))
+        return self._batchify(task, self._read(task, task.work, mark))
+
+    def _make_chunk(self, task: Task, chunk: Chunk, mark: Mark | None) -> ShardBatch | Remainder:
+        assert self._streams is not None
+
+        def seed_group(number: int) -> None:
+            self._seed(batch_seed(chunk.seed, chunk.epoch, number))
+
+        piece = self._streams.read(chunk, seed_group, mark)
+        if len(piece.samples) < chunk.size:
+            return Remainder(piece.samples)
+        return ShardBatch(self._batchify(task, piece.samples), piece.hint)
+
+    def _read(self, task: Task, indices: list[Any], mark: Mark | None) -> list[Any]:
+        dataset, index = self._job.dataset, None
+        try:
+            if mark is None:
+                return [dataset[index := key] for key in indices]
+            samples = []
+            for position, index in enumerate(indices):
+                mark(position)
+                samples.append(dataset[index])
+            return samples
+        except (StopIteration, SystemExit) as error:
+            raise _ended(error, task, f"dataset[{index!r}]") from error
+        except Exception as error:
+            _note(error, task, f"dataset[{index!r}]")
+            raise
+
+    def _read_bulk(self, task: Task, indices: list[Any]) -> Sequence[Any]:
+        where = f"dataset.__getitems__({str(indices[:8])[:-1]}{', ...' if len(indices) > 8 else ''}])"
+        try:
+            samples: Sequence[Any] = self._bulk(indices)  # type: ignore[misc]
+        except (StopIteration, SystemExit) as error:
+            raise _ended(error, task, where) from error
+        except Exception as error:
+            _note(error, task, where)
+            raise
+        if len(samples) != len(indices):
+            raise _note(ValueError(f"{where} gave {len(samples)} samples for {len(indices)} indices"), task, where)
+        return samples
+
+    def _batchify(self, task: Task, samples: Sequence[Any]) -> Any:
+        try:
+            return self._job.batchify_fn(samples)
+        except BatchifyError as error:
+            raise _located(error, task) from error.__cause__
+        except (StopIteration, SystemExit) as error:
+            raise _ended(error, task, "batchify_fn") from error
+        except Exception as error:
+            _note(error, task, "batchify_fn")
+            raise
+
+
+def _ended(error: BaseException, task: Task, where: str) -> Exception:
+    return _note(RuntimeError(f"{where} raised {type(error).__name__}({error})"), task, where)
+
+
+def _note(error: Exception, task: Task, where: str) -> Exception:
+    add_note(error, f"gluonloader: in {where}, batch {task.batch} of epoch {task.epoch}")
+    return error
+
+
+def _located(error: BatchifyError, task: Task) -> BatchifyError:
+    """The same error, naming the sample by its index in the dataset."""
+    work, position = task.work, error.position
+    if position is None or (isinstance(work, list) and position >= len(work)):
+        return error
+    name = f"sample {work[position]!r}" if isinstance(work, list) else task.sample(position)
+    located = BatchifyError(error.reason, position, error.path, f"{name} (batch {task.batch}, position {position})")
+    return located.with_traceback(error.__traceback__)

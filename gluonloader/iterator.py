@@ -1,0 +1,209 @@
+"""One epoch of a loader: keeps the window full, hands out what has come in its turn, and stands at a position.
+
+plan --Task--> window --> executor --Outcome--> inbox --> window --> plan --> batch
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from .errors import LoaderClosed, WorkerStartError
+from .executors.base import Executor, Inbox, Outcome, Task
+from .plan import NOTHING, Plan
+from .window import Window
+
+__all__ = ["LoaderIterator"]
+
+Finish = Callable[[Any], Any] | None
+
+
+class Owner(Protocol):
+    """The loader, as its iterators know it."""
+
+    def close(self) -> None: ...
+    def _reposition(self, state: Any) -> Plan: ...
+    def _state_of(self, plan: Plan) -> dict[str, Any]: ...
+    def _epoch_is_over(self, plan: Plan) -> None: ...
+
+
+class LoaderIterator(Iterator[Any]):
+    """One epoch of a loader. A class, not a generator: after a batch that raised, the next one still comes."""
+
+    def __init__(
+        self, executor: Executor, plan: Plan, window: int, in_order: bool, timeout: float | None, finish: Finish
+    ) -> None:
+        self._executor, self._plan, self._timeout, self._finish = executor, plan, timeout, finish
+        self._window_size, self._in_order = window, in_order
+        self._pid = os.getpid()
+        self._loader: Owner | None = None  # kept alive by the iteration
+        self._lock = threading.RLock()
+        self._clear()
+        self._fill()
+
+    def _clear(self) -> None:
+        self._window: Window[Outcome] = Window(self._window_size, self._in_order)
+        self._tasks: dict[int, Task] = {}
+        self._inbox = Inbox()
+        self._drawn = False  # the plan has given all it has
+        self._ended = False
+        self._sampler_error: Exception | None = None
+
+    def __iter__(self) -> LoaderIterator:
+        return self
+
+    def __next__(self) -> Any:
+        """The next batch.
+
+        Raises:
+            BatchTimeout: it took longer than `timeout`.
+            WorkerDied: it killed its workers.
+            Exception: whatever dataset or batchify raised, with a note that says where.
+        """
+        if os.getpid() != self._pid:
+            raise RuntimeError("this iterator belongs to the parent process; call iter(loader) in the forked child")
+        with self._lock:
+            batch = NOTHING
+            while batch is NOTHING:
+                batch = self._next()
+            return batch if self._finish is None else self._finish(batch)
+
+    @property
+    def sampler(self) -> Any:
+        """The sampler that this epoch draws from, alive: change it, and `flush()`. None for an iterable dataset."""
+        return getattr(self._plan, "sampler", None)
+
+    def flush(self) -> None:
+        """Discards all batches that were not delivered, puts the sampler back to just after the last one, draws anew.
+
+        So a change to the sampler, say new weights, takes effect with the very next batch; nothing is lost or doubled.
+
+        Raises:
+            TypeError: a sampler of your own cannot be put back, since it has no `state_dict` and `load_state_dict`.
+        """
+        with self._lock:
+            self._plan.rewind()
+            self._restart()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this epoch stands, after the last batch that was delivered; see `DataLoader.state_dict`."""
+        with self._lock:
+            return self._owner()._state_of(self._plan)
+
+    def load_state_dict(self, state: Any) -> None:
+        """Has this iterator go on where `state` was saved; see `DataLoader.load_state_dict`."""
+        with self._lock:
+            self._plan = self._owner()._reposition(state)
+            self._restart()
+
+    def close(self) -> None:
+        """Breaks the epoch off: what is in flight is dropped. Also done when the iterator is deleted."""
+        self._drawn, self._ended, self._loader = True, True, None
+        self._drop()
+
+    def __reduce__(self) -> Any:
+        with self._lock:
+            return _resumed, (self._owner(), self.state_dict())
+
+    def __del__(self) -> None:
+        if hasattr(self, "_inbox"):
+            self.close()
+
+    def _owner(self) -> Owner:
+        if self._loader is None:
+            raise LoaderClosed("this iterator has come to its end, or was closed; the loader's own state says where")
+        return self._loader
+
+    def _restart(self) -> None:
+        self._drop()
+        self._clear()
+        self._fill()
+
+    def _drop(self) -> None:
+        self._inbox.withdraw()
+        for outcome in self._window.empty_out():
+            outcome.discard()
+
+    def _next(self) -> Any:
+        """What comes next: a batch, or NOTHING where the plan has none for the user."""
+        self._fill()
+        if self._window.empty:
+            self._end()
+            error, self._sampler_error = self._sampler_error, None
+            raise error or StopIteration
+        while not self._window.ready:
+            if self._window.empty:
+                return NOTHING
+            self._wait()
+        outcome = self._window.take()
+        task = self._tasks.pop(outcome.task.batch)
+        self._fill()  # first, so that a worker is busy while this thread rebuilds
+        try:
+            return self._plan.deliver(task, outcome.take())
+        except LoaderClosed:
+            raise
+        except Exception as error:
+            if self._plan.fail(task, error):
+                raise
+            return NOTHING
+        finally:
+            if self._window.empty:  # not before: it may let go of the loader, which closes it
+                self._fill()
+                if self._window.empty:
+                    self._end()
+
+    def _fill(self) -> None:
+        """Asks the plan until the window is full; an error of a sampler is raised after the batches before it."""
+        while self._window.has_room and not self._drawn:
+            try:
+                task = self._plan.next()
+            except StopIteration:
+                self._drawn = True
+                return
+            except Exception as error:
+                self._drawn, self._sampler_error = True, error
+                return
+            if task is None:
+                return
+            self._window.admit(task.batch)
+            self._tasks[task.batch] = task
+            self._executor.submit(task, self._inbox)
+
+    def _wait(self) -> None:
+        """Waits until one more batch has come."""
+        try:
+            outcome = self._executor.wait(self._inbox, self._timeout)
+        except WorkerStartError:
+            if self._loader is not None:
+                self._loader.close()
+            raise
+        if outcome is None:
+            number = self._window.head
+            task = self._tasks.pop(number)
+            self._window.give_up(number)
+            error = self._executor.overdue(task, self._timeout or 0)
+            tell = self._plan.fail(task, error)
+            self._fill()
+            if tell:
+                raise error
+            return
+        self._window.land(outcome.task.batch, outcome)
+
+    def _end(self) -> None:
+        """The last batch has been delivered."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._sampler_error is None:  # a pass that failed carries nothing over, as one that is broken off
+            self._plan.finish()
+        if self._loader is not None:
+            self._loader._epoch_is_over(self._plan)
+            self._loader = None
+
+
+def _resumed(loader: Any, state: dict[str, Any]) -> Any:
+    """An iterator that goes on where another stood, whose loader was pickled with it."""
+    loader.load_state_dict(state)
+    return iter(loader)

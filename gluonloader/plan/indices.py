@@ -1,0 +1,155 @@
+"""The plan of a map-style dataset: lists of indices from a batch sampler, and where that stands.
+
+Three kinds of sampler, by how they are brought to a position:
+
+    ours       what its pass depends on, as it was when the pass began; then the pass skips, without drawing
+    stateful   has `state_dict` and `load_state_dict` of its own: asked before each draw, since draws are ahead
+    any other  begins again and is drawn from, without loading
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..arguments import as_list
+from ..errors import bad_state
+from ..executors.base import Task
+from ..randomness import batch_seed
+from ..sampler import BatchPass, BatchSampler, ShardedSampler, iterate, load_saved_pass, refreshed, saved_pass, skip
+from ..state import field, int_field, ints_field, to_json
+from .base import Progress, Start
+
+__all__ = ["IndexPlan"]
+
+
+class IndexPlan:
+    """One epoch of a batch sampler.
+
+    Args:
+        batch_sampler: any iterable of lists of indices; its next pass begins here.
+        epoch, seed: of the loader.
+        start: where; from `load` if a position was loaded, which has prepared the sampler.
+    """
+
+    def __init__(self, batch_sampler: Any, epoch: int, seed: int, start: Start) -> None:
+        self.epoch, self.finished = epoch, False
+        self._batch_sampler, self._seed = batch_sampler, seed
+        self.sampler = getattr(batch_sampler, "sampler", batch_sampler)
+        self._stateful = _stateful(batch_sampler)
+        try:
+            self._began: dict[str, Any] | TypeError = saved_pass(batch_sampler)
+        except TypeError as error:
+            self._began = error  # indices that JSON does not hold were carried over: no position, but batches
+        self._batches: Iterator[Any] = iterate(batch_sampler)
+        skip(self._batches, start.skip)
+        self._first = start.number - start.skip
+        self._progress = Progress(start.number, start.ahead)
+        self._snapshots: dict[int, Any] = {}  # of a stateful sampler, before it gave the batch of this number
+        # Ranks that share one order must not share the random numbers of their samples.
+        self._ranks, self._rank = 1, 0
+        if isinstance(self.sampler, ShardedSampler):
+            self._ranks, self._rank = self.sampler.num_shards, self.sampler.index
+
+    def next(self) -> Task:
+        while True:
+            number = self._progress.upcoming
+            if self._stateful is not None:
+                self._snapshots[number] = _snapshot(self._stateful)
+            indices = as_list(next(self._batches))
+            if not self._progress.pass_over(number):
+                break
+        self._progress.plan(number)
+        return Task(self.epoch, number, batch_seed(self._seed, self.epoch, number * self._ranks + self._rank), indices)
+
+    def deliver(self, task: Task, result: Any) -> Any:
+        self._settle(task.batch)
+        return result
+
+    def fail(self, task: Task, error: BaseException) -> bool:
+        self._settle(task.batch)
+        return True
+
+    def _settle(self, number: int) -> None:
+        self._progress.settle(number)
+        if self._snapshots:
+            done = self._progress.next
+            self._snapshots = {number: state for number, state in self._snapshots.items() if number >= done}
+
+    def finish(self) -> None:
+        if isinstance(self._batches, BatchPass):
+            self._batches.commit()
+        self.finished = True
+
+    def state(self) -> dict[str, Any]:
+        if isinstance(self._began, TypeError):
+            raise self._began
+        number, began = self._progress.next, refreshed(self._batch_sampler, self._began)
+        fields = {"batch": number, "ahead": self._progress.ahead, "skip": number - self._first, "sampler": began}
+        if self._stateful is not None:
+            drawn = number in self._snapshots
+            fields["snapshot"] = self._snapshots[number] if drawn else _snapshot(self._stateful)
+        return fields
+
+    def rewind(self) -> None:
+        number, ahead = self._progress.next, self._progress.ahead
+        if self._stateful is not None:
+            self._stateful.load_state_dict(self.state()["snapshot"])
+            _drop_carried(self._batch_sampler, number - self._first)
+            self._batches = iterate(self._batch_sampler)
+        elif hasattr(self._batches, "seek"):
+            self._batches.seek(number - self._first)
+        else:
+            raise TypeError(
+                f"a {type(self.sampler).__name__} cannot be put back to the last delivered batch; "
+                "give it state_dict() and load_state_dict()"
+            )
+        self._progress, self._snapshots = Progress(number, ahead), {}
+
+    @staticmethod
+    def fresh_state(batch_sampler: Any) -> dict[str, Any]:
+        """The position before the next epoch."""
+        stateful = _stateful(batch_sampler)
+        fields: dict[str, Any] = {"batch": 0, "ahead": [], "skip": 0, "sampler": saved_pass(batch_sampler)}
+        return fields if stateful is None else {**fields, "snapshot": _snapshot(stateful)}
+
+    @staticmethod
+    def load(batch_sampler: Any, state: Mapping[str, Any]) -> Start:
+        """Prepares the sampler, and says where its next pass begins.
+
+        Raises:
+            ValueError: the state does not fit; nothing has changed.
+        """
+        number, had = int_field(state, "batch"), int_field(state, "skip")
+        ahead, saved = ints_field(state, "ahead"), field(state, "sampler")
+        if had > number:
+            raise bad_state("skip", had, f"has to be at most batch={number}")
+        if any(settled <= number for settled in ahead):
+            raise bad_state("ahead", ahead, f"has to be beyond batch={number}")
+        stateful = _stateful(batch_sampler)
+        if stateful is not None:
+            field(state, "snapshot")
+        left = load_saved_pass(batch_sampler, saved, had)
+        if stateful is not None:
+            stateful.load_state_dict(state["snapshot"])
+            _drop_carried(batch_sampler, had)
+            left = 0
+        return Start(number, left, tuple(ahead))
+
+
+def _stateful(batch_sampler: Any) -> Any:
+    """What of a batch sampler keeps its own state: itself, or the sampler that it cuts; None if neither does."""
+    for sampler in (batch_sampler, getattr(batch_sampler, "sampler", None)):
+        if hasattr(sampler, "state_dict") and hasattr(sampler, "load_state_dict"):
+            return sampler
+    return None
+
+
+def _snapshot(stateful: Any) -> Any:
+    return to_json(type(stateful).__name__, stateful.state_dict())
+
+
+def _drop_carried(batch_sampler: Any, batches: int) -> None:
+    """What an epoch carried over was in its first batch."""
+    if batches and isinstance(batch_sampler, BatchSampler):
+        batch_sampler.carried = []

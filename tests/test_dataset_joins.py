@@ -1,0 +1,142 @@
+"""`ConcatDataset`, `Subset`, `random_split`, `StackDataset`: which samples they hold, and what wrong arguments meet."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gluonloader import ArrayDataset, SimpleDataset
+from gluonloader.dataset import ConcatDataset, StackDataset, Subset, TupleDataset, random_split
+
+values = st.lists(st.integers(-9, 9), max_size=6)
+
+
+@given(st.lists(values, min_size=1, max_size=5))
+def test_concatenated_datasets_come_one_after_the_other(parts):
+    expected = [value for part in parts for value in part]
+    for dataset in (ConcatDataset(*map(SimpleDataset, parts)), ConcatDataset(parts), ConcatDataset(tuple(parts))):
+        if len(parts) == 1 and not isinstance(dataset.datasets[0], (list, SimpleDataset)):
+            continue  # one list of numbers is the list of datasets
+        assert len(dataset) == len(expected)
+        assert list(dataset) == expected
+        assert [dataset[-i - 1] for i in range(len(expected))] == expected[::-1]
+        assert [dataset[np.int64(i)] for i in range(len(expected))] == expected
+        for outside in (len(expected), -len(expected) - 1):
+            with pytest.raises(IndexError):
+                dataset[outside]
+
+
+def test_nothing_to_concatenate():
+    for arguments in ((), ([],)):
+        with pytest.raises(ValueError, match="at least one dataset"):
+            ConcatDataset(*arguments)
+
+
+@given(data=st.lists(st.integers(), min_size=1, max_size=10), picks=st.lists(st.integers(-10, 9), max_size=15))
+def test_a_subset_is_what_sample_gives(data, picks):
+    picks = [pick % len(data) for pick in picks]
+    for indices in (picks, np.array(picks, int), tuple(picks)):
+        assert (
+            list(Subset(data, indices)) == [data[pick] for pick in picks] == list(SimpleDataset(data).sample(indices))
+        )
+    assert list(Subset(data, range(len(data)))) == data
+
+
+class Keyed:
+    """A dataset of any keys, which says what type they have."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, key):
+        return type(key), key
+
+
+def test_a_subset_hands_on_python_ints_and_all_other_keys():
+    assert list(Subset(Keyed(), np.array([2, 1], np.uint8))) == [(int, 2), (int, 1)]
+    assert list(Subset(Keyed(), [np.int32(2), 1])) == [(int, 2), (int, 1)]
+    assert list(Subset(Keyed(), ["a", True, (1, 2), 2**70])) == [
+        (str, "a"),
+        (bool, True),
+        (tuple, (1, 2)),
+        (int, 2**70),
+    ]
+
+
+def test_a_large_subset_is_kept_in_one_array():
+    indices = list(range(5000))[::-1]
+    assert len(pickle.dumps(Subset(range(5000), indices))) == pytest.approx(8 * 5000, rel=0.05)
+
+
+@given(st.integers(0, 40), st.lists(st.floats(0.01, 1), min_size=1, max_size=5), st.integers(-5, 2**65))
+def test_a_split_by_fractions_holds_every_sample_once(count, shares, seed):
+    fractions = [share / sum(shares) for share in shares]
+    parts = random_split(range(count), fractions, seed)
+    assert sorted(value for part in parts for value in part) == list(range(count))
+    assert len(parts) == len(fractions)
+    for part, fraction in zip(parts, fractions, strict=True):
+        assert count * fraction - 1 < len(part) <= count * fraction + 1
+    assert [list(part) for part in parts] == [list(part) for part in random_split(range(count), fractions, seed)]
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=5))
+def test_a_split_by_lengths(lengths):
+    if sum(lengths) == 1:
+        return
+    parts = random_split(list(range(sum(lengths))), lengths, seed=3)
+    assert list(map(len, parts)) == lengths
+    assert sorted(value for part in parts for value in part) == list(range(sum(lengths)))
+
+
+def test_what_is_left_over_goes_to_the_first_parts():
+    assert [len(part) for part in random_split(range(10), [0.25] * 4, seed=0)] == [3, 3, 2, 2]
+    assert [len(part) for part in random_split(range(7), [0.1] * 10, seed=0)] == [1] * 7 + [0] * 3
+
+
+def test_a_split_is_random_and_repeats_with_its_seed():
+    def order(seed):
+        return [value for part in random_split(range(100), [60, 40], seed) for value in part]
+
+    assert order(1) == order(1) != order(2)
+    np.random.seed(5)
+    first = order(None)
+    assert order(None) != first
+    np.random.seed(5)
+    assert order(None) == first
+
+
+@pytest.mark.parametrize("lengths", [[5, 4], [11], [0.5, 0.4], [-1, 11], [1.5, 8.5], [], [float("nan")]])
+def test_lengths_that_do_not_add_up_are_told(lengths):
+    with pytest.raises(ValueError, match="lengths="):
+        random_split(range(10), lengths, seed=0)
+
+
+def test_stacked_datasets_are_side_by_side():
+    letters, numbers = SimpleDataset(["a", "b"]), np.array([1, 2])
+    assert list(StackDataset(letters, numbers)) == [("a", 1), ("b", 2)]
+    assert list(StackDataset(letters)) == [("a",), ("b",)]
+    assert list(StackDataset(x=letters, y=numbers)) == [{"x": "a", "y": 1}, {"x": "b", "y": 2}]
+    assert list(TupleDataset(letters, numbers)) == list(ArrayDataset(letters, numbers))
+    assert len(StackDataset(x=letters)) == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "text"),
+    [
+        ((), {}, "and at least one"),
+        (([1],), {"x": [1]}, "all by position or all by name"),
+        (([1], [1, 2]), {}, r"lengths \[1, 2\]"),
+        ((), {"x": [1], "y": []}, "lengths {'x': 1, 'y': 0}"),
+    ],
+)
+def test_what_cannot_be_stacked_is_told(args, named, text):
+    with pytest.raises(ValueError, match=text):
+        StackDataset(*args, **named)
+
+
+def test_they_are_picklable():
+    parts = np.arange(4), [5, 6, 7, 8]
+    for dataset in (ConcatDataset(*parts), Subset(parts[0], [2, 1]), StackDataset(*parts), StackDataset(a=parts[1])):
+        assert list(pickle.loads(pickle.dumps(dataset))) == list(dataset)

@@ -1,0 +1,363 @@
+"""Iterable datasets through the loader: every sample once, at most one short batch, whoever reads and whoever dies."""
+
+import json
+import os
+import random
+import signal
+import warnings
+from collections import Counter
+
+import numpy as np
+import pytest
+from conftest import FORK, SERIAL, THREAD, Way, load_mxnet, load_or_skip
+
+from gluonloader import DataLoader, Dataset, IterableDataset, WorkerDied, get_rng, get_worker_info
+
+WORKERS = [SERIAL, Way("thread-3", {"num_workers": 3, "thread_pool": True}), Way("fork-3", {"num_workers": 3})]
+
+
+class Parts:
+    """An iterable dataset with shards of its own, of given lengths; some samples kill their worker the first time."""
+
+    def __init__(self, lengths, fatal=(), folder=None, shard=None):
+        self.lengths, self.fatal, self.folder, self.index = lengths, fatal, folder, shard
+
+    def shard(self, num_shards, index):
+        assert num_shards == len(self.lengths)
+        return Parts(self.lengths, self.fatal, self.folder, index)
+
+    def __iter__(self):
+        for shard in range(len(self.lengths)) if self.index is None else [self.index]:
+            for number in range(self.lengths[shard]):
+                self.perhaps_die((shard, number))
+                yield np.array([shard, number])
+
+    def perhaps_die(self, sample):
+        if sample in self.fatal:
+            try:
+                os.close(os.open(f"{self.folder}/{sample}", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def check(batches, lengths, size, last_batch="keep"):
+    """Nothing lost, nothing doubled, and all batches whole but one (the last, where they come in order)."""
+    samples = [tuple(sample) for batch in batches for sample in batch.tolist()]
+    total = sum(lengths)
+    assert sum(len(batch) < size for batch in batches) <= 1
+    expected = Counter((shard, number) for shard, length in enumerate(lengths) for number in range(length))
+    if last_batch == "keep":
+        assert Counter(samples) == expected
+        assert len(batches) == -(-total // size)
+    else:
+        assert len(samples) == len(set(samples)) == total - total % size
+        assert set(samples) <= set(expected)
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_random_lengths_workers_and_deaths(block, tmp_path):
+    rng = random.Random(block)
+    for case in range(20):
+        lengths = [rng.choice([0, 1, rng.randrange(20)]) for _ in range(rng.randrange(1, 5))]
+        size, workers = rng.randrange(1, 6), rng.randrange(1, 5)
+        places = [(shard, number) for shard, length in enumerate(lengths) for number in range(length)]
+        fatal = rng.sample(places, min(len(places), rng.choice([0, 0, 1, 2])))
+        folder = tmp_path / str(case)
+        folder.mkdir()
+        last_batch, buffer = rng.choice(["keep", "keep", "discard"]), rng.choice([None, None, 4])
+        shuffle = {} if buffer is None else {"shuffle": True, "shuffle_buffer": buffer}
+        with DataLoader(
+            Parts(lengths, fatal, folder), size, num_workers=workers, num_shards=len(lengths), last_batch=last_batch,
+            in_order=rng.random() < 0.7, max_retries=3, timeout=10, seed=case, **shuffle,
+        ) as loader:  # fmt: skip
+            for _ in range(2):
+                check(list(loader), lengths, size, last_batch)
+
+
+@pytest.mark.parametrize("shuffle", [{}, {"shuffle": True, "shuffle_buffer": 6}], ids=["plain", "shuffled"])
+def test_the_order_depends_on_the_shards_and_not_on_the_workers(shuffle):
+    def noisy():
+        for number in range(37):
+            yield number, get_rng().random()
+
+    runs = []
+    for way in [*WORKERS, Way("fork-1", {"num_workers": 1}), Way("fork-4", {"num_workers": 4, "prefetch": 9})]:
+        with way.loader(IterableDataset(noisy), 4, num_shards=3, **shuffle) as loader:
+            runs.append([[[array.tolist() for array in batch] for batch in loader] for _ in range(2)])
+    assert all(run == runs[0] for run in runs)
+    assert sorted(sum((batch[0] for batch in runs[0][0]), [])) == list(range(37))
+    assert runs[0][0] != runs[0][1]  # other random numbers, and another order
+
+
+def test_without_shards_of_its_own_a_dataset_is_cut_by_position(any_way):
+    with any_way.loader(IterableDataset(lambda: iter(range(10))), 2, num_shards=2) as loader:
+        assert [batch.tolist() for batch in loader] == [[0, 2], [1, 3], [4, 6], [5, 7], [8, 9]]
+
+
+def test_a_source_that_draws_its_own_order_is_cut_right():
+    """Each shard reads all of it and keeps its part, so all have to see one order."""
+
+    def files():
+        names = list(range(37))
+        get_rng().shuffle(names)
+        yield from names
+
+    runs = []
+    for way in [*WORKERS, Way("fork-1", {"num_workers": 1})]:
+        with way.loader(IterableDataset(files), 4, num_shards=3) as loader:
+            runs.append([[batch.tolist() for batch in loader] for _ in range(2)])
+    assert all(run == runs[0] for run in runs)
+    for epoch in runs[0]:
+        assert sorted(sum(epoch, [])) == list(range(37))
+    assert runs[0][0] != runs[0][1]
+
+
+@pytest.mark.parametrize("way", WORKERS, ids=str)
+def test_last_batch_means_what_it_means_elsewhere(way):
+    lengths = [5, 3, 3]
+    with way.loader(Parts(lengths), 4, num_shards=3) as loader:
+        assert [len(batch) for batch in loader] == [4, 4, 3]
+    with way.loader(Parts(lengths), 4, num_shards=3, last_batch="discard") as loader:
+        assert [len(batch) for batch in loader] == [4, 4]
+    with way.loader(Parts(lengths), 4, num_shards=3, last_batch="rollover") as loader:
+        epochs = [list(loader) for _ in range(4)]
+    assert [[len(batch) for batch in batches] for batches in epochs] == [[4, 4], [4, 4, 4], [4, 4, 4], [4, 4, 4]]
+    counts = Counter(tuple(sample) for batches in epochs for batch in batches for sample in batch.tolist())
+    assert set(counts.values()) == {4}  # eleven samples, four epochs, eleven batches of four
+
+
+def test_a_broken_off_epoch_leaves_the_next_one_whole(any_way):
+    with any_way.loader(IterableDataset(lambda: iter(range(50))), 4) as loader:
+        for _ in range(3):
+            next(iter(loader))
+        assert sorted(sum((batch.tolist() for batch in loader), [])) == list(range(50))
+
+
+def test_two_iterators_at_once_do_not_share_their_streams(any_way):
+    with any_way.loader(IterableDataset(lambda: iter(range(21))), 4, num_shards=2) as loader:
+        expected = [batch.tolist() for batch in loader]
+        assert [(a.tolist(), b.tolist()) for a, b in zip(loader, loader, strict=True)] == [(b, b) for b in expected]
+
+
+def test_an_error_of_the_dataset_is_told_in_its_place_and_the_rest_comes(any_way):
+    class Broken:
+        def __iter__(self):
+            return Again()
+
+    class Again:
+        def __init__(self):
+            self.numbers = iter(range(12))
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            number = next(self.numbers)
+            if number == 5:
+                raise KeyError("five")
+            return number
+
+    with any_way.loader(Broken(), 2, num_shards=1) as loader:
+        iterator, seen = iter(loader), []
+        with pytest.raises(KeyError, match="five") as caught:
+            seen.extend(batch.tolist() for batch in iterator)
+        assert any("sample 5 of shard 0" in note for note in caught.value.__notes__)
+        seen += [batch.tolist() for batch in iterator]
+    assert seen == [[0, 1], [2, 3], [6, 7], [8, 9], [10, 11]]
+
+
+def test_a_sample_that_always_kills_ends_its_shard_and_not_the_others(tmp_path):
+    class Deadly(Parts):
+        def shard(self, num_shards, index):
+            return Deadly(self.lengths, self.fatal, self.folder, index)
+
+        def perhaps_die(self, sample):
+            if sample == (0, 5):
+                os._exit(3)
+
+    with FORK.loader(Deadly([9, 9]), 2, num_shards=2, max_retries=1) as loader:
+        iterator, seen, errors = iter(loader), [], []
+        while True:
+            try:
+                seen += map(tuple, next(iterator).tolist())
+            except WorkerDied as error:
+                errors.append(str(error))
+            except StopIteration:
+                break
+    assert len(errors) == 1
+    assert "sample 5 of shard 0" in errors[0]
+    assert "exit code 3" in errors[0]
+    assert sorted(seen) == [(0, n) for n in range(4)] + [(1, n) for n in range(9)]
+
+
+def test_length_where_the_dataset_has_one(any_way):
+    class Sized(Parts):
+        def __len__(self):
+            return sum(self.lengths)
+
+    with any_way.loader(Sized([5, 6]), 4, num_shards=2) as loader:
+        assert len(loader) == len(list(loader)) == 3
+    with any_way.loader(Parts([5]), 4, num_shards=1) as loader, pytest.raises(TypeError):
+        len(loader)
+
+
+def test_a_dataset_that_gives_whole_batches(any_way):
+    with any_way.loader(IterableDataset(lambda: iter(["a", "b", "c"])), num_shards=1) as loader:
+        assert list(loader) == ["a", "b", "c"]
+
+
+def test_wrong_arguments_say_what_would_be_right():
+    stream = IterableDataset(lambda: iter(range(5)))
+    for wrong, text in [
+        ({"sampler": [1]}, "sampler=.*can be iterated, not indexed"),
+        ({"batch_sampler": [[1]]}, "batch_sampler=.*can be iterated, not indexed"),
+        ({"shuffle_buffer": 5}, "shuffle_buffer=5: it belongs to shuffle=True"),
+        ({"num_shards": 0}, "num_shards=0: give an int >= 1"),
+        ({"last_batch": "drop"}, "last_batch='drop'"),
+        ({"shuffle": True, "shuffle_buffer": 1}, "shuffle_buffer=1"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            DataLoader(stream, 2, **wrong)
+    with pytest.raises(ValueError, match="only once.*give the function that makes it"):
+        DataLoader(iter(range(5)), 2)
+    with pytest.raises(ValueError, match="num_shards=2: it is for iterable datasets"):
+        DataLoader([1, 2], 1, num_shards=2)
+
+
+def test_what_can_be_indexed_is_not_taken_for_an_iterable():
+    class Both(Dataset):
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return index * 10
+
+    assert [batch.tolist() for batch in DataLoader(Both(), 2, sampler=[2, 0])] == [[20, 0]]
+
+
+def test_workers_know_who_they_are_while_they_read():
+    def who():
+        for _ in range(6):
+            yield get_worker_info().id
+
+    with FORK.loader(IterableDataset(who), 3, num_shards=2) as loader:
+        assert [batch.tolist() for batch in loader] == [[0, 0, 0], [1, 1, 1]]
+
+
+def test_resuming_by_reading_says_what_it_costs():
+    def make():
+        return DataLoader(IterableDataset(lambda: iter(range(100))), 5, num_shards=2, seed=1)
+
+    loader = make()
+    iterator = iter(loader)
+    for _ in range(7):
+        next(iterator)
+    state = loader.state_dict()
+    other = make()
+    with pytest.warns(RuntimeWarning, match=r"resuming .* reads about 35 samples again") as caught:
+        other.load_state_dict(state)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [batch.tolist() for batch in other] == [batch.tolist() for batch in iterator]
+
+
+class Counting:
+    """A dataset with a state of its own, in torchdata's manner; it notes how far it was read."""
+
+    read = 0
+
+    def __init__(self, length):
+        self.length, self.position = length, 0
+
+    def __iter__(self):
+        while self.position < self.length:
+            self.position += 1
+            Counting.read += 1
+            yield self.position - 1
+        self.position = 0
+
+    def state_dict(self):
+        return {"position": self.position}
+
+    def load_state_dict(self, state):
+        self.position = state["position"]
+
+
+@pytest.mark.parametrize("shuffle", [{}, {"shuffle": True, "shuffle_buffer": 20}], ids=["plain", "shuffled"])
+def test_a_datasets_own_state_saves_reading(shuffle):
+    def make():
+        return DataLoader(Counting(1000), 5, num_shards=1, seed=1, **shuffle)
+
+    loader = make()
+    iterator = iter(loader)
+    for _ in range(150):
+        next(iterator)
+    state = loader.state_dict()
+    expected = [batch.tolist() for batch in iterator]
+    Counting.read = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other = make()
+        other.load_state_dict(state)
+        assert [batch.tolist() for batch in other] == expected
+    assert Counting.read <= 250 + 20
+
+
+@pytest.mark.parametrize("way", [FORK, THREAD], ids=str)
+def test_nothing_is_left_behind(way, no_leaks):
+    with way.loader(IterableDataset(lambda: iter(range(1000))), 4) as loader:
+        for _ in range(5):
+            iterator = iter(loader)
+            next(iterator)
+        del iterator
+
+
+# -- datasets of others --------------------------------------------------------------------------------------------
+
+
+def test_iterable_datasets_of_torch(any_way):
+    data = pytest.importorskip("torch.utils.data")
+
+    class Squares(data.IterableDataset):
+        def __iter__(self):
+            return (number**2 for number in range(5))
+
+    with any_way.loader(Squares(), 2, num_shards=1) as loader:
+        assert [batch.tolist() for batch in loader] == [[0, 1], [4, 9], [16]]
+
+
+@pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
+def test_streams_of_hugging_face_are_sharded_and_resumed(way):
+    datasets = load_or_skip("datasets")
+    table = datasets.Dataset.from_dict({"x": list(range(40)), "name": [f"n{i}" for i in range(40)]})
+
+    def make():
+        return way.loader(table.to_iterable_dataset(num_shards=4), 3, num_shards=2)
+
+    with make() as loader:
+        iterator = iter(loader)
+        seen = [next(iterator) for _ in range(5)]
+        state = loader.state_dict()
+        left = list(iterator)
+    assert sorted(x for batch in seen + left for x in batch["x"].tolist()) == list(range(40))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with make() as loader:
+            loader.load_state_dict(json.loads(json.dumps(state)))
+            rest = list(loader)
+    assert [(batch["x"].tolist(), batch["name"]) for batch in rest] == [
+        (batch["x"].tolist(), batch["name"]) for batch in left
+    ]
+
+
+@pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
+def test_iterators_of_mxnet_give_their_own_batches_epoch_after_epoch(way):
+    mx = load_mxnet()
+    if mx is None:
+        pytest.skip("needs MXNet")
+    source = mx.io.NDArrayIter(mx.nd.arange(12).reshape((6, 2)), mx.nd.arange(6), batch_size=2)
+    with way.loader(source, num_shards=1) as loader:
+        for _ in range(2):
+            assert [batch.label[0].asnumpy().tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]

@@ -1,0 +1,148 @@
+"""`IterableDataset`, and which objects count as iterable."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from gluonloader import ArrayDataset, SimpleDataset
+from gluonloader.dataset.iterable import IterableDataset, check_iterable, is_iterable
+
+
+def count():
+    yield from range(6)
+
+
+def test_it_can_be_iterated_again_and_again():
+    for dataset in [IterableDataset(count), IterableDataset(range(6)), IterableDataset(lambda: list(range(6)))]:
+        assert list(dataset) == list(dataset) == [0, 1, 2, 3, 4, 5]
+
+
+def test_steps_are_applied_in_their_order():
+    dataset = IterableDataset(count)
+    assert list(dataset.transform(lambda x: x + 1).filter(lambda x: x % 2)) == [1, 3, 5]
+    assert list(dataset.filter(lambda x: x % 2).transform(lambda x: x + 1)) == [2, 4, 6]
+    assert list(dataset.take(4).filter(lambda x: x % 2)) == [1, 3]
+    assert list(dataset.filter(lambda x: x % 2).take(2)) == [1, 3]
+    assert list(dataset) == [0, 1, 2, 3, 4, 5]
+
+
+def test_transform_spreads_tuples_and_filter_does_not():
+    pairs = IterableDataset([(1, 2), (3, 4)])
+    assert list(pairs.transform(lambda a, b: a + b)) == [3, 7]
+    assert list(pairs.filter(lambda pair: pair[0] > 1)) == [(3, 4)]
+
+
+def test_a_length_where_the_source_has_one():
+    sized = IterableDataset([1, 2, 3])
+    assert [len(sized), len(sized.transform(str)), len(sized.take(2)), len(sized.take(9).take(8))] == [3, 3, 2, 3]
+    for unsized in [
+        IterableDataset(count),
+        sized.filter(bool),
+        sized.filter(bool).take(1),
+        IterableDataset(count).take(2),
+    ]:
+        assert not hasattr(unsized, "__len__")
+
+
+class Countdown(IterableDataset):
+    def __init__(self, start, step=1):
+        self.start, self.step = start, step
+
+    def __iter__(self):
+        return iter(range(self.start, 0, -self.step))
+
+
+def test_a_subclass_defines_how_it_is_iterated():
+    assert list(Countdown(3)) == [3, 2, 1]
+    assert list(Countdown(5, step=2).transform(lambda x: -x).take(2)) == [-5, -3]
+    assert repr(Countdown(3)).startswith("<")
+
+    class Nothing(IterableDataset):
+        def __init__(self):
+            pass
+
+    with pytest.raises(NotImplementedError, match="Nothing must define __iter__"):
+        iter(Nothing())
+
+
+def test_it_can_be_pickled():
+    for dataset in [
+        IterableDataset(count),
+        IterableDataset([1, 2]),
+        Countdown(3),
+        IterableDataset([1, 2]).transform(str),
+    ]:
+        copy = pickle.loads(pickle.dumps(dataset))
+        assert list(copy) == list(dataset)
+        assert hasattr(copy, "__len__") == hasattr(dataset, "__len__")
+
+
+class Rewound:
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        raise StopIteration
+
+    def reset(self):
+        pass
+
+
+def test_what_can_be_iterated_only_once_is_refused():
+    for once in [count(), iter([1]), map(str, [1])]:
+        with pytest.raises(
+            ValueError, match=r"source=.*only once; give the function that makes it: IterableDataset\(make"
+        ):
+            IterableDataset(once)
+        with pytest.raises(ValueError, match="dataset=.*only once"):
+            check_iterable(once)
+    for again in [IterableDataset(count), Rewound(), IterableDataset(Rewound()).transform(str), [1], Countdown(2)]:
+        check_iterable(again)
+
+
+def test_wrong_arguments():
+    with pytest.raises(ValueError, match="source=5: give an iterable, or a function that makes an iterator"):
+        IterableDataset(5)
+    with pytest.raises(ValueError, match="count=-1: give an int >= 0"):
+        IterableDataset(count).take(-1)
+
+
+def test_what_counts_as_iterable():
+    class Alone:
+        def __iter__(self):
+            return iter(())
+
+    for iterable in [Alone(), IterableDataset(count), Countdown(2), IterableDataset([1]), Rewound(), {1, 2}, count()]:
+        assert is_iterable(iterable)
+    columns = np.arange(3)
+    for other in [
+        [1],
+        (1,),
+        "text",
+        {},
+        columns,
+        range(3),
+        SimpleDataset([1]),
+        ArrayDataset(columns),
+        count,
+        Alone,
+        5,
+        None,
+    ]:
+        assert not is_iterable(other)
+
+
+def test_torchs_iterable_datasets_count():
+    data = pytest.importorskip("torch.utils.data")
+
+    class Iterable(data.IterableDataset):
+        def __iter__(self):
+            return iter(range(3))
+
+    class Indexed(data.Dataset):
+        def __getitem__(self, index):
+            return index
+
+    assert is_iterable(Iterable())
+    assert not is_iterable(Indexed())

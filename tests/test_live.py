@@ -1,0 +1,206 @@
+"""Live samplers, ranks, and what workers are told: the loader's ties to what is around it."""
+
+import json
+import random
+import tracemalloc
+
+import pytest
+from conftest import FORK
+from pipelines import Stateful
+
+from gluonloader import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    ShardedSampler,
+    WeightedSampler,
+    get_rng,
+    get_worker_info,
+)
+from gluonloader.state import sealed
+
+# -- live samplers -------------------------------------------------------------------------------------------------
+
+
+def test_new_weights_take_effect_with_the_next_batch_after_a_flush(any_way):
+    sampler = WeightedSampler([1, 1, 0, 0], num_samples=400, seed=0)
+    with any_way.loader([0, 1, 2, 3], 10, sampler=sampler, prefetch=8) as loader:
+        iterator = iter(loader)
+        seen = []
+        for turn in range(4):
+            iterator.sampler.weights = [1, 1, 0, 0] if turn % 2 == 0 else [0, 0, 1, 1]
+            iterator.flush()
+            for _ in range(10):
+                batch = next(iterator)
+                assert set(batch.tolist()) <= ({0, 1} if turn % 2 == 0 else {2, 3})
+                seen += batch.tolist()
+        assert list(iterator) == []
+    assert len(seen) == 400
+
+
+def test_a_flush_loses_nothing_and_doubles_nothing(any_way):
+    """An order without repetition, flushed again and again: every index comes once."""
+    for make_sampler in (lambda: RandomSampler(101, seed=4), Stateful101):
+        with any_way.loader(range(101), 4, sampler=make_sampler()) as loader:
+            expected = [batch.tolist() for batch in loader]
+        with any_way.loader(range(101), 4, sampler=make_sampler(), prefetch=7) as loader:
+            iterator, seen = iter(loader), []
+            for number in range(26):
+                if number % 3 == 0:
+                    iterator.flush()
+                seen.append(next(iterator).tolist())
+            assert list(iterator) == []
+        assert seen == expected
+        assert sorted(sum(seen, [])) == list(range(101))
+
+
+class Stateful101(Stateful):
+    def __len__(self):
+        return 101
+
+    def __iter__(self):
+        while self.drawn < 101:
+            self.drawn += 1
+            yield self.drawn - 1
+
+
+def test_a_flush_of_an_iterable_goes_on_after_the_last_delivered_batch(any_way):
+    with any_way.loader(IterableDataset(lambda: iter(range(40))), 4, num_shards=2) as loader:
+        expected = [batch.tolist() for batch in loader]
+        iterator, seen = iter(loader), []
+        for _ in range(10):
+            iterator.flush()
+            seen.append(next(iterator).tolist())
+        assert iterator.sampler is None
+    assert seen == expected
+
+
+def test_a_sampler_that_cannot_go_back_says_so():
+    class Plain:
+        def __len__(self):
+            return 4
+
+        def __iter__(self):
+            return iter(range(4))
+
+    iterator = iter(DataLoader(range(4), 2, sampler=Plain()))
+    with pytest.raises(TypeError, match=r"a Plain cannot be put back .* give it state_dict"):
+        iterator.flush()
+    assert [batch.tolist() for batch in iterator] == [[0, 1], [2, 3]]
+
+
+# -- ranks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["permutation", "bijection"])
+def test_every_sample_once_over_all_ranks_however_often_their_number_changes(method):
+    rng = random.Random(method)
+    for seed in range(100):
+        length, size = rng.randrange(1, 80), rng.randrange(1, 6)
+
+        def ranks(count, state=None):
+            loaders = []
+            for index in range(count):
+                order = RandomSampler(length, seed, method)  # noqa: B023
+                sampler = ShardedSampler(order, count, index, even="keep")
+                loaders.append(DataLoader(range(length), size, sampler=sampler, seed=seed))  # noqa: B023
+                if state is not None:
+                    loaders[-1].load_state_dict(state)
+            return loaders
+
+        seen, state = [], None
+        for _ in range(rng.randrange(4)):
+            loaders = ranks(rng.randrange(1, 9), state)
+            most = min(len(loader) for loader in loaders)  # batches that all ranks still have
+            for loader in loaders[::-1]:
+                seen += [batch.tolist() for _, batch in zip(range(most // 2), loader, strict=False)]
+                state = loader.state_dict()
+        for loader in ranks(rng.randrange(1, 9), state):
+            seen += [batch.tolist() for batch in loader]
+        assert sorted(sum(seen, [])) == list(range(length)), seed
+
+
+def test_ranks_draw_different_random_numbers():
+    class Noise:
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            return get_rng().random()
+
+    numbers = []
+    for index in range(2):
+        sampler = ShardedSampler(RandomSampler(8, seed=1), 2, index)
+        numbers += [tuple(batch.tolist()) for batch in DataLoader(Noise(), 2, sampler=sampler, seed=1)]
+    assert len(set(numbers)) == len(numbers) == 4
+
+
+def test_a_place_far_into_a_huge_epoch_needs_no_memory():
+    class Huge:
+        def __len__(self):
+            return 10**9
+
+        def __getitem__(self, index):
+            return index
+
+    loader = DataLoader(Huge(), 1000, True, seed=1)
+    state = {key: value for key, value in loader.state_dict().items() if key not in ("version", "check")}
+    state |= {"batch": 900_000, "skip": 900_000}
+    tracemalloc.start()
+    loader.load_state_dict(sealed(state))
+    first = next(iter(loader))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50e6
+    assert len(set(first.tolist())) == 1000
+    assert len(json.dumps(loader.state_dict())) < 1000
+
+
+# -- what workers know ---------------------------------------------------------------------------------------------
+
+
+class Told:
+    """A sample is what the worker was told at its start."""
+
+    told = None
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        info = get_worker_info()
+        return self.told, [info.id, info.num_workers, info.epoch, info.payload]
+
+
+def tell(info):
+    Told.told = [info.id, info.num_workers, info.epoch, info.payload, info.seed, int(info), type(info.dataset).__name__]
+
+
+def payload(loader_info, worker):
+    return worker * 100 + loader_info.batch_size + len(loader_info.dataset) + loader_info.num_workers
+
+
+def test_worker_init_fn_gets_what_it_needs(process_way):
+    with process_way.loader(Told(), 1, worker_init_fn=tell, worker_payload=payload, batchify_fn=list, seed=5) as loader:
+        for epoch in range(2):
+            for ((told, now),) in loader:
+                worker = told[0]
+                assert told[:4] == [worker, 2, 0, worker * 100 + 1 + 8 + 2]
+                assert told[5:] == [worker, "Told"]
+                assert now == [worker, 2, epoch, told[3]]
+
+
+def test_a_plain_number_is_what_it_can_be_used_as():
+    numbers = []
+    list(DataLoader([1], 1, worker_init_fn=lambda worker: numbers.append([worker + 5, worker == 0, f"{worker:d}"])))
+    assert numbers == [[5, True, "0"]]
+
+
+def test_at_most_so_many_batches_wait_at_a_worker():
+    with FORK.loader(range(40), 2, prefetch=16, max_per_worker=1) as loader:
+        iterator = iter(loader)
+        trips = [len(lane.trips) for lane in loader._executor._lanes.values()]
+        assert max(trips) <= 1
+        assert [batch.tolist() for batch in iterator] == [[i, i + 1] for i in range(0, 40, 2)]
+    with pytest.raises(ValueError, match="max_per_worker=0"):
+        DataLoader(range(3), 1, max_per_worker=0)

@@ -1,0 +1,348 @@
+"""Positions: what is left after a resume is what would have come, bit for bit, whoever loads it and wherever."""
+
+import json
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import FORK, SERIAL, THREAD, Way
+from pipelines import EPOCHS, LENGTH, PIPELINES, WAYS, Stateful, plain, rest
+
+from gluonloader import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    LoaderClosed,
+    WeightedSampler,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning")
+
+
+def saved_everywhere(pipeline, way):
+    """One run of an epoch: the state before each batch and after the last, and what is left from there."""
+    states, batches = [], []
+    with PIPELINES[pipeline](WAYS[way]) as loader:
+        states.append(loader.state_dict())
+        for batch in loader:
+            batches.append(plain(batch))
+            states.append(loader.state_dict())
+        more = rest(loader, EPOCHS)
+    return states, batches, more
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_the_rest_is_the_same_in_a_fresh_process(pipeline):
+    """Saved by every way to run a loader after every batch; loaded by every way in another process."""
+    states, batches, more = saved_everywhere(pipeline, "serial")
+    for way in WAYS:
+        assert saved_everywhere(pipeline, way) == (states, batches, more), way
+    assert all(len(json.dumps(state)) < 10_000 for state in states)
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", Path(__file__).parent / "pipelines.py", pipeline],
+        input=json.dumps(states), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    expected = [[batches[k:], *more[: EPOCHS - 1]] for k in range(len(batches))]
+    for way, found in json.loads(run.stdout).items():
+        assert found[: len(batches)] == expected, way
+        # After the last batch: this epoch has no more, or the next one is up.
+        assert found[-1] in ([[], *more[: EPOCHS - 1]], more[:EPOCHS]), way
+
+
+def test_a_state_after_a_loop_that_was_broken_off_is_where_it_was_left(any_way):
+    with any_way.loader(range(20), 2, True) as loader:
+        seen = []
+        for batch in loader:
+            seen.append(batch.tolist())
+            if len(seen) == 3:
+                break
+        state = loader.state_dict()
+    assert state["batch"] == 3
+    with any_way.loader(range(20), 2, True) as loader:
+        loader.load_state_dict(json.dumps(state))
+        assert loader.state_dict() == state
+        seen += [batch.tolist() for batch in loader]
+    assert sorted(sum(seen, [])) == list(range(20))
+
+
+def test_a_state_of_an_iterator_and_back_within_it(any_way):
+    with any_way.loader(range(20), 2, True) as loader:
+        iterator = iter(loader)
+        first = [next(iterator).tolist() for _ in range(2)]
+        state = iterator.state_dict()
+        second = [batch.tolist() for batch in iterator][:5]
+        with pytest.raises(LoaderClosed, match="come to its end"):
+            iterator.state_dict()
+        iterator = iter(loader)
+        next(iterator)
+        iterator.load_state_dict(state)
+        assert iterator.state_dict() == loader.state_dict() == state
+        assert [next(iterator).tolist() for _ in range(5)] == second
+        assert loader.state_dict()["batch"] == 2 + 5
+    assert len(first) == 2
+
+
+def test_batches_that_came_out_of_order_are_not_repeated():
+    """The first batch is late; those after it are delivered, and a resume gives only what is missing."""
+
+    class Late:
+        def __len__(self):
+            return 12
+
+        def __getitem__(self, index):
+            return index
+
+    with FORK.loader(Late(), 2, in_order=False) as loader:
+        iterator = iter(loader)
+        seen = [next(iterator).tolist() for _ in range(3)]
+        plan = iterator._plan
+        # As if the worker that makes batch 0 had been slow: it has not been delivered, 1 to 3 have.
+        state = loader.state_dict()
+        assert state["ahead"] == sorted(set(state["ahead"]))
+        assert plan.epoch == 0
+    with FORK.loader(Late(), 2, in_order=False) as loader:
+        loader.load_state_dict(state)
+        seen += [batch.tolist() for batch in loader]
+    assert sorted(sum(seen, [])) == list(range(12))
+
+
+@pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
+def test_auto_reload_stands_at_the_next_epochs_start(way):
+    def make():
+        return way.loader(range(10), 2, True, auto_reload=True)
+
+    with make() as loader:
+        first, second = ([batch.tolist() for batch in loader] for _ in range(2))
+        list(loader)
+        third = [batch.tolist() for batch in loader]
+    with make() as loader:
+        list(loader)
+        state = loader.state_dict()
+    assert (state["epoch"], state["batch"]) == (1, 0)
+    with make() as loader:
+        loader.load_state_dict(state)
+        assert [batch.tolist() for batch in loader] == second != first
+        list(loader)
+        assert [batch.tolist() for batch in loader] == third
+
+
+def test_a_loader_without_a_seed_takes_the_saved_one():
+    np.random.seed(1)
+    loader = DataLoader(range(30), 3, True)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    expected = [batch.tolist() for batch in iterator]
+    np.random.seed(2)
+    other = DataLoader(range(30), 3, True)
+    other.load_state_dict(state)
+    assert [batch.tolist() for batch in other] == expected
+    assert [batch.tolist() for batch in other] == [batch.tolist() for batch in loader]
+
+
+class Curriculum:
+    """A dataset with a state of its own."""
+
+    def __init__(self):
+        self.level = 0
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return self.level, index
+
+    def state_dict(self):
+        return {"level": np.int64(self.level)}
+
+    def load_state_dict(self, state):
+        self.level = state["level"]
+
+
+def test_a_datasets_own_state_comes_back_before_workers_read_it(any_way):
+    dataset = Curriculum()
+    dataset.level = 7
+    with any_way.loader(dataset, 2) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with any_way.loader(Curriculum(), 2) as loader:
+        loader.load_state_dict(json.loads(json.dumps(state)))
+        assert [[array.tolist() for array in batch] for batch in loader] == [[[7, 7], [2, 3]]]
+    with any_way.loader([(0, 1)] * 4, 2) as loader, pytest.raises(ValueError, match="state: dataset: "):
+        loader.load_state_dict(state)
+
+
+def test_a_state_that_json_does_not_hold_is_named():
+    class Odd(Stateful):
+        def state_dict(self):
+            return {"rng": object()}
+
+    loader = DataLoader(range(LENGTH), 2, sampler=Odd())
+    with pytest.raises(TypeError, match=r"Odd\.state_dict\(\) gave something that JSON does not hold"):
+        loader.state_dict()
+
+
+def test_keys_that_json_does_not_hold_are_batches_but_no_position():
+    loader = DataLoader({(i, 0): i for i in range(5)}, 2, sampler=[(i, 0) for i in range(5)], last_batch="rollover")
+    assert [[batch.tolist() for batch in loader] for _ in range(2)] == [[[0, 1], [2, 3]], [[4, 0], [1, 2], [3, 4]]]
+    list(loader)
+    with pytest.raises(TypeError, match=r"index \(4, 0\) is carried over"):
+        loader.state_dict()
+
+
+# -- wrong states --------------------------------------------------------------------------------------------------
+
+
+def make(**changes):
+    return DataLoader(**{"dataset": range(20), "batch_size": 3, "shuffle": True, "seed": 1, **changes})
+
+
+def state_in_mid_epoch():
+    loader = make(last_batch="rollover")
+    list(loader)
+    iterator = iter(loader)
+    next(iterator)
+    return loader.state_dict()
+
+
+def leaves(value, path=()):
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, (*path, key))
+    yield path
+
+
+@pytest.mark.parametrize("path", [path for path in leaves(state_in_mid_epoch()) if path], ids=".".join)
+@pytest.mark.parametrize("wrong", ["missing", None, "text", -1, 1.5, [], {}, True])
+def test_a_field_that_is_changed_is_refused_by_name(path, wrong):
+    state = state_in_mid_epoch()
+    within = state
+    for key in path[:-1]:
+        within = within[key]
+    if within[path[-1]] == wrong and type(within[path[-1]]) is type(wrong):
+        pytest.skip("that is its value")
+    if wrong == "missing":
+        del within[path[-1]]
+    else:
+        within[path[-1]] = wrong
+    loader = make(last_batch="rollover")
+    before = loader.state_dict()
+    with pytest.raises(ValueError, match=rf"state: .*({path[-1]}|check)"):
+        loader.load_state_dict(state)
+    assert loader.state_dict() == before
+
+
+def test_a_value_that_could_be_right_but_was_changed_is_refused():
+    state = state_in_mid_epoch()
+    for path, value in ((("batch",), 2), (("epoch",), 5), (("sampler", "carried"), [4, 5])):
+        changed = json.loads(json.dumps(state))
+        within = changed
+        for key in path[:-1]:
+            within = within[key]
+        within[path[-1]] = value
+        with pytest.raises(ValueError, match="state: check=.*changed after it was saved"):
+            make(last_batch="rollover").load_state_dict(changed)
+
+
+def test_text_that_is_cut_off_is_refused():
+    text = json.dumps(state_in_mid_epoch())
+    for length in (0, 1, len(text) // 2, len(text) - 1):
+        with pytest.raises(ValueError, match="state: "):
+            make(last_batch="rollover").load_state_dict(text[:length])
+    for other in (None, 3, [], b"\x80"):
+        with pytest.raises(ValueError, match="state: "):
+            make().load_state_dict(other)
+
+
+def test_another_version_is_refused():
+    with pytest.raises(ValueError, match="state: version=2: this gluonloader reads version 1"):
+        make(last_batch="rollover").load_state_dict({**state_in_mid_epoch(), "version": 2})
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"dataset": range(21)}, "length"),
+        ({"batch_size": 4}, "batch_size"),
+        ({"last_batch": "keep"}, "last_batch"),
+        ({"seed": 2}, "seed"),
+        ({"shuffle": False}, "sampler.*kind"),
+        ({"shuffle": False, "sampler": WeightedSampler([1] * 20, seed=1)}, "sampler.*kind"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_loader_that_differs_refuses_the_state_and_says_in_what(changes, field):
+    state = state_in_mid_epoch()
+    loader = make(**{"last_batch": "rollover", **changes})
+    before = loader.state_dict()
+    with pytest.raises(ValueError, match=f"state: .*{field}"):
+        loader.load_state_dict(state)
+    assert loader.state_dict() == before
+    assert sum(len(batch) for batch in loader) >= 18
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [({"batch_size": 3}, "batch_size"), ({"num_shards": 3}, "num_shards"), ({"last_batch": "discard"}, "last_batch"),
+     ({"shuffle": True}, "shuffle_buffer"), ({"seed": 9}, "seed")],
+)  # fmt: skip
+def test_an_iterable_loader_that_differs_refuses_the_state(changes, field):
+    def make(**changes):
+        return DataLoader(**{"dataset": IterableDataset(lambda: iter(range(9))), "batch_size": 2, "seed": 1,
+                             "num_shards": 2, **changes})  # fmt: skip
+
+    loader = make()
+    next(iter(loader))
+    state = loader.state_dict()
+    with pytest.raises(ValueError, match=f"state: {field}="):
+        make(**changes).load_state_dict(state)
+    for name in state:
+        with pytest.raises(ValueError, match=f"state: .*({name}|check)"):
+            make().load_state_dict({key: value for key, value in state.items() if key != name})
+
+
+# -- pickles -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", [SERIAL, Way("fork-4", {"num_workers": 4}), THREAD], ids=str)
+@pytest.mark.parametrize("what", ["loader", "iterator"])
+def test_a_pickle_in_mid_epoch_goes_on_in_another_process(way, what, tmp_path):
+    with way.loader(range(20), 2, True, seed=3) as loader:
+        iterator = iter(loader)
+        seen = [next(iterator).tolist() for _ in range(4)]
+        (tmp_path / "pickle").write_bytes(pickle.dumps(loader if what == "loader" else iterator))
+        left = [batch.tolist() for batch in iterator]
+        later = [batch.tolist() for batch in loader]
+    code = (
+        "import pickle, sys, json\n"
+        f"it = pickle.load(open({str(tmp_path / 'pickle')!r}, 'rb'))\n"
+        "left = [batch.tolist() for batch in it]\n"
+        f"later = [batch.tolist() for batch in it] if {what == 'loader'} else None\n"
+        "print(json.dumps([left, later]))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == [left, later if what == "loader" else None]
+    assert len(seen) + len(left) == 10
+
+
+def test_a_pickled_loader_that_is_never_used_starts_nothing(no_leaks):
+    with FORK.loader(range(20), 2) as loader:
+        copy = pickle.loads(pickle.dumps(loader))
+    assert len(copy) == 10
+    copy.close()
+
+
+def test_batch_sampler_state_is_checked_by_kind():
+    ours = DataLoader(range(6), batch_sampler=BatchSampler(range(6), 2))
+    state = ours.state_dict()
+    with pytest.raises(ValueError, match=r"state: sampler\.kind='BatchSampler'"):
+        DataLoader(range(6), batch_sampler=[[0], [1]]).load_state_dict(state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours.load_state_dict(state)

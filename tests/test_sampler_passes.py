@@ -1,0 +1,433 @@
+"""Passes and their positions: wherever a pass is put, what follows is what a whole pass gives there."""
+
+import json
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gluonloader import (
+    BatchSampler,
+    FilterSampler,
+    FixedBucketSampler,
+    IntervalSampler,
+    RandomSampler,
+    SequentialSampler,
+    SortedBucketSampler,
+    SortedSampler,
+    SplitSampler,
+)
+from gluonloader.sampler import (
+    BlockShuffleSampler,
+    OrderedSampler,
+    Pass,
+    Sampler,
+    ShardedSampler,
+    SubsetSampler,
+    WeightedSampler,
+    iterate,
+    load_saved_pass,
+    refreshed,
+    saved_pass,
+    skip,
+    take,
+)
+
+N = 23
+LENGTHS = [i * 5 % 7 for i in range(N)]
+
+SAMPLERS = {
+    "sequential": lambda: SequentialSampler(N, 3),
+    "random": lambda: RandomSampler(N, seed=1),
+    "bijection": lambda: RandomSampler(N, seed=1, method="bijection"),
+    "filter": lambda: FilterSampler(lambda x: x % 2, range(2 * N)),
+    "interval": lambda: IntervalSampler(N, 5),
+    "interval once": lambda: IntervalSampler(N, 5, rollover=False),
+    "sorted": lambda: SortedSampler(LENGTHS),
+    "split": lambda: SplitSampler(N, 3, 1, even_size=True, repeat=3, seed=1),
+    "fixed buckets": lambda: FixedBucketSampler(LENGTHS, 2, 3, shuffle=True, seed=1),
+    "fixed buckets in order": lambda: FixedBucketSampler(LENGTHS, 2, 3),
+    "sorted buckets": lambda: SortedBucketSampler(LENGTHS, 2, 3, shuffle=True, seed=1),
+    "sorted buckets in order": lambda: SortedBucketSampler(LENGTHS, 2, 3),
+    "subset": lambda: SubsetSampler(range(5, 5 + N)),
+    "shuffled subset": lambda: SubsetSampler(range(5, 5 + N), shuffle=True, seed=1),
+    "blocks": lambda: BlockShuffleSampler([5, 0, 7, 1, 10], buffer=2, seed=1),
+    "weighted": lambda: WeightedSampler(range(N), seed=1),
+    "weighted once": lambda: WeightedSampler(range(N), 15, replacement=False, seed=1),
+    "shard": lambda: ShardedSampler(RandomSampler(2 * N, seed=1), 2, 1),
+    "shard of blocks": lambda: ShardedSampler(BlockShuffleSampler([20, 9, 30], seed=1), 2, 1, "keep"),
+    "shard of weighted": lambda: ShardedSampler(WeightedSampler(range(1, N), seed=1), 2, 1, "drop"),
+    "shard of a list": lambda: ShardedSampler(list("abcdefg"), 2, 1),
+}
+
+every_sampler = pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
+small = st.integers(0, 30)
+
+
+class Foreign:
+    """Has nothing but what a sampler needs."""
+
+    def __init__(self, length):
+        self.length, self.given = length, 0
+
+    def __iter__(self):
+        for index in range(self.length):
+            self.given += 1
+            yield index
+
+    def __len__(self):
+        return self.length
+
+
+def through_json(state):
+    return json.loads(json.dumps(state))
+
+
+# -- Passes -----------------------------------------------------------------------------------------------------------
+
+moves = st.lists(st.tuples(st.sampled_from(["next", "take", "skip", "seek"]), small), max_size=12)
+
+
+@given(length=small, ahead=st.sampled_from([0, 1, 3, 100]), moves=moves)
+def test_a_pass_is_at_the_position_that_it_was_moved_to(length, ahead, moves):
+    keys, at = Pass(range(length), length, ahead), 0
+    for move, count in moves:
+        if move == "next":
+            assert next(keys, None) == (at if at < length else None)
+            at = min(at + 1, length)
+        elif move == "take":
+            assert keys.take(count) == list(range(length))[at : at + count]
+            at = min(at + count, length)
+        elif move == "skip":
+            keys.skip(count)
+            at = min(at + count, length)
+        else:
+            keys.seek(count)
+            at = min(count, length)
+    assert list(keys) == list(range(at, length))
+    assert next(keys, "end") == "end"
+
+
+@every_sampler
+def test_passes_of_ours_are_put_anywhere_without_reading(make):
+    whole = list(make())
+    assert len(make()) == len(whole) > 0
+    for at in range(len(whole) + 1):
+        keys = iter(make())
+        assert isinstance(keys, Pass)
+        skip(keys, at)
+        assert take(keys, 4) == whole[at : at + 4]
+        keys.seek(at)
+        assert list(keys) == whole[at:]
+    assert not any(isinstance(key, np.generic) for key in whole)
+
+
+@pytest.mark.parametrize("part", [slice(0, 9), slice(3, 20, 4), slice(7, 8), slice(5, 5), slice(2, 1000, 9)], ids=str)
+@every_sampler
+def test_a_stretch_of_an_order_with_steps_is_that_of_the_whole(make, part):
+    if not isinstance(make(), OrderedSampler):
+        return
+    whole, one = list(make()), make()._order()[part]
+    assert list(map(str, one)) == list(map(str, whole[part]))
+
+
+def test_an_order_is_read_in_blocks_unless_nothing_may_be_read_ahead():
+    class Order:
+        def __init__(self):
+            self.read = []
+
+        def __getitem__(self, part):
+            self.read.append((part.start, part.stop))
+            return range(part.start, part.stop)
+
+    ahead, exact = Order(), Order()
+    assert list(Pass(ahead, 10_000)) == list(range(10_000))
+    keys = Pass(exact, 10_000, 0)
+    keys.take(3), next(keys), keys.skip(5), keys.take(2)
+    assert ahead.read == [(0, 4096), (4096, 8192), (8192, 10_000)]
+    assert exact.read == [(0, 3), (3, 4), (9, 11)]
+
+
+def test_any_iterator_is_taken_from_and_skipped():
+    keys = iter("abcdefg")
+    skip(keys, 0)
+    assert take(keys, 2) == ["a", "b"]
+    skip(keys, 3)
+    assert [take(keys, 9), take(keys, 9)] == [["f", "g"], []]
+
+
+# -- Passes over batches ----------------------------------------------------------------------------------------------
+
+inner = st.sampled_from([range, lambda n: list(range(n)), SequentialSampler, lambda n: RandomSampler(n, 2), Foreign])
+last_batches = st.sampled_from(["keep", "discard", "rollover"])
+
+
+@given(
+    make=inner, length=small, size=st.integers(1, 7), last_batch=last_batches, carried=st.integers(0, 6), data=st.data()
+)
+def test_batches_that_are_skipped_are_those_that_would_have_come(make, length, size, last_batch, carried, data):
+    def begun():
+        batches = BatchSampler(make(length), size, last_batch)
+        batches.carried = [-1 - i for i in range(carried % size)] if last_batch == "rollover" else []
+        return batches, iterate(batches)
+
+    before, keys = begun()
+    whole = list(keys)
+    keys.commit()
+    at = data.draw(st.integers(0, len(whole)))
+    first = data.draw(st.integers(0, at))
+    after, keys = begun()
+    keys.skip(first)
+    assert keys.drawn == first
+    assert list(islice(keys, 1)) == whole[first : first + 1]
+    keys.skip(max(at - first - 1, 0))
+    assert list(keys) == whole[max(at, min(first + 1, len(whole))) :]
+    assert keys.drawn == len(whole)
+    keys.commit()
+    assert after.carried == before.carried
+
+
+@given(length=small, size=st.integers(1, 7), last_batch=last_batches, stops=st.lists(small, max_size=4))
+def test_a_pass_over_batches_goes_back_as_often_as_it_is_asked_to(length, size, last_batch, stops):
+    batches = BatchSampler(SequentialSampler(length), size, last_batch)
+    list(batches)  # so that something may be carried
+    whole = list(batches.begin())
+    keys = batches.begin()
+    for stop in stops:
+        list(islice(keys, stop))
+        keys.seek(min(stop, len(whole)) // 2)
+        assert keys.drawn == min(stop, len(whole)) // 2
+    keys.seek(0)
+    assert list(keys) == whole
+
+
+def test_skipping_reads_nothing_of_ours_and_draws_from_others():
+    foreign = Foreign(100)
+    BatchSampler(foreign, 10).begin().skip(7)
+    assert foreign.given == 70
+    far = BatchSampler(RandomSampler(2**60, seed=1), 1024).begin()
+    far.skip(2**49)
+    assert far.drawn == 2**49
+    assert len(next(far)) == 1024
+
+
+def test_a_foreign_sampler_cannot_go_back():
+    keys = BatchSampler(Foreign(9), 2).begin()
+    with pytest.raises(TypeError, match="a Foreign cannot be put back .*state_dict"):
+        keys.seek(0)
+
+
+# -- States -----------------------------------------------------------------------------------------------------------
+
+
+@every_sampler
+def test_a_saved_pass_goes_on_in_a_fresh_sampler(make):
+    for epoch in range(3):
+        source = make()
+        for _ in range(epoch):
+            list(source)
+        state = saved_pass(source)
+        assert len(json.dumps(state)) < 400
+        whole = list(source)
+        after = list(source)
+        for drawn in (0, 1, len(whole) // 2, len(whole)):
+            fresh = make()
+            left = load_saved_pass(fresh, through_json(state), drawn)
+            keys = iter(fresh)
+            skip(keys, left)
+            if not isinstance(fresh, ShardedSampler):  # its rest is shared out anew: see test_sharded.py
+                assert list(keys) == whole[drawn:]
+            else:
+                list(keys)
+            assert list(fresh) == after
+
+
+@pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
+@every_sampler
+def test_saved_batches_go_on_in_a_fresh_sampler(make, last_batch):
+    source = BatchSampler(make(), 4, last_batch)
+    for _ in range(3):
+        state = through_json(source.pass_state())
+        whole = list(source)
+        following = source.carried
+        for drawn in range(len(whole) + 1):
+            fresh = BatchSampler(make(), 4, last_batch)
+            left = fresh.load_pass_state(state, drawn)
+            keys = iterate(fresh)
+            keys.skip(left)
+            assert list(keys) == whole[drawn:]
+            keys.commit()
+            assert fresh.carried == following
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda seed: RandomSampler(N, seed),
+        lambda seed: SubsetSampler(range(N), True, seed),
+        lambda seed: BlockShuffleSampler([5, 9], 1, seed),
+        lambda seed: WeightedSampler(range(N), seed=seed),
+        lambda seed: SplitSampler(N, 3, 1, seed=seed),
+        lambda seed: FixedBucketSampler(LENGTHS, 2, shuffle=True, seed=seed),
+        lambda seed: SortedBucketSampler(LENGTHS, 2, shuffle=True, seed=seed),
+    ],
+)
+def test_a_seed_that_was_given_is_checked_and_one_that_was_drawn_is_replaced(make):
+    source = make(7)
+    state = source.pass_state()
+    drawn, given_, other = make(None), make(7), make(8)
+    assert (drawn.adopts, given_.adopts) == (True, False)
+    for fresh in (drawn, given_):
+        assert fresh.load_pass_state(through_json(state), 0) == 0
+    assert list(drawn) == list(given_) == list(source)
+    assert list(drawn) == list(source), "and so the next epoch"
+    before = other.pass_state()
+    with pytest.raises(ValueError, match=r"state: sampler\.seed=7: .* has 8"):
+        other.load_pass_state(state, 0)
+    assert other.pass_state() == before
+
+
+def changes(value):
+    """Other values than this: of its type, and of none that fits."""
+    if isinstance(value, bool):
+        return [not value, 1, None]
+    if isinstance(value, int):
+        return [value + 1, -1, str(value), None, float(value), True]
+    if isinstance(value, str):
+        return [value + "x", 3, None]
+    return [3, None, "a"]
+
+
+@every_sampler
+def test_every_field_of_a_state_is_checked(make):
+    source = BatchSampler(make(), 4, "rollover")
+    state = through_json(source.pass_state())
+    epoch_may_be = {"epoch", "start", "index", "num_shards"}  # a position, which may be another one
+
+    def check(changed, name):
+        target = BatchSampler(make(), 4, "rollover")
+        before = target.pass_state()
+        with pytest.raises(ValueError, match=rf"state: sampler\.{name}\b"):
+            target.load_pass_state(changed, 0)
+        assert target.pass_state() == before
+
+    def walk(part, put):
+        for name, value in part.items():
+            check(put({key: kept for key, kept in part.items() if key != name}), name)
+            for other in changes(value):
+                if not (name in epoch_may_be and type(other) is int and other >= 1):
+                    check(put({**part, name: other}), name)
+            if isinstance(value, dict):
+                walk(value, lambda new, name=name: put({**part, name: new}))
+
+    walk(state, lambda new: new)
+
+
+def test_a_state_of_another_length_size_or_kind_is_refused():
+    state = BatchSampler(RandomSampler(20, seed=0), 4, "rollover").pass_state()
+    for other, text in [
+        (BatchSampler(RandomSampler(21, seed=0), 4, "rollover"), "length=20: the RandomSampler here has 21"),
+        (BatchSampler(RandomSampler(20, seed=0), 5, "rollover"), "batch_size=4: the BatchSampler here has 5"),
+        (BatchSampler(RandomSampler(20, seed=0), 4, "keep"), "last_batch='rollover': the BatchSampler here has 'keep'"),
+        (BatchSampler(SequentialSampler(20), 4, "rollover"), "kind='RandomSampler': .* has 'SequentialSampler'"),
+        (BatchSampler(RandomSampler(20, 0, "bijection"), 4, "rollover"), "method='permutation'"),
+    ]:
+        with pytest.raises(ValueError, match=rf"state: sampler\.{text}"):
+            other.load_pass_state(state, 1)
+
+
+@pytest.mark.parametrize("carried", [[1, 2, 3, 4], [[1]], "ab", None, {}, [{}]])
+def test_what_was_carried_is_checked(carried):
+    state = {**BatchSampler(range(9), 4, "rollover").pass_state(), "carried": carried}
+    with pytest.raises(ValueError, match=r"sampler\.carried=.*list of at most 3 indices"):
+        BatchSampler(range(9), 4, "rollover").load_pass_state(state, 0)
+
+
+def test_what_is_carried_is_json_whatever_numpy_made_it():
+    batches = BatchSampler([np.int64(3), "a", 2.5, None, np.True_, np.str_("b")], 4, "rollover")
+    list(batches)
+    assert through_json(batches.pass_state())["carried"] == [True, "b"]
+
+
+def test_an_index_that_json_does_not_keep_cannot_be_carried():
+    batches = BatchSampler([(1, 2), (3, 4)], 3, "rollover")
+    batches.pass_state()
+    list(batches)
+    with pytest.raises(TypeError, match=r"the index \(1, 2\) is carried over .*last_batch='keep'"):
+        batches.pass_state()
+
+
+class Epochs(Foreign):
+    """As samplers of other libraries count epochs."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        return iter(np.random.default_rng(self.epoch).permutation(self.length).tolist())
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Foreign(10), lambda: Epochs(10), lambda: range(10), lambda: list("abcdefghij")]
+)
+def test_other_samplers_are_replayed(make):
+    source = BatchSampler(make(), 3)
+    if isinstance(source.sampler, Epochs):
+        source.sampler.set_epoch(4)
+    state = through_json(source.pass_state())
+    whole = list(source)
+    fresh = BatchSampler(make(), 3)
+    left = fresh.load_pass_state(state, 2)
+    keys = iterate(fresh)
+    keys.skip(left)
+    assert (left, list(keys)) == (2, whole[2:])
+
+
+@pytest.mark.parametrize(
+    ("sampler", "other", "text"),
+    [
+        (range(10), range(11), "length=10: the sampler here has 11"),
+        (range(10), list(range(10)), "kind='range'"),
+        (Epochs(5), Foreign(5), "kind='Epochs'"),
+    ],
+)
+def test_other_samplers_are_checked_as_far_as_they_can_be(sampler, other, text):
+    with pytest.raises(ValueError, match=rf"state: sampler\.{text}"):
+        BatchSampler(other, 3).load_pass_state(BatchSampler(sampler, 3).pass_state(), 2)
+
+
+def test_a_sampler_of_the_users_that_derives_from_ours_is_drawn_from():
+    class Reversed(SequentialSampler):
+        def __iter__(self):
+            return reversed(list(super().__iter__()))
+
+    assert list(BatchSampler(Reversed(5), 2)) == [[4, 3], [2, 1], [0]]
+    assert list(ShardedSampler(Reversed(5), 2, 0)) == [4, 2, 0]
+
+
+def test_what_a_base_class_leaves_open_is_said():
+    class Unfinished(OrderedSampler, Sampler):
+        def __len__(self):
+            return 3
+
+    with pytest.raises(NotImplementedError, match="Unfinished must define _order"):
+        iter(Unfinished())
+
+
+def test_a_state_is_brought_up_to_date_with_weights_that_changed_since():
+    batches = BatchSampler(ShardedSampler(WeightedSampler([1, 2], seed=0), 2, 0), 2)
+    state = batches.pass_state()
+    list(batches)
+    batches.sampler.sampler.weights = [3, 4]
+    now = refreshed(batches, state)
+    assert now["sampler"]["sampler"]["weights"] != state["sampler"]["sampler"]["weights"]
+    now["sampler"]["sampler"]["weights"] = state["sampler"]["sampler"]["weights"]
+    assert now == state
+    unchanging = BatchSampler(WeightedSampler([1, 2], replacement=False, seed=0), 2)
+    state = unchanging.pass_state()
+    unchanging.sampler.weights = [3, 4]
+    assert refreshed(unchanging, state) == state, "this pass goes by the weights that it began with"

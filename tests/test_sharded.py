@@ -1,0 +1,306 @@
+"""Shares of one order over ranks: disjoint, complete, and still so when their number changes in mid-epoch."""
+
+import json
+import random
+import sys
+from collections import Counter
+from itertools import chain, islice, zip_longest
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gluonloader import BatchSampler, MissingExtraError, RandomSampler, SequentialSampler
+from gluonloader.sampler import BlockShuffleSampler, ShardedSampler, SubsetSampler, WeightedSampler, iterate
+from gluonloader.sampler import ranks as ranks_module
+
+
+class Foreign:
+    """A sampler of another library: the same order for the same epoch, and nothing else."""
+
+    def __init__(self, length):
+        self.length, self.epoch = length, 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        return iter(np.random.default_rng(self.epoch).permutation(self.length).tolist())
+
+    def __len__(self):
+        return self.length
+
+
+ORDERS = {
+    "random": lambda n: RandomSampler(n, seed=3),
+    "bijection": lambda n: RandomSampler(n, seed=3, method="bijection"),
+    "sequential": SequentialSampler,
+    "blocks": lambda n: BlockShuffleSampler.of_size(n, 7, 2, seed=3),
+    "subset": lambda n: SubsetSampler(np.arange(n), shuffle=True, seed=3),
+    "list": lambda n: list(range(n)),
+    "foreign": Foreign,
+}
+orders = st.sampled_from(list(ORDERS.values()))
+
+
+def shares(make, length, ranks, even):
+    return [list(ShardedSampler(make(length), ranks, index, even)) for index in range(ranks)]
+
+
+# -- One epoch --------------------------------------------------------------------------------------------------------
+
+
+@given(make=orders, length=st.integers(0, 40), ranks=st.integers(1, 9), even=st.sampled_from(["pad", "drop", "keep"]))
+def test_shares_are_the_positions_of_one_order_in_turn(make, length, ranks, even):
+    order = list(make(length))
+    if even == "pad" and length:
+        padded = order * ranks
+        expected = [padded[index : -(-length // ranks) * ranks : ranks] for index in range(ranks)]
+    elif even == "drop":
+        expected = [order[index : length // ranks * ranks : ranks] for index in range(ranks)]
+    else:
+        expected = [order[index::ranks] for index in range(ranks)]
+    assert shares(make, length, ranks, even) == expected
+    sizes = [len(ShardedSampler(make(length), ranks, index, even)) for index in range(ranks)]
+    assert sizes == list(map(len, expected))
+
+
+def test_each_epoch_is_shared_out_anew_from_its_start():
+    ranks = [ShardedSampler(RandomSampler(30, seed=1), 3, index) for index in range(3)]
+    alone = RandomSampler(30, seed=1)
+    for _ in range(3):
+        order = list(alone)
+        assert [list(share) for share in ranks] == [order[index::3] for index in range(3)]
+    for share in ranks:
+        share.set_epoch(1)
+    alone.set_epoch(1)
+    assert list(chain.from_iterable(zip(*ranks, strict=True))) == list(alone)
+
+
+def test_a_share_of_what_has_no_epochs():
+    share = ShardedSampler(range(5), 2, 0)
+    share.set_epoch(3)
+    assert list(share) == [0, 2, 4]
+
+
+def test_weights_that_change_reach_a_share_at_once():
+    weighted = WeightedSampler([1, 0], 100, seed=0)
+    keys = iter(ShardedSampler(weighted, 4, 1))
+    assert keys.take(5) == [0] * 5
+    weighted.weights = [0, 1]
+    assert keys.take(30) == [1] * 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"num_shards": 0}, "num_shards=0: give an int >= 1"),
+        ({"num_shards": 2.0}, "num_shards=2.0"),
+        ({"index": 2}, r"index=2: give an int from 0 to num_shards - 1 \(1\)"),
+        ({"index": -1}, "index=-1: give an int >= 0"),
+        ({"even": "uneven"}, "even='uneven': give 'pad', 'drop' or 'keep'"),
+        ({"sampler": RandomSampler(5)}, "sampler=<.*RandomSampler.*give it seed="),
+        ({"sampler": WeightedSampler([1, 2])}, "sampler=.*give it seed="),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        ShardedSampler(**{"sampler": range(5), "num_shards": 2, "index": 0, **arguments})
+
+
+def test_what_draws_nothing_needs_no_seed():
+    assert list(ShardedSampler(SubsetSampler([4, 5, 6]), 2, 0)) == [4, 6]
+
+
+# -- Positions: the number of ranks changes ---------------------------------------------------------------------------
+
+
+class Rank:
+    """One process: its sampler, and batches until it is told to stop."""
+
+    def __init__(self, make, length, size, ranks, index, even, state, batches):
+        self.batches = BatchSampler(ShardedSampler(make(length), ranks, index, even), size)
+        left = self.batches.load_pass_state(json.loads(json.dumps(state)), batches) if state else 0
+        self.began = self.batches.pass_state()
+        self.keys = iterate(self.batches)
+        self.keys.skip(left)
+
+    def give(self, number):
+        return list(islice(self.keys, number))
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("seed", range(100))
+def test_every_sample_comes_once_however_often_the_number_of_ranks_changes(name, seed):
+    chance = random.Random(f"{name} {seed}")
+    make, length, size = ORDERS[name], chance.randint(1, 200), chance.randint(1, 6)
+    even = chance.choice(["pad", "keep"])
+    epoch_before = chance.randint(0, 2)
+    state, batches = None, 0
+    if epoch_before and hasattr(make(length), "set_epoch"):
+        source = BatchSampler(ShardedSampler(make(length), 1, 0), size)
+        source.sampler.set_epoch(epoch_before)
+        state = source.pass_state()
+    given_out, padding = Counter(), 0
+    for last in (*[False] * chance.randint(0, 4), True):
+        count = chance.choice([1, 2, 3, 4, 8, 13])
+        ranks = [Rank(make, length, size, count, index, even, state, batches) for index in range(count)]
+        began = ranks[0].began["sampler"]
+        remaining = length - began["start"]
+        if last:
+            padding = (-remaining) % count if even == "pad" else 0
+        stop = length if last else chance.randint(0, remaining // (size * count))
+        for rank in ranks:
+            given_out.update(chain.from_iterable(rank.give(stop)))
+        state, batches = ranks[0].began, stop
+    assert set(given_out) == set(make(length))
+    assert given_out.total() == length + padding
+    if even == "keep":
+        assert set(given_out.values()) == {1}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_after_a_resume_the_next_epoch_is_whole_and_the_same_for_any_number_of_ranks(count):
+    state = BatchSampler(ShardedSampler(RandomSampler(64, seed=5), 4, 0, "keep"), 2).pass_state()
+    after = [BatchSampler(ShardedSampler(RandomSampler(64, seed=5), count, i, "keep"), 2) for i in range(count)]
+    assert [rank.load_pass_state(state, 3) for rank in after] == [0] * count
+    assert sum(len(rank.sampler) for rank in after) == 40
+    rest = [list(chain.from_iterable(rank)) for rank in after]
+    order = RandomSampler(64, seed=5)
+    together = [index for row in zip_longest(*rest) for index in row if index is not None]
+    assert together == list(order)[24:]
+    whole = [list(chain.from_iterable(rank)) for rank in after]
+    assert [index for row in zip_longest(*whole) for index in row if index is not None] == list(order)
+
+
+def test_the_state_of_rank_0_is_that_of_the_one_with_the_most():
+    ranks = [BatchSampler(ShardedSampler(range(5), 4, index, "keep"), 1) for index in range(4)]
+    state, drawn = ranks[0].pass_state(), len(list(ranks[0]))
+    fresh = BatchSampler(ShardedSampler(range(5), 2, 0), 1)
+    fresh.load_pass_state(state, drawn)
+    assert (drawn, len(fresh), list(fresh)) == (2, 0, [])
+
+
+def test_a_resume_at_the_end_of_an_epoch_pads_nothing():
+    state = BatchSampler(ShardedSampler(range(8), 4, 0), 2).pass_state()
+    fresh = BatchSampler(ShardedSampler(range(8), 3, 1), 2)
+    fresh.load_pass_state(state, 1)
+    assert (list(fresh), list(fresh)) == ([], [[1, 4], [7]])
+
+
+def test_set_epoch_begins_at_the_start_of_that_epoch():
+    share = ShardedSampler(RandomSampler(20, seed=1), 2, 0)
+    whole = list(share)
+    share.load_pass_state({**share.pass_state(), "start": 8}, 0)
+    share.set_epoch(0)
+    assert list(share) == whole
+
+
+def test_what_was_carried_belongs_to_one_share_of_as_many():
+    source = BatchSampler(ShardedSampler(range(10), 2, 1), 3, "rollover")
+    list(source)
+    state = source.pass_state()
+    assert state["carried"] == [7, 9]
+    same = BatchSampler(ShardedSampler(range(10), 2, 1), 3, "rollover")
+    assert same.load_pass_state(state, 0) == 0
+    assert list(same) == list(source)
+    for ranks, index, name in ((3, 1, "num_shards=2, and here it is 3"), (2, 0, "index=1, and here it is 0")):
+        other = BatchSampler(ShardedSampler(range(10), ranks, index), 3, "rollover")
+        with pytest.raises(ValueError, match=rf"state: sampler\.carried=\[7, 9\]: carried over by {name}"):
+            other.load_pass_state(state, 0)
+    same.load_pass_state(state, 1)
+    assert list(same) == [[3, 5, 7]], "what was carried was in the first batch"
+
+
+def test_a_position_of_another_length_or_sampler_is_refused():
+    state = ShardedSampler(RandomSampler(20, seed=1), 2, 0).pass_state()
+    for other, text in [
+        (RandomSampler(21, seed=1), "length=20: the sampler of the ShardedSampler here has 21"),
+        (RandomSampler(20, seed=2), "seed=1: the RandomSampler here has 2"),
+        (SequentialSampler(20), "kind='RandomSampler'"),
+    ]:
+        share = ShardedSampler(other, 2, 0)
+        before = share.pass_state()
+        with pytest.raises(ValueError, match=rf"state: sampler\.{text}"):
+            share.load_pass_state({**state, "start": 4}, 3)
+        assert share.pass_state() == before
+
+
+# -- Ranks from elsewhere ---------------------------------------------------------------------------------------------
+
+VARIABLES = [name for pair in ranks_module._VARIABLES for name in pair]
+
+
+@pytest.fixture
+def no_variables(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("rank", "size"),
+    [
+        ("RANK", "WORLD_SIZE"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+        ("SLURM_PROCID", "SLURM_NTASKS"),
+    ],
+)
+def test_the_rank_of_the_environment(no_variables, rank, size):
+    no_variables.setenv(rank, "2")
+    with pytest.raises(ValueError, match="source='env': no such pair of variables is set: RANK and WORLD_SIZE, OMPI"):
+        ShardedSampler.of_rank(range(10), "env")
+    no_variables.setenv(size, "3")
+    share = ShardedSampler.of_rank(range(10), "env", even="keep")
+    assert (share.num_shards, share.index, share.even, list(share)) == (3, 2, "keep", [2, 5, 8])
+
+
+def test_a_wrong_variable_is_named(no_variables):
+    no_variables.setenv("RANK", "two")
+    no_variables.setenv("WORLD_SIZE", "3")
+    with pytest.raises(ValueError, match="environment variable RANK='two': has to be an int >= 0"):
+        ShardedSampler.of_rank(range(10), "env")
+
+
+def test_the_environment_is_read_only_when_asked_for(no_variables):
+    no_variables.setenv("RANK", "1")
+    no_variables.setenv("WORLD_SIZE", "2")
+    assert list(ShardedSampler(range(4), 1, 0)) == [0, 1, 2, 3]
+
+
+def test_the_rank_of_torch(tmp_path):
+    distributed = pytest.importorskip("torch.distributed")
+    with pytest.raises(ValueError, match=r"source='torch': .*call torch.distributed.init_process_group\(\) first"):
+        ShardedSampler.of_rank(range(4), "torch")
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        share = ShardedSampler.of_rank(range(4), "torch")
+    finally:
+        distributed.destroy_process_group()
+    assert (share.num_shards, share.index) == (1, 0)
+
+
+def test_the_rank_of_mpi(monkeypatch):
+    world = SimpleNamespace(Get_rank=lambda: 1, Get_size=lambda: 4)
+    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(__path__=[]))
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace(COMM_WORLD=world))
+    share = ShardedSampler.of_rank(range(8), "mpi")
+    assert list(share) == [1, 5]
+
+
+@pytest.mark.parametrize(("source", "package"), [("torch", "torch"), ("mpi", "mpi4py")])
+def test_a_package_that_is_not_installed_is_named(monkeypatch, source, package):
+    for name in list(sys.modules):
+        if name.split(".")[0] == package:
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=f"{package} is not installed"):
+        ShardedSampler.of_rank(range(4), source)
+
+
+def test_a_wrong_source_is_named():
+    with pytest.raises(ValueError, match="source='slurm': give 'torch', 'mpi' or 'env'"):
+        ShardedSampler.of_rank(range(4), "slurm")

@@ -1,0 +1,479 @@
+"""Streams: chunks of an iterable dataset in any order, opened again anywhere, are those of one plain reading."""
+
+import itertools
+import json
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gluonloader.dataset.iterable import IterableDataset
+from gluonloader.dataset.streams import Chunk, Hint, Streams
+from gluonloader.randomness import batch_seed, get_rng, seed_generators, set_current_seed
+
+SEED = 5
+
+
+@pytest.fixture(autouse=True)
+def _no_batch():
+    yield
+    set_current_seed(None)
+
+
+def seeder(epoch):
+    """As in a worker process."""
+
+    def seed(number):
+        seed_generators(batch_seed(SEED, epoch, number))
+        set_current_seed(batch_seed(SEED, epoch, number))
+
+    return seed
+
+
+def ask(streams, number, shard=0, num_shards=1, size=3, buffer=0, epoch=0, iteration=0, hint=None, mark=None):
+    chunk = Chunk(shard, num_shards, number, size, epoch, SEED, iteration, buffer, hint)
+    return streams.read(chunk, seeder(epoch), mark)
+
+
+def through_json(hint):
+    return None if hint is None else Hint(hint.group, json.loads(json.dumps(hint.state)))
+
+
+def read_all(dataset, **kwargs):
+    """The chunks of one plain reading, the short one last, and the hints before each."""
+    streams, pieces, hints = Streams(dataset), [], [None]
+    for number in itertools.count():
+        piece = ask(streams, number, **kwargs)
+        pieces.append(piece.samples)
+        hints.append(piece.hint)
+        if len(piece.samples) < kwargs.get("size", 3):
+            return pieces, hints
+
+
+def flat(pieces):
+    return list(itertools.chain.from_iterable(pieces))
+
+
+class Stateful:
+    """torchdata's convention: the dataset knows where its iterator stands."""
+
+    opened_at = ()
+
+    def __init__(self, length, begin=0, epoch=None):
+        self.length, self.position, self.epoch = length, begin, epoch
+        self.opened_at = []
+
+    def __iter__(self):
+        self.opened_at.append(self.position)
+        while self.position < self.length:
+            self.position += 1
+            yield self.position - 1
+        self.position = 0
+
+    def state_dict(self):
+        return {"position": np.int64(self.position)}
+
+    def load_state_dict(self, state):
+        self.position = state["position"]
+
+
+class StatefulIterator:
+    """The other convention: the iterator knows, and is put where it stood."""
+
+    def __init__(self, length):
+        self.length, self.position = length, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.position == self.length:
+            raise StopIteration
+        self.position += 1
+        return self.position - 1
+
+    def state_dict(self):
+        return [self.position]
+
+    def load_state_dict(self, state):
+        self.position = state[0]
+
+
+class Parted:
+    """Has parts of its own: at most `num_shards`."""
+
+    def __init__(self, parts, epoch=None):
+        self.parts, self.num_shards = parts, len(parts)
+
+    def shard(self, num_shards, index):
+        assert num_shards <= len(self.parts)
+        return Parted(self.parts[index::num_shards])
+
+    def __iter__(self):
+        return itertools.chain.from_iterable(self.parts)
+
+
+def dataset_of(kind, length):
+    if kind == "generator":
+        return IterableDataset(lambda: (number for number in range(length)))
+    if kind == "stateful":
+        return Stateful(length)
+    if kind == "iterator":
+        return IterableDataset(lambda: StatefulIterator(length))
+    if kind == "parted":
+        return Parted([range(length)[part::3] for part in range(3)])
+    return IterableDataset(Stateful(2 * length)).filter(lambda x: x % 2 == 0).transform(lambda x: x // 2)
+
+
+KINDS = ["generator", "stateful", "iterator", "parted", "piped"]
+
+
+@given(
+    kind=st.sampled_from(KINDS),
+    length=st.integers(0, 40),
+    num_shards=st.integers(1, 5),
+    size=st.integers(1, 6),
+    buffer=st.sampled_from([0, 0, 2, 7, 20]),
+    epoch=st.integers(0, 2),
+    data=st.data(),
+)
+def test_any_order_of_asking_gives_the_samples_of_one_plain_reading(
+    kind, length, num_shards, size, buffer, epoch, data
+):
+    dataset = dataset_of(kind, length)
+    about = {"num_shards": num_shards, "size": size, "buffer": buffer, "epoch": epoch}
+    plain = [read_all(dataset, shard=shard, **about) for shard in range(num_shards)]
+    assert sorted(flat(flat(pieces) for pieces, _ in plain)) == list(range(length))
+    workers = [Streams(dataset), Streams(dataset)]
+    for _ in range(data.draw(st.integers(0, 12), "asks")):
+        shard = data.draw(st.integers(0, num_shards - 1), "shard")
+        pieces, hints = plain[shard]
+        number = data.draw(st.integers(0, len(pieces) + 1), "number")
+        hint = hints[data.draw(st.integers(0, min(number, len(hints) - 1)), "hint")]
+        worker = data.draw(st.integers(-1, 1), "worker")
+        streams = workers[worker] if worker >= 0 else Streams(dataset)
+        piece = ask(streams, number, shard, hint=through_json(hint), **about)
+        assert piece.samples == (pieces[number] if number < len(pieces) else [])
+        assert len(piece.samples) < size or piece.hint == hints[number + 1]
+
+
+def test_without_shuffling_the_order_is_the_sources():
+    pieces, _ = read_all(dataset_of("generator", 8), size=3)
+    assert pieces == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert flat(read_all(dataset_of("generator", 8), shard=1, num_shards=3)[0]) == [1, 4, 7]
+    assert flat(read_all(dataset_of("parted", 8), shard=1, num_shards=3)[0]) == [1, 4, 7]
+    assert flat(read_all(Parted([[1, 2, 3], [4, 5, 6]]), shard=1, num_shards=2)[0]) == [4, 5, 6]
+    assert flat(read_all(Parted([[1, 2, 3], [4, 5, 6]]), shard=1, num_shards=3)[0]) == [2, 5]  # more than it has
+
+
+def test_the_buffer_shuffles_by_seed_epoch_and_shard_alone():
+    def order(**about):
+        return flat(read_all(dataset_of("generator", 60), size=3, buffer=12, **about)[0])
+
+    np.random.seed(0)
+    first = order()
+    np.random.seed(1)
+    assert first == order()
+    assert first != sorted(first) == list(range(60))
+    assert order(epoch=1) != first
+    assert [x // 12 for x in first] == [x // 12 for x in range(60)]  # within blocks of twelve
+    halves = [order(shard=shard, num_shards=2) for shard in range(2)]
+    assert [x // 2 for x in halves[0]] != [x // 2 for x in halves[1]]
+
+
+@given(size=st.integers(1, 5), buffer=st.integers(0, 30), num_shards=st.integers(1, 3))
+def test_no_more_samples_live_than_the_buffer_holds_and_a_few_batches(size, buffer, num_shards):
+    class Sample:
+        living = most = 0
+
+        def __init__(self):
+            Sample.living += 1
+            Sample.most = max(Sample.most, Sample.living)
+
+        def __del__(self):
+            Sample.living -= 1
+
+    streams = Streams(IterableDataset(lambda: (Sample() for _ in range(200))))
+    for number in range(200 // size // num_shards):
+        ask(streams, number, 0, num_shards, size, buffer)
+    assert Sample.most <= max(buffer, size) + 3 * size + 1
+
+
+# -- random numbers ----------------------------------------------------------------------------------------------------
+
+
+def drawing():
+    for number in range(30):
+        yield number, random.random(), np.random.rand(), get_rng().random()
+
+
+def drawing_in_random_order():
+    order = list(range(30))
+    random.shuffle(order)
+    while order:
+        yield order.pop(np.random.randint(len(order))), get_rng().random()
+
+
+def drawing_at_once():
+    return iter([(int(number), get_rng().random()) for number in np.random.permutation(30)])
+
+
+def augment(number, *drawn):
+    return number, *drawn, np.random.rand(), get_rng().random()
+
+
+@pytest.mark.parametrize("make", [drawing, drawing_in_random_order, drawing_at_once])
+@pytest.mark.parametrize("buffer", [0, 9])
+@pytest.mark.parametrize("num_shards", [1, 3])
+def test_random_numbers_are_the_same_after_opening_again(make, buffer, num_shards):
+    dataset = IterableDataset(make).transform(augment)
+    seen = []
+    for shard in range(num_shards):
+        about = {"size": 2, "buffer": buffer, "epoch": 1, "shard": shard, "num_shards": num_shards}
+        pieces, _ = read_all(dataset, **about)
+        for number, samples in enumerate(pieces):
+            assert ask(Streams(dataset), number, **about).samples == samples
+        seen += flat(pieces)
+    assert sorted(sample[0] for sample in seen) == list(range(30))  # shards agree on a random order, too
+    assert len({sample[-1] for sample in seen}) == len({sample[-2] for sample in seen}) == 30
+
+
+@pytest.mark.parametrize("buffer", [0, 6])
+def test_the_generators_stand_in_the_same_place_when_a_chunk_was_read(buffer):
+    """What batchify draws does not depend on how the chunk was come by."""
+    dataset, streams, drawn = IterableDataset(drawing).transform(augment), Streams(IterableDataset(drawing)), []
+    for streams, number in [(Streams(dataset), 3), (again := Streams(dataset), 2), (again, 3), (again, 3)]:
+        ask(streams, number, buffer=buffer)
+        drawn.append((random.random(), np.random.rand(), get_rng().random()))
+    assert drawn[0] == drawn[2] == drawn[3] != drawn[1]
+
+
+# -- what is read how often --------------------------------------------------------------------------------------------
+
+
+def test_a_stream_goes_on_and_reads_nothing_twice():
+    read = []
+    streams = Streams(IterableDataset(lambda: (read.append(n) or n for n in range(20))))
+    for number in [0, 1, 1, 0, 2, 4, 6, 7, 100]:  # 1 and 0 are asked for again, as if their batches had had no room
+        ask(streams, number)
+    assert read == list(range(20))
+    assert ask(streams, 3).samples == [9, 10, 11]
+    assert len(read) == 20 + 12
+
+
+def test_a_state_of_its_own_saves_reading():
+    dataset = Stateful(100)
+    _, hints = read_all(dataset)
+    dataset.opened_at.clear()
+    assert ask(Streams(dataset), 20, hint=through_json(hints[20])).samples == [60, 61, 62]
+    assert ask(Streams(dataset), 22, hint=through_json(hints[20])).samples == [66, 67, 68]
+    assert ask(Streams(dataset), 20, hint=through_json(hints[21])).samples == [60, 61, 62]  # a hint beyond is no use
+    assert dataset.opened_at == [60, 60, 0]
+    assert dataset.position == 0, "streams read copies"
+
+
+def test_shuffled_hints_lie_at_the_start_of_a_block():
+    _, hints = read_all(Stateful(40), size=2, buffer=8)
+    assert [hint and hint.group for hint in hints] == [
+        None,
+        *[0] * 3,
+        *[4] * 4,
+        *[8] * 4,
+        *[12] * 4,
+        *[16] * 4,
+        20,
+        None,
+    ]
+
+
+def test_a_dataset_without_state_gives_no_hints():
+    for dataset in [dataset_of("generator", 9), IterableDataset(Stateful(9)).take(8)]:
+        assert set(read_all(dataset, buffer=6)[1]) == {None}
+
+
+def test_iterations_and_epochs_have_streams_of_their_own():
+    opened = []
+
+    def make():
+        opened.append(1)
+        return iter(range(20))
+
+    streams = Streams(IterableDataset(make))
+    for number in range(3):
+        expected = [3 * number, 3 * number + 1, 3 * number + 2]
+        assert [ask(streams, number, iteration=iteration).samples for iteration in (0, 1)] == [expected] * 2
+    assert len(opened) == 2
+    assert ask(streams, 0, iteration=1, epoch=1).samples == [0, 1, 2]
+    assert ask(streams, 3, iteration=1).samples == [9, 10, 11]
+    assert len(opened) == 3
+    assert ask(streams, 3, iteration=0).samples == [9, 10, 11]  # let go of; it is opened again
+    assert len(opened) == 4
+
+
+def test_transforms_are_run_for_wanted_samples_alone():
+    ran = []
+    dataset = IterableDataset(range(30)).transform(lambda x: ran.append(x) or -x)
+    assert ask(Streams(dataset), 2, shard=1, num_shards=2).samples == [-13, -15, -17]
+    assert ran == [13, 15, 17]
+    ran.clear()
+    filtered = dataset.filter(lambda x: x % 2 == 0).take(4)  # these have to see all
+    assert [flat(read_all(filtered, shard=shard, num_shards=2)[0]) for shard in (0, 1)] == [[0, -4], [-2, -6]]
+
+
+def test_the_list_of_samples_is_the_callers():
+    streams = Streams(IterableDataset(range(9)))
+    ask(streams, 0).samples.clear()
+    assert ask(streams, 0).samples == [0, 1, 2]
+
+
+def test_set_epoch_is_told_to_a_copy():
+    class Files:
+        epoch = None
+
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+        def __iter__(self):
+            return iter([self.epoch] * 4)
+
+    files = Files()
+    assert flat(read_all(files, epoch=7)[0]) == [7] * 4
+    assert files.epoch is None
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+class GoesOn:
+    """Its iterator raises at some samples and goes on behind them."""
+
+    def __init__(self, length, bad, error=KeyError):
+        self.length, self.bad, self.error = length, bad, error
+
+    def __iter__(self):
+        return map(self.check, range(self.length))
+
+    def check(self, number):
+        if number in self.bad:
+            raise self.error(number)
+        return number
+
+
+def outcomes(dataset, streams=None, **about):
+    """What comes of each chunk until the shard ends: samples, or the error."""
+    streams, found = streams or Streams(dataset), []
+    for number in range(100):
+        try:
+            found.append(ask(streams, number, **about).samples)
+        except Exception as error:
+            found.append(error)
+            continue
+        if len(found[-1]) < about.get("size", 3):
+            return found
+    raise AssertionError("it never ends")
+
+
+def test_an_error_says_where_and_costs_its_chunk():
+    found = outcomes(GoesOn(10, {5}), size=2)
+    assert found[:2] + found[3:] == [[0, 1], [2, 3], [6, 7], [8, 9], []]
+    (note,) = found[2].__notes__
+    assert note == "gluonloader: in sample 5 of shard 0 of 1 (chunk 2), iterable dataset GoesOn"
+
+
+@pytest.mark.parametrize("buffer", [0, 8])
+def test_samples_behind_an_error_come_as_if_nothing_had_been(buffer):
+    dataset = GoesOn(40, {5, 22, 23})
+    found = outcomes(dataset, size=2, buffer=buffer)
+    assert sum(isinstance(piece, KeyError) for piece in found) == 3
+    assert sorted(flat(piece for piece in found if isinstance(piece, list))) == sorted({*range(40)} - {4, 5, 22, 23})
+    for number, piece in enumerate(found):  # a worker that opens it again sees errors that were told, and is silent
+        if isinstance(piece, list):
+            assert ask(Streams(dataset), number, size=2, buffer=buffer).samples == piece
+
+
+@pytest.mark.parametrize("bad", [0, 3, 4])
+def test_an_error_of_a_sample_is_told_by_the_shard_that_it_belongs_to(bad):
+    found = [outcomes(GoesOn(12, {bad}), size=2, shard=shard, num_shards=2) for shard in (0, 1)]
+    assert [any(isinstance(piece, KeyError) for piece in pieces) for pieces in found] == [bad % 2 == 0, bad % 2 == 1]
+    assert flat(piece for piece in found[1 - bad % 2] if isinstance(piece, list)) == [*range(1 - bad % 2, 12, 2)]
+
+
+@pytest.mark.parametrize("buffer", [0, 4])
+@pytest.mark.parametrize("shard", [0, 1, 2])
+def test_a_generator_that_breaks_is_told_by_every_shard_that_loses_samples(shard, buffer):
+    def breaks():
+        yield from range(12)
+        raise OSError("disk")
+
+    found = outcomes(IterableDataset(breaks), size=2, buffer=buffer, shard=shard, num_shards=3)
+    assert [type(piece) for piece in found] == [list, list, OSError, list]
+    assert sorted(flat(found[:2])) == [shard, shard + 3, shard + 6, shard + 9]
+    assert found[3] == []
+    with pytest.raises(OSError, match="disk"):  # a worker that is new to it cannot know that it was told
+        ask(Streams(IterableDataset(breaks)), 3, size=2, buffer=buffer, shard=shard, num_shards=3)
+
+
+def test_the_end_of_the_program_and_of_an_iterator_are_errors_like_others():
+    (error, *rest) = outcomes(GoesOn(7, {1}, SystemExit), size=3)
+    assert isinstance(error, RuntimeError)
+    assert "GoesOn raised SystemExit(1)" in str(error)
+    assert rest == [[2, 3, 4], [5, 6]]
+    stop = IterableDataset(range(4)).transform(lambda x: next(iter(())))
+    assert [type(piece) for piece in outcomes(stop, size=2)] == [RuntimeError, RuntimeError, list]
+
+
+def test_an_error_of_a_transform_costs_its_chunk_alone():
+    found = outcomes(IterableDataset(range(8)).transform(lambda x: 12 // (x - 4)), size=3)
+    assert [type(piece) for piece in found] == [list, ZeroDivisionError, list]
+    assert "in transform, of sample 4 of shard 0 of 1 (chunk 1), iterable dataset range" in found[1].__notes__[0]
+
+
+def test_what_cannot_be_opened_is_told_once():
+    class Closed:
+        def __iter__(self):
+            raise PermissionError("no")
+
+    error, end = outcomes(Closed())
+    assert isinstance(error, PermissionError)
+    assert "shard 0 of 1 (chunk 0), iterable dataset Closed" in error.__notes__[0]
+    assert end == []
+    with pytest.raises(PermissionError):
+        ask(Streams(Closed()), 4)
+
+
+def test_a_state_that_is_not_json_is_refused():
+    class Pickled(Stateful):
+        def state_dict(self):
+            return {"position": object()}
+
+    error, *rest = outcomes(Pickled(9))
+    assert isinstance(error, TypeError)
+    assert "Pickled.state_dict() gave something that JSON does not hold" in str(error)
+    assert rest == [[]]
+    with pytest.raises(ValueError, match="range has no state here, but it had one when the position was saved"):
+        ask(Streams(range(9)), 2, hint=Hint(1, {"position": 3}))
+
+
+def test_a_broken_off_read_leaves_nothing_half_read():
+    class Interrupted(GoesOn):
+        def check(self, number):
+            if number in self.bad:
+                self.bad = set()
+                raise KeyboardInterrupt
+            return number
+
+    streams = Streams(Interrupted(9, {4}))
+    assert ask(streams, 0).samples == [0, 1, 2]
+    with pytest.raises(KeyboardInterrupt):
+        ask(streams, 1)
+    assert ask(streams, 1).samples == [3, 4, 5]
+
+
+def test_marks_come_before_the_samples_that_they_name():
+    marks = []
+    dataset = IterableDataset(lambda: (marks.append(f"read {n}") or n for n in range(9)))
+    transformed = dataset.transform(lambda x: marks.append(f"made {x}") or x)
+    ask(Streams(transformed), 1, size=2, mark=lambda position: marks.append(position))
+    assert marks == ["read 0", "read 1", 0, "read 2", 1, "read 3", 0, "made 2", 1, "made 3"]
