@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import pickle
 
 import numpy as np
 import pytest
@@ -65,10 +64,15 @@ def test_a_wrong_argument_is_named_with_its_value_and_what_is_right(arguments, s
 
 
 @pytest.mark.parametrize(
-    ("dataset", "said"), [(iter(DATA), "has no __len__"), (5, "has no __len__"), (list, "is a class")]
+    ("dataset", "said"),
+    [
+        (iter(DATA), "dataset=.*can be iterated only once; give the function that makes it"),
+        (5, "dataset: .*has no __len__"),
+        (list, "dataset: .*is a class"),
+    ],
 )
 def test_what_is_no_dataset_is_refused(dataset, said):
-    with pytest.raises(ValueError, match=f"dataset: .*{said}"):
+    with pytest.raises(ValueError, match=said):
         gl.DataLoader(dataset, 1)
 
 
@@ -103,11 +107,9 @@ def test_a_batch_sampler_that_gives_no_lists_is_an_error_that_says_so():
         list(loader)
 
 
-def test_a_loader_has_a_repr_and_no_pickle():
+def test_a_loader_has_a_repr():
     with gl.DataLoader(DATA, 1, num_workers=1) as loader:
         assert repr(loader) == "<DataLoader of list, process, 1 workers>"
-        with pytest.raises(TypeError, match="a DataLoader cannot be pickled"):
-            pickle.dumps(loader)
 
 
 def test_set_epoch_reaches_a_sampler_of_the_user_s():

@@ -80,7 +80,11 @@ layouts = st.sampled_from([as_it_is, read_only, strided, backwards, np.asfortran
 
 
 def same(batch, expected):
-    """Equal to the last bit, NaN and NaT too; strings padded alike."""
+    """Equal to the last bit, NaN and NaT too; strings padded alike; whatever lies between fields."""
+    if expected.dtype.names:
+        # NumPy calls a record native whose fields of several values are not.
+        fields = [(batch[name].astype(expected[name].dtype), expected[name]) for name in expected.dtype.names]
+        return batch.dtype.names == expected.dtype.names and all(same(mine, theirs) for mine, theirs in fields)
     return batch.dtype == expected.dtype and batch.shape == expected.shape and batch.tobytes() == expected.tobytes()
 
 
@@ -108,7 +112,7 @@ def test_arrays_come_out_as_from_np_stack_in_native_byte_order(arrays):
         assert batch.dtype.isnative
         assert batch.flags.c_contiguous
         assert batch.flags.writeable
-        assert (batch == expected).all() if native.names else same(batch, expected)
+        assert same(batch, expected)
 
 
 @given(stackable())
