@@ -26,6 +26,19 @@ _BATCH: Final = 1024
 _GROUP: Final = 131_072  # rows in a row group
 
 
+class Plain:
+    """A table as one would wrap it in a minute."""
+
+    def __init__(self, path: Path) -> None:
+        self._table = importlib.import_module("pyarrow.parquet").read_table(path)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._table.slice(index, 1).to_pylist()[0]
+
+
 class OneByOne:
     """A dataset without its `__getitems__`."""
 
@@ -51,27 +64,28 @@ def main() -> None:
             f"{arguments.rows:,} rows in {path.stat().st_size / 1e6:.0f} MB of Parquet, batch {_BATCH}, block shuffle"
         )
         for workers in arguments.workers:
-            _compare(ArrowDataset(path), workers, arguments)
-    print(
-        f"\n{arguments.tuples:,} tuples, 1 forked worker: private memory after an epoch, of which it starts with some"
-    )
+            _compare(ArrowDataset(path), Plain(path), workers, arguments)
+    print(f"\n{arguments.tuples:,} tuples: private memory of one forked worker at the end of an epoch")
     _memory("few tuples", [(0, 0.0, "")] * _BATCH)
     _memory("PackedList", PackedList(_tuples(arguments.tuples)))
     _memory("list", list(_tuples(arguments.tuples)))
 
 
-def _compare(dataset: ArrowDataset, workers: int, arguments: argparse.Namespace) -> None:
+def _compare(dataset: ArrowDataset, plain: Plain, workers: int, arguments: argparse.Namespace) -> None:
     """Rows per second of whole epochs in bulk, with some rows one by one before each."""
     order = BlockShuffleSampler(dataset.row_groups, seed=0)
-    rates: list[tuple[float, float]] = []
+    rates: list[tuple[float, ...]] = []
     for _ in range(arguments.rounds):
         few = [index for _, index in zip(range(arguments.single_rows), order, strict=False)]
-        rates.append((_rate(OneByOne(dataset), few, workers), _rate(dataset, order, workers)))
-    ratio = float(np.median([bulk / single for single, bulk in rates]))
-    single, bulk = np.median(rates, axis=0).tolist()
+        fewer = few[: len(few) // 10]
+        rates.append(
+            (_rate(dataset, order, workers), _rate(OneByOne(dataset), few, workers), _rate(plain, fewer, workers))
+        )
+    bulk, single, sliced = np.median(rates, axis=0).tolist()
+    of_single, of_sliced = np.median([[rate[0] / rate[1], rate[0] / rate[2]] for rate in rates], axis=0).tolist()
     print(
-        f"  {workers} workers: in bulk {bulk:,.0f} rows/s, one by one {single:,.0f} rows/s "
-        f"(of {arguments.single_rows:,}): {ratio:.1f} times"
+        f"  {workers} workers: in bulk {bulk:,.0f} rows/s; ArrowDataset row by row {single:,.0f} ({of_single:.1f}); "
+        f"slices of a table {sliced:,.0f} ({of_sliced:.0f})"
     )
 
 

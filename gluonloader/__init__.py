@@ -3,7 +3,7 @@
 The public names, and nothing else. Layers, imports point down only (tests/test_layers.py holds that true):
 
     mxnet        stands in for mxnet.gluon.data
-    loader, bridge, testing
+    loader, bridges, testing
     iterator     one epoch: window, delivery, position
     plan         what is made next
     buckets, split
@@ -25,6 +25,10 @@ from .batchify import NamedTuple as NamedTuple
 from .batchify import Pad as Pad
 from .batchify import Stack as Stack
 from .batchify import default_batchify as default_batchify
+from .bridges import Bridge as Bridge
+from .bridges import BridgeIterator as BridgeIterator
+from .bridges import BridgeStats as BridgeStats
+from .bridges import bridge as bridge
 from .buckets import ConstWidthBucket as ConstWidthBucket
 from .buckets import ExpWidthBucket as ExpWidthBucket
 from .buckets import FixedBucketSampler as FixedBucketSampler
@@ -32,6 +36,7 @@ from .buckets import LinearWidthBucket as LinearWidthBucket
 from .buckets import SortedBucketSampler as SortedBucketSampler
 from .buckets import SortedSampler as SortedSampler
 from .buckets import SplitSampler as SplitSampler
+from .containers import Rows as Rows
 from .dataset import ArrayDataset as ArrayDataset
 from .dataset import ArrowDataset as ArrowDataset
 from .dataset import ConcatDataset as ConcatDataset

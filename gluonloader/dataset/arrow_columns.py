@@ -120,7 +120,8 @@ def _dtype(kind: Any, nulls: bool) -> np.dtype[Any] | None:
     if types.is_decimal(kind) or (nulls and counts_nulls(kind)):
         return np.dtype(np.float64)
     if counts_nulls(kind) or types.is_floating(kind):
-        return np.dtype(kind.to_pandas_dtype())
+        dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+        return dtype
     if types.is_timestamp(kind):
         return np.dtype(f"M8[{kind.unit}]")
     if types.is_duration(kind):

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -102,7 +102,7 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None
         raise bad_argument("lengths", lengths, right)
     rng = np.random.default_rng(batch_seed(draw_seed() if seed is None else int(seed), 0, 1))
     cuts = list(accumulate(map(int, sizes)))[:-1]
-    return [Subset(dataset, part) for part in np.split(rng.permutation(count), cuts)]
+    return [Subset(dataset, cast("Sequence[Any]", part)) for part in np.split(rng.permutation(count), cuts)]
 
 
 def _sizes(fractions: Sequence[float], count: int) -> list[int]:

@@ -1,0 +1,8 @@
+"""Another library's loader with the interface of `DataLoader`: `bridge` makes it."""
+
+from .bridge import Bridge as Bridge
+from .bridge import BridgeIterator as BridgeIterator
+from .bridge import BridgeStats as BridgeStats
+from .bridge import bridge as bridge
+
+__all__ = ["Bridge", "BridgeIterator", "BridgeStats", "bridge"]

@@ -1,0 +1,371 @@
+"""Bridges: any loader read ahead by one thread, in order."""
+
+import struct
+import sys
+import threading
+import weakref
+import zlib
+
+import numpy as np
+import pytest
+from bridges import Counted, Resetting, no_threads_are_left, numbers  # noqa: F401, the fixture is used by its presence
+from conftest import FORK, eventually, load_mxnet, load_or_skip
+
+from gluonloader import MissingExtraError, bridge, frameworks
+from gluonloader.testing import assert_resumes_exactly
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*scipy.sparse:DeprecationWarning")  # of mx.nd.array
+resuming = pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning")
+
+
+@pytest.fixture
+def mx():
+    return load_mxnet() or pytest.skip("needs mxnet")
+
+
+# -- sources -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 7])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: [0, 1, 2, 3, 4], lambda: range(5), lambda: numbers, Resetting, lambda: Resetting, lambda: Counted(5),
+     lambda: lambda: Counted(5), lambda: lambda epoch: iter(range(5)), lambda: lambda size=5: range(size),
+     lambda: bridge(range(5))],
+    ids=["list", "range", "generator", "reset", "class", "iterable", "function", "of-epoch", "default", "bridge"],
+)  # fmt: skip
+def test_every_epoch_gives_all_batches_of_every_kind_of_source(make, prefetch):
+    with bridge(make(), prefetch) as batches:
+        for _ in range(3):
+            assert list(batches) == [0, 1, 2, 3, 4]
+
+
+def test_torchs_loader():
+    torch = load_or_skip("torch")
+    loader = torch.utils.data.DataLoader(torch.arange(10), batch_size=4)
+    with bridge(loader) as batches:
+        assert len(batches) == 3
+        for _ in range(2):
+            assert [batch.tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    with bridge(loader, output="numpy") as batches:
+        assert all(type(batch) is np.ndarray for batch in batches)
+
+
+def test_our_own_loader_with_workers():
+    with FORK.loader(range(10), 4, True) as loader, bridge(loader) as batches:
+        found = [[batch.tolist() for batch in batches] for _ in range(2)]
+        assert len(batches) == 3
+    with FORK.loader(range(10), 4, True) as loader:
+        assert found == [[batch.tolist() for batch in loader] for _ in range(2)]
+
+
+def test_an_iterator_without_reset_serves_one_epoch():
+    with bridge(iter([1, 2])) as batches:
+        assert list(batches) == [1, 2]
+        with pytest.raises(RuntimeError, match="a list_iterator can be read only once; give bridge the function"):
+            next(iter(batches))
+    generator = numbers()
+    with bridge(lambda: generator) as batches:
+        assert list(batches) == [0, 1, 2, 3, 4]
+        with pytest.raises(RuntimeError, match="a numbers can be read only once"):
+            next(iter(batches))
+
+
+def test_a_function_is_told_the_epoch_if_it_asks():
+    with bridge(lambda epoch: [epoch] * 2) as batches:
+        assert [list(batches) for _ in range(3)] == [[0, 0], [1, 1], [2, 2]]
+        batches.set_epoch(7)
+        assert list(batches) == [7, 7]
+        assert list(batches) == [8, 8]
+
+
+def test_a_source_and_its_sampler_are_told_the_epoch():
+    class Told:
+        epoch = None
+
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+    class Source(Told):
+        sampler = Told()
+
+        def __iter__(self):
+            return iter([(self.epoch, self.sampler.epoch)])
+
+    with bridge(Source()) as batches:
+        assert list(batches) == [(0, 0)]
+        batches.set_epoch(4)
+        assert list(batches) == [(4, 4)]
+        assert list(batches) == [(5, 5)]
+
+
+def test_a_source_is_reset_once_between_two_epochs():
+    source = Resetting(3)
+    with bridge(source) as batches:
+        assert list(batches) == [0, 1, 2]
+        assert source.resets == 0  # some do not survive one before they were read
+        for _ in batches:
+            break
+        assert list(batches) == [0, 1, 2]
+        assert source.resets == 2
+        batches.set_epoch(9)
+        assert list(batches) == [0, 1, 2]
+        assert source.resets == 9
+    with bridge(lambda: source) as batches:
+        batches.set_epoch(5)
+        assert list(batches) == []  # it has been read by somebody else
+        assert list(batches) == list(batches) == [0, 1, 2]
+
+
+def test_an_order_that_depends_on_the_number_of_resets_comes_back():
+    class Turning(Resetting):
+        def __next__(self):
+            return (super().__next__() + self.resets) % self.size
+
+    assert_resumes_exactly(lambda: bridge(Turning()), epochs=3)
+    with bridge(Turning()) as batches:
+        assert [list(batches)[0] for _ in range(3)] == [0, 1, 2]
+
+
+def test_length_is_the_sources():
+    assert len(bridge([1, 2, 3])) == 3
+    with pytest.raises(TypeError):
+        len(bridge(numbers))
+    assert list(bridge(numbers)) == [0, 1, 2, 3, 4]
+
+
+# -- MXNet -------------------------------------------------------------------------------------------------------------
+
+
+def test_mxnets_array_iterator(mx):
+    data = np.arange(14, dtype=np.float32).reshape(7, 2)
+
+    def make():
+        return mx.io.NDArrayIter(data, np.arange(7, dtype=np.float32), batch_size=3, last_batch_handle="pad")
+
+    with bridge(make()) as batches:
+        for _ in range(2):
+            found = list(batches)
+            assert [type(batch) for batch in found] == [mx.io.DataBatch] * 3
+            assert [batch.pad for batch in found] == [0, 0, 2]
+            assert [batch.label[0].asnumpy().tolist() for batch in found] == [[0, 1, 2], [3, 4, 5], [6, 0, 1]]
+    for output, kind in (("numpy", np.ndarray), ("mxnet", mx.nd.NDArray)):
+        with bridge(make(), output=output) as batches:
+            x, y = next(iter(batches))
+            assert type(x) is type(y) is kind
+            values = frameworks.converter("numpy")
+            assert values(x).tolist() == data[:3].tolist()
+            assert values(y).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("output", [None, "numpy"])
+def test_batches_of_mxnets_readers_stay_what_they_were(mx, output, tmp_path):
+    """MXNet's readers write into arrays that they gave before; a bridge that reads ahead must not show it."""
+    values = np.arange(400).reshape(200, 2)
+    np.savetxt(tmp_path / "data.csv", values, fmt="%d", delimiter=",")
+
+    def make():
+        return mx.io.CSVIter(data_csv=str(tmp_path / "data.csv"), data_shape=(2,), batch_size=4)
+
+    with bridge(make, prefetch=8, output=output) as batches:
+        for _ in range(2):
+            kept = [batch[0] if output else batch.data[0].asnumpy for batch in batches]
+            mx.nd.waitall()
+            found = np.concatenate([array if output else array() for array in kept])
+            assert found.tolist() == values.tolist()
+
+
+def test_a_batch_without_labels_stays_one(mx):
+    class Unlabelled(mx.io.DataIter):
+        def __init__(self):
+            super().__init__()
+            self.given = False
+
+        def reset(self):
+            self.given = False
+
+        def next(self):
+            if self.given:
+                raise StopIteration
+            self.given = True
+            return mx.io.DataBatch([mx.nd.ones((2,))], None, index=np.arange(2))
+
+    (batch,) = bridge(Unlabelled())
+    assert batch.label is None
+    assert batch.index.tolist() == [0, 1]
+    (batch,) = bridge(Unlabelled(), output=lambda array: array.asnumpy().sum())
+    assert batch == (2.0,)
+
+
+def png(value):
+    """An image of 8 x 8 pixels."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head, rows = struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0), (b"\0" + bytes([value] * 24)) * 8
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@resuming
+def test_mxnets_image_reader_resumes_exactly(mx, tmp_path):
+    """Its order depends on the number of resets, its batches are made by its own threads."""
+    paths = {"path_imgrec": str(tmp_path / "images.rec"), "path_imgidx": str(tmp_path / "images.idx")}
+    records = mx.recordio.MXIndexedRecordIO(paths["path_imgidx"], paths["path_imgrec"], "w")
+    for number in range(20):
+        header = mx.recordio.IRHeader(0, float(number), number, 0)
+        records.write_idx(number, mx.recordio.pack(header, png(number)))
+    records.close()
+
+    def make():
+        shuffled = {"shuffle": True, "seed": 1, "verbose": False}
+        return bridge(mx.io.ImageRecordIter(**paths, data_shape=(3, 8, 8), batch_size=4, **shuffled), prefetch=6)
+
+    assert_resumes_exactly(make, epochs=2, points=[0, 2, 5, 7])
+    with make() as batches:
+        epochs = [np.concatenate([batch.label[0].asnumpy() for batch in batches]).tolist() for _ in range(2)]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(20))
+    assert epochs[0] != epochs[1]
+
+
+@resuming
+def test_mxnets_array_iterator_resumes_exactly(mx):
+    data = np.arange(20, dtype=np.float32)
+    assert_resumes_exactly(lambda: bridge(mx.io.NDArrayIter(data, data, batch_size=3)), epochs=2)
+
+
+# -- what it gives -----------------------------------------------------------------------------------------------------
+
+
+def test_output_converts_in_the_thread_and_keeps_the_structure():
+    seen = set()
+
+    def double(array):
+        seen.add(threading.current_thread().name)
+        return array * 2
+
+    with bridge([{"x": np.ones(2), "name": ["a"]}], output=double) as batches:
+        (batch,) = batches
+    assert batch["x"].tolist() == [2, 2]
+    assert batch["name"] == ["a"]
+    assert seen == {"gluonloader-bridge"}
+
+
+def test_without_output_a_batch_is_the_very_object():
+    batch = {"x": np.ones(2)}
+    (found,) = bridge([batch])
+    assert found is batch
+
+
+def test_output_torch():
+    torch = load_or_skip("torch")
+    ((x, y),) = bridge([(np.ones((2, 2)), np.arange(2))], output="torch")
+    assert type(x) is type(y) is torch.Tensor
+
+
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_it_reads_so_far_ahead_and_no_further(prefetch):
+    source = Counted()
+    with bridge(source, prefetch) as batches:
+        assert source.iterations == 0  # nothing before the first iteration
+        iterator = iter(batches)
+        for delivered in range(1, 6):
+            next(iterator)
+            assert eventually(lambda: source.read == delivered + prefetch)
+        assert source.read == 5 + prefetch
+
+
+def test_a_delivered_batch_is_its_users_alone():
+    class Batch:
+        pass
+
+    with bridge(lambda: (Batch() for _ in range(3)), prefetch=1) as batches:
+        iterator = iter(batches)
+        seen = weakref.ref(next(iterator))
+        assert eventually(lambda: seen() is None)
+        rest = [weakref.ref(batch) for batch in iterator]
+        assert eventually(lambda: all(batch() is None for batch in rest))
+
+
+def test_a_delivered_batch_is_not_held_while_the_source_makes_the_next_one():
+    waits, go = threading.Event(), threading.Event()
+
+    def source():
+        yield np.ones(3)
+        waits.set()
+        go.wait()
+
+    with bridge(source) as batches:
+        iterator = iter(batches)
+        seen = weakref.ref(next(iterator))
+        assert waits.wait(30)
+        try:
+            assert eventually(lambda: seen() is None)
+        finally:
+            go.set()
+
+
+def test_stats_say_who_is_slower():
+    ask, give = threading.Event(), threading.Event()
+
+    def slow():
+        for number in range(3):
+            ask.set()
+            give.wait(30)
+            yield number
+
+    with bridge(slow) as batches:
+        iterator = iter(batches)
+        helper = threading.Thread(target=lambda: (ask.wait(30), threading.Event().wait(0.2), give.set()))
+        helper.start()
+        assert list(iterator) == [0, 1, 2]
+        helper.join()
+        stats = batches.stats()
+        assert stats.batches == 3
+        assert stats.waited_s > 0
+        assert stats.made_s > 0
+        assert stats.slower == "source"
+    with bridge(Counted(), prefetch=1) as batches:
+        iterator = iter(batches)
+        for _ in range(3):
+            next(iterator)
+            threading.Event().wait(0.05)
+        next(iterator)
+        next(iterator)
+        assert batches.stats().slower == "trainer"
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"source": None}, "source=None: give something that can be iterated, or a function that makes it"),
+        ({"source": 5}, "source=5: give something that can be iterated"),
+        ({"source": lambda a, b: []}, "source=.*with no argument or the epoch's number"),
+        ({"prefetch": 0}, "prefetch=0: give an int >= 1"),
+        ({"prefetch": 1.5}, r"prefetch=1\.5: give an int >= 1"),
+        ({"output": "tensorflow"}, "output='tensorflow': give one of 'numpy', 'mxnet', 'torch', 'jax'"),
+        ({"pin_memory": "yes"}, "pin_memory='yes': give True or False"),
+        ({"pin_memory": True, "output": "numpy"}, "pin_memory=True: output='numpy' has no page-locked memory"),
+        ({"timeout": 0}, "timeout=0: give seconds > 0, or None"),
+        ({"timeout": "1"}, "timeout='1': give seconds > 0, or None"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_wrong_arguments_fail_at_once_and_by_name(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        bridge(**{"source": [1], **arguments})
+
+
+def test_wrong_epochs_are_named():
+    with pytest.raises(ValueError, match="epoch=-1: give an int >= 0"):
+        bridge([1]).set_epoch(-1)
+
+
+def test_a_framework_that_is_missing_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    monkeypatch.setattr(sys.modules["gluonloader.frameworks.find"], "_frameworks", {})
+    with pytest.raises((MissingExtraError, ImportError)):
+        bridge([1], output="jax")

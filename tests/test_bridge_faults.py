@@ -1,0 +1,355 @@
+"""Bridges: what the source raises, sources that are stuck, and how a bridge ends."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import traceback
+
+import numpy as np
+import pytest
+from bridges import Counted, Resetting, Spoiled, no_threads_are_left, read_all, threads  # noqa: F401, the fixture is used by its presence
+from conftest import eventually
+
+from gluonloader import BatchTimeout, LoaderClosed, bridge
+
+resuming = pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning")
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_comes_in_its_place_and_the_iteration_goes_on():
+    with bridge(Spoiled()) as batches:
+        for _ in range(2):
+            assert read_all(iter(batches)) == [1, 2, "cannot read 3", 4, 5, "cannot read 6", 7, 8]
+        assert batches.stats().batches == 12
+
+
+def test_an_error_of_a_generator_ends_it():
+    def breaks():
+        yield 1
+        raise KeyError("x")
+
+    with bridge(breaks) as batches:
+        for epoch in range(2):
+            iterator = iter(batches)
+            assert next(iterator) == 1
+            with pytest.raises(KeyError) as raised:
+                next(iterator)
+            assert raised.value.__notes__ == [
+                f"gluonloader: in the source of a bridge, at batch 1 of epoch {epoch}"
+            ] or sys.version_info < (3, 11)
+            assert "in breaks" in "".join(traceback.format_tb(raised.value.__traceback__))
+            assert list(iterator) == []
+
+
+@resuming
+def test_after_an_error_the_position_is_that_of_the_last_batch():
+    with bridge(Spoiled()) as batches:
+        iterator = iter(batches)
+        next(iterator), next(iterator)
+        with pytest.raises(OSError):
+            next(iterator)
+        states = [batches.state_dict()]
+        assert next(iterator) == 4
+        states.append(batches.state_dict())
+    rests = []
+    for state in states:
+        with bridge(Spoiled()) as batches:
+            batches.load_state_dict(state)
+            rests.append(read_all(iter(batches)))
+    # An error on the way to the position comes again: nobody knows whether it would have been a batch this time.
+    assert rests == [["cannot read 3", 4, 5, "cannot read 6", 7, 8], ["cannot read 3", 5, "cannot read 6", 7, 8]]
+
+
+@resuming
+def test_a_batch_that_output_refuses_is_passed_over():
+    def odd(array):
+        if array[0] == 1:
+            raise ValueError("no ones")
+        return array.tolist()
+
+    source = [np.array([i]) for i in range(4)]
+    with bridge(source, output=odd) as batches:
+        iterator = iter(batches)
+        assert next(iterator) == [0]
+        with pytest.raises(ValueError, match="no ones"):
+            next(iterator)
+        assert next(iterator) == [2]
+        state = batches.state_dict()
+    with bridge(source, output=odd) as batches:
+        batches.load_state_dict(state)
+        assert list(batches) == [[3]]
+
+
+def stops(*_):
+    raise StopIteration
+
+
+@pytest.mark.parametrize("where", ["source", "output"])
+def test_a_stray_stop_iteration_is_an_error_and_no_end(where):
+    batches = bridge(stops) if where == "source" else bridge([np.ones(1)], output=stops)
+    with pytest.raises(RuntimeError, match="StopIteration") as raised:
+        list(batches)
+    assert isinstance(raised.value.__cause__, StopIteration)
+
+
+def test_an_epoch_that_cannot_begin_is_tried_again():
+    tries = []
+
+    def opens(epoch):
+        tries.append(epoch)
+        if len(tries) < 3:
+            raise ConnectionError("not yet")
+        return [epoch]
+
+    with bridge(opens) as batches:
+        for _ in range(2):
+            iterator = iter(batches)
+            with pytest.raises(ConnectionError):
+                next(iterator)
+            assert list(iterator) == []
+        assert list(batches) == [0]
+        assert list(batches) == [1]
+
+
+def test_what_is_no_iterable_is_an_error_in_its_place():
+    with bridge(lambda: 5) as batches, pytest.raises(TypeError, match="not iterable"):
+        next(iter(batches))
+
+
+class Blocking:
+    """Gives a batch, then waits until it is let go."""
+
+    def __init__(self):
+        self.waits, self.go = threading.Event(), threading.Event()
+
+    def __iter__(self):
+        yield 0
+        self.waits.set()
+        self.go.wait()
+        yield 1
+
+
+@pytest.fixture
+def blocking():
+    source = Blocking()
+    yield source
+    source.go.set()
+
+
+def test_a_late_batch_shows_where_the_source_is_stuck_and_can_be_waited_for_again(blocking):
+    def patient(iterator):
+        while True:
+            try:
+                return next(iterator)
+            except BatchTimeout:
+                pass
+
+    with bridge(blocking, timeout=0.1) as batches:
+        iterator = iter(batches)
+        assert patient(iterator) == 0
+        assert blocking.waits.wait(30)
+        with pytest.raises(BatchTimeout, match=r"(?s)batch 1 of epoch 0 of Blocking.*timeout=0\.1.*self\.go\.wait\(\)"):
+            next(iterator)
+        blocking.go.set()
+        assert patient(iterator) == 1
+
+
+def test_close_returns_while_the_source_is_stuck(blocking):
+    batches = bridge(blocking)
+    iterator = iter(batches)
+    next(iterator)
+    assert blocking.waits.wait(30)
+    batches.close()
+    batches.close()
+    with pytest.raises(LoaderClosed):
+        next(iterator)
+
+
+def test_close_wakes_who_waits(blocking):
+    batches = bridge(blocking, timeout=None)
+    iterator = iter(batches)
+    next(iterator)
+    raised = []
+
+    def wait():
+        try:
+            next(iterator)
+        except LoaderClosed as error:
+            raised.append(error)
+
+    waiters = [threading.Thread(target=wait) for _ in range(2)]
+    for waiter in waiters:
+        waiter.start()
+    assert blocking.waits.wait(30)
+    batches.close()
+    for waiter in waiters:
+        waiter.join(30)
+    assert len(raised) == 2
+
+
+@resuming
+def test_skipping_takes_its_time_as_long_as_it_gets_on():
+    """The replay as a whole takes longer than `timeout`, no batch of it does."""
+
+    def slow():
+        for number in range(60):
+            threading.Event().wait(pause)
+            yield number
+
+    pause = 0
+    with bridge(slow) as batches:
+        iterator = iter(batches)
+        for _ in range(58):
+            next(iterator)
+        state = batches.state_dict()
+    pause = 0.02
+    with bridge(slow, timeout=1) as batches:
+        batches.load_state_dict(state)
+        assert list(batches) == [58, 59]
+
+
+# -- ends --------------------------------------------------------------------------------------------------------------
+
+
+def test_breaking_off_begins_the_next_epoch_at_its_start():
+    closed = []
+
+    def source(epoch):
+        try:
+            for number in range(100):
+                yield epoch, number
+        finally:
+            closed.append(epoch)
+
+    with bridge(source, prefetch=5) as batches:
+        for epoch in range(4):
+            for batch in batches:
+                assert batch[0] == epoch
+                if batch[1] == 2:
+                    break
+        assert eventually(lambda: closed == [0, 1, 2, 3])
+        assert len(list(batches)) == 100
+
+
+def test_an_older_iterator_says_that_it_is_over():
+    with bridge(Resetting()) as batches:
+        older = iter(batches)
+        assert next(older) == 0
+        newer = iter(batches)
+        assert next(newer) == 0
+        with pytest.raises(LoaderClosed, match="a newer iteration of this Bridge has begun"):
+            next(older)
+        older.close()
+        assert list(newer) == [1, 2, 3, 4]
+        assert list(older) == []
+        assert batches.state_dict()["epoch"] == 2
+
+
+def test_an_iterator_goes_on_after_a_position_was_loaded_and_does_not_move_it():
+    with bridge(lambda epoch: [epoch] * 3) as batches:
+        iterator = iter(batches)
+        next(iterator)
+        batches.set_epoch(5)
+        assert list(iterator) == [0, 0]
+        assert batches.state_dict()["epoch"] == 5
+        assert list(batches) == [5, 5, 5]
+
+
+def test_two_bridges_are_independent():
+    first, second = bridge(Counted(50), prefetch=1), bridge(Counted(50), prefetch=5)
+    assert [pair[0] == pair[1] for pair in zip(first, second, strict=True)] == [True] * 50
+    first.close()
+    assert len(list(second)) == 50
+    second.close()
+
+
+@pytest.mark.parametrize("used", ["not at all", "iterated", "broken off", "begun", "after an error"])
+def test_a_hundred_that_are_made_and_deleted_leave_nothing(used):
+    for _ in range(100):
+        batches = bridge(Spoiled() if used == "after an error" else Counted(20), prefetch=3)
+        if used == "iterated":
+            assert len(list(batches)) == 20
+        elif used == "broken off":
+            for _ in batches:
+                break
+        elif used == "begun":
+            iterator = iter(batches)
+            del iterator
+        elif used == "after an error":
+            with pytest.raises(OSError):
+                list(batches)
+        del batches
+    assert eventually(lambda: not threads())
+
+
+def test_an_iteration_keeps_its_bridge():
+    iterator = iter(bridge(Counted(10)))
+    gc.collect()
+    assert list(iterator) == list(range(10))
+    assert eventually(lambda: not threads())
+
+
+def test_a_closed_one_is_not_iterated():
+    with bridge([1]) as batches:
+        iterator = iter(batches)
+    with pytest.raises(LoaderClosed, match="this Bridge is closed"):
+        next(iterator)
+    with pytest.raises(LoaderClosed, match="this Bridge is closed; make a new one"):
+        iter(batches)
+    assert repr(batches) == "<Bridge to list>"
+
+
+def test_several_threads_share_one_iterator():
+    with bridge(Counted(500), prefetch=4) as batches:
+        iterator, found = iter(batches), []
+        readers = [threading.Thread(target=lambda: found.extend(iterator)) for _ in range(4)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join(30)
+    assert sorted(found) == list(range(500))
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("source", ["itertools.count()", "stuck"])
+def test_the_program_ends_with_an_iteration_under_way(source):
+    done = run(
+        "import itertools, threading\n"
+        "from gluonloader import bridge\n"
+        "def stuck():\n"
+        "    yield 0\n"
+        "    threading.Event().wait()\n"
+        f"batches = bridge({source})\n"
+        "iterator = iter(batches)\n"
+        "print(next(iterator))\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
+def test_a_forked_child_is_told_to_make_its_own():
+    with bridge(Counted(5)) as batches:
+        iterator = iter(batches)
+        next(iterator)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                for use in (lambda: next(iterator), lambda: iter(batches)):
+                    try:
+                        use()
+                    except RuntimeError as error:
+                        status = 0 if "forked child" in str(error) else 2
+                    else:
+                        status = 3
+                        break
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert list(iterator) == [1, 2, 3, 4]

@@ -1,0 +1,243 @@
+"""Bridges: positions, and what is left after a resume."""
+
+import json
+
+import pytest
+from bridges import Counted, Stateful, no_threads_are_left, numbers  # noqa: F401, the fixture is used by its presence
+from conftest import eventually, load_or_skip
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gluonloader import DataLoader, bridge
+from gluonloader.testing import assert_resumes_exactly
+
+resuming = pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning")
+
+
+@resuming
+@given(size=st.integers(0, 6), prefetch=st.integers(1, 4), epochs=st.integers(1, 3))
+@settings(max_examples=25, deadline=None)
+def test_a_function_of_the_epoch_resumes_exactly(size, prefetch, epochs):
+    assert_resumes_exactly(lambda: bridge(lambda epoch: [(epoch, i) for i in range(size)], prefetch), epochs=epochs)
+
+
+@resuming
+@given(
+    size=st.integers(0, 4),
+    prefetch=st.integers(1, 3),
+    steps=st.lists(st.sampled_from(["iter", "next", "next", "next", "save", "load", "set_epoch"]), max_size=30),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_sequence_of_calls_is_as_if_nothing_were_read_ahead(size, prefetch, steps):
+    with bridge(lambda epoch: [(epoch, i) for i in range(size)], prefetch) as batches:
+        iterator, at = iter(()), None  # where the live iterator stands, if there is one
+        moves = False  # whether it moves the position
+        position = following = (0, 0)
+        saved = batches.state_dict(), position
+        for step in steps:
+            if step == "iter":
+                iterator, at, moves = iter(batches), following, True
+                position, following = at, (at[0] + 1, 0)
+            elif step == "next":
+                found = next(iterator, None)
+                ends = at is None or at[1] == size
+                assert found == (None if ends else at)
+                if at is not None:
+                    after = (at[0] + 1, 0) if ends else (at[0], at[1] + 1)
+                    position = after if moves else position
+                    at = None if ends else after
+            elif step == "save":
+                saved = batches.state_dict(), position
+            elif step == "load":
+                batches.load_state_dict(saved[0])
+                position = following = saved[1]
+                moves = False
+            else:
+                batches.set_epoch(3)
+                position = following = (3, 0)
+                moves = False
+            state = batches.state_dict()
+            assert (state["epoch"], state["batch"]) == position
+
+
+def test_a_replay_says_what_it_costs():
+    with bridge(numbers) as batches:
+        iterator = iter(batches)
+        next(iterator), next(iterator)
+        state = batches.state_dict()
+        assert (state["epoch"], state["batch"], state["source"]) == (0, 2, None)
+    with bridge(numbers) as batches:
+        with pytest.warns(RuntimeWarning, match="resuming a bridge to numbers reads 2 batches again") as warned:
+            batches.load_state_dict(json.dumps(state))
+        assert len(warned) == 1
+        assert warned[0].filename == __file__
+        assert batches.state_dict() == state
+        assert list(batches) == [2, 3, 4]
+        assert list(batches) == [0, 1, 2, 3, 4]
+
+
+@resuming
+def test_only_delivered_batches_count():
+    source = Counted(10)
+    with bridge(source, prefetch=4) as batches:
+        iterator = iter(batches)
+        next(iterator)
+        assert eventually(lambda: source.read == 5)
+        assert batches.state_dict()["batch"] == 1
+        for _ in iterator:
+            pass
+        assert [batches.state_dict()[name] for name in ("epoch", "batch")] == [1, 0]
+        for _ in batches:
+            break
+        assert [batches.state_dict()[name] for name in ("epoch", "batch")] == [1, 1]
+        iterator = iter(batches)
+        assert [batches.state_dict()[name] for name in ("epoch", "batch")] == [2, 0]
+
+
+@pytest.mark.parametrize("prefetch", [1, 3, 10])
+@pytest.mark.parametrize("way", ["source", "function", "iterator", "its iterator"])
+def test_a_source_with_a_state_is_put_where_it_stood(prefetch, way):
+    class Iterator(Stateful):
+        """The state is the iterator's, and each epoch has one of its own."""
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if self.at == self.size:
+                raise StopIteration
+            self.at += 1
+            return self.at - 1, self.rng.random()
+
+    class Plain:
+        def __len__(self):
+            return 6
+
+        def __iter__(self):
+            return Iterator()
+
+    make = {"source": Stateful, "function": lambda: Stateful, "iterator": lambda: Iterator, "its iterator": Plain}[way]
+    assert_resumes_exactly(lambda: bridge(make(), prefetch), epochs=2)
+    with bridge(make()) as batches:
+        iterator = iter(batches)
+        next(iterator), next(iterator)
+        state = batches.state_dict()
+    with bridge(make()) as batches:
+        batches.load_state_dict(state)  # no warning: nothing is read again
+        assert [number for number, _ in batches] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("last_batch", ["keep", "rollover"])
+def test_our_own_loader_behind_a_bridge_resumes_exactly(last_batch):
+    assert_resumes_exactly(lambda: bridge(DataLoader(range(11), 3, True, last_batch=last_batch, seed=1), 3), epochs=2)
+
+
+def test_hugging_faces_streams_resume_exactly():
+    datasets = load_or_skip("datasets")
+
+    def make():
+        data = datasets.Dataset.from_dict({"a": list(range(11))}).to_iterable_dataset(num_shards=2)
+        return bridge(data.shuffle(seed=3, buffer_size=1).batch(2))
+
+    assert_resumes_exactly(make, epochs=2)
+
+
+def test_torchs_generator_in_a_state_comes_back():
+    torch = load_or_skip("torch")
+
+    class Source:
+        def __init__(self):
+            self.at, self.generator = 0, torch.Generator().manual_seed(1)
+
+        def __iter__(self):
+            for self.at in range(self.at + 1, 6):
+                yield torch.rand(2, generator=self.generator)
+            self.at = 0
+
+        def state_dict(self):
+            return {"at": self.at, "generator": self.generator.get_state()}
+
+        def load_state_dict(self, state):
+            self.at = state["at"]
+            self.generator.set_state(state["generator"])
+
+    assert_resumes_exactly(lambda: bridge(Source()), epochs=2)
+
+
+def test_a_state_that_json_does_not_hold_harms_only_who_asks():
+    class Odd(Stateful):
+        def state_dict(self):
+            return {"rng": object()}
+
+    class Broken(Stateful):
+        def state_dict(self):
+            raise KeyError("state")
+
+    for kind, error in ((Odd, TypeError), (Broken, KeyError)):
+        with bridge(kind()) as batches:
+            iterator = iter(batches)
+            next(iterator)
+            with pytest.raises(error):
+                batches.state_dict()
+            assert len(list(iterator)) == 5
+            assert len(list(batches)) == 6
+
+
+def test_a_state_for_a_source_that_has_none_is_refused_with_the_first_batch():
+    with bridge(lambda: Stateful()) as batches:
+        next(iter(batches))
+        state = batches.state_dict()
+    with bridge(lambda: [1, 2]) as batches:
+        batches.load_state_dict(state)
+        for _ in range(2):  # and again, as long as the state is not taken back
+            with pytest.raises(ValueError, match="state: source=.*a list has no load_state_dict"):
+                next(iter(batches))
+        batches.set_epoch(0)
+        assert list(batches) == [1, 2]
+
+
+@resuming
+def test_a_source_that_ends_before_the_position_says_so():
+    sizes = iter([5, 2])
+    with bridge(lambda: range(next(sizes))) as batches:
+        iterator = iter(batches)
+        for _ in range(4):
+            next(iterator)
+        batches.load_state_dict(batches.state_dict())
+        iterator = iter(batches)
+        with pytest.raises(ValueError, match="state: batch=4: the source has ended after 2 batches"):
+            next(iterator)
+        assert list(iterator) == []
+
+
+def state_in_mid_epoch():
+    with bridge(Stateful()) as batches:
+        next(iter(batches))
+        return batches.state_dict()
+
+
+@pytest.mark.parametrize("name", ["version", "epoch", "batch", "length", "source", "check"])
+@pytest.mark.parametrize("wrong", ["missing", None, "text", -1, 1.5, [], {}, True])
+def test_a_field_that_is_changed_is_refused_by_name(name, wrong):
+    state = state_in_mid_epoch()
+    if state[name] == wrong and type(state[name]) is type(wrong):
+        pytest.skip("that is its value")
+    if wrong == "missing":
+        del state[name]
+    else:
+        state[name] = wrong
+    batches = bridge(Stateful())
+    before = batches.state_dict()
+    with pytest.raises(ValueError, match=f"state: .*({name}|check)"):
+        batches.load_state_dict(state)
+    assert batches.state_dict() == before
+
+
+def test_a_source_of_another_length_is_refused():
+    state = bridge([1, 2]).state_dict()
+    with pytest.raises(ValueError, match="state: length=2: the source here has 3"):
+        bridge([1, 2, 3]).load_state_dict(state)
+    with pytest.raises(ValueError, match="state: "):
+        bridge([1, 2]).load_state_dict(DataLoader([1, 2], 1).state_dict())
+    with pytest.raises(ValueError, match="state: its text is not whole JSON"):
+        bridge([1, 2]).load_state_dict(json.dumps(state)[:-2])
