@@ -239,7 +239,7 @@ def _unequal(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.bool_]:
     if not left.nbytes:
         return np.zeros(left.size, bool)
     bits = (array.reshape(-1, 1).view(np.uint8).reshape(array.size, -1) for array in (left, right))
-    unequal: NDArray[np.bool_] = np.not_equal(*bits).any(axis=1)
+    unequal: NDArray[np.bool_] = np.any(np.not_equal(*bits), axis=1)
     if left.dtype.kind in "fc":
-        unequal &= ~np.ravel(np.isnan(left) & np.isnan(right))
+        unequal[np.ravel(np.isnan(left) & np.isnan(right))] = False
     return unequal

@@ -10,8 +10,9 @@ from gluonloader.randomness import preserved_generators
 
 WITH_EXAMPLES = [
     "batchify", "buckets", "containers", "dataset.arrays", "dataset.base", "dataset.iterable", "dataset.join",
-    "dataset.packed", "frameworks.base", "loader", "memory", "plan.base", "randomness", "sampler.base", "sampler.bijection", "sampler.ordered", "sampler.sharded",
-    "sampler.shuffled", "sampler.weighted", "split", "window",
+    "dataset.packed", "frameworks.base", "loader", "memory", "plan.base", "randomness", "sampler.base",
+    "sampler.bijection", "sampler.ordered", "sampler.sharded", "sampler.shuffled", "sampler.weighted", "split",
+    "window",
 ]  # fmt: skip
 
 

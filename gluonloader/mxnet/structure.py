@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..batchify import default_batchify, on_field
+from ..containers import Rows
 from ..errors import BatchifyError
 from ..frameworks import owner_by_base
 
@@ -20,6 +21,13 @@ def gluon_batchify(samples: Sequence[Any]) -> Any:
     Raises:
         BatchifyError: samples do not fit together.
     """
+    if isinstance(samples, Rows):
+        if isinstance(samples.held, tuple):
+            columns = [Rows(column, samples.indices) for column in samples.held]
+            return [on_field(f"[{i}]", gluon_batchify, column) for i, column in enumerate(columns)]
+        if isinstance(samples.held, np.ndarray):
+            return default_batchify(samples)
+        samples = list(samples)
     first = samples[0]
     if isinstance(first, tuple):
         for position, sample in enumerate(samples):
