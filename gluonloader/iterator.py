@@ -82,8 +82,10 @@ class LoaderIterator(Iterator[Any]):
 
         Raises:
             TypeError: a sampler of your own cannot be put back, since it has no `state_dict` and `load_state_dict`.
+            LoaderClosed: the epoch has come to its end, or was broken off.
         """
         with self._lock:
+            self._owner()
             self._plan.rewind()
             self._restart()
 

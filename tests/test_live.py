@@ -11,6 +11,7 @@ from pipelines import Stateful
 from gluonloader import (
     DataLoader,
     IterableDataset,
+    LoaderClosed,
     RandomSampler,
     ShardedSampler,
     WeightedSampler,
@@ -62,6 +63,17 @@ class Stateful101(Stateful):
         while self.drawn < 101:
             self.drawn += 1
             yield self.drawn - 1
+
+
+def test_an_epoch_that_is_over_cannot_be_flushed(any_way):
+    with any_way.loader(range(4), 2, last_batch="rollover") as loader:
+        ended, closed = iter(loader), iter(loader)
+        list(ended)
+        closed.close()
+        for iterator in (ended, closed):
+            with pytest.raises(LoaderClosed):
+                iterator.flush()
+            assert list(iterator) == []
 
 
 def test_a_flush_of_an_iterable_goes_on_after_the_last_delivered_batch(any_way):
