@@ -51,7 +51,8 @@ def check_dataset(dataset: Any, sized: bool) -> None:
     for name, method in needed if sized else needed[1:]:
         if isinstance(dataset, type) or not hasattr(dataset, name):
             what = f"{dataset!r} is a class" if isinstance(dataset, type) else f"{type(dataset)} has no {name}"
-            raise ValueError(f"dataset: {what}; give an object for which {method} works, as for a list")
+            right = f"give an object for which {method} works, as for a list, or IterableDataset(what iterates)"
+            raise ValueError(f"dataset: {what}; {right}")
 
 
 def check_flags(**flags: object) -> None:
@@ -89,7 +90,7 @@ def check_indices(name: str, indices: Any, example: str) -> None:
 
 def as_list(indices: Any) -> list[Any]:
     if not hasattr(indices, "__iter__"):
-        raise bad_argument("batch_sampler", indices, "is what it gave for a batch; it has to give lists of indices")
+        raise ValueError(f"batch_sampler gave {indices!r} for a batch; it has to give lists of indices")
     return list(indices)
 
 
@@ -182,7 +183,7 @@ def check_not_for_iterables(dataset: Any, **arguments: object) -> None:
     for name, value in arguments.items():
         if value is not None:
             kind = type(dataset).__name__
-            raise bad_argument(name, value, f"a {kind} can be iterated, not indexed, so nothing can choose its order")
+            raise bad_argument(name, value, f"{kind} can be iterated, not indexed, so nothing can choose its order")
 
 
 def choose_finish(output: Any, pin_memory: bool, pin_device_id: int) -> Callable[[Any], Any] | None:

@@ -244,9 +244,14 @@ class DataLoader:
         return self._shards.batches(len(self._job.dataset) + carried)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is this epoch, in order and augmentation; a sampler that has `set_epoch` is told."""
+        """The next iteration is this epoch, in order and augmentation; a sampler that has `set_epoch` is told.
+
+        The epoch of a position that was just loaded changes nothing: iteration goes on where that stands.
+        """
         epoch = check_int("epoch", epoch)
         with self._lock:
+            if self._loaded is not None and self._loaded.state["epoch"] == epoch:
+                return
             self._begun = self._current = self._loaded = None
             self._epoch = epoch
             for sampler in (self._batch_sampler, getattr(self._batch_sampler, "sampler", None)):
@@ -359,7 +364,7 @@ class DataLoader:
         samples = fields["batch"] * fields["batch_size"]
         if samples and not any(fields["hints"]):
             warnings.warn(
-                f"resuming a {type(self._job.dataset).__name__} reads about {samples:,} samples again, to skip them; "
+                f"resuming {type(self._job.dataset).__name__} reads about {samples:,} samples again, to skip them; "
                 "a dataset with state_dict() and load_state_dict() is put where it stood",
                 RuntimeWarning,
                 stacklevel=4,

@@ -54,7 +54,7 @@ def opened(state: Any) -> dict[str, Any]:
         try:
             state = json.loads(state)
         except ValueError as error:
-            raise ValueError(f"state: its text is not whole JSON ({error}); save it again") from None
+            raise ValueError(f"state: its text is not whole JSON ({error}); give what state_dict() returned") from None
     if not isinstance(state, Mapping):
         raise ValueError(f"state: a {type(state).__name__}; give what state_dict() returned, or its JSON text")
     version = field(state, "version")

@@ -58,6 +58,10 @@ def assert_resumes_exactly(
     makers = _Loaders(make_loader)
     with makers.fresh() as loader:
         whole = [_read(loader) for _ in range(epochs + 1)]
+    for number, epoch in enumerate(whole):
+        if not epoch:
+            right = f"epoch {number} of its loader has no batches, so nothing can be compared"
+            raise bad_argument("make_loader", make_loader, right)
     with makers.fresh() as loader:
         for number, epoch in enumerate(whole[:epochs]):
             _compare("two fresh loaders differ, before any resume", number, epoch, _read(loader))

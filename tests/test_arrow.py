@@ -321,3 +321,17 @@ def test_batches_are_the_same_from_tables_and_files(tmp_path):
     file, whole = ArrowDataset(path), ArrowDataset(pq.read_table(path))
     for indices in ([0, 39, 5, 11], [3, 2]):
         assert_same(gl.default_batchify(file.__getitems__(indices)), gl.default_batchify(whole.__getitems__(indices)))
+
+
+def test_a_dataset_of_files_that_is_more_than_its_files_is_refused(tmp_path):
+    datasets, parquet = pytest.importorskip("pyarrow.dataset"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pa.table({"id": list(range(10))}), path)
+    whole = datasets.dataset(path)
+    assert len(ArrowDataset(whole)) == 10
+    for other in (
+        whole.filter(datasets.field("id") < 5),
+        datasets.dataset(path, schema=pa.schema([("id", pa.float32())])),
+    ):
+        with pytest.raises(ValueError, match=r"a filter, partition columns or a schema .* give source.to_table\(\)"):
+            ArrowDataset(other)

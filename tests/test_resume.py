@@ -145,6 +145,19 @@ def test_a_loader_without_a_seed_takes_the_saved_one():
     assert [batch.tolist() for batch in other] == [batch.tolist() for batch in loader]
 
 
+def test_the_saved_epochs_number_keeps_the_position_and_another_does_not():
+    loader = DataLoader(range(10), 2, True, seed=1)
+    list(loader)
+    iterator = iter(loader)
+    next(iterator)
+    state, left = loader.state_dict(), [batch.tolist() for batch in iterator]
+    for epoch, expected in ((1, left), (2, [batch.tolist() for batch in loader])):
+        other = DataLoader(range(10), 2, True, seed=1)
+        other.load_state_dict(state)
+        other.set_epoch(epoch)
+        assert [batch.tolist() for batch in other] == expected
+
+
 class Curriculum:
     """A dataset with a state of its own."""
 

@@ -340,3 +340,8 @@ def test_a_dataset_with_hidden_randomness_is_found():
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         assert_resumes_exactly(**{"make_loader": Fake, **arguments})
+
+
+def test_where_there_are_no_batches_nothing_was_compared():
+    with pytest.raises(ValueError, match="epoch 0 of its loader has no batches"):
+        assert_resumes_exactly(lambda: DataLoader([], batch_size=2, seed=0))

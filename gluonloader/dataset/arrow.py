@@ -167,7 +167,7 @@ class _Files:
             with self._file(number) as file:
                 here = {field.name: field for field in _fields(file.schema_arrow, names, path)}
                 if number == 0:
-                    fields = here
+                    fields, self.schema = here, file.schema_arrow
                 _check_same(fields, here, path, paths[0])
                 counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
                 nulls |= _with_nulls(file.metadata, {name for name in here if counts_nulls(here[name].type)})
@@ -205,7 +205,11 @@ def _open(source: Any, names: Sequence[str] | None) -> _Table | _Files:
     if hasattr(source, "files") and hasattr(source, "filesystem"):  # a pyarrow.dataset of files
         if source.format.default_extname != "parquet":
             raise bad_argument("source", source, "a dataset of files that are not Parquet; give source.to_table()")
-        return _Files(list(source.files), source.filesystem, names)
+        files = _Files(list(source.files), source.filesystem, names)
+        if source.count_rows() != sum(files.lengths) or not source.schema.equals(files.schema):
+            right = "a dataset with a filter, partition columns or a schema of its own; give source.to_table()"
+            raise bad_argument("source", source, right)
+        return files
     if type(source).__module__.partition(".")[0] == "pandas":
         source = pa.Table.from_pandas(source, preserve_index=False)
     elif hasattr(source, "to_arrow"):  # polars: without its string views, for which pyarrow lacks much

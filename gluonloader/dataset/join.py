@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, cast
 
@@ -94,6 +94,9 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None
     [8, 2]
     """
     count = len(dataset)
+    if not isinstance(lengths, Iterable) or (seed is not None and not isinstance(seed, (int, np.integer))):
+        name, value = ("seed", seed) if isinstance(lengths, Iterable) else ("lengths", lengths)
+        raise bad_argument(name, value, "give an int" if name == "seed" else "give a list, e.g. [0.8, 0.2]")
     if any(not length >= 0 for length in lengths):
         raise bad_argument("lengths", lengths, "give lengths or fractions >= 0")
     sizes = _sizes(lengths, count) if math.isclose(sum(lengths), 1) else list(lengths)

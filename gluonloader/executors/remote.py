@@ -94,9 +94,8 @@ def pack_for(start_method: str, job: Job) -> PackedJob:
     except GluonLoaderError:
         raise
     except Exception as error:
-        part = next(
-            (name for name in ("dataset", "batchify_fn", "worker_init_fn") if not pickles(getattr(job, name))), "job"
-        )
+        parts = ("dataset", "batchify_fn", "worker_init_fn", "payloads")
+        part = next((name for name in parts if not pickles(getattr(job, name))), "job")
         raise TransportError(
             f"start_method={start_method!r} has to pickle the {part}, which fails: {error}. Define its functions and "
             "classes at the top level of a module, or use start_method='fork'"

@@ -21,7 +21,7 @@ from ..executors.base import Samples, Task
 from ..executors.making import ShardBatch
 from ..randomness import batch_seed
 from ..sampler import LastBatch
-from ..state import field, int_field, ints_field, same
+from ..state import field, int_field, ints_field
 from .base import NOTHING, Progress
 
 __all__ = ["Leftover", "ShardPlan", "Shards", "only_sample"]
@@ -251,7 +251,9 @@ class ShardPlan:
         int_field(state, "batch")
         ints_field(state, "ahead")
         for name, ours in _settings(shards).items():
-            same(state, name, ours, "the loader here")
+            value = field(state, name)
+            if value != ours or type(value) is not type(ours):
+                raise bad_state(name, value, f"the loader here has {ours!r}; give it {name}={value!r}")
         for entry in _list(state, "ended", None):
             if not isinstance(entry, list) or len(entry) != 2 or not all(type(part) is int for part in entry):
                 raise bad_state("ended", entry, "has to be a pair of shard and chunk")

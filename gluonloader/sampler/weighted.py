@@ -130,7 +130,7 @@ def _uniform(key: int, numbers: Integers) -> Floats:
 def _checked(weights: Any) -> Floats:
     right = "weights: give a number >= 0 for each sample, at least one of them more than 0"
     try:
-        checked = np.array(weights, np.float64)
+        checked: Floats = np.asarray(weights, np.float64).copy()
     except (TypeError, ValueError) as error:
         raise ValueError(f"{right} ({error})") from None
     if checked.ndim != 1:
