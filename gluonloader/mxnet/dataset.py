@@ -38,9 +38,9 @@ class Dataset(core.Dataset, _gluon.Dataset):
         """The samples at the indices that `sampler` yields, drawn once, now."""
         return SimpleDataset(super().sample(sampler))
 
-    def transform(self, fn: Callable[..., Any], lazy: bool = True, batched: bool = False) -> Dataset:
-        """The dataset of `fn(sample)`, or of `fn(*sample)` where the sample is a tuple; `batched` is the core's."""
-        return SimpleDataset(super().transform(fn, lazy, batched))
+    def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:  # type: ignore[override]
+        """The dataset of `fn(sample)`, or of `fn(*sample)` where the sample is a tuple."""
+        return SimpleDataset(super().transform(fn, lazy))
 
     def transform_first(self, fn: Callable[[Any], Any], lazy: bool = True) -> Dataset:
         """Like `transform`, but `fn` gets only the first field of a tuple (typically the image, not the label)."""
