@@ -24,7 +24,7 @@ class Owner(Protocol):
     """The loader, as its iterators know it."""
 
     def close(self) -> None: ...
-    def _reposition(self, state: Any) -> Plan: ...
+    def _reposition(self, state: Any) -> tuple[Plan, Executor]: ...
     def _state_of(self, plan: Plan) -> dict[str, Any]: ...
     def _epoch_is_over(self, plan: Plan) -> None: ...
 
@@ -86,7 +86,8 @@ class LoaderIterator(Iterator[Any]):
         """
         with self._lock:
             self._owner()
-            self._plan.rewind()
+            with self._plan.lock:
+                self._plan.rewind()
             self._restart()
 
     def state_dict(self) -> dict[str, Any]:
@@ -97,7 +98,9 @@ class LoaderIterator(Iterator[Any]):
     def load_state_dict(self, state: Any) -> None:
         """Has this iterator go on where `state` was saved; see `DataLoader.load_state_dict`."""
         with self._lock:
-            self._plan = self._owner()._reposition(state)
+            self._plan, executor = self._owner()._reposition(state)
+            self._drop()
+            self._executor = executor  # another one if the dataset has a state, which workers have to start with
             self._restart()
 
     def close(self) -> None:
@@ -143,11 +146,15 @@ class LoaderIterator(Iterator[Any]):
         task = self._tasks.pop(outcome.task.batch)
         self._fill()  # first, so that a worker is busy while this thread rebuilds
         try:
-            return self._plan.deliver(task, outcome.take())
+            result = outcome.take()
+            with self._plan.lock:
+                return self._plan.deliver(task, result)
         except LoaderClosed:
             raise
         except Exception as error:
-            if self._plan.fail(task, error):
+            with self._plan.lock:
+                tell = self._plan.fail(task, error)
+            if tell:
                 raise
             return NOTHING
         finally:
@@ -160,7 +167,8 @@ class LoaderIterator(Iterator[Any]):
         """Asks the plan until the window is full; an error of a sampler is raised after the batches before it."""
         while self._window.has_room and not self._drawn:
             try:
-                task = self._plan.next()
+                with self._plan.lock:
+                    task = self._plan.next()
             except StopIteration:
                 self._drawn = True
                 return
@@ -186,12 +194,16 @@ class LoaderIterator(Iterator[Any]):
             task = self._tasks.pop(number)
             self._window.give_up(number)
             error = self._executor.overdue(task, self._timeout or 0)
-            tell = self._plan.fail(task, error)
+            with self._plan.lock:
+                tell = self._plan.fail(task, error)
             self._fill()
             if tell:
                 raise error
             return
-        self._window.land(outcome.task.batch, outcome)
+        if self._tasks.get(outcome.task.batch) is outcome.task:  # and not one that was given up for late
+            self._window.land(outcome.task.batch, outcome)
+        else:
+            outcome.discard()
 
     def _end(self) -> None:
         """The last batch has been delivered."""
@@ -199,7 +211,8 @@ class LoaderIterator(Iterator[Any]):
             return
         self._ended = True
         if self._sampler_error is None:  # a pass that failed carries nothing over, as one that is broken off
-            self._plan.finish()
+            with self._plan.lock:
+                self._plan.finish()
         if self._loader is not None:
             self._loader._epoch_is_over(self._plan)
             self._loader = None

@@ -18,7 +18,9 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from multiprocessing.util import Finalize
@@ -222,17 +224,21 @@ class DataLoader:
         self._pid: int | None = None  # where its workers were started
         self._close_executor: Callable[[], object] = lambda: None
         self._iterations = count()
+        self._plans: weakref.WeakSet[Plan] = weakref.WeakSet()  # that may still be in use
         self._begun = None
         self._current: Plan | None = None  # of the iterator that was begun last
         self._loaded: _Loaded | None = None  # where the next epoch begins
+        self._loaded_epoch: int | None = None  # until that epoch is handed out
         self._lock = threading.RLock()
 
     def __iter__(self) -> LoaderIterator:
         """The next epoch. Iterators are independent: several may be alive, in several threads."""
         with self._lock:
             iterator, self._begun = self._begun, None
-            if iterator is None or os.getpid() != self._pid:
-                iterator = self._begin()
+            if iterator is not None and os.getpid() != self._pid:  # begun before a fork, by the parent's workers
+                self._load(self._state_of(iterator._plan))
+                iterator = None
+            iterator, self._loaded_epoch = iterator or self._begin(), None
             iterator._loader, self._current = self, iterator._plan
             return iterator
 
@@ -250,8 +256,9 @@ class DataLoader:
         """
         epoch = check_int("epoch", epoch)
         with self._lock:
-            if self._loaded is not None and self._loaded.state["epoch"] == epoch:
+            if epoch == self._loaded_epoch:
                 return
+            self._loaded_epoch = None
             self._begun = self._current = self._loaded = None
             self._epoch = epoch
             for sampler in (self._batch_sampler, getattr(self._batch_sampler, "sampler", None)):
@@ -265,6 +272,8 @@ class DataLoader:
         loader that is deleted, or still open when the program ends, is closed too.
         """
         self._closed = True
+        if self._begun is not None and (self._current is None or self._current.finished):
+            self._current = self._begun._plan  # for state_dict
         self._begun = None
         self._close_executor()
 
@@ -274,8 +283,19 @@ class DataLoader:
 
     def __getstate__(self) -> dict[str, Any]:
         """All but workers and live iterators: the copy stands where this one does, and starts workers when used."""
-        own = {"_executor", "_close_executor", "_iterations", "_begun", "_current", "_loaded", "_lock", "_pid"}
-        return {**{key: value for key, value in self.__dict__.items() if key not in own}, "state": self.state_dict()}
+        own = {
+            "_executor",
+            "_close_executor",
+            "_iterations",
+            "_plans",
+            "_begun",
+            "_current",
+            "_loaded",
+            "_lock",
+            "_pid",
+        }
+        told = {key: value for key, value in self.__dict__.items() if key not in own}
+        return {**told, "state": self.state_dict()}
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
         state = fields.pop("state")
@@ -302,7 +322,7 @@ class DataLoader:
         """
         with self._lock:
             plan = self._current
-            if plan is not None and plan.finished:
+            if plan is None or plan.finished:
                 plan = None if self._begun is None else self._begun._plan
             if plan is not None:
                 return self._state_of(plan)
@@ -337,17 +357,24 @@ class DataLoader:
         else:
             start = self._load_sampler(fields)
         self._epoch, self._begun, self._current = fields["epoch"], None, None
+        self._loaded_epoch = self._epoch
+        for plan in list(self._plans):
+            plan.outdated = True
+        if self._shards is not None:
+            self._carried = ShardPlan.carried_of(self._shards, fields)
         if not self._seed_given:
             self._seed = fields["seed"]
         self._loaded = _Loaded({key: fields[key] for key in fields if key not in ("version", "check")}, start)
         self._load_dataset(fields["dataset"])
 
-    def _reposition(self, state: Any) -> Plan:
-        """For an iterator that goes on at another position: its plan."""
+    def _reposition(self, state: Any) -> tuple[Plan, Executor]:
+        """For an iterator that goes on at another position: its plan, and who works for it."""
         with self._lock:
             self._load(state)
+            if self._pid != os.getpid() and not self._closed:
+                self._start()
             self._current = plan = self._next_plan()
-            return plan
+            return plan, self._executor
 
     def _check_loader(self, fields: dict[str, Any]) -> None:
         int_field(fields, "epoch")
@@ -388,7 +415,9 @@ class DataLoader:
             self._pid = None
 
     def _state_of(self, plan: Plan) -> dict[str, Any]:
-        return self._seal(plan.epoch, plan.state())
+        with plan.lock:
+            position = plan.state()
+        return self._seal(plan.epoch, position)
 
     def _seal(self, epoch: int, position: dict[str, Any]) -> dict[str, Any]:
         about = {"length": self._length(), "seed": self._seed, "epoch": epoch, "dataset": self._dataset_state()}
@@ -445,20 +474,21 @@ class DataLoader:
         )
 
     def _next_plan(self) -> Plan:
-        loaded, self._loaded = self._loaded, None
-        epoch, self._epoch = self._epoch, self._epoch + 1
+        loaded, epoch = self._loaded, self._epoch
         if self._shards is None:
             plan: Plan = IndexPlan(self._batch_sampler, epoch, self._seed, loaded.start if loaded else Start())
         else:
             state = loaded.state if loaded else None
             plan = ShardPlan(self._shards, epoch, self._seed, next(self._iterations), self._carried, state)
+        self._loaded, self._epoch = None, epoch + 1
+        self._plans.add(plan)
         return plan
 
     def _epoch_is_over(self, plan: Plan) -> None:
-        if isinstance(plan, ShardPlan):
+        if isinstance(plan, ShardPlan) and not plan.outdated:
             self._carried = plan.carry
         if self._auto_reload and not self._closed:
-            with self._lock:
+            with self._lock, suppress(Exception):  # it is raised again where that epoch is asked for
                 if self._begun is None:
                     self._begun = self._begin()
 

@@ -20,6 +20,7 @@ one does not push the training thread off its core.
 
 from __future__ import annotations
 
+import copy
 import errno
 import math
 import os
@@ -49,6 +50,7 @@ from ..transport.slabs import SlabPool
 from .base import Failed, Inbox, Job, Outcome, Task
 from .death import bury, describe_exit, oom_kills, stack_of, worker_died
 from .lane import Lane, Order, Trip
+from .making import Remainder
 from .remote import decode_error, pack_for
 from .supervisor import Supervisor, track_end
 from .worker import encode_task
@@ -80,7 +82,9 @@ class _Landed:
     def take(self) -> Any:
         memory = self.executor._lend(self)
         try:
-            return rebuild(memory, self.head)
+            batch = rebuild(memory, self.head)
+            # What a shard leaves over is kept to the end of the epoch, and must not keep slabs from batches.
+            return copy.deepcopy(batch) if isinstance(batch, Remainder) else batch
         except Exception as error:
             add_note(error, f"gluonloader: while rebuilding batch {self.task.batch} of epoch {self.task.epoch}")
             raise

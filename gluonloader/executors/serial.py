@@ -7,7 +7,7 @@ from threading import RLock
 from typing import NoReturn
 
 from .. import frameworks
-from ..errors import WorkerStartError
+from ..errors import LoaderClosed, WorkerStartError
 from ..randomness import preserved_generators, seed_generators, set_current_seed
 from .base import Failed, Inbox, Job, Made, Outcome, Task
 from .making import Maker
@@ -35,9 +35,12 @@ class SerialExecutor:
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         with self._lock:
-            mine = next(waiting for waiting in self._waiting if waiting.inbox is inbox)
+            mine = next((waiting for waiting in self._waiting if waiting.inbox is inbox), None)
+            if mine is None:
+                raise LoaderClosed("the loader was closed while a batch was waited for")
+            outcome = self._make(mine.task)
             self._waiting = [w for w in self._waiting if w is not mine and not w.inbox.withdrawn]
-            return self._make(mine.task)
+            return outcome
 
     def overdue(self, task: Task, timeout: float) -> NoReturn:
         raise AssertionError("wait() of the serial executor never times out")

@@ -16,10 +16,10 @@ import time
 import traceback
 from dataclasses import dataclass
 from multiprocessing.pool import ThreadPool
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Final
 
-from ..errors import BatchTimeout, WorkerStartError
+from ..errors import BatchTimeout, LoaderClosed, WorkerStartError
 from ..randomness import set_current_seed
 from .base import Failed, Inbox, Job, Made, Outcome, Task
 from .making import Maker
@@ -54,6 +54,8 @@ class ThreadExecutor:
     def submit(self, task: Task, inbox: Inbox) -> None:
         queue = self._shared if task.worker is None else self._own[task.worker]
         queue.put(_Request(task, inbox))
+        if self._closed:
+            self._refuse(queue)
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         outcome = inbox.get(timeout)
@@ -76,12 +78,26 @@ class ThreadExecutor:
         if self._closed:
             return
         self._closed = True
+        for queue in (self._shared, *self._own):
+            self._refuse(queue)
         for own in self._own:
             (own if self._job.iterable else self._shared).put(None)
         self._pool.close()
         deadline = time.monotonic() + _CLOSING_S  # a thread cannot be killed; a busy one ends with its batch
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _refuse(self, queue: SimpleQueue[_Request | None]) -> None:
+        """Answers what will not be made."""
+        while True:
+            try:
+                request = queue.get_nowait()
+            except Empty:
+                return
+            if request is None:
+                queue.put(None)  # a thread's own sign
+                return
+            request.inbox.put(Failed(request.task, LoaderClosed("the loader was closed while a batch was waited for")))
 
     def serve(self, worker: int) -> None:
         """The life of one thread."""
@@ -91,10 +107,10 @@ class ThreadExecutor:
         with maker.at_work():
             try:
                 maker.start(0)
-            except Exception as error:
+            except BaseException as error:
                 self._start_error = WorkerStartError(f"worker_init_fn({worker}) raised {type(error).__name__}: {error}")
                 self._start_error.__cause__ = error
-            while (request := requests.get()) is not None and not self._closed:
+            while (request := requests.get()) is not None:
                 self._running[me] = request.task
                 outcome = self._make(maker, request)
                 del self._running[me]

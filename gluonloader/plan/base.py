@@ -8,6 +8,7 @@ so with the same seeds.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -35,10 +36,18 @@ class Start:
 
 
 class Plan(Protocol):
-    """The work of one epoch."""
+    """The work of one epoch.
 
+    Attributes:
+        lock: to be held for each call, since one thread may ask for the state while another one iterates.
+        finished: whether it was used to its end.
+        outdated: a position was loaded since: what it leaves over is not for the next epoch.
+    """
+
+    lock: threading.Lock
     epoch: int
     finished: bool
+    outdated: bool
 
     def next(self) -> Task | None:
         """The next batch to make; None: none before others have been delivered. StopIteration: no more at all."""
@@ -90,9 +99,11 @@ class Progress:
     def settle(self, number: int) -> None:
         """Its batch was delivered, or will not come."""
         del self._awaited[number]
-        if self._ahead or self.next < number:
+        now = self.next
+        if now < number:
             self._ahead.add(number)
-            self._ahead = {settled for settled in self._ahead if settled >= self.next}
+        elif self._ahead:
+            self._ahead = {settled for settled in self._ahead if settled >= now}
 
     @property
     def next(self) -> int:

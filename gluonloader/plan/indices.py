@@ -9,6 +9,7 @@ Three kinds of sampler, by how they are brought to a position:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -33,7 +34,8 @@ class IndexPlan:
     """
 
     def __init__(self, batch_sampler: Any, epoch: int, seed: int, start: Start) -> None:
-        self.epoch, self.finished = epoch, False
+        self.epoch, self.finished, self.outdated = epoch, False, False
+        self.lock = threading.Lock()
         self._batch_sampler, self._seed = batch_sampler, seed
         self.sampler = getattr(batch_sampler, "sampler", batch_sampler)
         self._stateful = _stateful(batch_sampler)
@@ -77,7 +79,7 @@ class IndexPlan:
             self._snapshots = {number: state for number, state in self._snapshots.items() if number >= done}
 
     def finish(self) -> None:
-        if isinstance(self._batches, BatchPass):
+        if isinstance(self._batches, BatchPass) and not self.outdated:
             self._batches.commit()
         self.finished = True
 

@@ -10,6 +10,7 @@ batches. Chunk t of shard s has number t * num_shards + s, so that seeds and pos
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -85,7 +86,8 @@ class ShardPlan:
         carried: list[Leftover],
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        self.epoch, self.finished = epoch, False
+        self.epoch, self.finished, self.outdated = epoch, False, False
+        self.lock = threading.Lock()
         self._shards, self._seed, self._iteration = shards, seed, iteration
         self._carried = carried
         self.carry: list[Leftover] = []  # for the next epoch, once this one is finished
@@ -236,6 +238,12 @@ class ShardPlan:
 
     def rewind(self) -> None:
         self._begin(self.state())
+
+    @staticmethod
+    def carried_of(shards: Shards, state: Mapping[str, Any]) -> list[Leftover]:
+        """What the epoch of a position took over from the one before."""
+        plan = ShardPlan(shards, state["epoch"], state["seed"], -1, [])
+        return [plan._load_leftover(saved) for saved in state["leftovers"] if saved["epoch"] != state["epoch"]]
 
     def _load_leftover(self, saved: Mapping[str, Any]) -> Leftover:
         chunk = self._chunk(saved["epoch"], saved["shard"], saved["chunk"], _load_hint(saved["hint"]))

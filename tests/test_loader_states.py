@@ -1,0 +1,287 @@
+"""A loader's state in odd sequences: auto_reload, old iterators, late batches, closing, other threads."""
+
+import json
+import os
+import pickle
+import sys
+import threading
+
+import numpy as np
+import pytest
+from conftest import FORK, SERIAL, THREAD
+
+from gluonloader import BatchTimeout, DataLoader, IterableDataset, LoaderClosed, WorkerStartError
+
+WAYS = [SERIAL, THREAD, FORK]
+
+
+def lists(loader):
+    return [batch.tolist() for batch in loader]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_auto_reload_counts_only_what_was_delivered(way):
+    def make():
+        return way.loader(range(6), 2, True, auto_reload=True, seed=1)
+
+    with make() as loader:
+        state = loader.state_dict()
+        assert (state["epoch"], state["batch"]) == (0, 0)
+        epochs = [lists(loader) for _ in range(3)]
+        third = loader.state_dict()
+    assert loader.state_dict() == third
+    assert third["epoch"] == 3
+    with make() as loader:
+        copy = pickle.loads(pickle.dumps(loader))
+        with copy:
+            assert [lists(copy) for _ in range(3)] == epochs
+        iterator = iter(loader)
+        next(iterator)
+        state = loader.state_dict()
+    with make() as loader:
+        loader.load_state_dict(state)
+        assert loader.state_dict() == state
+        loader.set_epoch(state["epoch"])
+        assert lists(loader) == epochs[0][1:]
+        assert lists(loader) == epochs[1]
+
+
+def test_what_auto_reload_has_begun_is_begun_again_in_a_forked_child():
+    loader = DataLoader(range(6), 2, True, auto_reload=True, seed=1)
+    expected = lists(DataLoader(range(6), 2, True, seed=1))
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(write, json.dumps(lists(loader)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert json.loads(os.read(read, 10_000)) == expected == lists(loader)
+    os.close(read)
+    os.close(write)
+
+
+def test_what_was_carried_over_comes_back_with_a_position(any_way):
+    def make():
+        return any_way.loader(IterableDataset(lambda: iter(range(8))), 3, num_shards=1, last_batch="rollover")
+
+    with make() as loader:
+        list(loader)
+        iterator = iter(loader)
+        next(iterator)
+        state = loader.state_dict()
+        del iterator
+        expected = lists(loader)
+    assert [len(batch) for batch in expected] == [3, 3, 3]
+    for carries in (False, True):
+        with make() as loader:
+            if carries:
+                list(loader)
+            with pytest.warns(RuntimeWarning, match="resuming"):
+                loader.load_state_dict(state)
+            next(iter(loader))
+            assert lists(loader) == expected
+
+
+def test_an_old_iterator_leaves_nothing_over_to_a_position_that_was_loaded():
+    def make():
+        return DataLoader(range(8), 3, True, last_batch="rollover", seed=1)
+
+    loader = make()
+    lists(loader)
+    lists(loader)
+    state = loader.state_dict()
+    expected = lists(loader)
+    loader = make()
+    old = iter(loader)
+    next(old)
+    loader.load_state_dict(state)
+    list(old)
+    assert lists(loader) == expected
+
+
+class Slow:
+    def __init__(self, slow):
+        self.slow, self.go_on = slow, threading.Event()
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        if index == self.slow:
+            self.go_on.wait(30)
+        return index
+
+
+def test_a_batch_that_comes_after_its_timeout_is_no_other_ones():
+    dataset, seen, late = Slow(2), [], 0
+    with THREAD.loader(dataset, 1, num_workers=1, in_order=False, timeout=0.2, prefetch=2) as loader:
+        iterator = iter(loader)
+        while True:
+            try:
+                seen.append(int(next(iterator)[0]))
+            except BatchTimeout:
+                late += 1
+                dataset.go_on.set()
+            except StopIteration:
+                break
+    assert late >= 1
+    assert len(seen) + late == 12
+    assert len(set(seen)) == len(seen)
+
+
+class Level:
+    def __init__(self):
+        self.level = 0
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return self.level * 100 + index
+
+    def state_dict(self):
+        return {"level": self.level}
+
+    def load_state_dict(self, state):
+        self.level = state["level"]
+
+
+def test_an_iterator_goes_on_with_the_workers_that_know_the_datasets_state(any_way):
+    dataset = Level()
+    with any_way.loader(dataset, 2) as loader:
+        iterator = iter(loader)
+        assert next(iterator).tolist() == [0, 1]
+        dataset.level = 3
+        state = iterator.state_dict()
+        dataset.level = 0
+        iterator.load_state_dict(state)
+        assert lists(iterator) == [[302, 303], [304, 305]]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_an_iterator_of_a_closed_loader_says_so(way):
+    loader = way.loader(range(40), 2, prefetch=2)
+    iterator = iter(loader)
+    next(iterator)
+    loader.close()
+    with pytest.raises(LoaderClosed):
+        list(iterator)
+
+
+def test_closing_wakes_a_thread_that_waits_for_a_batch():
+    dataset = Slow(0)
+    loader = THREAD.loader(dataset, 1, num_workers=1, prefetch=4, timeout=None)
+    iterator, said = iter(loader), []
+
+    def wait():
+        for _ in range(3):
+            try:
+                next(iterator)
+            except LoaderClosed:
+                said.append("closed")
+                return
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    dataset.go_on.set()
+    loader.close()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_an_interrupt_costs_no_batch_in_the_caller():
+    class Interrupted:
+        interrupt = True
+
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            if index == 2 and self.interrupt:
+                raise KeyboardInterrupt
+            return index
+
+    dataset = Interrupted()
+    iterator = iter(DataLoader(dataset, 1))
+    seen = [next(iterator)[0], next(iterator)[0]]
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    dataset.interrupt = False
+    assert seen + [batch[0] for batch in iterator] == list(range(6))
+
+
+def test_an_exit_in_worker_init_fn_is_told_at_once():
+    def leave(info):
+        sys.exit(3)
+
+    with pytest.raises(WorkerStartError, match="SystemExit"):
+        next(iter(THREAD.loader(range(4), 2, worker_init_fn=leave)))
+
+
+def test_a_sampler_that_fails_to_begin_costs_no_batch_of_the_epoch_before():
+    class Once:
+        passes = 0
+
+        def __len__(self):
+            return 4
+
+        def __iter__(self):
+            self.passes += 1
+            if self.passes == 2:
+                raise RuntimeError("no second pass yet")
+            return iter(range(4))
+
+    loader = DataLoader(range(4), 2, sampler=Once(), auto_reload=True)
+    assert lists(loader) == [[0, 1], [2, 3]]
+    assert lists(loader) == [[0, 1], [2, 3]]
+
+
+def test_another_thread_may_ask_where_a_loader_stands():
+    """Every state that it sees is one that the loader passed through."""
+
+    class Counted:
+        at = 0
+
+        def __len__(self):
+            return 4000
+
+        def __iter__(self):
+            while self.at < 4000:
+                self.at += 1
+                yield self.at - 1
+
+        def state_dict(self):
+            return {"at": self.at}
+
+        def load_state_dict(self, state):
+            self.at = state["at"]
+
+    interval, states, over = sys.getswitchinterval(), [], threading.Event()
+    with THREAD.loader(range(4000), 2, sampler=Counted()) as loader:
+        iterator = iter(loader)
+
+        def ask():
+            while not over.is_set():
+                states.append(loader.state_dict())
+
+        thread = threading.Thread(target=ask)
+        sys.setswitchinterval(1e-6)
+        try:
+            thread.start()
+            count = sum(1 for _ in iterator)
+        finally:
+            over.set()
+            thread.join()
+            sys.setswitchinterval(interval)
+    assert count == 2000
+    wrong = [s for s in states if s["epoch"] == 0 and s["snapshot"]["at"] != 2 * s["batch"]]
+    assert not wrong, wrong[:3]
+
+
+def test_what_shards_leave_over_keeps_no_memory_from_batches():
+    def rows():
+        for _ in range(8):
+            yield np.zeros(16_000, np.float32)
+
+    with DataLoader(IterableDataset(rows), 3, num_workers=1, num_shards=2, memory_limit="2MB", timeout=60) as loader:
+        assert sorted(len(batch) for batch in loader) == [2, 3, 3]
