@@ -309,8 +309,6 @@ class DataLoader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    # -- positions --------------------------------------------------------------------------------------------------
-
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, as JSON: after the last batch that was delivered, in the epoch that was begun last.
 
@@ -441,8 +439,6 @@ class DataLoader:
     def _dataset_state(self) -> Any:
         dataset = self._job.dataset
         return to_json(type(dataset).__name__, dataset.state_dict()) if self._has_own_state() else None
-
-    # -- epochs -----------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
         self._pid = os.getpid()
