@@ -15,7 +15,7 @@ resuming = pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning")
 
 
 @resuming
-@given(size=st.integers(0, 6), prefetch=st.integers(1, 4), epochs=st.integers(1, 3))
+@given(size=st.integers(1, 6), prefetch=st.integers(1, 4), epochs=st.integers(1, 3))
 @settings(max_examples=25, deadline=None)
 def test_a_function_of_the_epoch_resumes_exactly(size, prefetch, epochs):
     assert_resumes_exactly(lambda: bridge(lambda epoch: [(epoch, i) for i in range(size)], prefetch), epochs=epochs)
