@@ -16,7 +16,7 @@ import numpy as np
 
 from . import frameworks
 from .errors import bad_argument
-from .sampler import BatchSampler, LastBatch, RandomSampler, SequentialSampler
+from .sampler import BatchSampler, LastBatch, RandomSampler, SequentialSampler, check_int, check_last_batch
 
 __all__ = [
     "ExecutorName",
@@ -29,6 +29,7 @@ __all__ = [
     "check_not_for_iterables",
     "check_only_for_iterables",
     "check_pins",
+    "check_timeout",
     "choose_batch_sampler",
     "choose_executor",
     "choose_finish",
@@ -75,10 +76,9 @@ def check_pins(pin_memory: object, pin_device_id: object, output: object) -> Non
         raise bad_argument("pin_memory", pin_memory, f"output={output!r} has no page-locked memory; leave it False")
 
 
-def check_int(name: str, value: Any, least: int | None = 0) -> int:
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or (least is not None and value < least):
-        raise bad_argument(name, value, "give an int" if least is None else f"give an int >= {least}")
-    return int(value)
+def check_timeout(timeout: Any) -> None:
+    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+        raise bad_argument("timeout", timeout, "give seconds > 0, or None to wait for ever")
 
 
 def check_indices(name: str, indices: Any, example: str) -> None:
@@ -95,9 +95,7 @@ def as_list(indices: Any) -> list[Any]:
 
 
 def choose_last_batch(last_batch: LastBatch | None) -> LastBatch:
-    if last_batch not in (None, "keep", "discard", "rollover"):
-        raise bad_argument("last_batch", last_batch, "give 'keep', 'discard' or 'rollover'")
-    return last_batch or "keep"
+    return "keep" if last_batch is None else check_last_batch(last_batch)
 
 
 def choose_executor(executor: str | None, num_workers: int, thread_pool: bool) -> ExecutorName:

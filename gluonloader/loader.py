@@ -35,6 +35,7 @@ from .arguments import (
     check_not_for_iterables,
     check_only_for_iterables,
     check_pins,
+    check_timeout,
     choose_batch_sampler,
     choose_executor,
     choose_finish,
@@ -45,7 +46,7 @@ from .arguments import (
 )
 from .batchify import default_batchify
 from .dataset.iterable import check_iterable, is_iterable
-from .errors import LoaderClosed, bad_argument
+from .errors import LoaderClosed
 from .executors.base import Executor, Job
 from .executors.making import WorkerInfo
 from .executors.process import ProcessExecutor
@@ -55,7 +56,7 @@ from .iterator import LoaderIterator
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, only_sample
 from .randomness import draw_seed
 from .sampler import LastBatch
-from .state import check_whole, field, int_field, opened, same, sealed, to_json
+from .state import check_whole, field, has_state, int_field, opened, same, sealed, to_json
 
 __all__ = ["DataLoader", "LoaderInfo", "LoaderIterator"]
 
@@ -178,8 +179,7 @@ class DataLoader:
         num_workers = check_int("num_workers", num_workers)
         max_retries = check_int("max_retries", max_retries)
         prefetch = None if prefetch is None else check_int("prefetch", prefetch)
-        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
-            raise bad_argument("timeout", timeout, "give seconds > 0, or None to wait for ever")
+        check_timeout(timeout)
         self._executor_name = choose_executor(executor, num_workers, thread_pool)
         self._start_method = choose_start_method(start_method, self._executor_name)
         self._memory_limit = parse_bytes(memory_limit)
@@ -434,7 +434,7 @@ class DataLoader:
 
     def _has_own_state(self) -> bool:
         dataset = self._job.dataset
-        return not self._job.iterable and hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")
+        return not self._job.iterable and has_state(dataset)
 
     def _dataset_state(self) -> Any:
         dataset = self._job.dataset

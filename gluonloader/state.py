@@ -12,9 +12,14 @@ from typing import Any, Final
 
 from .errors import bad_state
 
-__all__ = ["check_whole", "field", "int_field", "ints_field", "opened", "same", "sealed", "to_json"]
+__all__ = ["check_whole", "field", "has_state", "int_field", "ints_field", "opened", "same", "sealed", "to_json"]
 
 _VERSION: Final = 1
+
+
+def has_state(thing: Any) -> bool:
+    """Whether it keeps a state of its own, as torch's and torchdata's conventions have it."""
+    return hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
 
 
 def to_json(name: str, value: Any) -> Any:

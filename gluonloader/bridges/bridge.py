@@ -16,8 +16,7 @@ from multiprocessing.util import Finalize
 from time import perf_counter
 from typing import Any, Literal
 
-from ..arguments import check_int, check_pins, choose_finish
-from ..errors import bad_argument
+from ..arguments import check_int, check_pins, check_timeout, choose_finish
 from ..state import check_whole, field, int_field, opened, same, sealed
 from .reader import Came, Position, Reader, Run
 from .source import Convert, Source
@@ -102,8 +101,7 @@ class Bridge:
         self._sized, self._source = source, Source(source)
         self._prefetch = check_int("prefetch", prefetch, 1)
         check_pins(pin_memory, 0, output)
-        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
-            raise bad_argument("timeout", timeout, "give seconds > 0, or None to wait for ever")
+        check_timeout(timeout)
         self._timeout = timeout
         self._next = self._position = Position()  # where the next iteration begins; what was delivered last
         self._run: Run | None = None  # the one that moves the position

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import frameworks
 from ..errors import bad_argument, bad_state
-from ..state import to_json
+from ..state import has_state, to_json
 
 __all__ = ["Convert", "Opened", "Source", "state_of"]
 
@@ -57,7 +57,7 @@ class Source:
         None where it is unknown, and where it may depend on where the source stands, which checks its own state.
         """
         try:
-            return None if _has_state(self._source) else len(self._source)
+            return None if has_state(self._source) else len(self._source)
         except (TypeError, NotImplementedError):
             return None
 
@@ -67,7 +67,7 @@ class Source:
         for one in (made, getattr(made, "sampler", None)):
             if one is not None and hasattr(one, "set_epoch"):
                 one.set_epoch(epoch)
-        loads_first = state is not None and _has_state(made)
+        loads_first = state is not None and has_state(made)
         if loads_first:
             made.load_state_dict(_with_arrays(state))
         resets = hasattr(made, "reset") and hasattr(made, "__next__")
@@ -78,7 +78,7 @@ class Source:
         if batches is made and not resets and self._last() is made:
             raise RuntimeError(f"a {_name(made)} can be read only once; give bridge the function that makes it")
         self._last, self._epoch = self._reference(made), epoch
-        stateful = next((one for one in (made, batches) if _has_state(one)), None)
+        stateful = next((one for one in (made, batches) if has_state(one)), None)
         if state is not None and not loads_first:
             if stateful is None:
                 raise bad_state("source", state, f"a {_name(made)} has no load_state_dict; give what it was saved of")
@@ -166,10 +166,6 @@ def _copied(array: Any) -> Any:
 
 
 # -- the source's own state --------------------------------------------------------------------------------------------
-
-
-def _has_state(source: Any) -> bool:
-    return hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
 
 
 def state_of(stateful: Any) -> Any:

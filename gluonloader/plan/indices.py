@@ -18,7 +18,7 @@ from ..errors import bad_state
 from ..executors.base import Task
 from ..randomness import batch_seed
 from ..sampler import BatchPass, BatchSampler, ShardedSampler, iterate, load_saved_pass, refreshed, saved_pass, skip
-from ..state import field, int_field, ints_field, to_json
+from ..state import field, has_state, int_field, ints_field, to_json
 from .base import Progress, Start
 
 __all__ = ["IndexPlan"]
@@ -142,7 +142,7 @@ class IndexPlan:
 def _stateful(batch_sampler: Any) -> Any:
     """What of a batch sampler keeps its own state: itself, or the sampler that it cuts; None if neither does."""
     for sampler in (batch_sampler, getattr(batch_sampler, "sampler", None)):
-        if hasattr(sampler, "state_dict") and hasattr(sampler, "load_state_dict"):
+        if has_state(sampler):
             return sampler
     return None
 

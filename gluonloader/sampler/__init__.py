@@ -16,6 +16,8 @@ from .base import Pass as Pass
 from .base import Sampler as Sampler
 from .base import SeededSampler as SeededSampler
 from .base import Sliceable as Sliceable
+from .base import check_int as check_int
+from .base import check_last_batch as check_last_batch
 from .base import iterate as iterate
 from .base import load_saved_pass as load_saved_pass
 from .base import refreshed as refreshed
@@ -48,6 +50,8 @@ __all__ = [
     "Sliceable",
     "SubsetSampler",
     "WeightedSampler",
+    "check_int",
+    "check_last_batch",
     "iterate",
     "load_saved_pass",
     "refreshed",

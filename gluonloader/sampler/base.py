@@ -34,6 +34,7 @@ __all__ = [
     "as_keys",
     "begin_order",
     "check_int",
+    "check_last_batch",
     "digest",
     "inner_state",
     "iterate",
@@ -75,6 +76,14 @@ def digest(array: NDArray[Any]) -> str:
     """A hash of what an array holds, 32 hexadecimal digits: what a state keeps in its place."""
     little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
     return hashlib.blake2b(little.tobytes(), digest_size=16).hexdigest()
+
+
+def check_last_batch(value: Any) -> LastBatch:
+    """An argument that says what becomes of a last batch that is too short."""
+    if value not in ("keep", "discard", "rollover"):
+        raise bad_argument("last_batch", value, "give 'keep', 'discard' or 'rollover'")
+    known: LastBatch = value
+    return known
 
 
 class Sampler:
@@ -269,10 +278,8 @@ class BatchSampler(Sampler):
     def __init__(self, sampler: SizedIterable, batch_size: int, last_batch: LastBatch = "keep") -> None:
         right = "give the number of samples in a batch, an int >= 1"
         self.batch_size = check_int("batch_size", batch_size, 1, right)
-        if last_batch not in ("keep", "discard", "rollover"):
-            raise bad_argument("last_batch", last_batch, "give 'keep', 'discard' or 'rollover'")
+        self.last_batch: LastBatch = check_last_batch(last_batch)
         self.sampler = sampler
-        self.last_batch: LastBatch = last_batch
         self.carried: list[Any] = []
 
     def __iter__(self) -> Iterator[list[Any]]:
