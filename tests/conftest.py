@@ -35,6 +35,11 @@ class Way:
     def parallel(self) -> bool:
         return self.arguments.get("num_workers", 0) > 0
 
+    @property
+    def quick(self) -> bool:
+        """Whether its workers start without a new interpreter."""
+        return self.arguments.get("start_method") not in ("spawn", "forkserver")
+
     def loader(self, dataset: Any, *args: Any, **kwargs: Any) -> DataLoader:
         return DataLoader(dataset, *args, **{"seed": 0, "timeout": 60, **self.arguments, **kwargs})
 

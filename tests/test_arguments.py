@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ DATA = [1, 2, 3, 4, 5]
         ({"batch_size": 1, "memory_limit": 1000}, "memory_limit=1000: give bytes, at least 1,048,576"),
         ({"batch_size": 1, "memory_limit": 1.5}, "memory_limit=1.5: give bytes"),
     ],
-    ids=repr,
+    ids=lambda value: re.sub(r" at 0x\w+", "", repr(value)),
 )
 def test_a_wrong_argument_is_named_with_its_value_and_what_is_right(arguments, said):
     before = set(multiprocessing.active_children())

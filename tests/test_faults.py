@@ -162,22 +162,32 @@ def test_sys_exit_in_a_sample_is_an_error_not_an_end(parallel_way):
         assert next(iterator).tolist() == [3]
 
 
-class Sleepy(Numbered):
-    """1 ms a sample; sample 0 takes a second."""
+class SlowFirst(Numbered):
+    """Sample 0 takes as long as it takes until samples 2 to 39 have been made, half a minute at most."""
+
+    def __init__(self, made):
+        super().__init__(80)
+        self.made = made
 
     def __getitem__(self, index):
-        time.sleep(1.0 if index == 0 else 0.001)
+        if index >= 2:
+            with self.made.open("a") as file:
+                file.write(".")
+        patience = 3000 if index == 0 else 0
+        while patience and not (self.made.exists() and self.made.stat().st_size >= 38):
+            patience -= 1
+            time.sleep(0.01)
         return index, gl.get_worker_info().id
 
 
-def test_a_slow_batch_keeps_its_place_and_does_not_idle_the_others(parallel_way):
-    with parallel_way.loader(Sleepy(80), 2, prefetch=20) as loader:
+def test_a_slow_batch_keeps_its_place_and_does_not_idle_the_others(parallel_way, tmp_path):
+    with parallel_way.loader(SlowFirst(tmp_path / "made"), 2, prefetch=20) as loader:
         if parallel_way.arguments["num_workers"] == 1:
             pytest.skip("there is no other worker")
         batches = [(indices.tolist(), set(ids.tolist())) for indices, ids in loader]
     assert [indices for indices, _ in batches] == [[i, i + 1] for i in range(0, 80, 2)]
     (slow,) = batches[0][1]
-    # While the first batch slept, the other worker made the rest of the window, also what had been queued behind it.
+    # Meanwhile the other worker made the rest of the window, also what had been queued behind the first batch.
     assert all(ids == {1 - slow} for _, ids in batches[1:20])
 
 

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -222,7 +223,7 @@ def test_a_difference_is_told_by_place_and_both_values(one, other, message):
         np.array(["2020-01-01", "NaT"], "M8[D]"), Sample(np.ones(2)), collections.OrderedDict(a=1), frozenset([1]),
         np.array([(1, np.nan)], "i4,f8"),
     ],
-    ids=repr,
+    ids=lambda value: re.sub(r" at 0x\w+", "", repr(value)),
 )  # fmt: skip
 def test_what_is_equal_passes(batch):
     class Same(Fake):
@@ -335,7 +336,7 @@ def test_a_dataset_with_hidden_randomness_is_found():
         ({"make_loader": lambda: [1, 2]}, r"make_loader=.*it gave <class 'list'>, which has no state_dict"),
         ({"make_loader": lambda loader=Fake(): loader}, "make_loader=.*the same loader twice"),
     ],
-    ids=str,
+    ids=lambda value: re.sub(r" at 0x\w+", "", str(value)),
 )  # fmt: skip
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
