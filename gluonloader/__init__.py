@@ -57,11 +57,11 @@ from .errors import SharedMemoryError as SharedMemoryError
 from .errors import TransportError as TransportError
 from .errors import WorkerDied as WorkerDied
 from .errors import WorkerStartError as WorkerStartError
-from .executors.making import WorkerInfo as WorkerInfo
-from .executors.making import get_worker_info as get_worker_info
+from .executors.info import LoaderInfo as LoaderInfo
+from .executors.info import WorkerInfo as WorkerInfo
+from .executors.info import get_worker_info as get_worker_info
 from .iterator import LoaderIterator as LoaderIterator
 from .loader import DataLoader as DataLoader
-from .loader import LoaderInfo as LoaderInfo
 from .memory import empty as empty
 from .randomness import get_rng as get_rng
 from .sampler import BatchSampler as BatchSampler

@@ -62,9 +62,7 @@ class LoaderIterator(Iterator[Any]):
             WorkerDied: it killed its workers.
             Exception: whatever dataset or batchify raised, with a note that says where.
         """
-        if os.getpid() != self._pid:
-            raise RuntimeError("this iterator belongs to the parent process; call iter(loader) in the forked child")
-        with self._lock:
+        with self._at_home():
             batch = NOTHING
             while batch is NOTHING:
                 batch = self._next()
@@ -84,7 +82,7 @@ class LoaderIterator(Iterator[Any]):
             TypeError: a sampler of your own cannot be put back, since it has no `state_dict` and `load_state_dict`.
             LoaderClosed: the epoch has come to its end, or was broken off.
         """
-        with self._lock:
+        with self._at_home():
             self._owner()
             with self._plan.lock:
                 self._plan.rewind()
@@ -97,16 +95,21 @@ class LoaderIterator(Iterator[Any]):
 
     def load_state_dict(self, state: Any) -> None:
         """Has this iterator go on where `state` was saved; see `DataLoader.load_state_dict`."""
-        with self._lock:
+        with self._at_home():
             self._plan, executor = self._owner()._reposition(state)
             self._drop()
             self._executor = executor  # another one if the dataset has a state, which workers have to start with
             self._restart()
 
     def close(self) -> None:
-        """Breaks the epoch off: what is in flight is dropped. Also done when the iterator is deleted."""
-        self._drawn, self._ended, self._loader = True, True, None
+        """Breaks the epoch off: what is in flight is dropped. Also done when the iterator is deleted.
+
+        A thread that waits in `next` meanwhile gets its StopIteration at once.
+        """
+        ended, self._drawn, self._ended, self._loader = self._ended, True, True, None
         self._drop()
+        if not ended:
+            self._executor.wake()
 
     def __reduce__(self) -> Any:
         with self._lock:
@@ -115,6 +118,12 @@ class LoaderIterator(Iterator[Any]):
     def __del__(self) -> None:
         if hasattr(self, "_inbox"):
             self.close()
+
+    def _at_home(self) -> threading.RLock:
+        """The lock of what needs the workers."""
+        if os.getpid() != self._pid:
+            raise RuntimeError("this iterator belongs to the parent process; call iter(loader) in the forked child")
+        return self._lock
 
     def _owner(self) -> Owner:
         if self._loader is None:
@@ -189,6 +198,10 @@ class LoaderIterator(Iterator[Any]):
             if self._loader is not None:
                 self._loader.close()
             raise
+        if self._inbox.withdrawn:  # closed by another thread
+            if outcome is not None:
+                outcome.discard()
+            return
         if outcome is None:
             number = self._window.head
             task = self._tasks.pop(number)

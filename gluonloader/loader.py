@@ -21,7 +21,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from multiprocessing.util import Finalize
 from typing import Any
@@ -48,7 +48,7 @@ from .batchify import default_batchify
 from .dataset.iterable import check_iterable, is_iterable
 from .errors import LoaderClosed
 from .executors.base import Executor, Job
-from .executors.making import WorkerInfo
+from .executors.info import LoaderInfo, WorkerInfo
 from .executors.process import ProcessExecutor
 from .executors.serial import SerialExecutor
 from .executors.thread import ThreadExecutor
@@ -58,24 +58,20 @@ from .randomness import draw_seed
 from .sampler import LastBatch
 from .state import check_whole, field, has_state, int_field, opened, same, sealed, to_json
 
-__all__ = ["DataLoader", "LoaderInfo", "LoaderIterator"]
+__all__ = ["DataLoader", "LoaderIterator"]
 
-
-@dataclass(frozen=True, slots=True)
-class LoaderInfo:
-    """What `worker_payload` is told of the loader.
-
-    Attributes:
-        dataset: the loader's dataset.
-        batch_size: samples in a batch; None where a `batch_sampler` decides.
-        num_workers: number of workers; 0 in the serial executor.
-        seed: of order and augmentation.
-    """
-
-    dataset: Any
-    batch_size: int | None
-    num_workers: int
-    seed: int
+# What a copy of a loader has anew.
+_OWN = {
+    "_executor",
+    "_close_executor",
+    "_iterations",
+    "_plans",
+    "_begun",
+    "_current",
+    "_loaded",
+    "_lock",
+    "_pid",
+}
 
 
 class DataLoader:
@@ -201,11 +197,10 @@ class DataLoader:
             self._batch_sampler = choose_batch_sampler(
                 dataset, batch_size, shuffle, sampler, last_batch, batch_sampler, self._seed, self._seed_given
             )
-        info = LoaderInfo(dataset, batch_size, num_workers, self._seed)
-        payloads = [worker_payload(info, worker) for worker in range(max(1, num_workers))] if worker_payload else []
-        self._job = Job(
-            dataset, batchify_fn or default_batchify, worker_init_fn, num_workers, self._seed, iterable, tuple(payloads)
-        )
+        self._batch_size, self._worker_payload = batch_size, worker_payload
+        batchify_fn = batchify_fn or default_batchify
+        self._job = Job(dataset, batchify_fn, worker_init_fn, num_workers, self._seed, iterable)
+        self._job = self._job_with(self._seed)
         self._window_size = max(1, 2 * num_workers if prefetch is None else prefetch) if num_workers else 1
         self._finish = choose_finish(output, pin_memory, pin_device_id)
         self._in_order, self._max_retries = bool(in_order), max_retries
@@ -283,25 +278,14 @@ class DataLoader:
 
     def __getstate__(self) -> dict[str, Any]:
         """All but workers and live iterators: the copy stands where this one does, and starts workers when used."""
-        own = {
-            "_executor",
-            "_close_executor",
-            "_iterations",
-            "_plans",
-            "_begun",
-            "_current",
-            "_loaded",
-            "_lock",
-            "_pid",
-        }
-        told = {key: value for key, value in self.__dict__.items() if key not in own}
+        told = {key: value for key, value in self.__dict__.items() if key not in _OWN}
         return {**told, "state": self.state_dict()}
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
         state = fields.pop("state")
         self.__dict__.update(fields)
         self._become_whole()
-        self.load_state_dict(state)
+        self._load(state)
 
     def __enter__(self) -> DataLoader:
         return self
@@ -347,23 +331,24 @@ class DataLoader:
     def _load(self, state: Any) -> None:
         fields = opened(state)
         self._check_loader(fields)
+        job = self._job if fields["seed"] == self._seed else self._job_with(fields["seed"])
         if self._shards is not None:
             ShardPlan.check(self._shards, fields)
             check_whole(fields)
             self._warn_of_reading(fields)
             start = Start()
         else:
-            start = self._load_sampler(fields)
+            start = self._load_parts(fields)
         self._epoch, self._begun, self._current = fields["epoch"], None, None
         self._loaded_epoch = self._epoch
         for plan in list(self._plans):
             plan.outdated = True
+        if job is not self._job:
+            self._job, self._seed = job, job.seed
+            self._lay_off()
         if self._shards is not None:
             self._carried = ShardPlan.carried_of(self._shards, fields)
-        if not self._seed_given:
-            self._seed = fields["seed"]
         self._loaded = _Loaded({key: fields[key] for key in fields if key not in ("version", "check")}, start)
-        self._load_dataset(fields["dataset"])
 
     def _reposition(self, state: Any) -> tuple[Plan, Executor]:
         """For an iterator that goes on at another position: its plan, and who works for it."""
@@ -395,22 +380,25 @@ class DataLoader:
                 stacklevel=4,
             )
 
-    def _load_sampler(self, fields: dict[str, Any]) -> Start:
-        before = IndexPlan.fresh_state(self._batch_sampler)
+    def _load_parts(self, fields: dict[str, Any]) -> Start:
+        """The states of sampler and dataset; both are as they were if one does not fit."""
+        put_back = IndexPlan.keep(self._batch_sampler)
         try:
             start = IndexPlan.load(self._batch_sampler, fields)
             check_whole(fields)
+            saved = fields["dataset"]
+            if saved is not None and saved != self._dataset_state():
+                self._job.dataset.load_state_dict(saved)
+                self._lay_off()
         except BaseException:
-            IndexPlan.load(self._batch_sampler, before)
+            put_back()
             raise
         return start
 
-    def _load_dataset(self, saved: Any) -> None:
-        """Workers have the dataset as it was when they started, so they start anew if it changes."""
-        if saved is not None and saved != self._dataset_state():
-            self._job.dataset.load_state_dict(saved)
-            self._close_executor()
-            self._pid = None
+    def _lay_off(self) -> None:
+        """Workers have the job as it was when they started; others start when they are needed."""
+        self._close_executor()
+        self._pid = None
 
     def _state_of(self, plan: Plan) -> dict[str, Any]:
         with plan.lock:
@@ -439,6 +427,13 @@ class DataLoader:
     def _dataset_state(self) -> Any:
         dataset = self._job.dataset
         return to_json(type(dataset).__name__, dataset.state_dict()) if self._has_own_state() else None
+
+    def _job_with(self, seed: int) -> Job:
+        """The job, where the loader's seed is this one."""
+        job, payload = self._job, self._worker_payload
+        info = LoaderInfo(job.dataset, self._batch_size, job.num_workers, seed)
+        payloads = [payload(info, worker) for worker in range(max(1, job.num_workers))] if payload else []
+        return replace(job, seed=seed, payloads=tuple(payloads))
 
     def _start(self) -> None:
         self._pid = os.getpid()

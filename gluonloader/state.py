@@ -7,12 +7,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from .errors import bad_state
 
-__all__ = ["check_whole", "field", "has_state", "int_field", "ints_field", "opened", "same", "sealed", "to_json"]
+__all__ = [
+    "check_whole",
+    "field",
+    "has_state",
+    "int_field",
+    "opened",
+    "ranges_field",
+    "same",
+    "sealed",
+    "to_json",
+    "to_ranges",
+]
 
 _VERSION: Final = 1
 
@@ -96,12 +107,30 @@ def int_field(state: Any, name: str, least: int | None = 0, path: str = "") -> i
     return value
 
 
-def ints_field(state: Any, name: str, path: str = "") -> list[int]:
-    """A field that is a list of ints >= 0."""
-    values = field(state, name, path)
-    if not isinstance(values, list) or not all(type(value) is int and value >= 0 for value in values):
-        raise bad_state(path + name, values, "has to be a list of ints >= 0")
-    return values
+def to_ranges(numbers: Iterable[int]) -> list[list[int]]:
+    """Ascending ints as JSON, which stays short where they lie together: pairs of a first and the one past the last.
+
+    >>> to_ranges([3, 4, 5, 9])
+    [[3, 6], [9, 10]]
+    """
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number:
+            ranges[-1][1] = number + 1
+        else:
+            ranges.append([number, number + 1])
+    return ranges
+
+
+def ranges_field(state: Any, name: str) -> list[range]:
+    """A field that `to_ranges` made."""
+    values, ranges, end = field(state, name), [], 0
+    for pair in values if isinstance(values, list) else [None]:
+        if not isinstance(pair, list) or [type(part) for part in pair] != [int, int] or not end <= pair[0] < pair[1]:
+            raise bad_state(name, values, "has to be a list of pairs of ints, ascending")
+        ranges.append(range(*pair))
+        end = pair[1]
+    return ranges
 
 
 def same(state: Any, name: str, ours: object, whose: str, path: str = "") -> None:

@@ -241,8 +241,29 @@ def test_workers_know_who_they_are_while_they_read():
         for _ in range(6):
             yield get_worker_info().id
 
-    with FORK.loader(IterableDataset(who), 3, num_shards=2) as loader:
+    with (
+        FORK.loader(IterableDataset(who), 3, num_shards=2) as loader,
+        pytest.warns(
+            RuntimeWarning, match=r"shard 1 .* another first sample .* by shard\(num_shards, index\)"
+        ) as caught,
+    ):
         assert [batch.tolist() for batch in loader] == [[0, 0, 0], [1, 1, 1]]
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_an_iterator_that_is_given_twice_is_an_error(any_way):
+    class Once:
+        def __init__(self):
+            self.numbers = iter(range(4))
+
+        def __iter__(self):
+            return self.numbers
+
+    with any_way.loader(Once(), 2, num_shards=1) as loader:
+        assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
+        with pytest.raises(RuntimeError, match=r"Once.__iter__ gave the same iterator again"):
+            list(loader)
 
 
 def test_resuming_by_reading_says_what_it_costs():

@@ -5,18 +5,37 @@ import os
 import pickle
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
-from conftest import FORK, SERIAL, THREAD
+from conftest import FORK, SERIAL, THREAD, children, eventually
 
-from gluonloader import BatchTimeout, DataLoader, IterableDataset, LoaderClosed, WorkerStartError
+from gluonloader import BatchTimeout, DataLoader, IterableDataset, LoaderClosed, WorkerStartError, get_worker_info
+from gluonloader.state import sealed
 
 WAYS = [SERIAL, THREAD, FORK]
 
 
 def lists(loader):
     return [batch.tolist() for batch in loader]
+
+
+def in_child(call):
+    """The text that a call gives in a forked child, or that of its error."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            text = call()
+        except Exception as error:
+            text = repr(error)
+        os.write(write, text.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with open(read) as pipe:
+        return pipe.read()
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -49,15 +68,7 @@ def test_auto_reload_counts_only_what_was_delivered(way):
 def test_what_auto_reload_has_begun_is_begun_again_in_a_forked_child():
     loader = DataLoader(range(6), 2, True, auto_reload=True, seed=1)
     expected = lists(DataLoader(range(6), 2, True, seed=1))
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        os.write(write, json.dumps(lists(loader)).encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert json.loads(os.read(read, 10_000)) == expected == lists(loader)
-    os.close(read)
-    os.close(write)
+    assert json.loads(in_child(lambda: json.dumps(lists(loader)))) == expected == lists(loader)
 
 
 def test_what_was_carried_over_comes_back_with_a_position(any_way):
@@ -187,6 +198,118 @@ def test_closing_wakes_a_thread_that_waits_for_a_batch():
     loader.close()
     thread.join(30)
     assert not thread.is_alive()
+
+
+class Endless:
+    """Sample 0 comes when it may, and says when it is asked for."""
+
+    def __init__(self, folder):
+        self.asked, self.go_on = folder / "asked", folder / "go on"
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        self.asked.touch()
+        while index == 0 and not self.go_on.exists():
+            time.sleep(0.01)
+        return index
+
+
+@pytest.mark.parametrize("way", [THREAD, FORK], ids=str)
+def test_closing_an_iterator_wakes_a_thread_that_waits_in_it(way, tmp_path):
+    dataset, got = Endless(tmp_path), []
+    with way.loader(dataset, 1, timeout=None) as loader:
+        iterator = iter(loader)
+        thread = threading.Thread(target=lambda: got.append(list(iterator)))
+        thread.start()
+        assert eventually(dataset.asked.exists, 30)
+        iterator.close()
+        thread.join(30)
+        waits = thread.is_alive()
+        dataset.go_on.touch()
+        thread.join(30)
+        assert not waits
+        assert got == [[]]
+        assert len(list(loader)) == 12
+
+
+@pytest.mark.parametrize("call", [lambda it: it.flush(), lambda it: it.load_state_dict(it.state_dict()), next])
+def test_an_iterator_says_in_a_forked_child_whose_it_is(call):
+    with FORK.loader(range(12), 2) as loader:
+        iterator = iter(loader)
+        assert "belongs to the parent" in in_child(lambda: str(call(iterator)))
+        assert len(list(iterator)) == 6
+
+
+def tell_seed(info):
+    global told_seed
+    told_seed = info.seed
+
+
+class SaysSeed:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return np.array([told_seed, get_worker_info().payload], np.uint64)
+
+
+def payload(info, worker):
+    return info.seed
+
+
+def test_workers_know_the_seed_of_a_position(any_way):
+    """A loader without a seed takes over that of the position, and so do its workers."""
+    kwargs = {"seed": None, "worker_init_fn": tell_seed, "worker_payload": payload}
+    kwargs["num_workers"] = int(any_way.parallel)  # each of several has a seed of its own
+    with any_way.loader(SaysSeed(), 2, **kwargs) as loader:
+        iterator = iter(loader)
+        first, state = next(iterator).tolist(), loader.state_dict()
+    with any_way.loader(SaysSeed(), 2, **kwargs) as loader:
+        assert next(iter(loader)).tolist() != first
+        loader.load_state_dict(state)
+        assert lists(loader) == [first]
+        assert lists(loader) == [first, first]
+
+
+def test_a_state_that_the_dataset_refuses_changes_nothing(any_way):
+    class Picky(Level):
+        def load_state_dict(self, state):
+            raise OSError("no such level")
+
+    dataset = Picky()
+    with any_way.loader(dataset, 2) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        there = loader.state_dict()
+        other = {key: value for key, value in there.items() if key not in ("check", "version")}
+        wrong = sealed({**other, "batch": 2, "skip": 2, "dataset": {"level": 2}})
+        with pytest.raises(OSError, match="no such level"):
+            loader.load_state_dict(wrong)
+        assert loader.state_dict() == there
+        assert len(list(iterator)) == 2
+
+
+def test_a_position_is_loaded_over_indices_that_no_position_keeps():
+    keys = {("a", 1): 1, ("b", 2): 2, ("c", 3): 3}
+    with SERIAL.loader(keys, 2, sampler=list(keys), last_batch="rollover") as loader:
+        state = loader.state_dict()
+        assert lists(loader) == [[1, 2]]  # and one is carried over
+        with pytest.raises(ValueError, match="batch='x'"):
+            loader.load_state_dict({**state, "batch": "x"})
+        assert lists(loader) == [[3, 1], [2, 3]]
+        assert lists(loader) == [[1, 2]]
+        loader.load_state_dict(state)
+        assert lists(loader) == [[1, 2]]
+
+
+def test_a_copy_starts_no_workers_before_it_is_used():
+    with FORK.loader(range(6), 2, auto_reload=True) as loader:
+        before = set(children())
+        with pickle.loads(pickle.dumps(loader)) as copy:
+            assert set(children()) == before
+            assert len(list(copy)) == 3
 
 
 def test_an_interrupt_costs_no_batch_in_the_caller():

@@ -76,7 +76,7 @@ def test_batches_larger_than_their_share_make_the_window_smaller(process_way):
 def test_a_batch_larger_than_the_limit_is_an_error_that_says_so(process_way):
     with (
         process_way.loader(Images(12), 6, memory_limit="4MB") as loader,
-        pytest.raises(gl.SharedMemoryError, match=r"batch 0 needs 6,\d+,\d+ bytes, memory_limit=4,194,304 is less"),
+        pytest.raises(gl.SharedMemoryError, match=r"batch 0 of epoch 0 needs 6,\d+,\d+ bytes, memory_limit=4,194,304"),
     ):
         next(iter(loader))
 

@@ -11,6 +11,7 @@ from gluonloader.executors.making import Remainder, ShardBatch
 from gluonloader.plan import NOTHING, IndexPlan, ShardPlan, Shards, Start
 from gluonloader.plan.base import Progress
 from gluonloader.sampler import BatchSampler
+from gluonloader.state import ranges_field
 
 
 @given(window=st.integers(1, 5), choices=st.lists(st.integers(0, 99), max_size=60))
@@ -26,6 +27,9 @@ def test_next_and_ahead_are_what_is_settled(window, choices):
         below = set(range(progress.next))
         assert settled == below | set(progress.ahead)
         assert progress.awaited == sorted(awaited)
+        state = progress.state()
+        again = Progress(state["batch"], ranges_field(state, "ahead"))
+        assert (again.next, again.ahead) == (progress.next, progress.ahead)
 
 
 def made(task, lengths):
@@ -146,6 +150,14 @@ def test_indices_once_wherever_they_are_resumed(data, length, size, window, last
 def test_a_state_that_says_the_impossible_is_refused_by_field():
     batches = BatchSampler(range(6), 2)
     state = IndexPlan.fresh_state(batches)
-    for change, field in [({"skip": 1}, "skip=1"), ({"ahead": [0]}, "ahead"), ({"batch": "x"}, "batch='x'")]:
+    for change, field in [
+        ({"skip": 1}, "skip=1"),
+        ({"batch": "x"}, "batch='x'"),
+        ({"ahead": [0]}, "ahead"),
+        ({"ahead": [[0, 2]]}, "ahead"),
+        ({"ahead": [[3, 4], [2, 3]]}, "ahead"),
+        ({"ahead": [[3, 3]]}, "ahead"),
+        ({"ahead": 3}, "ahead"),
+    ]:
         with pytest.raises(ValueError, match=f"state: {field}"):
             IndexPlan.load(batches, {**state, **change})

@@ -19,8 +19,10 @@ drawn depends on what was read before.
 from __future__ import annotations
 
 import copy
+import pickle
+import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -78,10 +80,12 @@ class Piece:
     Attributes:
         samples: fewer than `size`: the shard has ended.
         hint: from where the next chunk can be read; None where the dataset has no state of its own.
+        first: a hash of the first sample that the source gave, of whatever shard; 0 where that does not matter.
     """
 
     samples: list[Any]
     hint: Hint | None
+    first: int
 
 
 Seed = Callable[[int], None]
@@ -94,6 +98,7 @@ class Streams:
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
         self._streams: dict[tuple[int, int, int], _Stream] = {}  # the one that was used last comes last
+        self._opened: dict[int, Any] = {}  # the iterator of each shard that was made last
 
     def read(self, chunk: Chunk, seed_group: Seed, mark: Mark | None = None) -> Piece:
         """The samples of a chunk; they may be asked for again.
@@ -111,7 +116,7 @@ class Streams:
         key = chunk.shard, chunk.iteration, chunk.epoch
         stream = self._streams.pop(key, None)  # it is not put back if this call is broken off
         if stream is None or not stream.reaches(chunk.number):
-            stream = _Stream(self._dataset, chunk)
+            stream = _Stream(self._dataset, chunk, self._opened)
         found = stream.read(chunk.number, seed_group, mark)
         self._streams[key] = stream
         for other in [other for other in self._streams if other[0] == chunk.shard][:-_PER_SHARD]:
@@ -138,8 +143,8 @@ class _Block:
 class _Stream:
     """One shard in one epoch, from the hint of a chunk on."""
 
-    def __init__(self, dataset: Any, chunk: Chunk) -> None:
-        self._about, self._size = chunk, chunk.size
+    def __init__(self, dataset: Any, chunk: Chunk, opened: dict[int, Any]) -> None:
+        self._about, self._size, self._iterators = chunk, chunk.size, opened
         self._dataset, steps = unwrap(dataset)
         self._late: list[Transform] = []  # what is done to the samples that are wanted, and to no others
         while steps and isinstance(steps[-1], Transform):
@@ -155,6 +160,7 @@ class _Stream:
         self._kept: deque[tuple[int, Piece]] = deque(maxlen=_KEPT)
         self._source: _Source | None = None
         self._opened = self._ended = False
+        self._first = 0
 
     def reaches(self, number: int) -> bool:
         """Whether it need not be opened again for this chunk."""
@@ -170,7 +176,7 @@ class _Stream:
         except (Exception, SystemExit) as error:  # not of a sample: it would come again for each chunk, without end
             self._source, self._ended = None, True
             return self._located(error, "", number)
-        return Piece(list(found.samples), found.hint) if isinstance(found, Piece) else found
+        return Piece(list(found.samples), found.hint, self._first) if isinstance(found, Piece) else found
 
     def _own(self, number: int) -> int:
         """A number for a group or chunk that no other shard has."""
@@ -183,6 +189,8 @@ class _Stream:
             self._opened = True
             seed(0)  # for all shards alike, as what they are cut out of may be put in order now
             self._source = _Source(self._dataset, self._early, self._about, self._coming.start)
+            self._source.check_new(self._iterators.values())
+            self._iterators[self._about.shard] = self._source.iterator
             self._coming.start = self._coming.start if self._source.stateful else None
 
     def _read(self, number: int, seed: Seed, mark: Mark | None) -> Piece | Exception:
@@ -201,7 +209,7 @@ class _Stream:
         if isinstance(samples, Exception):
             return samples
         start = (self._coming if self._ready.spent(self._size) else self._ready).start
-        piece = Piece(samples, None if self._ended else start)
+        piece = Piece(samples, None if self._ended else start, self._first)
         self._kept.append((number, piece))
         return piece
 
@@ -244,6 +252,7 @@ class _Stream:
                 if mark is not None and position >= 0:
                     mark(position)
                 samples.append(self._source.next())
+                self._first = self._source.first or 0
         except StopIteration:
             block.last, self._source = True, None
         except (Exception, SystemExit) as error:
@@ -301,13 +310,16 @@ class _Source:
             own = copy.copy(own)  # other streams read it, too
         if hasattr(own, "set_epoch"):
             own.set_epoch(about.epoch)
-        self._own, samples = own, _iterate(own)
+        self._own, self.iterator = own, _iterate(own)
+        samples = self.iterator
         self._keeper = None if whole else _keeper(samples, own)
         if hint is not None and hint.group:
             samples = self._load(samples, hint.state)
         for step in steps:
             samples = step.over(samples)
         self._samples = samples
+        # A hash of the first sample, where several read the same; None: not read yet.
+        self.first = None if self.cut and about.num_shards > 1 and not (hint and hint.group) else 0
         self._error: BaseException | None = None  # of the sample before, which was another shard's
         self._ended = False  # seen while passing over
 
@@ -340,6 +352,14 @@ class _Source:
                 "give the function that makes it: IterableDataset(make)"
             )
 
+    def check_new(self, others: Iterable[Any]) -> None:
+        """That the dataset has not given an iterator that it gave before."""
+        if not self._alone and any(self.iterator is other for other in others):
+            raise RuntimeError(
+                f"{self._name}.__iter__ gave the same iterator again, which was read already; let it make a new one "
+                "each time, as a generator does"
+            )
+
     def next(self) -> Any:
         """The next sample of this shard; leaves the source where all shards leave it."""
         if not self.cut:
@@ -348,9 +368,7 @@ class _Source:
         try:
             if self._ended:
                 raise StopIteration
-            sample = next(self._samples)
-            self._error = None
-            return sample
+            return self._read()
         except StopIteration:
             self._ended = True
             error, self._error = self._error, None
@@ -358,12 +376,17 @@ class _Source:
         finally:
             self._pass_over(self._after)
 
+    def _read(self) -> Any:
+        sample, self._error = next(self._samples), None
+        if self.first is None:
+            self.first = _hash(sample)
+        return sample
+
     def _pass_over(self, samples: int) -> None:
         """Reads samples of other shards. They tell an error there, unless the source ends with it: then we do, too."""
         for _ in range(0 if self._ended else samples):
             try:
-                next(self._samples)
-                self._error = None
+                self._read()
             except StopIteration:
                 self._ended = True
                 return
@@ -387,6 +410,14 @@ def _shard(dataset: Any, num_shards: int, index: int) -> tuple[Any, bool]:
 def _iterate(dataset: Any) -> Iterator[Any]:
     as_numpy = getattr(dataset, "as_numpy_iterator", None)  # tf.data
     return iter(dataset if as_numpy is None else as_numpy())
+
+
+def _hash(sample: Any) -> int:
+    """The same for the same sample in another process; 0 where that cannot be had."""
+    try:
+        return zlib.crc32(pickle.dumps(sample, protocol=5))
+    except Exception:
+        return 0
 
 
 def _keeper(samples: Any, dataset: Any) -> Any:

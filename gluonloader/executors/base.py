@@ -45,6 +45,11 @@ class Task:
     work: list[Any] | Chunk | Samples  # a list of indices of a map-style dataset
     worker: int | None = None  # the worker that has to make it; None: any
 
+    def __str__(self) -> str:
+        if self.batch < 0 and isinstance(self.work, Chunk):
+            return f"what shard {self.work.shard} left over in epoch {self.work.epoch}, read again,"
+        return f"batch {self.batch} of epoch {self.epoch}"
+
     def sample(self, position: int) -> str:
         """What to call the sample at a position of the batch."""
         if isinstance(self.work, list):
@@ -71,14 +76,14 @@ class Inbox:
     """Where the outcomes of one iterator's tasks arrive.
 
     NOTE [withdrawn]: an iterator that is broken off may die in any thread, in the middle of anything, so ending it
-    takes no lock: it sets `withdrawn` and discards what has arrived. Executors look at the flag before they start a
-    task and after they put an outcome.
+    takes no lock: it sets `withdrawn`, discards what has arrived, and puts None, which wakes a thread that waits for
+    more. Executors look at the flag before they start a task and after they put an outcome.
     """
 
     __slots__ = ("_arrived", "withdrawn")
 
     def __init__(self) -> None:
-        self._arrived: SimpleQueue[Outcome] = SimpleQueue()
+        self._arrived: SimpleQueue[Outcome | None] = SimpleQueue()
         self.withdrawn = False
 
     def put(self, outcome: Outcome) -> None:
@@ -87,7 +92,7 @@ class Inbox:
             self.withdraw()
 
     def get(self, timeout: float | None = 0) -> Outcome | None:
-        """The next outcome; None if there is none within `timeout` seconds (None: wait for ever)."""
+        """The next outcome; None if there is none within `timeout` seconds (None: wait for ever), or is to be none."""
         if timeout == 0 and self._arrived.empty():
             return None
         try:
@@ -98,8 +103,11 @@ class Inbox:
     def withdraw(self) -> None:
         """Nobody wants these batches any more."""
         self.withdrawn = True
-        while (outcome := self.get()) is not None:
-            outcome.discard()
+        while not self._arrived.empty():
+            outcome = self.get()
+            if outcome is not None:
+                outcome.discard()
+        self._arrived.put(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +145,10 @@ class Executor(Protocol):
         """Has the batch made; its outcome will be put into `inbox`."""
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
-        """The next outcome for `inbox`; None after `timeout` seconds without one."""
+        """The next outcome for `inbox`; None after `timeout` seconds without one, or when it is withdrawn."""
+
+    def wake(self) -> None:
+        """An inbox was withdrawn: has whoever waits for it look. Takes no lock; see NOTE [withdrawn]."""
 
     def overdue(self, task: Task, timeout: float) -> BaseException:
         """Gives up a task that took longer than `timeout` seconds; the error says where it is stuck."""

@@ -86,7 +86,7 @@ def worker_died(pid: int | None, how: str, task: Task, deaths: int, position: in
     else:
         what = f"sample {task.sample(position)} (position {position})"
     return WorkerDied(
-        f"worker (pid {pid}) ended {how} while it made batch {task.batch} of epoch {task.epoch}, at {what}; "
+        f"worker (pid {pid}) ended {how} while it made {task}, at {what}; "
         f"{deaths} worker{'s' if deaths > 1 else ''} died on this batch. Iteration goes on with the next batch; "
         "max_retries says how often a batch is tried again"
     )

@@ -7,90 +7,37 @@ Task(Samples) ->                          batchify -> batch
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..dataset.streams import Chunk, Hint, Streams
 from ..errors import BatchifyError, add_note
-from ..randomness import batch_seed, get_rng
+from ..randomness import batch_seed
 from .base import Job, Task
+from .info import WorkerInfo, worker_within
 
-__all__ = ["Maker", "Remainder", "ShardBatch", "WorkerInfo", "get_worker_info"]
+__all__ = ["Maker", "Remainder", "ShardBatch"]
 
 Mark = Callable[[int], None]
 
 
-class WorkerInfo(int):
-    """Who makes the current batch: what `worker_init_fn` is called with, and `get_worker_info()` gives.
-
-    It is the worker's number, so that a `worker_init_fn` written for Gluon or torch works; and it knows more.
-    Unlike other ints it is always true.
-
-    Attributes:
-        id: this worker's number, from 0 to `num_workers - 1`.
-        num_workers: number of workers of the loader; 0 in the serial executor.
-        seed: this worker's own 64-bit seed, a hash of the loader's seed and `id`.
-        epoch: the epoch of the current batch; while the worker starts, the epoch that it will work for first.
-        dataset: the dataset as this worker sees it.
-        payload: what `worker_payload` computed for this worker in the main program; None without.
-    """
-
-    num_workers: int
-    seed: int
-    epoch: int
-    dataset: Any
-    payload: Any
-
-    @property
-    def id(self) -> int:
-        """This worker's number."""
-        return int(self)
-
-    @property
-    def rng(self) -> np.random.Generator:
-        """The current batch's random generator; see `get_rng`."""
-        return get_rng()
-
-    def __bool__(self) -> bool:
-        return True  # there is a worker: `if get_worker_info():` asks for that
-
-    def __repr__(self) -> str:
-        return f"WorkerInfo(id={int(self)}, num_workers={self.num_workers}, epoch={self.epoch})"
-
-
-class _Local(threading.local):
-    info: WorkerInfo | None = None
-
-
-_local = _Local()
-
-
-def get_worker_info() -> WorkerInfo | None:
-    """Inside a dataset, a batchify or `worker_init_fn`: which worker runs it; elsewhere None.
-
-    As in torch, except that the serial executor, too, counts as a worker, with number 0 of 0.
-    """
-    return _local.info
-
-
 @dataclass(frozen=True, slots=True)
 class ShardBatch:
-    """A batch of one shard of an iterable dataset; `hint` says where the shard can be read on from."""
+    """A batch of one shard of an iterable dataset; `hint` and `first` are those of its `Piece`."""
 
     batch: Any
     hint: Hint | None
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """The end of a shard: fewer samples than a batch has, perhaps none."""
+    """The end of a shard: fewer samples than a batch has, perhaps none; `first` is that of its `Piece`."""
 
     samples: list[Any]
+    first: int = 0
 
 
 class Maker:
@@ -111,14 +58,9 @@ class Maker:
         info.dataset = job.dataset
         info.payload = job.payloads[worker] if job.payloads else None
 
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def at_work(self) -> AbstractContextManager[None]:
         """Within the block this thread is the worker."""
-        before, _local.info = _local.info, self._info
-        try:
-            yield
-        finally:
-            _local.info = before
+        return worker_within(self._info)
 
     def start(self, epoch: int) -> None:
         """Runs the user's `worker_init_fn`."""
@@ -155,8 +97,8 @@ class Maker:
 
         piece = self._streams.read(chunk, seed_group, mark)
         if len(piece.samples) < chunk.size:
-            return Remainder(piece.samples)
-        return ShardBatch(self._batchify(task, piece.samples), piece.hint)
+            return Remainder(piece.samples, piece.first)
+        return ShardBatch(self._batchify(task, piece.samples), piece.hint, piece.first)
 
     def _read(self, task: Task, indices: list[Any], mark: Mark | None) -> list[Any]:
         dataset, index = self._job.dataset, None
@@ -204,7 +146,7 @@ def _ended(error: BaseException, task: Task, where: str) -> Exception:
 
 
 def _note(error: Exception, task: Task, where: str) -> Exception:
-    add_note(error, f"gluonloader: in {where}, batch {task.batch} of epoch {task.epoch}")
+    add_note(error, f"gluonloader: in {where}, {task}")
     return error
 
 

@@ -86,7 +86,7 @@ class _Landed:
             # What a shard leaves over is kept to the end of the epoch, and must not keep slabs from batches.
             return copy.deepcopy(batch) if isinstance(batch, Remainder) else batch
         except Exception as error:
-            add_note(error, f"gluonloader: while rebuilding batch {self.task.batch} of epoch {self.task.epoch}")
+            add_note(error, f"gluonloader: while rebuilding {self.task}")
             raise
 
     def discard(self) -> None:
@@ -165,6 +165,8 @@ class ProcessExecutor:
             while (outcome := inbox.get()) is None:
                 if self._broken is not None:
                     raise self._broken
+                if inbox.withdrawn:
+                    return None
                 if self._closed:
                     raise LoaderClosed("the loader was closed while a batch was waited for")
                 self._begin_ordered()
@@ -177,8 +179,11 @@ class ProcessExecutor:
                     self._lead(left)
             return outcome
 
+    def wake(self) -> None:
+        self._supervisor.wake()
+
     def overdue(self, task: Task, timeout: float) -> BatchTimeout:
-        text = f"batch {task.batch} of epoch {task.epoch} took more than timeout={timeout} seconds; "
+        text = f"{task} took more than timeout={timeout} seconds; "
         with self._lock:
             for lane in self._lanes.values():
                 for trip in lane.trips.values():
@@ -301,7 +306,7 @@ class ProcessExecutor:
             if self._slabs.demand(length):
                 self._requeue(order)
                 return None
-            text = f"batch {order.task.batch} needs {length:,} bytes, memory_limit={self._memory_limit:,} is less"
+            text = f"{order.task} needs {length:,} bytes, memory_limit={self._memory_limit:,} is less; raise it"
             return Failed(order.task, SharedMemoryError(errno.ENOMEM, text))
         if reply.status is Status.FAILED:
             try:

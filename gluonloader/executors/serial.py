@@ -42,6 +42,9 @@ class SerialExecutor:
             self._waiting = [w for w in self._waiting if w is not mine and not w.inbox.withdrawn]
             return outcome
 
+    def wake(self) -> None:
+        pass  # nobody waits for others
+
     def overdue(self, task: Task, timeout: float) -> NoReturn:
         raise AssertionError("wait() of the serial executor never times out")
 

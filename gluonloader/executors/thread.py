@@ -63,6 +63,9 @@ class ThreadExecutor:
             raise self._start_error
         return outcome
 
+    def wake(self) -> None:
+        pass  # each waits at its inbox
+
     def overdue(self, task: Task, timeout: float) -> BatchTimeout:
         frames = sys._current_frames()
         thread = next((thread for thread, running in self._running.items() if running is task), None)
@@ -70,9 +73,7 @@ class ThreadExecutor:
             text = "it has not been started: all threads are busy with other batches\n"
         else:
             text = f"the thread that makes it is at\n{''.join(traceback.format_stack(frames[thread]))}"
-        return BatchTimeout(
-            f"batch {task.batch} of epoch {task.epoch} took more than timeout={timeout} seconds; {text}"
-        )
+        return BatchTimeout(f"{task} took more than timeout={timeout} seconds; {text}")
 
     def close(self) -> None:
         if self._closed:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, Protocol
 
 from ..executors.base import Task
+from ..state import to_ranges
 
 __all__ = ["NOTHING", "Plan", "Progress", "Start"]
 
@@ -32,7 +34,7 @@ class Start:
 
     number: int = 0
     skip: int = 0
-    ahead: tuple[int, ...] = ()
+    ahead: tuple[range, ...] = ()
 
 
 class Plan(Protocol):
@@ -79,10 +81,10 @@ class Progress:
     (2, [])
     """
 
-    def __init__(self, number: int, ahead: Iterable[int] = ()) -> None:
+    def __init__(self, number: int, ahead: Iterable[range] = ()) -> None:
         self.upcoming = number
         self._awaited: dict[int, None] = {}  # in order
-        self._ahead = set(ahead)
+        self._ahead = set(chain.from_iterable(ahead))
 
     def plan(self, number: int) -> None:
         """This number is given out."""
@@ -119,3 +121,11 @@ class Progress:
     def ahead(self) -> list[int]:
         """Numbers beyond that are settled, too."""
         return sorted(self._ahead)
+
+    def state(self) -> dict[str, Any]:
+        """The fields `batch` and `ahead` of a position."""
+        return {"batch": self.next, "ahead": to_ranges(self.ahead)}
+
+    def again(self) -> Progress:
+        """Where what is awaited now is given out again."""
+        return Progress(self.next, [range(number, number + 1) for number in self._ahead])

@@ -10,7 +10,7 @@ Three kinds of sampler, by how they are brought to a position:
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..arguments import as_list
@@ -18,7 +18,7 @@ from ..errors import bad_state
 from ..executors.base import Task
 from ..randomness import batch_seed
 from ..sampler import BatchPass, BatchSampler, ShardedSampler, iterate, load_saved_pass, refreshed, saved_pass, skip
-from ..state import field, has_state, int_field, ints_field, to_json
+from ..state import field, has_state, int_field, ranges_field, to_json
 from .base import Progress, Start
 
 __all__ = ["IndexPlan"]
@@ -49,9 +49,7 @@ class IndexPlan:
         self._progress = Progress(start.number, start.ahead)
         self._snapshots: dict[int, Any] = {}  # of a stateful sampler, before it gave the batch of this number
         # Ranks that share one order must not share the random numbers of their samples.
-        self._ranks, self._rank = 1, 0
-        if isinstance(self.sampler, ShardedSampler):
-            self._ranks, self._rank = self.sampler.num_shards, self.sampler.index
+        self._rank = self.sampler.index if isinstance(self.sampler, ShardedSampler) else 0
 
     def next(self) -> Task:
         while True:
@@ -62,7 +60,8 @@ class IndexPlan:
             if not self._progress.pass_over(number):
                 break
         self._progress.plan(number)
-        return Task(self.epoch, number, batch_seed(self._seed, self.epoch, number * self._ranks + self._rank), indices)
+        seed = batch_seed(self._seed, self.epoch, number)
+        return Task(self.epoch, number, batch_seed(seed, self._rank) if self._rank else seed, indices)
 
     def deliver(self, task: Task, result: Any) -> Any:
         self._settle(task.batch)
@@ -87,14 +86,14 @@ class IndexPlan:
         if isinstance(self._began, TypeError):
             raise self._began
         number, began = self._progress.next, refreshed(self._batch_sampler, self._began)
-        fields = {"batch": number, "ahead": self._progress.ahead, "skip": number - self._first, "sampler": began}
+        fields = {**self._progress.state(), "skip": number - self._first, "sampler": began}
         if self._stateful is not None:
             drawn = number in self._snapshots
             fields["snapshot"] = self._snapshots[number] if drawn else _snapshot(self._stateful)
         return fields
 
     def rewind(self) -> None:
-        number, ahead = self._progress.next, self._progress.ahead
+        number = self._progress.next
         if self._stateful is not None:
             self._stateful.load_state_dict(self.state()["snapshot"])
             _drop_carried(self._batch_sampler, number - self._first)
@@ -106,7 +105,7 @@ class IndexPlan:
                 f"a {type(self.sampler).__name__} cannot be put back to the last delivered batch; "
                 "give it state_dict() and load_state_dict()"
             )
-        self._progress, self._snapshots = Progress(number, ahead), {}
+        self._progress, self._snapshots = self._progress.again(), {}
 
     @staticmethod
     def fresh_state(batch_sampler: Any) -> dict[str, Any]:
@@ -116,6 +115,23 @@ class IndexPlan:
         return fields if stateful is None else {**fields, "snapshot": _snapshot(stateful)}
 
     @staticmethod
+    def keep(batch_sampler: Any) -> Callable[[], None]:
+        """Remembers where a sampler stands; the function that it returns puts it there."""
+        carried = getattr(batch_sampler, "carried", None)
+        if carried:
+            batch_sampler.carried = []  # it need not be JSON
+        state = IndexPlan.fresh_state(batch_sampler)
+        if carried:
+            batch_sampler.carried = carried
+
+        def put_back() -> None:
+            IndexPlan.load(batch_sampler, state)
+            if carried:
+                batch_sampler.carried = carried
+
+        return put_back
+
+    @staticmethod
     def load(batch_sampler: Any, state: Mapping[str, Any]) -> Start:
         """Prepares the sampler, and says where its next pass begins.
 
@@ -123,11 +139,11 @@ class IndexPlan:
             ValueError: the state does not fit; nothing has changed.
         """
         number, had = int_field(state, "batch"), int_field(state, "skip")
-        ahead, saved = ints_field(state, "ahead"), field(state, "sampler")
+        ahead, saved = ranges_field(state, "ahead"), field(state, "sampler")
         if had > number:
             raise bad_state("skip", had, f"has to be at most batch={number}")
-        if any(settled <= number for settled in ahead):
-            raise bad_state("ahead", ahead, f"has to be beyond batch={number}")
+        if ahead and ahead[0].start <= number:
+            raise bad_state("ahead", state["ahead"], f"has to be beyond batch={number}")
         stateful = _stateful(batch_sampler)
         if stateful is not None:
             field(state, "snapshot")

@@ -11,6 +11,7 @@ batches. Chunk t of shard s has number t * num_shards + s, so that seeds and pos
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from ..executors.base import Samples, Task
 from ..executors.making import ShardBatch
 from ..randomness import batch_seed
 from ..sampler import LastBatch
-from ..state import field, int_field, ints_field
+from ..state import field, int_field, ranges_field
 from .base import NOTHING, Progress
 
 __all__ = ["Leftover", "ShardPlan", "Shards", "only_sample"]
@@ -90,6 +91,7 @@ class ShardPlan:
         self.lock = threading.Lock()
         self._shards, self._seed, self._iteration = shards, seed, iteration
         self._carried = carried
+        self._first: int | None = 0
         self.carry: list[Leftover] = []  # for the next epoch, once this one is finished
         self._begin(state)
 
@@ -102,7 +104,7 @@ class ShardPlan:
             self._ended = dict(state["ended"])
             self._hints = {shard: _load_hint(hint) for shard, hint in enumerate(state["hints"])}
             self._leftovers = [self._load_leftover(saved) for saved in state["leftovers"]]
-            self._progress = Progress(state["batch"], state["ahead"])
+            self._progress = Progress(state["batch"], ranges_field(state, "ahead"))
         self._in_leftovers = self._all_ended and self._progress.upcoming >= self._first_of_leftovers
         self._missing = deque(leftover for leftover in self._leftovers if leftover.samples is None)
         self._fetching: dict[int, Leftover] = {}
@@ -179,8 +181,10 @@ class ShardPlan:
         if leftover is not None:
             leftover.samples = result.samples[leftover.start : leftover.stop]
             return NOTHING
-        self._progress.settle(task.batch)
         chunk = task.work
+        if isinstance(chunk, Chunk):
+            self._check_first(chunk, result.first)
+        self._progress.settle(task.batch)
         if not isinstance(chunk, Chunk):
             return result
         if isinstance(result, ShardBatch):
@@ -191,6 +195,22 @@ class ShardPlan:
             kept = self._chunk(self.epoch, chunk.shard, chunk.number, self._hints.get(chunk.shard))
             self._leftovers.append(Leftover(kept, 0, len(result.samples), result.samples))
         return NOTHING
+
+    def _check_first(self, chunk: Chunk, first: int) -> None:
+        """That all shards are cut out of one sequence, as far as its first sample tells."""
+        if self._first is None or not first:
+            return
+        self._first = self._first or first
+        if first != self._first:
+            self._first = None  # it is told once
+            warnings.warn(
+                f"shard {chunk.shard} of this iterable dataset found another first sample than the others. Each reads "
+                "all of it and keeps its part by position, so samples are lost now, or come twice. If it orders "
+                "itself, let it draw from gluonloader.get_rng(), or shuffle here (shuffle=True, shuffle_buffer=n); "
+                "if it gives a worker's part only, let it do so by shard(num_shards, index)",
+                RuntimeWarning,
+                stacklevel=5,
+            )
 
     def fail(self, task: Task, error: BaseException) -> bool:
         leftover = self._fetching.get(task.batch)
@@ -228,8 +248,7 @@ class ShardPlan:
             if all(number in ahead or self._is_beyond(number) for number in range(progress.next, first)):
                 progress = Progress(first)
         return {
-            "batch": progress.next,
-            "ahead": progress.ahead,
+            **progress.state(),
             **_settings(shards),
             "ended": sorted([shard, chunk] for shard, chunk in self._ended.items()),
             "hints": [_hint_state(self._hints.get(shard)) for shard in range(shards.num_shards)],
@@ -257,7 +276,7 @@ class ShardPlan:
             ValueError: it does not.
         """
         int_field(state, "batch")
-        ints_field(state, "ahead")
+        ranges_field(state, "ahead")
         for name, ours in _settings(shards).items():
             value = field(state, name)
             if value != ours or type(value) is not type(ours):
