@@ -115,7 +115,7 @@ class DataLoader:
         max_retries: how often a batch that killed its worker is tried again before it is an error.
         memory_limit: most shared memory for batches, in bytes or as "256MB"; None for no limit.
         max_per_worker: most batches that wait at one worker; the others go to whichever worker is free next. By
-            default they are spread at once, which is fastest; 1 is for batches that take very unequal time.
+            default all are spread at once, and idle workers take over what waits behind a slow batch.
         num_shards: parts that an iterable dataset is read in, each by one worker; default: one for each worker. The
             order of the samples depends on it, and not on the number of workers.
         shuffle_buffer: with `shuffle`, how many samples of an iterable dataset, in each shard, are held to be

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import BatchSampler, MissingExtraError, RandomSampler, SequentialSampler
+from gluonloader import BatchSampler, DataLoader, MissingExtraError, RandomSampler, SequentialSampler, get_rng
 from gluonloader.sampler import BlockShuffleSampler, ShardedSampler, SubsetSampler, WeightedSampler, iterate
 from gluonloader.sampler import ranks as ranks_module
 
@@ -101,13 +101,33 @@ def test_weights_that_change_reach_a_share_at_once():
         ({"index": 2}, r"index=2: give an int from 0 to num_shards - 1 \(1\)"),
         ({"index": -1}, "index=-1: give an int >= 0"),
         ({"even": "uneven"}, "even='uneven': give 'pad', 'drop' or 'keep'"),
-        ({"sampler": RandomSampler(5)}, "sampler=<.*RandomSampler.*give it seed="),
+        ({"sampler": RandomSampler(5)}, r"sampler=RandomSampler\(5\): .*give it seed="),
         ({"sampler": WeightedSampler([1, 2])}, "sampler=.*give it seed="),
+        ({"sampler": 5}, r"sampler=5: it has no length; give a sampler, or indices, e.g. range\(len\(dataset\)\)"),
+        ({"sampler": iter([1])}, "sampler=.*: it has no length"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, text):
     with pytest.raises(ValueError, match=text):
         ShardedSampler(**{"sampler": range(5), "num_shards": 2, "index": 0, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({"num_replicas": 2}, r"ShardedSampler\(\) has no argument num_replicas: give num_shards"),
+        ({"rank": 0}, "rank: give index"),
+        ({"shuffle": True}, r"shuffle: give RandomSampler\(len\(dataset\), seed=...\) as sampler"),
+        ({"drop_last": True}, 'drop_last: give even="drop"'),
+    ],
+)
+def test_torchs_words_are_told_ours(words, text):
+    with pytest.raises(TypeError, match=text):
+        ShardedSampler(range(5), **words)
+
+
+def test_it_says_which_share_it_is():
+    assert repr(ShardedSampler(range(5), 2, 1, "keep")) == "ShardedSampler(2 of 5, share 1 of 2)"
 
 
 def test_what_draws_nothing_needs_no_seed():
@@ -263,6 +283,9 @@ def test_a_wrong_variable_is_named(no_variables):
     no_variables.setenv("WORLD_SIZE", "3")
     with pytest.raises(ValueError, match="environment variable RANK='two': has to be an int >= 0"):
         ShardedSampler.of_rank(range(10), "env")
+    no_variables.setenv("RANK", "3")
+    with pytest.raises(ValueError, match="environment variables RANK=3, WORLD_SIZE=3: the rank has to be less"):
+        ShardedSampler.of_rank(range(10), "env")
 
 
 def test_the_environment_is_read_only_when_asked_for(no_variables):
@@ -304,3 +327,31 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch, source, package):
 def test_a_wrong_source_is_named():
     with pytest.raises(ValueError, match="source='slurm': give 'torch', 'mpi' or 'env'"):
         ShardedSampler.of_rank(range(4), "slurm")
+
+
+class Augmented:
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return index, get_rng().integers(2**62)
+
+
+@pytest.mark.parametrize("before", [1, 2, 4])
+@pytest.mark.parametrize("after", [1, 2, 4, 8])
+def test_no_two_batches_of_an_epoch_share_their_random_numbers_though_the_ranks_change(before, after):
+    def load(ranks, state, batches):
+        drawn, first = [], None
+        for rank in range(ranks):
+            loader = DataLoader(Augmented(), 1, sampler=ShardedSampler(range(40), ranks, rank, "keep"), seed=3)
+            if state is not None:
+                loader.load_state_dict(state)
+            iterator = iter(loader)
+            drawn += [(int(index[0]), int(number[0])) for index, number in islice(iterator, batches)]
+            first = first or loader.state_dict()
+        return drawn, first
+
+    drawn, state = load(before, None, 5)
+    drawn += load(after, state, 39)[0]
+    assert sorted(index for index, _ in drawn) == list(range(40))
+    assert len({number for _, number in drawn}) == 40

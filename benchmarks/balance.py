@@ -1,0 +1,109 @@
+"""Load balance: what window, queues and order cost where batches take unequal time, against the least possible.
+
+python -m benchmarks.balance
+
+Batches and the consumer sleep, so that cores do not matter: an epoch cannot be shorter than the batches' time shared
+out over the workers, or the consumer's. That is 1.00; the table says how many times as long it took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+
+from gluonloader import DataLoader
+
+from .report import machine
+
+_BATCHES: Final = 200
+_MEAN_S: Final = 0.010  # of a batch; the consumer is as fast as all workers together
+_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "as it comes": {},
+    "prefetch = workers": {"window": 1},
+    "prefetch = 4 workers": {"window": 4},
+    "prefetch = 8 workers": {"window": 8},
+    "prefetch = 16 workers": {"window": 16},
+    "max_per_worker=1": {"max_per_worker": 1},
+    "max_per_worker=2": {"max_per_worker": 2},
+    "in_order=False": {"in_order": False},
+    "in_order=False, 4 workers": {"in_order": False, "window": 4},
+}
+
+
+class Sleeper:
+    """Batch i takes the i-th time."""
+
+    def __init__(self, seconds: Sequence[float]) -> None:
+        self._seconds = seconds
+
+    def __len__(self) -> int:
+        return len(self._seconds)
+
+    def __getitem__(self, index: Any) -> int:
+        if self._seconds[index]:
+            time.sleep(self._seconds[index])
+        return int(index)
+
+
+def main() -> None:
+    """Measures every setting on every pattern, in turn, and prints the medians."""
+    arguments = _parse()
+    print(f"{machine([])}\n{arguments.workers} workers, {arguments.rounds} rounds of {_BATCHES} batches\n")
+    patterns = _patterns()
+    print(f"{'times the least possible':28}{''.join(f'{name:>16}' for name in patterns)}{'no work':>16}")
+    rows: dict[str, list[list[float]]] = {setting: [[] for _ in range(len(patterns) + 1)] for setting in _SETTINGS}
+    for _ in range(arguments.rounds):
+        for setting, options in _SETTINGS.items():
+            for column, seconds in enumerate(patterns.values()):
+                rows[setting][column].append(_ratio(seconds, arguments.workers, **options))
+            rows[setting][-1].append(_overhead(arguments.workers, **options))
+    for setting, cells in rows.items():
+        *ratios, overhead = map(median, cells)
+        print(f"{setting:28}{''.join(f'{ratio:16.2f}' for ratio in ratios)}{overhead * 1e6:13.0f} us")
+
+
+def _patterns() -> dict[str, Sequence[float]]:
+    rng = np.random.default_rng(0)
+    patterns = {
+        "even": np.ones(_BATCHES),
+        "unequal": rng.lognormal(0, 1, _BATCHES),
+        "1 of 20 slow": np.where(np.arange(_BATCHES) % 20 == 7, 20.0, 1.0),
+    }
+    return {name: (times * (_MEAN_S / times.mean())).tolist() for name, times in patterns.items()}
+
+
+def _ratio(seconds: Sequence[float], workers: int, window: int = 2, **options: Any) -> float:
+    pause = sum(seconds) / workers / len(seconds)
+    with DataLoader(Sleeper(seconds), 1, num_workers=workers, prefetch=window * workers, **options) as loader:
+        next(iter(loader))  # workers have started
+        start = time.perf_counter()
+        for _ in loader:
+            time.sleep(pause)
+        return (time.perf_counter() - start) / (pause * len(seconds))
+
+
+def _overhead(workers: int, window: int = 2, **options: Any) -> float:
+    """Seconds per batch where neither side has anything to do."""
+    count = 3000
+    with DataLoader(Sleeper([0.0] * count), 1, num_workers=workers, prefetch=window * workers, **options) as loader:
+        next(iter(loader))
+        start = time.perf_counter()
+        for _ in loader:
+            pass
+        return (time.perf_counter() - start) / count
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
