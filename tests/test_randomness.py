@@ -147,3 +147,41 @@ def test_the_current_seed_is_the_threads_own():
     assert mine not in seen
     assert get_rng() is mine
     assert seen[1].random() == mine.random()
+
+
+DRAWS = {
+    "uniform": lambda: np.random.random(),
+    "normal": lambda: np.random.randn(),  # keeps a second one for the next call
+    "many": lambda: np.random.bytes(3000).hex(),
+    "python": lambda: random.gauss(0, 1),
+}
+CHANGES = {
+    "seed": lambda: np.random.seed(7),
+    "set_state": lambda: np.random.set_state(np.random.RandomState(8).get_state()),
+}
+if hasattr(np.random, "set_bit_generator"):  # NumPy 1.24
+    CHANGES["replace"] = lambda: np.random.set_bit_generator(np.random.MT19937(9))
+
+
+@given(steps=st.lists(st.sampled_from(["batch", *DRAWS, *CHANGES]), max_size=25))
+def test_batches_in_the_caller_leave_its_generators_alone(steps):
+    def run(batch):
+        np.random.seed(1)
+        random.seed(1)
+        drawn = []
+        for step in steps:
+            if step == "batch":
+                batch()
+            elif step in CHANGES:
+                CHANGES[step]()
+            else:
+                drawn.append(DRAWS[step]())
+        return drawn
+
+    def batch():
+        with preserved_generators():
+            np.random.seed(5)
+            np.random.randn(3)
+            random.gauss(0, 1)
+
+    assert run(batch) == run(lambda: None)
