@@ -6,19 +6,22 @@ Every check raises a ValueError that names the argument, its value and what woul
 from __future__ import annotations
 
 import multiprocessing
+import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from . import frameworks
+from .containers import is_mask
 from .errors import bad_argument
 from .sampler import BatchSampler, LastBatch, RandomSampler, SequentialSampler, check_int, check_last_batch
 
 __all__ = [
+    "TORCH_WORDS",
     "ExecutorName",
     "as_list",
     "check_dataset",
@@ -41,6 +44,17 @@ __all__ = [
 
 ExecutorName = Literal["serial", "thread", "process"]
 
+# For `other_words`: arguments of torch's loader, and what is given here in their place.
+TORCH_WORDS: Final = {
+    "collate_fn": "give batchify_fn",
+    "drop_last": 'give last_batch="discard"',
+    "generator": "give seed, an int",
+    "multiprocessing_context": "give start_method",
+    "persistent_workers": "leave it out, workers stay until close()",
+    "pin_memory_device": "leave it out, pin_memory=True is enough",
+    "prefetch_factor": "give prefetch, which counts over all workers: prefetch_factor * num_workers",
+}
+
 _SMALLEST_LIMIT: Final = 1 << 20
 _SHUFFLE_BUFFER: Final = 1000
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -48,12 +62,26 @@ _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 def check_dataset(dataset: Any, sized: bool) -> None:
     """`sized`: its length is needed, since no sampler is given."""
+    if right := _in_place_of(dataset, sized):
+        raise ValueError(f"dataset: {type(dataset)}; {right}")
     needed = [("__len__", "len(dataset)"), ("__getitem__", "dataset[i]")]
     for name, method in needed if sized else needed[1:]:
         if isinstance(dataset, type) or not hasattr(dataset, name):
             what = f"{dataset!r} is a class" if isinstance(dataset, type) else f"{type(dataset)} has no {name}"
             right = f"give an object for which {method} works, as for a list, or IterableDataset(what iterates)"
             raise ValueError(f"dataset: {what}; {right}")
+
+
+def _in_place_of(dataset: Any, sized: bool) -> str:
+    """What to give in the place of something that holds samples, but not at 0, 1, 2, ...; "" if it may be fine."""
+    kind = type(dataset)
+    if kind.__module__.partition(".")[0] in ("pandas", "polars", "pyarrow") and hasattr(kind, "columns"):
+        return "give ArrowDataset(table), whose samples are its rows"
+    if isinstance(dataset, (str, os.PathLike)):
+        return "give a dataset that reads it, for Parquet ArrowDataset(path); or list(text) for its characters"
+    if sized and isinstance(dataset, Mapping) and isinstance(next(iter(dataset), None), str):
+        return "it has names, not numbers: give StackDataset(**dataset), whose samples are dicts, or a sampler of names"
+    return ""
 
 
 def check_flags(**flags: object) -> None:
@@ -86,12 +114,16 @@ def check_indices(name: str, indices: Any, example: str) -> None:
         raise bad_argument(name, indices, f"give an iterable of {example}")
     if hasattr(indices, "__next__"):
         raise bad_argument(name, indices, f"it can be iterated only once; give a list, or a Sampler, of {example}")
+    if is_mask(indices):
+        raise bad_argument(name, indices, "a mask; give np.flatnonzero(mask), the indices where it is true")
 
 
-def as_list(indices: Any) -> list[Any]:
-    if not hasattr(indices, "__iter__"):
-        raise ValueError(f"batch_sampler gave {indices!r} for a batch; it has to give lists of indices")
-    return list(indices)
+def as_list(indices: Any, number: int, batch_sampler: Any) -> list[Any]:
+    listed = list(indices) if hasattr(indices, "__iter__") else []
+    if not listed:
+        right = f"it gave {indices!r} for batch {number}; let it give lists of indices, at least one in each"
+        raise bad_argument("batch_sampler", batch_sampler, right)
+    return listed
 
 
 def choose_last_batch(last_batch: LastBatch | None) -> LastBatch:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Rows", "pick", "positions", "refill"]
+__all__ = ["Rows", "is_mask", "lengths_of", "pick", "position", "positions", "refill"]
 
 Indices = NDArray[np.intp]
 
@@ -56,7 +56,7 @@ class Rows(Sequence[Any]):
             copied before a batch is made. None: all rows in order.
 
     Raises:
-        ValueError: there is no column, or their lengths differ.
+        ValueError: there is no column, one has no length, or their lengths differ.
         IndexError: an index is out of range.
         TypeError: the indices are no ints.
 
@@ -68,11 +68,11 @@ class Rows(Sequence[Any]):
     def __init__(self, columns: Any, indices: Any = None) -> None:
         self.held = columns
         held = columns if isinstance(columns, (Mapping, tuple)) else (columns,)
-        lengths = list(map(len, held.values() if isinstance(held, Mapping) else held))
-        if len(set(lengths)) != 1:
-            raise ValueError(f"Rows: columns of lengths {lengths}; give at least one column, and all of one length")
-        self.indices = None if indices is None else positions(indices, lengths[0])
-        self._length = lengths[0] if self.indices is None else len(self.indices)
+        found = lengths_of("columns", held)
+        if len(set(found)) != 1:
+            raise ValueError(f"Rows: columns of lengths {found}; give at least one column, and all of one length")
+        self.indices = None if indices is None else positions(indices, found[0])
+        self._length = found[0] if self.indices is None else len(self.indices)
 
     @property
     def columns(self) -> Any:
@@ -121,6 +121,44 @@ def pick(column: Any, indices: Indices | None) -> Any:
     if isinstance(column, Rows):
         return Rows(column.held, indices if column.indices is None else column.indices[indices])
     return list(column) if indices is None else [column[i] for i in indices]
+
+
+def lengths_of(name: str, parts: Any) -> list[int]:
+    """The length of each part of a sequence or mapping, an argument that is called `name`.
+
+    Raises:
+        ValueError: a part has none.
+    """
+    found = []
+    for key, part in parts.items() if isinstance(parts, Mapping) else enumerate(parts):
+        try:
+            found.append(len(part))
+        except TypeError as error:
+            right = "it has no length; give a list, an array or a dataset that has one"
+            raise ValueError(f"{name}[{key!r}]={part!r:.80}: {right}") from error
+    return found
+
+
+def is_mask(indices: Any) -> bool:
+    """Whether it is an array, column or list of bools, which would be taken for the indices 0 and 1."""
+    if hasattr(indices, "dtype"):
+        return "bool" in str(indices.dtype).lower()
+    listed = isinstance(indices, (list, tuple)) and len(indices) > 0
+    return listed and all(isinstance(index, (bool, np.bool_)) for index in indices)
+
+
+def position(index: Any, length: int) -> int:
+    """The index of a sample, from 0 to `length - 1`; a negative one counts from the end.
+
+    Raises:
+        IndexError: it is out of range.
+        TypeError: it is no int.
+    """
+    if not hasattr(index, "__index__"):
+        raise TypeError(f"index={index!r:.80}: give an int; for several samples, Subset(dataset, indices)")
+    if not -length <= index < length:
+        raise IndexError(f"index {index} is out of range for {length} samples")
+    return int(index) % length
 
 
 def positions(indices: Any, length: int) -> Indices:

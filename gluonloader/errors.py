@@ -6,8 +6,11 @@ Each class also derives from the built-in that a caller would catch, so `except 
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import sys
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 __all__ = [
     "BatchTimeout",
@@ -23,7 +26,11 @@ __all__ = [
     "add_note",
     "bad_argument",
     "bad_state",
+    "other_words",
 ]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class GluonLoaderError(Exception):
@@ -98,9 +105,38 @@ def add_note(error: BaseException, note: str) -> None:
 
 def bad_argument(name: str, value: object, right: str) -> ValueError:
     """The error for a wrong argument: its name, its value, and what would be right."""
-    return ValueError(f"{name}={value!r}: {right}")
+    return ValueError(f"{name}={value!r:.200}: {right}")
 
 
 def bad_state(field: str, value: object, right: str) -> ValueError:
     """The error for a saved position that does not fit: its field, what that holds, and what would be right."""
     return ValueError(f"state: {field}={value!r:.200}: {right}")
+
+
+def other_words(**words: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Has a function say what to do in the place of an argument that it has in torch, and not here.
+
+    Args:
+        words: by name of the argument, the cure.
+
+    >>> @other_words(generator="give seed, an int")
+    ... def draw(seed: int) -> int:
+    ...     return seed
+    >>> draw(generator=3)
+    Traceback (most recent call last):
+    TypeError: draw() has no argument generator: give seed, an int
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        name = function.__qualname__.removesuffix(".__init__")
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            for word in kwargs:
+                if word in words:
+                    raise TypeError(f"{name}() has no argument {word}: {words[word]}")
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate

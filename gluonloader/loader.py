@@ -27,6 +27,7 @@ from multiprocessing.util import Finalize
 from typing import Any
 
 from .arguments import (
+    TORCH_WORDS,
     ExecutorName,
     check_dataset,
     check_flags,
@@ -46,7 +47,7 @@ from .arguments import (
 )
 from .batchify import default_batchify
 from .dataset.iterable import check_iterable, is_iterable
-from .errors import LoaderClosed
+from .errors import LoaderClosed, other_words
 from .executors.base import Executor, Job
 from .executors.info import LoaderInfo, WorkerInfo
 from .executors.process import ProcessExecutor
@@ -136,6 +137,7 @@ class DataLoader:
 
     _begun: LoaderIterator | None  # auto_reload: the next epoch, its window filled already
 
+    @other_words(**TORCH_WORDS)
     def __init__(
         self,
         dataset: Any,
@@ -360,6 +362,8 @@ class DataLoader:
             return plan, self._executor
 
     def _check_loader(self, fields: dict[str, Any]) -> None:
+        if "source" in fields:
+            raise ValueError("state: saved by a bridge, and this is a DataLoader; load it into that bridge")
         int_field(fields, "epoch")
         same(fields, "length", self._length(), "the dataset here")
         if self._seed_given:

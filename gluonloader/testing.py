@@ -55,6 +55,8 @@ def assert_resumes_exactly(
     """
     if not isinstance(epochs, int) or epochs < 1:
         raise bad_argument("epochs", epochs, "give an int >= 1")
+    if not callable(make_loader):
+        raise bad_argument("make_loader", make_loader, "give a function that makes it, lambda: DataLoader(...)")
     makers = _Loaders(make_loader)
     with makers.fresh() as loader:
         whole = [_read(loader) for _ in range(epochs + 1)]

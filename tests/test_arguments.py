@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +27,8 @@ DATA = [1, 2, 3, 4, 5]
         ({"batch_size": 1, "shuffle": True, "sampler": [1]}, "shuffle and sampler both"),
         ({"batch_size": 1, "sampler": 3}, "sampler=3: give an iterable of indices"),
         ({"batch_size": 1, "sampler": iter([0, 1])}, "it can be iterated only once"),
+        ({"batch_size": 1, "sampler": np.array([True, False])}, "sampler=array([ True, False]): a mask; give np.flatn"),
+        ({"batch_size": 1, "sampler": [True, False]}, "sampler=[True, False]: a mask; give np.flatnonzero(mask)"),
         ({"batch_size": 1, "batch_sampler": [[0]]}, "batch_sampler replaces batch_size"),
         ({"batch_sampler": 7}, "batch_sampler=7: give an iterable of lists of indices"),
         ({"batch_sampler": iter([[0]])}, "it can be iterated only once"),
@@ -70,11 +74,39 @@ def test_a_wrong_argument_is_named_with_its_value_and_what_is_right(arguments, s
         (iter(DATA), "dataset=.*can be iterated only once; give the function that makes it"),
         (5, "dataset: .*has no __len__"),
         (list, "dataset: .*is a class"),
+        ({1, 2}, "dataset={1, 2}: a set has no order .* give sorted"),
+        (gl.IterableDataset([1]).take, "dataset: <class 'method'> has no __len__"),
+        ("train.parquet", r"dataset: <class 'str'>; give .* ArrowDataset\(path\); or list\(text\)"),
+        (Path("train.parquet"), r"dataset: <class '.*PosixPath'>; give .* ArrowDataset\(path\)"),
+        ({"x": DATA, "y": DATA}, r"dataset: <class 'dict'>; .* give StackDataset\(\*\*dataset\).* or a sampler"),
     ],
 )
 def test_what_is_no_dataset_is_refused(dataset, said):
     with pytest.raises(ValueError, match=said):
         gl.DataLoader(dataset, 1)
+
+
+@pytest.mark.parametrize("sampler", [None, [0, 2, 1, 2]])
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_a_table_is_no_dataset_until_it_is_one_of_rows(library, sampler):
+    module = pytest.importorskip(library)
+    pytest.importorskip("pyarrow")
+    table = getattr(module, "DataFrame", getattr(module, "table", None))({"x": [1, 2, 3], "y": [4, 5, 6]})
+    with pytest.raises(ValueError, match=rf"dataset: <class '{library}.*'>; give ArrowDataset\(table\)"):
+        gl.DataLoader(table, 2, sampler=sampler)
+    assert next(iter(gl.DataLoader(gl.ArrowDataset(table), 3)))["y"].tolist() == [4, 5, 6]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_column_of_a_frame_is_a_dataset(library):
+    column = pytest.importorskip(library).Series([1, 2, 3])
+    assert [batch.tolist() for batch in gl.DataLoader(column, 2)] == [[1, 2], [3]]
+
+
+def test_a_mapping_is_read_by_its_keys():
+    assert next(iter(gl.DataLoader({0: 5, 1: 6}, 2))).tolist() == [5, 6]
+    assert next(iter(gl.DataLoader({"a": 5, "b": 6}, 2, sampler=["b", "a"]))).tolist() == [6, 5]
+    assert next(iter(gl.DataLoader({"a": 5, "b": 6}, batch_sampler=[["b", "a"]]))).tolist() == [6, 5]
 
 
 def test_numpy_numbers_are_numbers():
@@ -103,9 +135,51 @@ def test_the_start_method_follows_the_program_s_own_choice(monkeypatch):
         gl.DataLoader([lambda: 0], 1, num_workers=1)
 
 
-def test_a_batch_sampler_that_gives_no_lists_is_an_error_that_says_so():
-    with gl.DataLoader(DATA, batch_sampler=[[0], 1]) as loader, pytest.raises(ValueError, match="lists of indices"):
-        list(loader)
+@pytest.mark.parametrize("wrong", [1, []])
+def test_a_batch_sampler_that_gives_no_indices_is_an_error_after_the_batches_before_it(wrong):
+    with gl.DataLoader(DATA, batch_sampler=[[0], wrong]) as loader:
+        batches = iter(loader)
+        assert next(batches).tolist() == [1]
+        text = rf"batch_sampler=\[\[0\], .*: it gave {re.escape(str(wrong))} for batch 1; let it give lists of indices"
+        with pytest.raises(ValueError, match=text):
+            next(batches)
+
+
+@pytest.mark.parametrize(
+    ("word", "right"),
+    [
+        ("collate_fn", "give batchify_fn"),
+        ("drop_last", 'give last_batch="discard"'),
+        ("generator", "give seed, an int"),
+        ("multiprocessing_context", "give start_method"),
+        ("persistent_workers", "leave it out"),
+        ("pin_memory_device", "leave it out"),
+        ("prefetch_factor", "give prefetch, "),
+    ],
+)
+def test_torchs_words_are_told_ours(word, right):
+    with pytest.raises(TypeError, match=rf"DataLoader\(\) has no argument {word}: {right}"):
+        gl.DataLoader(DATA, 1, **{word: None})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'shufle'"):
+        gl.DataLoader(DATA, 1, shufle=True)
+
+
+def test_tools_see_the_arguments_as_they_are():
+    assert list(inspect.signature(gl.DataLoader).parameters)[:3] == ["dataset", "batch_size", "shuffle"]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_index_beyond_the_dataset_is_told_with_its_length(num_workers):
+    with gl.DataLoader(DATA, 2, sampler=[0, 9], num_workers=num_workers) as loader:
+        with pytest.raises(IndexError) as caught:
+            list(loader)
+    assert caught.value.__notes__[0] == "gluonloader: in dataset[9] of 5 samples, batch 0 of epoch 0"
+
+
+def test_a_position_of_a_bridge_is_not_one_of_a_loader():
+    with gl.DataLoader(DATA, 1) as loader, gl.bridge(DATA) as batches:
+        with pytest.raises(ValueError, match="state: saved by a bridge, and this is a DataLoader"):
+            loader.load_state_dict(batches.state_dict())
 
 
 def test_a_loader_has_a_repr():

@@ -265,8 +265,16 @@ def test_a_column_of_ints_is_of_one_dtype_though_only_one_row_group_has_a_null(t
 
 def test_a_null_among_vectors_is_told():
     vectors = pa.array([[1.0, 2.0], None], pa.list_(pa.float64(), 2))
-    with pytest.raises(ValueError, match="column 'v': a null in fixed_size_list"):
+    with pytest.raises(
+        ValueError, match=r"column 'v': a null in fixed_size_list.* fill it.* cast .* to list_\(\.\.\.\)"
+    ):
         ArrowDataset(pa.table({"v": vectors}))
+    assert ArrowDataset(pa.table({"v": vectors.cast(pa.list_(pa.float64()))}))[1]["v"] is None
+    numbers = pa.array([[1, 2], [3, None]], pa.list_(pa.int32(), 2))
+    with pytest.raises(ValueError, match="column 'v': a null in int32.* cast the column to floats: then a null is NaN"):
+        ArrowDataset(pa.table({"v": numbers}))
+    floats = ArrowDataset(pa.table({"v": numbers.cast(pa.list_(pa.float64(), 2))}))
+    assert np.isnan(floats[1]["v"]).tolist() == [False, True]
 
 
 def test_wrong_arguments_are_told(tmp_path):
@@ -286,17 +294,61 @@ def test_wrong_arguments_are_told(tmp_path):
         ([path, more], None, "c.parquet: column 'y' is not in both"),
         (broken, None, "d.parquet: not a Parquet file"),
         (tmp_path, None, "a folder; give its files"),
+        (
+            tmp_path / "*.parquet",
+            None,
+            r"source=.*parquet'\): a pattern; give its files, sorted\(glob.glob\(pattern\)\)",
+        ),
+        ([path, "no?.parquet"], None, "source='no[?].parquet': a pattern"),
     ):
         with pytest.raises(ValueError, match=text):
             ArrowDataset(source, columns)
     assert len(ArrowDataset([path, more], ["n"])) == 10
-    with pytest.raises(ValueError, match="keep=0"):
-        ArrowDataset(path, keep=0)
-    for source in (3, [], [pa.table({})], np.zeros(3)):
-        with pytest.raises(TypeError, match="give a pyarrow Table, a frame"):
+    for keep in (0, "8", 1.5):
+        with pytest.raises(ValueError, match=f"keep={keep!r}"):
+            ArrowDataset(path, keep=keep)
+    for source in (3, [pa.table({})], np.zeros(3), iter([path]), pa.array([1]), pa.chunked_array([[1]])):
+        with pytest.raises(TypeError, match=rf"source: {type(source)}; give a pyarrow Table, a frame"):
             ArrowDataset(source)
+    with pytest.raises(TypeError, match="source: <class 'list'>; it is empty: give at least one path"):
+        ArrowDataset([])
+    with pytest.raises(TypeError, match=r"source: <class 'dict'>; give pyarrow.table\(source\), or use StackDataset"):
+        ArrowDataset({"x": [1, 2]})
     with pytest.raises(FileNotFoundError):
         ArrowDataset(tmp_path / "missing.parquet")
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_column_or_a_lazy_frame_is_told_how_it_becomes_a_table(library):
+    module = pytest.importorskip(library)
+    column = module.DataFrame({"x": [1, 2]})["x"]
+    with pytest.raises(TypeError, match=r"Series'>; it is one column: give source.to_frame\(\)"):
+        ArrowDataset(column)
+    assert ArrowDataset(column.to_frame())[1] == {"x": 2}
+    if library == "polars":
+        lazy = column.to_frame().lazy()
+        with pytest.raises(TypeError, match=r"LazyFrame'>; give source.collect\(\)"):
+            ArrowDataset(lazy)
+        assert ArrowDataset(lazy.collect())[1] == {"x": 2}
+
+
+def test_a_pattern_that_is_a_name_is_one(tmp_path):
+    assert len(ArrowDataset(write(tmp_path / "part[1].parquet", 5))) == 5
+
+
+@pytest.mark.parametrize("index", [1.0, slice(2), [0], None])
+def test_what_is_no_index_is_told(index):
+    with pytest.raises(TypeError, match=r"index=.*: give an int; for several samples, Subset"):
+        ArrowDataset(table(["int"]))[index]
+
+
+def test_a_column_is_had_otherwise():
+    dataset = ArrowDataset(table(["int", "text"]))
+    with pytest.raises(
+        TypeError, match=r"give dataset\[i\]\['int'\], or for a column ArrowDataset\(source, \['int'\]\)"
+    ):
+        dataset["int"]
+    assert repr(dataset) == "ArrowDataset(3 rows of 2 columns)"
 
 
 def test_a_file_that_is_damaged_later_is_named(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from bridges import Counted, Resetting, no_threads_are_left, numbers  # noqa: F401, the fixture is used by its presence
 from conftest import FORK, eventually, load_mxnet, load_or_skip
 
-from gluonloader import MissingExtraError, bridge, frameworks
+from gluonloader import DataLoader, MissingExtraError, bridge, frameworks
 from gluonloader.testing import assert_resumes_exactly
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*scipy.sparse:DeprecationWarning")  # of mx.nd.array
@@ -362,6 +362,12 @@ def test_wrong_arguments_fail_at_once_and_by_name(arguments, message):
 def test_wrong_epochs_are_named():
     with pytest.raises(ValueError, match="epoch=-1: give an int >= 0"):
         bridge([1]).set_epoch(-1)
+
+
+def test_a_position_of_a_loader_is_not_one_of_a_bridge():
+    with DataLoader(range(3), 1) as loader, bridge([1, 2, 3]) as batches:
+        with pytest.raises(ValueError, match="state: saved by a DataLoader, and this is a bridge"):
+            batches.load_state_dict(loader.state_dict())
 
 
 def test_a_framework_that_is_missing_says_how_to_install_it(monkeypatch):

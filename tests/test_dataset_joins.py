@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import ArrayDataset, SimpleDataset
-from gluonloader.dataset import ConcatDataset, StackDataset, Subset, TupleDataset, random_split
+from gluonloader import ArrayDataset, RandomSampler, Rows, SimpleDataset
+from gluonloader.dataset import ConcatDataset, PackedList, StackDataset, Subset, TupleDataset, random_split
 
 values = st.lists(st.integers(-9, 9), max_size=6)
 
@@ -65,6 +65,27 @@ def test_a_subset_hands_on_python_ints_and_all_other_keys():
     ]
 
 
+def test_the_indices_of_a_subset_may_be_anything_that_is_iterated_once():
+    for indices in (iter([2, 1]), {2: "x", 1: "y"}, RandomSampler(3, seed=0)):
+        assert sorted(Subset("abc", indices))[-2:] == ["b", "c"]
+    assert list(SimpleDataset("abc").sample(iter([2, 1]))) == ["c", "b"]
+
+
+@pytest.mark.parametrize("mask", [np.array([True, False]), [True, False], (np.bool_(False),) * 2])
+def test_a_mask_is_not_taken_for_indices(mask):
+    for make in (lambda: Subset("ab", mask), lambda: SimpleDataset("ab").sample(mask)):
+        with pytest.raises(ValueError, match=r"indices=.*: a mask; give np.flatnonzero\(mask\)"):
+            make()
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "torch"])
+def test_a_mask_of_another_library_is_not_taken_for_indices(library):
+    module = pytest.importorskip(library)
+    mask = getattr(module, "Series", getattr(module, "tensor", None))([True, False])
+    with pytest.raises(ValueError, match="a mask; give"):
+        Subset("ab", mask)
+
+
 def test_a_large_subset_is_kept_in_one_array():
     indices = list(range(5000))[::-1]
     assert len(pickle.dumps(Subset(range(5000), indices))) == pytest.approx(8 * 5000, rel=0.05)
@@ -107,10 +128,48 @@ def test_a_split_is_random_and_repeats_with_its_seed():
     assert order(None) == first
 
 
-@pytest.mark.parametrize("lengths", [[5, 4], [11], [0.5, 0.4], [-1, 11], [1.5, 8.5], [], [float("nan")]])
+@pytest.mark.parametrize(
+    "lengths", [[5, 4], [11], [0.5, 0.4], [-1, 11], [1.5, 8.5], [], [float("nan")], ["a"], "10", 3]
+)
 def test_lengths_that_do_not_add_up_are_told(lengths):
     with pytest.raises(ValueError, match="lengths="):
         random_split(range(10), lengths, seed=0)
+
+
+def test_torchs_word_for_the_seed_is_told_ours():
+    with pytest.raises(TypeError, match=r"random_split\(\) has no argument generator: give seed, an int"):
+        random_split(range(10), [5, 5], generator=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda part: ConcatDataset([1], part), r"datasets\[1\]=.*: it has no length; give"),
+        (lambda part: ArrayDataset([1], part), r"arrays\[1\]=.*: it has no length; give"),
+        (lambda part: StackDataset(x=[1], y=part), r"datasets\['y'\]=.*: it has no length; give"),
+        (lambda part: Rows({"x": [1], "y": part}), r"columns\['y'\]=.*: it has no length; give"),
+        (lambda part: Rows(part), r"columns\[0\]=.*: it has no length; give"),
+    ],
+    ids=["concat", "array", "stack", "rows", "row"],
+)
+@pytest.mark.parametrize("part", [iter([1]), 5, np.array(5)], ids=["iterator", "int", "no axis"])
+def test_a_part_without_a_length_is_named(make, text, part):
+    with pytest.raises(ValueError, match=text):
+        make(part)
+
+
+@pytest.mark.parametrize("index", ["a", 1.0, None, slice(2), [0]])
+def test_what_is_no_index_is_told(index):
+    for dataset in (ConcatDataset([1], [2]), PackedList([1, 2])):
+        if isinstance(index, slice) and isinstance(dataset, PackedList):
+            continue  # which has slices, as a list has
+        with pytest.raises(TypeError, match=r"index=.*: give an int; for several samples, Subset\(dataset, indices\)"):
+            dataset[index]
+
+
+def test_they_say_what_they_hold():
+    assert repr(Subset(range(10), [3, 1])) == "Subset(2 of 10)"
+    assert repr(ConcatDataset([1, 2], [3])) == "ConcatDataset(3 of 2 datasets)"
 
 
 def test_stacked_datasets_are_side_by_side():

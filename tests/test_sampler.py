@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import BatchSampler, FilterSampler, IntervalSampler, RandomSampler, Sampler, SequentialSampler
+from gluonloader import (
+    BatchSampler,
+    FilterSampler,
+    IntervalSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    WeightedSampler,
+)
 from gluonloader.sampler import iterate
 
 LAST_BATCH = ("keep", "discard", "rollover")
@@ -245,6 +253,29 @@ def test_a_wrong_interval_is_named(length, interval):
 def test_a_wrong_length_is_named(kind, length):
     with pytest.raises(ValueError, match="length=.*len\\(dataset\\)"):
         kind(length)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: RandomSampler(9, generator=1), r"RandomSampler\(\) has no argument generator: give seed, an int"),
+        (lambda: RandomSampler(9, replacement=True), r"replacement: leave it out, or .* WeightedSampler\(np.ones"),
+        (lambda: RandomSampler(9, num_samples=3), r"num_samples: leave it out, or .* WeightedSampler\(np.ones"),
+        (lambda: RandomSampler(data_source=[1]), r"data_source: give length, len\(dataset\)"),
+        (lambda: WeightedSampler([1], generator=1), r"WeightedSampler\(\) has no argument generator: give seed"),
+        (lambda: BatchSampler([1], 1, drop_last=True), r"BatchSampler\(\) has no .* drop_last: give last_batch=\"disc"),
+        (lambda: RandomSampler(9, sede=1), "unexpected keyword argument 'sede'"),
+    ],
+)
+def test_torchs_words_are_told_ours(make, text):
+    with pytest.raises(TypeError, match=text):
+        make()
+
+
+def test_samplers_say_how_much_they_give():
+    assert repr(RandomSampler(10)) == "RandomSampler(10)"
+    assert repr(FilterSampler(bool, [0, 1])) == "FilterSampler(1)"
+    assert repr(BatchSampler(RandomSampler(10), 4)) == "BatchSampler(RandomSampler by 4)"
 
 
 def test_the_base_class_says_what_is_missing():

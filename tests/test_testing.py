@@ -333,6 +333,7 @@ def test_a_dataset_with_hidden_randomness_is_found():
         ({"epochs": 0}, "epochs=0: give an int >= 1"),
         ({"points": [1.5]}, r"points=1\.5: give ints from 0 to the 4 batches"),
         ({"points": [5]}, r"points=5: give ints from 0 to the 4 batches"),
+        ({"make_loader": Fake()}, "make_loader=.*: give a function that makes it, lambda: DataLoader"),
         ({"make_loader": lambda: [1, 2]}, r"make_loader=.*it gave <class 'list'>, which has no state_dict"),
         ({"make_loader": lambda loader=Fake(): loader}, "make_loader=.*the same loader twice"),
     ],

@@ -157,6 +157,8 @@ class Bridge:
             ValueError: it does not fit, or was changed; the text names the field. Nothing has changed.
         """
         fields = opened(state)
+        if "seed" in fields:
+            raise ValueError("state: saved by a DataLoader, and this is a bridge; load it into that DataLoader")
         epoch, batch, own = int_field(fields, "epoch"), int_field(fields, "batch"), field(fields, "source")
         same(fields, "length", self._source.length(), "the source here")
         check_whole(fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..containers import Rows
+from ..containers import Rows, lengths_of
 from .base import Dataset, SimpleDataset
 from .bulk import IN_MEMORY, are_ints, bulk_read, each, in_memory, read
 from .packed import PackedList
@@ -24,7 +24,7 @@ class ArrayDataset(Dataset):
         arrays: arrays, lists or datasets, at least one; with a single one a sample is its bare element.
 
     Raises:
-        ValueError: if none is given, or their lengths differ.
+        ValueError: if none is given, one has no length, or their lengths differ.
 
     >>> ArrayDataset([10, 20], ["a", "b"])[1]
     (20, 'b')
@@ -33,10 +33,11 @@ class ArrayDataset(Dataset):
     def __init__(self, *arrays: Any) -> None:
         if not arrays:
             raise ValueError("ArrayDataset() needs at least one array, e.g. ArrayDataset(images, labels)")
-        for position, array in enumerate(arrays):
-            if len(array) != len(arrays[0]):
+        first, *others = lengths_of("arrays", arrays)
+        for number, length in enumerate(others, 1):
+            if length != first:
                 raise ValueError(
-                    f"ArrayDataset: argument {position} has length {len(array)}, argument 0 has {len(arrays[0])}; "
+                    f"ArrayDataset: argument {number} has length {length}, argument 0 has {first}; "
                     "all must have one length"
                 )
         self._arrays = arrays
@@ -71,7 +72,7 @@ class StackDataset(Dataset):
             `ArrayDataset`. Given by name, samples are dicts.
 
     Raises:
-        ValueError: if none is given, some have names and some have not, or their lengths differ.
+        ValueError: if none is given, some have names and some have not, one has no length, or their lengths differ.
 
     >>> StackDataset(image=[10, 20], name=["a", "b"])[1]
     {'image': 20, 'name': 'b'}
@@ -81,9 +82,9 @@ class StackDataset(Dataset):
         if bool(args) == bool(datasets):
             raise ValueError("StackDataset: give datasets either all by position or all by name, and at least one")
         self._datasets: Any = datasets or args
-        lengths = list(map(len, self._parts))
-        if len(set(lengths)) != 1:
-            told = dict(zip(datasets, lengths, strict=True)) if datasets else lengths
+        found = lengths_of("datasets", self._datasets)
+        if len(set(found)) != 1:
+            told = dict(zip(datasets, found, strict=True)) if datasets else found
             raise ValueError(f"StackDataset: the datasets have lengths {told}; all must have one length")
 
     def __getitem__(self, index: Any) -> Any:

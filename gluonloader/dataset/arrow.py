@@ -11,13 +11,13 @@ import threading
 import warnings
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
-from ..containers import Rows, positions
+from ..containers import Rows, position, positions
 from ..errors import add_note, bad_argument
 from .arrow_columns import column_of, counts_nulls, pyarrow
 from .base import Dataset
@@ -51,7 +51,7 @@ class ArrowDataset(Dataset):
     def __init__(self, source: Any, columns: Sequence[str] | None = None, keep: int = 8) -> None:
         if isinstance(columns, (str, bytes)) or (columns is not None and not columns):
             raise bad_argument("columns", columns, "give a list of names, or None for all")
-        if keep < 1:
+        if not isinstance(keep, (int, np.integer)) or keep < 1:
             raise bad_argument("keep", keep, "give an int >= 1")
         self._source = _open(source, columns)
         self._ends = list(accumulate(self._source.lengths))
@@ -65,9 +65,10 @@ class ArrowDataset(Dataset):
         return list(self._source.lengths)
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} is out of range for {len(self)} samples")
-        index = int(index) % len(self)
+        if isinstance(index, str):
+            right = f"samples are rows; give dataset[i][{index!r}], or for a column ArrowDataset(source, [{index!r}])"
+            raise TypeError(f"index={index!r}: {right}")
+        index = position(index, len(self))
         group = bisect_right(self._ends, index)
         row = index - (self._ends[group] - self._source.lengths[group])
         decoded = self._group(group)
@@ -98,6 +99,9 @@ class ArrowDataset(Dataset):
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} rows of {len(self._source.columns)} columns)"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_kept"}
@@ -201,6 +205,8 @@ def _open(source: Any, names: Sequence[str] | None) -> _Table | _Files:
         for path in source:
             if os.path.isdir(path):
                 raise bad_argument("source", path, "a folder; give its files, sorted(Path(folder).glob('*.parquet'))")
+            if set("*?[") & set(os.fspath(path)) and not os.path.exists(path):
+                raise bad_argument("source", path, "a pattern; give its files, sorted(glob.glob(pattern))")
         return _Files(list(map(os.fspath, source)), None, names)
     if hasattr(source, "files") and hasattr(source, "filesystem"):  # a pyarrow.dataset of files
         if source.format.default_extname != "parquet":
@@ -210,16 +216,29 @@ def _open(source: Any, names: Sequence[str] | None) -> _Table | _Files:
             right = "a dataset with a filter, partition columns or a schema of its own; give source.to_table()"
             raise bad_argument("source", source, right)
         return files
-    if type(source).__module__.partition(".")[0] == "pandas":
-        source = pa.Table.from_pandas(source, preserve_index=False)
+    return _Table(_as_table(source, pa), names)
+
+
+def _as_table(source: Any, pa: Any) -> Any:
+    table = source
+    right = "give a pyarrow Table, a frame of pandas or polars, the path of a Parquet file, or a list of paths"
+    if hasattr(type(source), "to_frame"):
+        right = "it is one column: give source.to_frame()"
+    elif type(source).__name__ == "LazyFrame":
+        right = "give source.collect()"
+    elif isinstance(source, Mapping):
+        right = "give pyarrow.table(source), or use StackDataset(**source)"
+    elif isinstance(source, (list, tuple)) and not source:
+        right = "it is empty: give at least one path"
+    elif type(source).__module__.partition(".")[0] == "pandas" and hasattr(type(source), "iterrows"):
+        table = pa.Table.from_pandas(source, preserve_index=False)
     elif hasattr(source, "to_arrow"):  # polars: without its string views, for which pyarrow lacks much
-        source = source.to_arrow()
-    elif hasattr(source, "__arrow_c_stream__") and not isinstance(source, pa.Table):
-        source = pa.table(source)
-    if not isinstance(source, pa.Table):
-        right = "give a pyarrow Table, a frame of pandas or polars, or paths of Parquet files"
-        raise TypeError(f"source={source!r:.80}: {right}")
-    return _Table(source, names)
+        table = source.to_arrow()
+    elif hasattr(source, "__arrow_c_stream__") and not isinstance(source, (pa.Table, pa.ChunkedArray)):
+        table = pa.table(source)
+    if not isinstance(table, pa.Table):
+        raise TypeError(f"source: {type(source)}; {right}")
+    return table
 
 
 def _fields(schema: Any, names: Sequence[str] | None, where: str) -> list[Any]:

@@ -58,12 +58,13 @@ class Column:
         if self.dtype is None:
             return values.combine_chunks()
         if self.shape:
-            self._refuse_nulls(values)
+            self._refuse_nulls(values, "cast the column to list_(...): then a null is None")
             values = values.combine_chunks().flatten()
         if pa.types.is_decimal(values.type) or (counts_nulls(values.type) and self.dtype == np.float64):
             values = values.cast(pa.float64(), safe=False)
         elif counts_nulls(values.type):
-            self._refuse_nulls(values)
+            written = "" if self.shape else ", or write the file with statistics"
+            self._refuse_nulls(values, f"cast the column to floats{written}: then a null is NaN")
         return np.ascontiguousarray(values.to_numpy(zero_copy_only=False), self.dtype).reshape(-1, *self.shape)
 
     def take(self, decoded: Any, rows: NDArray[np.intp]) -> Any:
@@ -93,11 +94,11 @@ class Column:
             listed = values.take(pyarrow().array(order)).to_pylist()
         return listed
 
-    def _refuse_nulls(self, values: Any) -> None:
+    def _refuse_nulls(self, values: Any, right: str) -> None:
         if values.null_count:
             raise ValueError(
-                f"column {self.name!r}: a null in {values.type}, for which {self.dtype} has no value; fill it (ints "
-                "with nulls are read as float64 where the file was written with statistics)"
+                f"column {self.name!r}: a null in {values.type}, for which {self.dtype} has no value; fill it, as "
+                f"pyarrow.compute.fill_null does, or {right}"
             )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..containers import Rows, positions
+from ..containers import Rows, is_mask, positions
 from ..errors import bad_argument
 from .bulk import IN_MEMORY, are_ints, bulk_read, each, in_memory, read
 
@@ -78,7 +78,7 @@ class Dataset:
         """
         if not isinstance(sampler, Iterable):
             raise TypeError(f"sampler={sampler!r}: give a Sampler, or any iterable of indices")
-        return Subset(self, list(sampler))
+        return Subset(self, sampler)
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True, batched: bool = False) -> Dataset:
         """The dataset of `fn(sample)`, or of `fn(*sample)` where the sample is a tuple.
@@ -145,13 +145,19 @@ class Subset(Dataset):
 
     Args:
         dataset: anything with `__len__` and `__getitem__`.
-        indices: indices into it, a list, array or range; ints are kept as one array, 8 bytes each.
+        indices: indices into it, any iterable of them, read once, now; ints are kept as one array, 8 bytes each.
+
+    Raises:
+        ValueError: the indices are a mask.
 
     >>> list(Subset(["a", "b", "c"], [2, 0]))
     ['c', 'a']
     """
 
-    def __init__(self, dataset: Any, indices: Sequence[Any]) -> None:
+    def __init__(self, dataset: Any, indices: Iterable[Any]) -> None:
+        if is_mask(indices):
+            raise bad_argument("indices", indices, "a mask; give np.flatnonzero(mask), the indices where it is true")
+        indices = indices if isinstance(indices, (range, np.ndarray)) else list(indices)
         self._dataset = dataset
         # Not a list of ints: each worker that counts references to them would get its own copy.
         self._indices = indices if isinstance(indices, range) or not are_ints(indices) else np.array(indices, np.int64)
@@ -167,6 +173,9 @@ class Subset(Dataset):
 
     def __len__(self) -> int:
         return len(self._indices)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} of {len(self._dataset)})"
 
     @property
     def _in_memory(self) -> bool:

@@ -60,7 +60,7 @@ class IterableDataset:
             drawn with `get_rng()`, or outside of worker threads with the global generators.
 
     Raises:
-        ValueError: `source` cannot be iterated, or only once.
+        ValueError: `source` cannot be iterated, or only once, or is a set.
 
     >>> def squares():
     ...     for number in range(4):
@@ -149,12 +149,14 @@ def check_iterable(dataset: Any) -> None:
     """That it can be iterated again.
 
     Raises:
-        ValueError: it is an iterator, which can be used up only once.
+        ValueError: it is an iterator, which can be used up only once, or a set.
     """
     _check_again("dataset", unwrap(dataset)[0])
 
 
 def _check_again(name: str, source: Any) -> None:
+    if isinstance(source, (set, frozenset)):
+        raise bad_argument(name, source, "a set has no order that all processes agree on; give sorted(...), a list")
     # Iterators of MXNet have a reset().
     if hasattr(source, "__next__") and not callable(getattr(source, "reset", None)):
         right = "it can be iterated only once; give the function that makes it: IterableDataset(make)"

@@ -6,12 +6,13 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from numbers import Real
 from typing import Any, cast
 
 import numpy as np
 
-from ..containers import positions
-from ..errors import bad_argument
+from ..containers import lengths_of, position, positions
+from ..errors import bad_argument, other_words
 from ..randomness import batch_seed, draw_seed
 from .base import Dataset, Subset
 from .bulk import bulk_read, in_memory, interleave, read
@@ -29,7 +30,7 @@ class ConcatDataset(Dataset):
         datasets: anything with `__len__` and `__getitem__`, at least one; or a list of them.
 
     Raises:
-        ValueError: if none is given.
+        ValueError: if none is given, or one has no length.
 
     >>> data = ConcatDataset(["a", "b"], ["c"])
     >>> len(data), data[2], data[-3]
@@ -41,7 +42,7 @@ class ConcatDataset(Dataset):
         if not parts:
             raise ValueError("ConcatDataset() needs at least one dataset, e.g. ConcatDataset(first, second)")
         self.datasets: list[Any] = list(parts)
-        self._ends = list(accumulate(map(len, self.datasets)))
+        self._ends = list(accumulate(lengths_of("datasets", self.datasets)))
 
     def __getitem__(self, index: Any) -> Any:
         part, index = self._find(index)
@@ -65,19 +66,21 @@ class ConcatDataset(Dataset):
     def __len__(self) -> int:
         return self._ends[-1]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} of {len(self.datasets)} datasets)"
+
     @property
     def _in_memory(self) -> bool:
         return all(map(in_memory, self.datasets))
 
     def _find(self, index: Any) -> tuple[int, int]:
         """The number of the dataset that holds a sample, and the sample's index there."""
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} is out of range for {len(self)} samples")
-        index = int(index) % len(self)
+        index = position(index, len(self))
         part = bisect_right(self._ends, index)
         return part, index - (self._ends[part - 1] if part else 0)
 
 
+@other_words(generator="give seed, an int")
 def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None) -> list[Subset]:
     """Cuts a dataset at random into parts that have no sample in common.
 
@@ -97,7 +100,7 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None
     if not isinstance(lengths, Iterable) or (seed is not None and not isinstance(seed, (int, np.integer))):
         name, value = ("seed", seed) if isinstance(lengths, Iterable) else ("lengths", lengths)
         raise bad_argument(name, value, "give an int" if name == "seed" else "give a list, e.g. [0.8, 0.2]")
-    if any(not length >= 0 for length in lengths):
+    if not all(isinstance(length, Real) and length >= 0 for length in lengths):
         raise bad_argument("lengths", lengths, "give lengths or fractions >= 0")
     sizes = _sizes(lengths, count) if math.isclose(sum(lengths), 1) else list(lengths)
     if sum(sizes) != count or any(size != int(size) for size in sizes):

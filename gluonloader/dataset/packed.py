@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..containers import position
 from .base import Dataset
 
 __all__ = ["PackedList"]
@@ -49,9 +50,7 @@ class PackedList(Dataset):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} is out of range for {len(self)} items")
-        row = index % len(self)
+        row = position(index, len(self))
         packed: Any = self._data[self._ends[row] : self._ends[row + 1]]
         name, *rest = self._kind
         if name == "str":

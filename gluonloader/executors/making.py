@@ -113,7 +113,8 @@ class Maker:
         except (StopIteration, SystemExit) as error:
             raise _ended(error, task, f"dataset[{index!r}]") from error
         except Exception as error:
-            _note(error, task, f"dataset[{index!r}]")
+            beyond = isinstance(error, IndexError) and hasattr(dataset, "__len__")
+            _note(error, task, f"dataset[{index!r}]{f' of {len(dataset)} samples' if beyond else ''}")
             raise
 
     def _read_bulk(self, task: Task, indices: list[Any]) -> Sequence[Any]:

@@ -56,7 +56,7 @@ class IndexPlan:
             number = self._progress.upcoming
             if self._stateful is not None:
                 self._snapshots[number] = _snapshot(self._stateful)
-            indices = as_list(next(self._batches))
+            indices = as_list(next(self._batches), number, self._batch_sampler)
             if not self._progress.pass_over(number):
                 break
         self._progress.plan(number)

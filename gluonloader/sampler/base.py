@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import bad_argument, bad_state
+from ..errors import bad_argument, bad_state, other_words
 from ..randomness import batch_seed, draw_seed
 from ..state import field, int_field, same
 
@@ -189,6 +189,9 @@ class OrderedSampler(Sampler):
     def __iter__(self) -> Iterator[Any]:
         return Pass(self._order(), len(self), self._ahead)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)})"
+
     def pass_state(self) -> dict[str, Any]:
         """What the next pass depends on, as JSON."""
         return {"length": len(self)}
@@ -275,6 +278,7 @@ class BatchSampler(Sampler):
     (3, [[4, 0], [1, 2], [3, 4]])
     """
 
+    @other_words(drop_last='give last_batch="discard"')
     def __init__(self, sampler: SizedIterable, batch_size: int, last_batch: LastBatch = "keep") -> None:
         right = "give the number of samples in a batch, an int >= 1"
         self.batch_size = check_int("batch_size", batch_size, 1, right)
@@ -294,6 +298,9 @@ class BatchSampler(Sampler):
     def __len__(self) -> int:
         samples = len(self.sampler) + len(self.carried)
         return -(-samples // self.batch_size) if self.last_batch == "keep" else samples // self.batch_size
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self.sampler).__name__} by {self.batch_size})"
 
     def pass_state(self) -> dict[str, Any]:
         """What the next pass depends on, as JSON.

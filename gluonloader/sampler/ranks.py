@@ -49,6 +49,8 @@ def _of_environment() -> tuple[int, int]:
     for names in _VARIABLES:
         if all(name in os.environ for name in names):
             rank, size = (_number(name) for name in names)
+            if rank >= size:
+                raise ValueError(f"environment variables {names[0]}={rank}, {names[1]}={size}: the rank has to be less")
             return rank, size
     known = ", ".join(map(" and ".join, _VARIABLES))
     raise bad_argument("source", "env", f"no such pair of variables is set: {known}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal
 
-from ..errors import bad_argument
+from ..errors import bad_argument, other_words
 from ..state import int_field, same
 from .base import (
     PATH,
@@ -49,12 +49,22 @@ class ShardedSampler(Sampler):
     [[0, 2, 4], [1, 3, 0]]
     """
 
+    @other_words(
+        num_replicas="give num_shards",
+        rank="give index",
+        drop_last='give even="drop"',
+        shuffle="give RandomSampler(len(dataset), seed=...) as sampler",
+        seed="give RandomSampler(len(dataset), seed=...) as sampler",
+    )
     def __init__(self, sampler: SizedIterable, num_shards: int, index: int, even: Even = "pad") -> None:
         self.num_shards, self.index = check_int("num_shards", num_shards, 1), check_int("index", index)
         if self.index >= self.num_shards:
             raise bad_argument("index", index, f"give an int from 0 to num_shards - 1 ({self.num_shards - 1})")
         if even not in ("pad", "drop", "keep"):
             raise bad_argument("even", even, "give 'pad', 'drop' or 'keep'")
+        if not hasattr(sampler, "__len__"):
+            right = "it has no length; give a sampler, or indices, e.g. range(len(dataset))"
+            raise bad_argument("sampler", sampler, right)
         if getattr(sampler, "adopts", False):
             right = "it has a seed of its own, so that no two shares have one order; give it seed=, the same for all"
             raise bad_argument("sampler", sampler, right)
@@ -85,6 +95,9 @@ class ShardedSampler(Sampler):
 
     def __len__(self) -> int:
         return self._share().length
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} of {len(self.sampler)}, share {self.index} of {self.num_shards})"
 
     def __iter__(self) -> Iterator[Any]:
         share, self._start = self._share(), 0

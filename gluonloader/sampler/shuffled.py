@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import bad_argument
+from ..errors import bad_argument, other_words
 from ..randomness import batch_seed
 from .base import SeededSampler, Sliceable, check_int, digest
 from .bijection import LARGEST, Bijection
@@ -44,6 +44,12 @@ class RandomSampler(SeededSampler):
     593367043002
     """
 
+    @other_words(
+        data_source="give length, len(dataset)",
+        replacement="leave it out, or draw with replacement by WeightedSampler(np.ones(length), num_samples)",
+        num_samples="leave it out, or draw with replacement by WeightedSampler(np.ones(length), num_samples)",
+        generator="give seed, an int",
+    )
     def __init__(self, length: int, seed: int | None = None, method: Method | None = None) -> None:
         self._size = check_length("length", length)
         if self._size > LARGEST:

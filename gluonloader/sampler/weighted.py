@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import bad_argument, bad_state
+from ..errors import bad_argument, bad_state, other_words
 from ..state import field
 from .base import PATH, SeededSampler, Sliceable, check_int, digest
 from .bijection import hashes
@@ -41,6 +41,7 @@ class WeightedSampler(SeededSampler):
     [0, 0, 0, 0, 0, 0, 0, 0]
     """
 
+    @other_words(generator="give seed, an int")
     def __init__(
         self, weights: Any, num_samples: int | None = None, replacement: bool = True, seed: int | None = None
     ) -> None:
