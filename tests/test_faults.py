@@ -341,6 +341,7 @@ import gluonloader as gl
 from conftest import workers
 from test_faults import Sleepless
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it
     loader = gl.DataLoader(Sleepless(), 1, num_workers=2, start_method={start_method!r})
     iterator = iter(loader)
     next(iterator)
