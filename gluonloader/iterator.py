@@ -64,8 +64,14 @@ class LoaderIterator(Iterator[Any]):
         """
         with self._at_home():
             batch = NOTHING
-            while batch is NOTHING:
-                batch = self._next()
+            try:
+                while batch is NOTHING:
+                    batch = self._next()
+            except LoaderClosed as error:
+                if not self._plan.outdated or error.__cause__ is not None:
+                    raise
+                text = "a position was loaded since this iterator began, with which the loader took other workers"
+                raise LoaderClosed(f"{text}; go on with iter(loader)") from error
             return batch if self._finish is None else self._finish(batch)
 
     @property

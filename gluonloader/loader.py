@@ -56,7 +56,7 @@ from .executors.thread import ThreadExecutor
 from .iterator import LoaderIterator
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, only_sample
 from .randomness import draw_seed
-from .sampler import LastBatch
+from .sampler import LastBatch, knows_epoch
 from .state import check_whole, field, has_state, int_field, opened, same, sealed, to_json
 
 __all__ = ["DataLoader", "LoaderIterator"]
@@ -240,7 +240,7 @@ class DataLoader:
             return iterator
 
     def __len__(self) -> int:
-        """Number of batches that the next epoch will give; a TypeError if an iterable dataset has no length."""
+        """Number of batches of the next epoch, also where it is resumed; a TypeError if a dataset has no length."""
         if self._shards is None:
             return len(self._batch_sampler)
         carried = sum(leftover.stop - leftover.start for leftover in self._carried)
@@ -253,14 +253,17 @@ class DataLoader:
         """
         epoch = check_int("epoch", epoch)
         with self._lock:
-            if epoch == self._loaded_epoch:
-                return
-            self._loaded_epoch = None
-            self._begun = self._current = self._loaded = None
-            self._epoch = epoch
-            for sampler in (self._batch_sampler, getattr(self._batch_sampler, "sampler", None)):
-                if sampler is not None and hasattr(sampler, "set_epoch"):
+            stays = epoch == self._loaded_epoch
+            if not stays:
+                self._loaded_epoch = None
+                self._begun = self._current = self._loaded = None
+                self._epoch = epoch
+            samplers: list[Any] = [self._batch_sampler, getattr(self._batch_sampler, "sampler", None)]
+            for sampler in samplers:
+                if hasattr(sampler, "set_epoch") and not (stays and knows_epoch(sampler)):
                     sampler.set_epoch(epoch)
+                    if self._begun is not None:  # with the order of another epoch
+                        self.load_state_dict(self._state_of(self._begun._plan))
 
     def close(self) -> None:
         """Ends the workers and frees the shared memory; a second call does nothing.
@@ -441,17 +444,17 @@ class DataLoader:
 
     def _start(self) -> None:
         self._pid = os.getpid()
-        self._executor = self._make_executor()
+        self._executor = self._make_executor(replace(self._job, epoch=self._epoch))
         # Before the Pool's own finalizer (15), which would terminate workers with work in flight.
         self._close_executor = Finalize(self, self._executor.close, exitpriority=20)
 
-    def _make_executor(self) -> Executor:
+    def _make_executor(self, job: Job) -> Executor:
         if self._executor_name == "serial":
-            return SerialExecutor(self._job)
+            return SerialExecutor(job)
         if self._executor_name == "thread":
-            return ThreadExecutor(self._job)
+            return ThreadExecutor(job)
         return ProcessExecutor(
-            self._job,
+            job,
             self._start_method,
             self._window_size,
             self._max_retries,

@@ -82,7 +82,7 @@ class _Saved:
         self._state: Any = None
         generator = _mersenne_twister()
         if generator is None:
-            self._state = np.random.get_state()
+            self._state = np.random.get_state(legacy=False)
             return
         self._bytes: bytes = _bytes_of(generator).raw
         variate = np.random.randn()

@@ -387,3 +387,13 @@ def test_a_dataset_of_files_that_is_more_than_its_files_is_refused(tmp_path):
     ):
         with pytest.raises(ValueError, match=r"a filter, partition columns or a schema .* give source.to_table\(\)"):
             ArrowDataset(other)
+
+
+@pytest.mark.parametrize("one", [1, True])
+def test_a_null_in_a_list_of_ints_is_refused(one):
+    """Else the dtype of a batch would depend on which rows are in it."""
+    lists = pa.array([[one, one], [None, one], None])
+    with pytest.raises(ValueError, match=r"column 'l': a null in (int64|bool).*cast the column to lists of floats"):
+        ArrowDataset(pa.table({"l": lists}))[0]
+    floats = ArrowDataset(pa.table({"l": pa.array([[1.0], [None], None])}))
+    assert [None if row["l"] is None else row["l"].dtype for row in floats] == [np.float64, np.float64, None]

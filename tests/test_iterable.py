@@ -252,6 +252,18 @@ def test_workers_know_who_they_are_while_they_read():
     assert caught[0].filename == __file__
 
 
+@pytest.mark.parametrize("way", WORKERS, ids=str)
+def test_samples_that_are_alike_raise_no_alarm(way):
+    torch = load_or_skip("torch")
+
+    def samples():
+        for number in range(8):
+            yield {"x": torch.full((4,), number), "of": {"a", "b", "c"}, "at": object}, np.arange(number)
+
+    with way.loader(IterableDataset(samples), 2, num_shards=2, batchify_fn=list) as loader:
+        assert sum(map(len, loader)) == 8
+
+
 def test_an_iterator_that_is_given_twice_is_an_error(any_way):
     class Once:
         def __init__(self):

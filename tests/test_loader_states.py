@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -408,3 +409,121 @@ def test_what_shards_leave_over_keeps_no_memory_from_batches():
 
     with DataLoader(IterableDataset(rows), 3, num_workers=1, num_shards=2, memory_limit="2MB", timeout=60) as loader:
         assert sorted(len(batch) for batch in loader) == [2, 3, 3]
+
+
+def test_a_signal_handler_may_ask_where_a_loader_stands(any_way):
+    """A scheduler's SIGTERM comes in the middle of anything; each state that it saves has to be one to go on from."""
+    size, states = 3000, []
+
+    def save(*_):
+        states.append((len(seen), loader.state_dict()))
+
+    with any_way.loader(range(size), 1, True, seed=1) as loader:
+        order = lists(loader)
+        before = signal.signal(signal.SIGALRM, save)
+        try:
+            seen = []
+            signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+            for batch in loader:
+                seen.append(batch.tolist())
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+    assert states
+    with SERIAL.loader(range(size), 1, True, seed=1) as loader:
+        for had, state in states[:: max(1, len(states) // 20)]:
+            if state["epoch"] != 1:
+                continue  # before the epoch, or after it
+            loader.load_state_dict(state)
+            assert state["batch"] - had in (0, 1)  # the handler may come between a batch and the loop that gets it
+            assert lists(loader) == seen[state["batch"] :]
+    assert sorted(order) == sorted(seen)
+
+
+def test_an_older_iterator_says_that_its_workers_are_gone(any_way):
+    with any_way.loader(range(40), 2, True, seed=None) as other:
+        next(iter(other))
+        state = other.state_dict()
+    with any_way.loader(range(40), 2, True, seed=None) as loader:
+        old = iter(loader)
+        next(old)
+        loader.load_state_dict(state)
+        with pytest.raises(LoaderClosed, match=r"a position was loaded since this iterator began.*iter\(loader\)"):
+            list(old)
+        assert len(lists(loader)) == 19
+
+
+class TellsEpoch:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return told_epoch
+
+
+def tell_epoch(info):
+    global told_epoch
+    told_epoch = info.epoch
+
+
+def test_workers_that_start_anew_know_for_which_epoch(any_way):
+    def make():
+        return any_way.loader(TellsEpoch(), 2, True, seed=None, worker_init_fn=tell_epoch)
+
+    with make() as loader:
+        loader.set_epoch(3)
+        next(iter(loader))
+        state = loader.state_dict()
+    with make() as loader:
+        loader.load_state_dict(state)
+        assert lists(loader) == [[3, 3]]
+
+
+class Told:
+    """A sampler of somebody's: it has to be told the epoch, and does not say it."""
+
+    def __init__(self):
+        self._epoch = 0
+
+    def set_epoch(self, epoch):
+        self._epoch = epoch
+
+    def __len__(self):
+        return 12
+
+    def __iter__(self):
+        return iter(np.random.RandomState(self._epoch).permutation(12).tolist())
+
+
+@pytest.mark.parametrize("auto_reload", [False, True])
+def test_a_sampler_that_does_not_say_its_epoch_is_told(any_way, auto_reload):
+    def make():
+        return any_way.loader(range(12), 2, sampler=Told(), auto_reload=auto_reload)
+
+    with make() as loader:
+        loader.set_epoch(3)
+        iterator = iter(loader)
+        next(iterator), next(iterator)
+        state, rest = loader.state_dict(), lists(iterator)
+    with make() as loader:
+        loader.load_state_dict(state)
+        loader.set_epoch(3)
+        assert lists(loader) == rest
+
+
+def test_a_sampler_that_cannot_be_put_into_its_epoch_is_told_of():
+    class Plain:
+        def __len__(self):
+            return 12
+
+        def __iter__(self):
+            return iter(range(12))
+
+    with SERIAL.loader(range(12), 2, sampler=Plain()) as loader:
+        lists(loader)
+        next(iter(loader))
+        state = loader.state_dict()
+        with pytest.warns(RuntimeWarning, match="a Plain does not say in which epoch it is") as caught:
+            loader.load_state_dict(state)
+        assert caught[0].filename == __file__
+        assert len(lists(loader)) == 5

@@ -3,6 +3,7 @@
 import json
 import random
 import sys
+import time
 from collections import Counter
 from itertools import chain, islice, zip_longest
 from types import SimpleNamespace
@@ -355,3 +356,72 @@ def test_no_two_batches_of_an_epoch_share_their_random_numbers_though_the_ranks_
     drawn += load(after, state, 39)[0]
     assert sorted(index for index, _ in drawn) == list(range(40))
     assert len({number for _, number in drawn}) == 40
+
+
+def test_set_epoch_after_a_load_goes_on_in_that_epoch():
+    """As programs for torch do in each epoch."""
+
+    def make():
+        sampler = ShardedSampler(RandomSampler(24, seed=1), 2, 0)
+        return sampler, DataLoader(range(24), 2, sampler=sampler, seed=1)
+
+    def lists(batches):
+        return [batch.tolist() for batch in batches]
+
+    sampler, loader = make()
+    sampler.set_epoch(3)
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    state, rest = loader.state_dict(), lists(iterator)
+    sampler.set_epoch(4)
+    after = lists(loader)
+    sampler, loader = make()
+    loader.load_state_dict(state)
+    sampler.set_epoch(3)
+    assert lists(loader) == rest
+    sampler.set_epoch(4)
+    assert lists(loader) == after
+    sampler.set_epoch(3)
+    assert lists(loader)[2:] == rest
+
+
+def test_batches_that_came_out_of_order_stay_with_their_share(tmp_path):
+    class FirstWaits:
+        def __len__(self):
+            return 48
+
+        def __getitem__(self, index):
+            while index == 0 and not (tmp_path / "go").exists():
+                time.sleep(0.01)
+            return index
+
+    def make(shares, index):
+        sampler = ShardedSampler(range(48), shares, index)
+        return DataLoader(FirstWaits(), 2, sampler=sampler, num_workers=2, thread_pool=True, in_order=False)
+
+    with make(2, 0) as loader:
+        iterator = iter(loader)
+        seen = [next(iterator).tolist() for _ in range(3)]
+        state = loader.state_dict()
+        (tmp_path / "go").touch()
+    assert state["ahead"]
+    for shares, index in [(2, 1), (3, 0), (1, 0)]:
+        with make(shares, index) as loader:
+            before = loader.state_dict()
+            with pytest.raises(ValueError, match=r"state: ahead=.*load each share's own, or save with in_order=True"):
+                loader.load_state_dict(state)
+            assert loader.state_dict() == before
+    with make(2, 0) as loader:
+        loader.load_state_dict(state)
+        seen += [batch.tolist() for batch in loader]
+    assert sorted(sum(seen, [])) == list(range(0, 48, 2))
+
+
+def test_ranks_of_torchs_sampler_have_random_numbers_of_their_own():
+    data = pytest.importorskip("torch.utils.data")
+    drawn = []
+    for rank in range(4):
+        sampler = data.DistributedSampler(Augmented(), num_replicas=4, rank=rank)
+        with DataLoader(Augmented(), 5, sampler=sampler, seed=1) as loader:
+            drawn += [number for _, numbers in loader for number in numbers.tolist()]
+    assert len(set(drawn)) == 40

@@ -56,7 +56,10 @@ class Column:
             values = pa.chunked_array([chunk.storage for chunk in values.chunks], values.type.storage_type)
         values = values.cast(self.kind)
         if self.dtype is None:
-            return values.combine_chunks()
+            whole = values.combine_chunks()
+            if _is_list_of_numbers(self.kind) and counts_nulls(self.kind.value_type):
+                self._refuse_nulls(whole.flatten(), "cast the column to lists of floats: then a null is NaN")
+            return whole
         if self.shape:
             self._refuse_nulls(values, "cast the column to list_(...): then a null is None")
             values = values.combine_chunks().flatten()
@@ -97,7 +100,7 @@ class Column:
     def _refuse_nulls(self, values: Any, right: str) -> None:
         if values.null_count:
             raise ValueError(
-                f"column {self.name!r}: a null in {values.type}, for which {self.dtype} has no value; fill it, as "
+                f"column {self.name!r}: a null in {values.type}, which has no value for it in NumPy; fill it, as "
                 f"pyarrow.compute.fill_null does, or {right}"
             )
 

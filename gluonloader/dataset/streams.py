@@ -19,15 +19,15 @@ drawn depends on what was read before.
 from __future__ import annotations
 
 import copy
-import pickle
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
+from .. import frameworks
 from ..errors import add_note
 from ..randomness import batch_seed
 from ..state import to_json
@@ -413,11 +413,25 @@ def _iterate(dataset: Any) -> Iterator[Any]:
 
 
 def _hash(sample: Any) -> int:
-    """The same for the same sample in another process; 0 where that cannot be had."""
-    try:
-        return zlib.crc32(pickle.dumps(sample, protocol=5))
-    except Exception:
-        return 0
+    """The same for the same sample in another process; never 0."""
+    return zlib.crc32(b";".join(_bytes(sample))) or 1
+
+
+def _bytes(value: Any) -> Iterator[bytes]:
+    """What of a sample can be compared: numbers, text and arrays; of all else its type."""
+    framework = frameworks.owner(type(value))
+    value = value if framework is None else framework.to_numpy(value)
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _bytes(part)
+    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        yield np.ascontiguousarray(value).tobytes()
+    elif isinstance(value, (int, float, complex, str, bytes, np.generic)):
+        yield repr(value).encode()
+    else:
+        yield type(value).__name__.encode()
 
 
 def _keeper(samples: Any, dataset: Any) -> Any:

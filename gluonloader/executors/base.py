@@ -26,6 +26,7 @@ class Job:
     seed: int
     iterable: bool = False  # the dataset is read in shards, each by one worker
     payloads: tuple[Any, ...] = ()  # of each worker, for its `WorkerInfo`
+    epoch: int = 0  # that the first workers start for
 
 
 @dataclass(frozen=True, slots=True)

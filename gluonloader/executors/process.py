@@ -121,7 +121,7 @@ class ProcessExecutor:
         self._max_retries, self._memory_limit = max_retries, memory_limit
         self._depth = min(max_per_worker or _LANE_DEPTH, _LANE_DEPTH)
         self._num_workers, self._pinned = job.num_workers, job.iterable
-        self._epoch = 0
+        self._epoch = job.epoch
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._leading = self._closed = False

@@ -107,7 +107,7 @@ class ThreadExecutor:
         self._threads.append(threading.current_thread())
         with maker.at_work():
             try:
-                maker.start(0)
+                maker.start(self._job.epoch)
             except BaseException as error:
                 self._start_error = WorkerStartError(f"worker_init_fn({worker}) raised {type(error).__name__}: {error}")
                 self._start_error.__cause__ = error

@@ -41,12 +41,13 @@ class Plan(Protocol):
     """The work of one epoch.
 
     Attributes:
-        lock: to be held for each call, since one thread may ask for the state while another one iterates.
+        lock: to be held for each call, since one thread may ask for the state while another one iterates; or a signal
+            handler in the middle of a call.
         finished: whether it was used to its end.
         outdated: a position was loaded since: what it leaves over is not for the next epoch.
     """
 
-    lock: threading.Lock
+    lock: threading.RLock
     epoch: int
     finished: bool
     outdated: bool
@@ -100,17 +101,22 @@ class Progress:
 
     def settle(self, number: int) -> None:
         """Its batch was delivered, or will not come."""
-        del self._awaited[number]
-        now = self.next
-        if now < number:
+        if number != self.next:
             self._ahead.add(number)
-        elif self._ahead:
+            del self._awaited[number]
+            return
+        del self._awaited[number]
+        if self._ahead:
+            now = min(self.next, self.upcoming)  # those from `upcoming` on are still to be passed over
             self._ahead = {settled for settled in self._ahead if settled >= now}
 
     @property
     def next(self) -> int:
         """All numbers below are settled."""
-        return next(iter(self._awaited), self.upcoming)
+        number = next(iter(self._awaited), self.upcoming)
+        while number in self._ahead:
+            number += 1
+        return number
 
     @property
     def awaited(self) -> list[int]:
@@ -120,7 +126,8 @@ class Progress:
     @property
     def ahead(self) -> list[int]:
         """Numbers beyond that are settled, too."""
-        return sorted(self._ahead)
+        now = self.next
+        return sorted(settled for settled in self._ahead if settled > now)
 
     def state(self) -> dict[str, Any]:
         """The fields `batch` and `ahead` of a position."""
@@ -128,4 +135,4 @@ class Progress:
 
     def again(self) -> Progress:
         """Where what is awaited now is given out again."""
-        return Progress(self.next, [range(number, number + 1) for number in self._ahead])
+        return Progress(self.next, [range(number, number + 1) for number in self.ahead])

@@ -10,18 +10,33 @@ Three kinds of sampler, by how they are brought to a position:
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from ..arguments import as_list
 from ..errors import bad_state
 from ..executors.base import Task
 from ..randomness import batch_seed
-from ..sampler import BatchPass, BatchSampler, ShardedSampler, iterate, load_saved_pass, refreshed, saved_pass, skip
+from ..sampler import (
+    BatchPass,
+    BatchSampler,
+    ShardedSampler,
+    iterate,
+    knows_epoch,
+    load_saved_pass,
+    refreshed,
+    saved_pass,
+    skip,
+)
 from ..state import field, has_state, int_field, ranges_field, to_json
 from .base import Progress, Start
 
 __all__ = ["IndexPlan"]
+
+_FIXED: Final = (list, tuple, range, np.ndarray)
 
 
 class IndexPlan:
@@ -35,7 +50,7 @@ class IndexPlan:
 
     def __init__(self, batch_sampler: Any, epoch: int, seed: int, start: Start) -> None:
         self.epoch, self.finished, self.outdated = epoch, False, False
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self._batch_sampler, self._seed = batch_sampler, seed
         self.sampler = getattr(batch_sampler, "sampler", batch_sampler)
         self._stateful = _stateful(batch_sampler)
@@ -48,8 +63,7 @@ class IndexPlan:
         self._first = start.number - start.skip
         self._progress = Progress(start.number, start.ahead)
         self._snapshots: dict[int, Any] = {}  # of a stateful sampler, before it gave the batch of this number
-        # Ranks that share one order must not share the random numbers of their samples.
-        self._rank = self.sampler.index if isinstance(self.sampler, ShardedSampler) else 0
+        self._rank = _rank(self.sampler)
 
     def next(self) -> Task:
         while True:
@@ -144,15 +158,52 @@ class IndexPlan:
             raise bad_state("skip", had, f"has to be at most batch={number}")
         if ahead and ahead[0].start <= number:
             raise bad_state("ahead", state["ahead"], f"has to be beyond batch={number}")
+        sampler = getattr(batch_sampler, "sampler", batch_sampler)
+        if ahead and isinstance(sampler, ShardedSampler):
+            _check_share(sampler, state)
         stateful = _stateful(batch_sampler)
         if stateful is not None:
             field(state, "snapshot")
         left = load_saved_pass(batch_sampler, saved, had)
+        if state.get("epoch", 0) > 0 and not (isinstance(sampler, _FIXED) or _is_told(sampler)):
+            warnings.warn(
+                f"a {type(sampler).__name__} does not say in which epoch it is, so it is begun anew: right if it gives "
+                "one order in all epochs; else give it state_dict() and load_state_dict(), or use a sampler of "
+                "gluonloader",
+                RuntimeWarning,
+                stacklevel=5,
+            )
         if stateful is not None:
             stateful.load_state_dict(state["snapshot"])
             _drop_carried(batch_sampler, had)
             left = 0
         return Start(number, left, tuple(ahead))
+
+
+def _rank(sampler: Any) -> int:
+    """Which of the ranks that share one order a sampler serves: they must not share the random numbers of samples."""
+    while sampler is not None:
+        if isinstance(sampler, ShardedSampler):
+            return sampler.index
+        if hasattr(sampler, "num_replicas") and isinstance(getattr(sampler, "rank", None), int):  # torch's
+            return int(sampler.rank)
+        sampler = getattr(sampler, "sampler", None)
+    return 0
+
+
+def _is_told(sampler: Any) -> bool:
+    return knows_epoch(sampler) or hasattr(sampler, "set_epoch")
+
+
+def _check_share(sampler: ShardedSampler, state: Mapping[str, Any]) -> None:
+    """Batches that came out of order are known by their number in one share."""
+    inner = state["sampler"]
+    while isinstance(inner, Mapping) and inner.get("kind") != type(sampler).__name__:
+        inner = inner.get("sampler")
+    saved = (inner.get("num_shards"), inner.get("index")) if isinstance(inner, Mapping) else None
+    if saved not in (None, (sampler.num_shards, sampler.index)):
+        right = "batches of another share came out of order; load each share's own, or save with in_order=True"
+        raise bad_state("ahead", state["ahead"], right)
 
 
 def _stateful(batch_sampler: Any) -> Any:

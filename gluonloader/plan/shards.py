@@ -88,7 +88,7 @@ class ShardPlan:
         state: Mapping[str, Any] | None = None,
     ) -> None:
         self.epoch, self.finished, self.outdated = epoch, False, False
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self._shards, self._seed, self._iteration = shards, seed, iteration
         self._carried = carried
         self._first: int | None = 0
@@ -182,18 +182,19 @@ class ShardPlan:
             leftover.samples = result.samples[leftover.start : leftover.stop]
             return NOTHING
         chunk = task.work
-        if isinstance(chunk, Chunk):
-            self._check_first(chunk, result.first)
-        self._progress.settle(task.batch)
         if not isinstance(chunk, Chunk):
+            self._progress.settle(task.batch)
             return result
+        self._check_first(chunk, result.first)
         if isinstance(result, ShardBatch):
             self._hints[chunk.shard] = result.hint
+            self._progress.settle(task.batch)
             return result.batch
-        self._end(chunk)
         if result.samples:
             kept = self._chunk(self.epoch, chunk.shard, chunk.number, self._hints.get(chunk.shard))
             self._leftovers.append(Leftover(kept, 0, len(result.samples), result.samples))
+        self._end(chunk)
+        self._progress.settle(task.batch)
         return NOTHING
 
     def _check_first(self, chunk: Chunk, first: int) -> None:
@@ -205,7 +206,7 @@ class ShardPlan:
             self._first = None  # it is told once
             warnings.warn(
                 f"shard {chunk.shard} of this iterable dataset found another first sample than the others. Each reads "
-                "all of it and keeps its part by position, so samples are lost now, or come twice. If it orders "
+                "all of it and keeps its part by position, so samples may be lost now, or come twice. If it orders "
                 "itself, let it draw from gluonloader.get_rng(), or shuffle here (shuffle=True, shuffle_buffer=n); "
                 "if it gives a worker's part only, let it do so by shard(num_shards, index)",
                 RuntimeWarning,
@@ -252,8 +253,13 @@ class ShardPlan:
             **_settings(shards),
             "ended": sorted([shard, chunk] for shard, chunk in self._ended.items()),
             "hints": [_hint_state(self._hints.get(shard)) for shard in range(shards.num_shards)],
-            "leftovers": [leftover.state() for leftover in self._leftovers],
+            "leftovers": [leftover.state() for leftover in self._leftovers if not self._is_awaited(leftover.chunk)],
         }
+
+    def _is_awaited(self, chunk: Chunk) -> bool:
+        """Whether it is just being delivered: a signal handler asks in the middle of that."""
+        number = chunk.number * self._shards.num_shards + chunk.shard
+        return chunk.epoch == self.epoch and number in self._progress.awaited
 
     def rewind(self) -> None:
         self._begin(self.state())

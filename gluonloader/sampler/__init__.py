@@ -19,6 +19,7 @@ from .base import Sliceable as Sliceable
 from .base import check_int as check_int
 from .base import check_last_batch as check_last_batch
 from .base import iterate as iterate
+from .base import knows_epoch as knows_epoch
 from .base import load_saved_pass as load_saved_pass
 from .base import refreshed as refreshed
 from .base import saved_pass as saved_pass
@@ -53,6 +54,7 @@ __all__ = [
     "check_int",
     "check_last_batch",
     "iterate",
+    "knows_epoch",
     "load_saved_pass",
     "refreshed",
     "saved_pass",

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..errors import bad_argument, bad_state, other_words
 from ..randomness import batch_seed, draw_seed
-from ..state import field, int_field, same
+from ..state import field, has_state, int_field, same
 
 __all__ = [
     "BatchPass",
@@ -38,6 +38,7 @@ __all__ = [
     "digest",
     "inner_state",
     "iterate",
+    "knows_epoch",
     "load_saved_pass",
     "refreshed",
     "saved_pass",
@@ -453,6 +454,11 @@ def refreshed(sampler: Any, state: Mapping[str, Any]) -> dict[str, Any]:
         now["sampler"] = refreshed(sampler.sampler, now["sampler"])
     live = getattr(sampler, "live", ())
     return {**now, **{name: value for name, value in sampler.pass_state().items() if name in live}} if live else now
+
+
+def knows_epoch(sampler: Any) -> bool:
+    """Whether a position that is loaded puts it into its epoch; any other has to be told which, if it matters."""
+    return hasattr(sampler, "pass_state") or has_state(sampler) or _counts_epochs(sampler)
 
 
 def _counts_epochs(sampler: Any) -> bool:

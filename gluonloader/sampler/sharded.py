@@ -70,6 +70,7 @@ class ShardedSampler(Sampler):
             raise bad_argument("sampler", sampler, right)
         self.sampler, self.even = sampler, even
         self._start = 0  # position in the common order from which on it is shared out
+        self._loaded_epoch: int | None = None  # until the pass begins that a position was loaded for
 
     @classmethod
     def of_rank(cls, sampler: SizedIterable, source: Source, even: Even = "pad") -> ShardedSampler:
@@ -88,8 +89,10 @@ class ShardedSampler(Sampler):
         return cls(sampler, num_shards, index, even)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration gives the order of this epoch, from its start."""
-        self._start = 0
+        """The next iteration gives the order of this epoch, from its start; of that of a loaded position, the rest."""
+        if epoch == self._loaded_epoch:
+            return
+        self._start, self._loaded_epoch = 0, None
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
 
@@ -100,7 +103,7 @@ class ShardedSampler(Sampler):
         return f"{type(self).__name__}({len(self)} of {len(self.sampler)}, share {self.index} of {self.num_shards})"
 
     def __iter__(self) -> Iterator[Any]:
-        share, self._start = self._share(), 0
+        share, self._start, self._loaded_epoch = self._share(), 0, None
         order, ahead = begin_order(self.sampler)
         if order is None:
             return share.drawn_from(iter(self.sampler))
@@ -129,6 +132,8 @@ class ShardedSampler(Sampler):
         same(state, "length", length, f"the sampler of the {type(self).__name__} here", PATH)
         load_saved_pass(self.sampler, inner_state(state), 0)
         self._start = min(length, start + drawn * shards)
+        epoch = inner_state(state).get("epoch")
+        self._loaded_epoch = epoch if isinstance(epoch, int) else None
         return 0
 
 
