@@ -527,3 +527,24 @@ def test_a_sampler_that_cannot_be_put_into_its_epoch_is_told_of():
             loader.load_state_dict(state)
         assert caught[0].filename == __file__
         assert len(lists(loader)) == 5
+
+
+def test_several_threads_may_iterate_a_loader_without_workers():
+    results, size = [], 2000
+    rows = np.zeros((size, 30_000), np.uint8)  # copied outside the GIL
+    rows[:, :2] = np.arange(size, dtype="<u2").view(np.uint8).reshape(size, 2)
+    with SERIAL.loader(rows, 1) as loader:
+        threads = [
+            threading.Thread(target=lambda: results.append([int(batch[0, :2].view("<u2")[0]) for batch in loader]))
+            for _ in range(4)
+        ]
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+        finally:
+            sys.setswitchinterval(before)
+    assert results == 4 * [list(range(size))]

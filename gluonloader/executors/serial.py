@@ -29,9 +29,11 @@ class SerialExecutor:
         self._waiting: list[_Waiting] = []
         self._started = False
         self._lock = RLock()  # a dataset is not read by two threads at once where one asked for no workers
+        self._queue = RLock()  # another thread may submit meanwhile
 
     def submit(self, task: Task, inbox: Inbox) -> None:
-        self._waiting.append(_Waiting(task, inbox))
+        with self._queue:
+            self._waiting.append(_Waiting(task, inbox))
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         with self._lock:
@@ -39,7 +41,8 @@ class SerialExecutor:
             if mine is None:
                 raise LoaderClosed("the loader was closed while a batch was waited for")
             outcome = self._make(mine.task)
-            self._waiting = [w for w in self._waiting if w is not mine and not w.inbox.withdrawn]
+            with self._queue:
+                self._waiting = [w for w in self._waiting if w is not mine and not w.inbox.withdrawn]
             return outcome
 
     def wake(self) -> None:
@@ -49,7 +52,8 @@ class SerialExecutor:
         raise AssertionError("wait() of the serial executor never times out")
 
     def close(self) -> None:
-        self._waiting.clear()
+        with self._queue:
+            self._waiting = []
 
     def _make(self, task: Task) -> Outcome:
         with self._maker.at_work():
