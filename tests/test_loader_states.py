@@ -412,7 +412,7 @@ def test_what_shards_leave_over_keeps_no_memory_from_batches():
 
 
 def test_a_signal_handler_may_ask_where_a_loader_stands(any_way):
-    """A scheduler's SIGTERM comes in the middle of anything; each state that it saves has to be one to go on from."""
+    """It may come in the middle of `next`; each state that it gets then has to be one to go on from."""
     size, states = 3000, []
 
     def save(*_):
@@ -422,9 +422,9 @@ def test_a_signal_handler_may_ask_where_a_loader_stands(any_way):
         order = lists(loader)
         before = signal.signal(signal.SIGALRM, save)
         try:
-            seen = []
+            seen, iterator = [], iter(loader)
             signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-            for batch in loader:
+            for batch in iterator:
                 seen.append(batch.tolist())
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
