@@ -21,6 +21,7 @@ from gluonloader import DataLoader
 from .report import machine
 
 _BATCHES: Final = 200
+_IDLE: Final = 3000  # batches where neither side has anything to do
 _MEAN_S: Final = 0.010  # of a batch; the consumer is as fast as all workers together
 _SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "as it comes": {},
@@ -61,7 +62,7 @@ def main() -> None:
         for setting, options in _SETTINGS.items():
             for column, seconds in enumerate(patterns.values()):
                 rows[setting][column].append(_ratio(seconds, arguments.workers, **options))
-            rows[setting][-1].append(_overhead(arguments.workers, **options))
+            rows[setting][-1].append(_per_batch([0.0] * _IDLE, 0.0, arguments.workers, **options))
     for setting, cells in rows.items():
         *ratios, overhead = map(median, cells)
         print(f"{setting:28}{''.join(f'{ratio:16.2f}' for ratio in ratios)}{overhead * 1e6:13.0f} us")
@@ -77,25 +78,20 @@ def _patterns() -> dict[str, Sequence[float]]:
     return {name: (times * (_MEAN_S / times.mean())).tolist() for name, times in patterns.items()}
 
 
-def _ratio(seconds: Sequence[float], workers: int, window: int = 2, **options: Any) -> float:
+def _ratio(seconds: Sequence[float], workers: int, **options: Any) -> float:
     pause = sum(seconds) / workers / len(seconds)
+    return _per_batch(seconds, pause, workers, **options) / pause
+
+
+def _per_batch(seconds: Sequence[float], pause: float, workers: int, window: int = 2, **options: Any) -> float:
+    """Seconds per batch of an epoch whose consumer takes `pause` for each."""
     with DataLoader(Sleeper(seconds), 1, num_workers=workers, prefetch=window * workers, **options) as loader:
         next(iter(loader))  # workers have started
         start = time.perf_counter()
         for _ in loader:
-            time.sleep(pause)
-        return (time.perf_counter() - start) / (pause * len(seconds))
-
-
-def _overhead(workers: int, window: int = 2, **options: Any) -> float:
-    """Seconds per batch where neither side has anything to do."""
-    count = 3000
-    with DataLoader(Sleeper([0.0] * count), 1, num_workers=workers, prefetch=window * workers, **options) as loader:
-        next(iter(loader))
-        start = time.perf_counter()
-        for _ in loader:
-            pass
-        return (time.perf_counter() - start) / count
+            if pause:
+                time.sleep(pause)
+        return (time.perf_counter() - start) / len(seconds)
 
 
 def _parse() -> argparse.Namespace:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from . import frameworks
-from .containers import is_mask
+from .dataset.bulk import check_no_mask
 from .errors import bad_argument
 from .sampler import BatchSampler, LastBatch, RandomSampler, SequentialSampler, check_int, check_last_batch
 
@@ -114,8 +114,7 @@ def check_indices(name: str, indices: Any, example: str) -> None:
         raise bad_argument(name, indices, f"give an iterable of {example}")
     if hasattr(indices, "__next__"):
         raise bad_argument(name, indices, f"it can be iterated only once; give a list, or a Sampler, of {example}")
-    if is_mask(indices):
-        raise bad_argument(name, indices, "a mask; give np.flatnonzero(mask), the indices where it is true")
+    check_no_mask(name, indices)
 
 
 def as_list(indices: Any, number: int, batch_sampler: Any) -> list[Any]:

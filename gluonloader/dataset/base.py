@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..containers import Rows, is_mask, positions
+from ..containers import Rows, positions
 from ..errors import bad_argument
-from .bulk import IN_MEMORY, are_ints, bulk_read, each, in_memory, read
+from .bulk import IN_MEMORY, are_ints, bulk_read, check_no_mask, each, in_memory, read
 
 __all__ = ["Dataset", "SimpleDataset", "Subset"]
 
@@ -155,8 +155,7 @@ class Subset(Dataset):
     """
 
     def __init__(self, dataset: Any, indices: Iterable[Any]) -> None:
-        if is_mask(indices):
-            raise bad_argument("indices", indices, "a mask; give np.flatnonzero(mask), the indices where it is true")
+        check_no_mask("indices", indices)
         indices = indices if isinstance(indices, (range, np.ndarray)) else list(indices)
         self._dataset = dataset
         # Not a list of ints: each worker that counts references to them would get its own copy.

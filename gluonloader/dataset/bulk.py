@@ -11,11 +11,11 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from ..containers import Rows, pick
-from ..errors import add_note
+from ..containers import Rows, is_mask, pick
+from ..errors import add_note, bad_argument
 from ..memory import empty
 
-__all__ = ["IN_MEMORY", "are_ints", "bulk_read", "each", "in_memory", "interleave", "read"]
+__all__ = ["IN_MEMORY", "are_ints", "bulk_read", "check_no_mask", "each", "in_memory", "interleave", "read"]
 
 Reader = Callable[[Sequence[Any]], Sequence[Any]]
 IN_MEMORY: Final = (np.ndarray, np.memmap)  # exactly these: what a subclass gives at an index is its own
@@ -46,6 +46,12 @@ class bulk_read:  # noqa: N801, a decorator
 def in_memory(data: Any) -> bool:
     """Whether its samples lie in arrays, so that one is had as quickly alone as among others."""
     return type(data) in IN_MEMORY or bool(getattr(data, "_in_memory", False))
+
+
+def check_no_mask(name: str, indices: Any) -> None:
+    """An argument that is indices, and not a mask, which would be taken for the indices 0 and 1."""
+    if is_mask(indices):
+        raise bad_argument(name, indices, "a mask; give np.flatnonzero(mask), the indices where it is true")
 
 
 def are_ints(indices: Any) -> bool:

@@ -12,9 +12,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from ..arguments import as_list
 from ..errors import bad_state
@@ -35,8 +33,6 @@ from ..state import field, has_state, int_field, ranges_field, to_json
 from .base import Progress, Start
 
 __all__ = ["IndexPlan"]
-
-_FIXED: Final = (list, tuple, range, np.ndarray)
 
 
 class IndexPlan:
@@ -165,7 +161,7 @@ class IndexPlan:
         if stateful is not None:
             field(state, "snapshot")
         left = load_saved_pass(batch_sampler, saved, had)
-        if state.get("epoch", 0) > 0 and not (isinstance(sampler, _FIXED) or _is_told(sampler)):
+        if state.get("epoch", 0) > 0 and not (knows_epoch(sampler) or hasattr(sampler, "set_epoch")):
             warnings.warn(
                 f"a {type(sampler).__name__} does not say in which epoch it is, so it is begun anew: right if it gives "
                 "one order in all epochs; else give it state_dict() and load_state_dict(), or use a sampler of "
@@ -189,10 +185,6 @@ def _rank(sampler: Any) -> int:
             return int(sampler.rank)
         sampler = getattr(sampler, "sampler", None)
     return 0
-
-
-def _is_told(sampler: Any) -> bool:
-    return knows_epoch(sampler) or hasattr(sampler, "set_epoch")
 
 
 def _check_share(sampler: ShardedSampler, state: Mapping[str, Any]) -> None:

@@ -50,6 +50,7 @@ LastBatch = Literal["keep", "discard", "rollover"]
 
 PATH: Final = "sampler."  # where pass states lie in the state of a loader
 _BLOCK: Final = 4096
+_FIXED: Final = (list, tuple, range, np.ndarray)  # the same in each epoch
 _PLAIN: Final = (int, str, float, bool, type(None))  # keys that JSON keeps
 
 
@@ -419,7 +420,7 @@ def saved_pass(sampler: Any) -> dict[str, Any]:
     saved: dict[str, Any] = {"kind": type(sampler).__name__}
     if hasattr(sampler, "pass_state"):
         saved |= sampler.pass_state()
-    elif isinstance(sampler, (list, tuple, range, np.ndarray)):
+    elif isinstance(sampler, _FIXED):
         saved["length"] = len(sampler)
     elif _counts_epochs(sampler):
         saved["epoch"] = sampler.epoch
@@ -432,7 +433,7 @@ def load_saved_pass(sampler: Any, state: Mapping[str, Any], drawn: int) -> int:
     same(state, "kind", type(sampler).__name__, whose, PATH)
     if hasattr(sampler, "load_pass_state"):
         return int(sampler.load_pass_state({key: state[key] for key in state if key != "kind"}, drawn))
-    if isinstance(sampler, (list, tuple, range, np.ndarray)):
+    if isinstance(sampler, _FIXED):
         same(state, "length", len(sampler), whose, PATH)
     elif _counts_epochs(sampler):
         sampler.set_epoch(int_field(state, "epoch", path=PATH))
@@ -458,7 +459,8 @@ def refreshed(sampler: Any, state: Mapping[str, Any]) -> dict[str, Any]:
 
 def knows_epoch(sampler: Any) -> bool:
     """Whether a position that is loaded puts it into its epoch; any other has to be told which, if it matters."""
-    return hasattr(sampler, "pass_state") or has_state(sampler) or _counts_epochs(sampler)
+    known = isinstance(sampler, _FIXED) or hasattr(sampler, "pass_state")
+    return known or has_state(sampler) or _counts_epochs(sampler)
 
 
 def _counts_epochs(sampler: Any) -> bool:
