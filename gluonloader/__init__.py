@@ -11,8 +11,10 @@ The public names, and nothing else. Layers, imports point down only (tests/test_
     executors    where work runs
     transport    how a batch travels
     batchify, window, sampler, dataset
+    blocks
     memory, randomness, state
     frameworks   arrays of MXNet, torch and JAX, in and out
+    declared, cores
     errors, containers
 """
 
@@ -48,6 +50,7 @@ from .dataset import Subset as Subset
 from .dataset import TupleDataset as TupleDataset
 from .dataset import random_split as random_split
 from .dataset.iterable import IterableDataset as IterableDataset
+from .declared import gil_free as gil_free
 from .errors import BatchifyError as BatchifyError
 from .errors import BatchTimeout as BatchTimeout
 from .errors import GluonLoaderError as GluonLoaderError
@@ -58,6 +61,7 @@ from .errors import TransportError as TransportError
 from .errors import WorkerDied as WorkerDied
 from .errors import WorkerStartError as WorkerStartError
 from .executors.info import LoaderInfo as LoaderInfo
+from .executors.info import LoaderStats as LoaderStats
 from .executors.info import WorkerInfo as WorkerInfo
 from .executors.info import get_worker_info as get_worker_info
 from .iterator import LoaderIterator as LoaderIterator

@@ -11,18 +11,19 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
 from . import frameworks
+from .cores import available_cores
 from .dataset.bulk import check_no_mask
 from .errors import bad_argument
+from .executors.auto import ExecutorName
 from .sampler import BatchSampler, LastBatch, RandomSampler, SequentialSampler, check_int, check_last_batch
 
 __all__ = [
     "TORCH_WORDS",
-    "ExecutorName",
     "as_list",
     "check_dataset",
     "check_flags",
@@ -37,12 +38,12 @@ __all__ = [
     "choose_executor",
     "choose_finish",
     "choose_last_batch",
+    "choose_num_workers",
     "choose_shuffle_buffer",
     "choose_start_method",
     "parse_bytes",
 ]
 
-ExecutorName = Literal["serial", "thread", "process"]
 
 # For `other_words`: arguments of torch's loader, and what is given here in their place.
 TORCH_WORDS: Final = {
@@ -118,6 +119,8 @@ def check_indices(name: str, indices: Any, example: str) -> None:
 
 
 def as_list(indices: Any, number: int, batch_sampler: Any) -> list[Any]:
+    if type(indices) is Keys and indices:
+        return indices
     listed = list(indices) if hasattr(indices, "__iter__") else []
     if not listed:
         right = f"it gave {indices!r} for batch {number}; let it give lists of indices, at least one in each"
@@ -129,9 +132,18 @@ def choose_last_batch(last_batch: LastBatch | None) -> LastBatch:
     return "keep" if last_batch is None else check_last_batch(last_batch)
 
 
-def choose_executor(executor: str | None, num_workers: int, thread_pool: bool) -> ExecutorName:
-    if executor not in (None, "serial", "thread", "process"):
-        raise bad_argument("executor", executor, "give 'serial', 'thread' or 'process', or None to go by num_workers")
+def choose_num_workers(num_workers: Any, executor: str | None) -> int:
+    """Where it is 'auto', or none is given to `executor="auto"`, there is one for each core."""
+    if isinstance(num_workers, str) and num_workers != "auto":
+        raise bad_argument("num_workers", num_workers, "give an int >= 0, or 'auto'")
+    number = 0 if num_workers == "auto" else check_int("num_workers", num_workers)
+    return available_cores() if num_workers == "auto" or (executor == "auto" and not number) else number
+
+
+def choose_executor(executor: str | None, num_workers: int, thread_pool: bool, auto: bool) -> ExecutorName:
+    if executor not in (None, "serial", "thread", "process", "auto"):
+        right = "give 'serial', 'thread', 'process' or 'auto', or None to go by num_workers"
+        raise bad_argument("executor", executor, right)
     if executor == "serial" and num_workers:
         raise bad_argument("num_workers", num_workers, "executor='serial' has none; give 0, or another executor")
     if executor in ("thread", "process") and not num_workers:
@@ -140,6 +152,8 @@ def choose_executor(executor: str | None, num_workers: int, thread_pool: bool) -
         raise bad_argument("thread_pool", thread_pool, f"it contradicts executor={executor!r}; leave one of them out")
     if not num_workers:
         return "serial"
+    if executor == "auto" or (auto and executor is None and not thread_pool):
+        return "auto"
     wanted: ExecutorName = "thread" if thread_pool or executor == "thread" else "process"
     if wanted == "process" and multiprocessing.current_process().daemon:
         warnings.warn(
@@ -155,7 +169,7 @@ def choose_start_method(start_method: str | None, executor: str) -> str:
     known = multiprocessing.get_all_start_methods()
     if start_method is not None and start_method not in known:
         raise bad_argument("start_method", start_method, f"give one of {known}, or None")
-    if start_method is not None and executor != "process":
+    if start_method is not None and executor not in ("process", "auto"):
         raise bad_argument("start_method", start_method, f"executor={executor!r} starts no processes; leave it out")
     return (
         start_method

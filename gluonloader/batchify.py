@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .containers import Indices, Rows, pick, refill
+from .declared import gil_free, is_gil_free
 from .errors import BatchifyError, bad_argument
 from .frameworks import owner_by_base
 from .memory import empty
@@ -35,6 +36,7 @@ def _rows(array: Array) -> tuple[int, ...]:
 _NUMBERS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 
+@gil_free
 def default_batchify(samples: Sequence[Any]) -> Any:
     """The batch that keeps the structure of its samples, with arrays and numbers stacked along a new first axis.
 
@@ -241,6 +243,7 @@ def _like(sample: Any, batch: Array) -> Any:
     return batch if framework is None else framework.from_numpy(batch)
 
 
+@gil_free
 class Stack:
     """Stacks along a new first axis; tuples and lists become a list of the batches of their fields.
 
@@ -257,6 +260,7 @@ class Stack:
         return _like(samples[0], _stack([_as_array(sample, None, i) for i, sample in enumerate(samples)], ""))
 
 
+@gil_free
 class Pad:
     """Pads arrays of one rank to the largest size, along every axis or one, then stacks them.
 
@@ -364,6 +368,7 @@ def _is_int(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
+@gil_free
 class Append:
     """Keeps a list of arrays, one per sample, of any shape.
 
@@ -400,6 +405,7 @@ class Group:
             raise bad_argument("fn", fn, "give a function, or a list of functions")
         self._fns: tuple[Batchify, ...] = (fn, *args) if callable(fn) else (*fn, *args)
         _check_callable("fn", self._fns)
+        self.gil_free = is_gil_free(*self._fns)
 
     def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
         for position, sample in enumerate(samples):
@@ -411,6 +417,7 @@ class Group:
         )
 
 
+@gil_free
 class AsList:
     """Keeps the samples as a list, whatever they are.
 
@@ -437,6 +444,7 @@ class Dict:
             raise bad_argument("fns", fns, "give a dict from key to batchify function")
         self._fns = dict(fns)
         _check_callable("fns", self._fns.values())
+        self.gil_free = is_gil_free(*self._fns.values())
 
     def __call__(self, samples: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
         for position, sample in enumerate(samples):
@@ -467,6 +475,7 @@ class NamedTuple:
             raise bad_argument("fns", fns, f"give one function for each field of {container.__name__}: {fields}")
         self._container, self._fns = container, [named[field] for field in fields]
         _check_callable("fns", self._fns)
+        self.gil_free = is_gil_free(*self._fns)
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         for position, sample in enumerate(samples):

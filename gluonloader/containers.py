@@ -9,9 +9,57 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Rows", "is_mask", "lengths_of", "pick", "position", "positions", "refill"]
+__all__ = ["Keys", "Rows", "is_mask", "lengths_of", "pick", "position", "positions", "refill"]
 
 Indices = NDArray[np.intp]
+
+
+class Keys(list[int]):
+    """The indices of a batch that were cut from an array: a list, as datasets of every kind take it, that has them.
+
+    Attributes:
+        array: the same indices, int64, shape (N,).
+
+    >>> keys = Keys.of(np.array([3, 1]))
+    >>> keys, keys.array
+    ([3, 1], array([3, 1]))
+    """
+
+    __slots__ = ("array",)
+    array: NDArray[np.int64] | None  # None: the list was made anew or changed
+
+    def __new__(cls, *args: Any) -> Keys:
+        keys = super().__new__(cls, *args)
+        keys.array = None
+        return keys
+
+    @classmethod
+    def of(cls, array: NDArray[np.int64], listed: list[int] | None = None) -> Keys:
+        """The keys of an array; `listed` is its `tolist()`, if that is at hand."""
+        keys = cls(array.tolist() if listed is None else listed)
+        keys.array = array
+        return keys
+
+    def __reduce__(self) -> Any:
+        return (list, (list(self),)) if self.array is None else (_keys_from, (self.array.tobytes(),))
+
+
+def _changes(name: str) -> Any:
+    change = getattr(list, name)
+
+    def method(self: Keys, *args: Any, **kwargs: Any) -> Any:
+        self.array = None
+        return change(self, *args, **kwargs)
+
+    return method
+
+
+for _name in ("__setitem__", "__delitem__", "__iadd__", "__imul__", "append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"):
+    setattr(Keys, _name, _changes(_name))
+
+
+def _keys_from(data: bytes) -> Keys:
+    return Keys.of(np.frombuffer(data, np.int64))
 
 
 def refill(container: Any, contents: Any) -> Any:
@@ -168,11 +216,11 @@ def positions(indices: Any, length: int) -> Indices:
         IndexError: one is out of range.
         TypeError: they are no ints.
     """
-    found = np.asarray(indices)
+    found = indices.array if type(indices) is Keys and indices.array is not None else np.asarray(indices)
     if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size):
         raise TypeError(f"indices={indices!r:.80}: give ints, shape (M,)")
     found = found.astype(np.intp, copy=False)
-    if found.size and not (found.min() >= 0 and found.max() < length):
+    if found.size and found.view(np.uintp).max() >= length:  # a negative one is very large
         outside = (found < -length) | (found >= length)
         if outside.any():
             raise IndexError(f"index {found[outside][0]} is out of range for {length} samples")

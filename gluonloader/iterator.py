@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .errors import LoaderClosed, WorkerStartError
@@ -15,7 +17,7 @@ from .executors.base import Executor, Inbox, Outcome, Task
 from .plan import NOTHING, Plan
 from .window import Window
 
-__all__ = ["LoaderIterator"]
+__all__ = ["LoaderIterator", "Tally"]
 
 Finish = Callable[[Any], Any] | None
 
@@ -29,13 +31,29 @@ class Owner(Protocol):
     def _epoch_is_over(self, plan: Plan) -> None: ...
 
 
+@dataclass(slots=True)
+class Tally:
+    """What all iterators of a loader count together."""
+
+    batches: int = 0
+    waited_s: float = 0.0
+
+
 class LoaderIterator(Iterator[Any]):
     """One epoch of a loader. A class, not a generator: after a batch that raised, the next one still comes."""
 
     def __init__(
-        self, executor: Executor, plan: Plan, window: int, in_order: bool, timeout: float | None, finish: Finish
+        self,
+        executor: Executor,
+        plan: Plan,
+        window: int,
+        in_order: bool,
+        timeout: float | None,
+        finish: Finish,
+        tally: Tally,
     ) -> None:
         self._executor, self._plan, self._timeout, self._finish = executor, plan, timeout, finish
+        self._tally = tally
         self._window_size, self._in_order = window, in_order
         self._pid = os.getpid()
         self._loader: Owner | None = None  # kept alive by the iteration
@@ -72,6 +90,7 @@ class LoaderIterator(Iterator[Any]):
                     raise
                 text = "a position was loaded since this iterator began, with which the loader took other workers"
                 raise LoaderClosed(f"{text}; go on with iter(loader)") from error
+            self._tally.batches += 1
             return batch if self._finish is None else self._finish(batch)
 
     @property
@@ -198,12 +217,15 @@ class LoaderIterator(Iterator[Any]):
 
     def _wait(self) -> None:
         """Waits until one more batch has come."""
+        start = time.perf_counter()
         try:
             outcome = self._executor.wait(self._inbox, self._timeout)
         except WorkerStartError:
             if self._loader is not None:
                 self._loader.close()
             raise
+        finally:
+            self._tally.waited_s += time.perf_counter() - start
         if self._inbox.withdrawn:  # closed by another thread
             if outcome is not None:
                 outcome.discard()

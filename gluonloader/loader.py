@@ -24,11 +24,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from multiprocessing.util import Finalize
-from typing import Any
+from typing import Any, Literal
 
 from .arguments import (
     TORCH_WORDS,
-    ExecutorName,
     check_dataset,
     check_flags,
     check_functions,
@@ -41,6 +40,7 @@ from .arguments import (
     choose_executor,
     choose_finish,
     choose_last_batch,
+    choose_num_workers,
     choose_shuffle_buffer,
     choose_start_method,
     parse_bytes,
@@ -48,31 +48,16 @@ from .arguments import (
 from .batchify import default_batchify
 from .dataset.iterable import check_iterable, is_iterable
 from .errors import LoaderClosed, other_words
+from .executors.auto import AutoExecutor, ExecutorName, Means, make_executor
 from .executors.base import Executor, Job
-from .executors.info import LoaderInfo, WorkerInfo
-from .executors.process import ProcessExecutor
-from .executors.serial import SerialExecutor
-from .executors.thread import ThreadExecutor
-from .iterator import LoaderIterator
+from .executors.info import LoaderInfo, LoaderStats, WorkerInfo
+from .iterator import LoaderIterator, Tally
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, only_sample
 from .randomness import draw_seed
 from .sampler import LastBatch, knows_epoch
 from .state import check_whole, field, has_state, int_field, opened, same, sealed, to_json
 
 __all__ = ["DataLoader", "LoaderIterator"]
-
-# What a copy of a loader has anew.
-_OWN = {
-    "_executor",
-    "_close_executor",
-    "_iterations",
-    "_plans",
-    "_begun",
-    "_current",
-    "_loaded",
-    "_lock",
-    "_pid",
-}
 
 
 class DataLoader:
@@ -90,7 +75,8 @@ class DataLoader:
         last_batch: 'keep' (default), 'discard', or 'rollover' into the next epoch.
         batch_sampler: instead of the four above: any iterable of lists of indices.
         batchify_fn: makes a batch from the list of its samples; default `default_batchify`.
-        num_workers: number of workers; 0 makes each batch in the caller when it is asked for.
+        num_workers: number of workers; 0 makes each batch in the caller when it is asked for; "auto" is one for each
+            core that this process may use, and `executor="auto"` if no other is given.
         pin_memory: put arrays of torch and MXNet into page-locked memory, for fast copies to a device; without a
             device they stay where they are, with a warning.
         pin_device_id: the device that MXNet pins memory for.
@@ -99,7 +85,9 @@ class DataLoader:
         thread_pool: with workers: use threads, as `executor="thread"`.
         timeout: seconds after which a batch that is waited for is an error; None waits for ever. Not with 0 workers.
         auto_reload: begin the next epoch's window as soon as this one has delivered its last batch.
-        executor: "serial", "thread" or "process"; by default from `num_workers` and `thread_pool`.
+        executor: "serial", "thread" or "process"; by default from `num_workers` and `thread_pool`. "auto" takes threads
+            where dataset, transforms and `batchify_fn` say that they leave the GIL (`gluonloader.gil_free`), the
+            caller where the data are in memory and a batch is made in no time, and processes for all else.
         output: what the arrays of a batch become: "numpy", "mxnet", "torch", "jax", or a function of one array. By
             default they stay what they are: a batch of torch tensors is a torch tensor. Memory is shared, not
             copied, where the framework can; arrays of texts, times and objects stay NumPy's.
@@ -147,7 +135,7 @@ class DataLoader:
         last_batch: LastBatch | None = None,
         batch_sampler: Any = None,
         batchify_fn: Callable[[Sequence[Any]], Any] | None = None,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         pin_memory: bool = False,
         pin_device_id: int = 0,
         prefetch: int | None = None,
@@ -174,14 +162,19 @@ class DataLoader:
         check_flags(shuffle=shuffle, in_order=in_order, auto_reload=auto_reload)
         check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn, worker_payload=worker_payload)
         check_pins(pin_memory, pin_device_id, output)
-        num_workers = check_int("num_workers", num_workers)
-        max_retries = check_int("max_retries", max_retries)
+        automatic = num_workers == "auto"
+        num_workers = choose_num_workers(num_workers, executor)
         prefetch = None if prefetch is None else check_int("prefetch", prefetch)
         check_timeout(timeout)
-        self._executor_name = choose_executor(executor, num_workers, thread_pool)
-        self._start_method = choose_start_method(start_method, self._executor_name)
-        self._memory_limit = parse_bytes(memory_limit)
-        self._max_per_worker = None if max_per_worker is None else check_int("max_per_worker", max_per_worker, 1)
+        name = choose_executor(executor, num_workers, thread_pool, automatic)
+        self._means = Means(
+            name,
+            max(1, 2 * num_workers if prefetch is None else prefetch) if num_workers else 1,
+            choose_start_method(start_method, name),
+            check_int("max_retries", max_retries),
+            parse_bytes(memory_limit),
+            None if max_per_worker is None else check_int("max_per_worker", max_per_worker, 1),
+        )
         self._seed_given = seed is not None
         self._seed = draw_seed() if seed is None else check_int("seed", seed, None)
         self._batch_sampler: Any = None
@@ -203,10 +196,8 @@ class DataLoader:
         batchify_fn = batchify_fn or default_batchify
         self._job = Job(dataset, batchify_fn, worker_init_fn, num_workers, self._seed, iterable)
         self._job = self._job_with(self._seed)
-        self._window_size = max(1, 2 * num_workers if prefetch is None else prefetch) if num_workers else 1
         self._finish = choose_finish(output, pin_memory, pin_device_id)
-        self._in_order, self._max_retries = bool(in_order), max_retries
-        self._timeout = timeout
+        self._in_order, self._timeout = bool(in_order), timeout
         self._auto_reload = bool(auto_reload)
         self._epoch = 0
         self._carried: list[Leftover] = []
@@ -227,6 +218,7 @@ class DataLoader:
         self._loaded: _Loaded | None = None  # where the next epoch begins
         self._loaded_epoch: int | None = None  # until that epoch is handed out
         self._lock = threading.RLock()
+        self._tally = Tally()
 
     def __iter__(self) -> LoaderIterator:
         """The next epoch. Iterators are independent: several may be alive, in several threads."""
@@ -265,6 +257,13 @@ class DataLoader:
                     if self._begun is not None:  # with the order of another epoch
                         self.load_state_dict(self._state_of(self._begun._plan))
 
+    def stats(self) -> LoaderStats:
+        """Who makes the batches, why, and how long the program waited for them."""
+        name, why, executor = self._means.executor, "it was told so", getattr(self, "_executor", None)
+        if isinstance(executor, AutoExecutor):  # a copy of a loader has none yet
+            name, why = executor.name, executor.why
+        return LoaderStats(name, why, self._job.num_workers, self._tally.batches, self._tally.waited_s)
+
     def close(self) -> None:
         """Ends the workers and frees the shared memory; a second call does nothing.
 
@@ -279,11 +278,13 @@ class DataLoader:
 
     def __repr__(self) -> str:
         job = self._job
-        return f"<DataLoader of {type(job.dataset).__name__}, {self._executor_name}, {job.num_workers} workers>"
+        return f"<DataLoader of {type(job.dataset).__name__}, {self._means.executor}, {job.num_workers} workers>"
 
     def __getstate__(self) -> dict[str, Any]:
         """All but workers and live iterators: the copy stands where this one does, and starts workers when used."""
-        told = {key: value for key, value in self.__dict__.items() if key not in _OWN}
+        blank = object.__new__(type(self))
+        blank._become_whole()
+        told = {key: value for key, value in self.__dict__.items() if key not in ("_executor", *vars(blank))}
         return {**told, "state": self.state_dict()}
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
@@ -444,23 +445,9 @@ class DataLoader:
 
     def _start(self) -> None:
         self._pid = os.getpid()
-        self._executor = self._make_executor(replace(self._job, epoch=self._epoch))
+        self._executor = make_executor(replace(self._job, epoch=self._epoch), self._means)
         # Before the Pool's own finalizer (15), which would terminate workers with work in flight.
         self._close_executor = Finalize(self, self._executor.close, exitpriority=20)
-
-    def _make_executor(self, job: Job) -> Executor:
-        if self._executor_name == "serial":
-            return SerialExecutor(job)
-        if self._executor_name == "thread":
-            return ThreadExecutor(job)
-        return ProcessExecutor(
-            job,
-            self._start_method,
-            self._window_size,
-            self._max_retries,
-            self._memory_limit,
-            self._max_per_worker,
-        )
 
     def _begin(self) -> LoaderIterator:
         if self._closed:
@@ -468,7 +455,13 @@ class DataLoader:
         if os.getpid() != self._pid:  # a forked child has no share in the parent's workers
             self._start()
         return LoaderIterator(
-            self._executor, self._next_plan(), self._window_size, self._in_order, self._timeout, self._finish
+            self._executor,
+            self._next_plan(),
+            self._means.window,
+            self._in_order,
+            self._timeout,
+            self._finish,
+            self._tally,
         )
 
     def _next_plan(self) -> Plan:

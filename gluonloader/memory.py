@@ -1,7 +1,8 @@
 """Where the arrays of a batch are made: `empty`, and the hook through which an executor supplies the memory.
 
 In a worker process the hook hands out memory of the batch's own slab, so that writing the array is already
-sending it. Everywhere else `empty` is `numpy.empty`.
+sending it; where batches are made in the loader's own process, memory that was used before (blocks.py). Everywhere else
+`empty` is `numpy.empty`.
 """
 
 from __future__ import annotations
@@ -58,6 +59,11 @@ def empty(shape: Shape, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     return allocate(shape, dtype)
 
 
-def set_allocator(allocate: Allocator | None) -> None:
-    """From now on `empty` of this thread takes its memory from `allocate(shape, dtype)`; None: from NumPy."""
-    _local.allocate = allocate
+def set_allocator(allocate: Allocator | None) -> Allocator | None:
+    """From now on `empty` of this thread takes its memory from `allocate(shape, dtype)`; None: from NumPy.
+
+    Returns:
+        what it was before.
+    """
+    before, _local.allocate = _local.allocate, allocate
+    return before

@@ -8,6 +8,7 @@ from typing import Any
 
 from .arguments import check_flags, check_functions, check_int
 from .batchify import Batchify, default_batchify
+from .declared import is_gil_free
 from .errors import BatchifyError
 
 __all__ = ["Split"]
@@ -35,6 +36,7 @@ class Split:
         check_flags(even_split=even_split)
         self._parts, self._even = check_int("num_slice", num_slice, 1), bool(even_split)
         self._batchify = batchify_fn or default_batchify
+        self.gil_free = is_gil_free(self._batchify)
 
     def __call__(self, samples: Sequence[Any]) -> list[Any]:
         count, parts = len(samples), self._parts

@@ -29,7 +29,7 @@ class Way:
 
     @property
     def processes(self) -> bool:
-        return self.arguments.get("num_workers", 0) > 0 and not self.arguments.get("thread_pool")
+        return self.arguments.get("num_workers", 0) > 0 and not self.arguments.get("thread_pool") and self != AUTO
 
     @property
     def parallel(self) -> bool:
@@ -54,7 +54,9 @@ ONE_FORK = Way("fork-1", {"num_workers": 1, "start_method": "fork"})
 FORKSERVER = Way("forkserver", {"num_workers": 2, "start_method": "forkserver"})
 SPAWN = Way("spawn", {"num_workers": 2, "start_method": "spawn"})
 
-WAYS = [SERIAL, THREAD, FORK, ONE_FORK, FORKSERVER, SPAWN]
+AUTO = Way("auto", {"num_workers": 2, "executor": "auto"})
+
+WAYS = [SERIAL, THREAD, FORK, ONE_FORK, FORKSERVER, SPAWN, AUTO]
 PROCESSES = [FORK, FORKSERVER, SPAWN]
 
 
@@ -63,7 +65,7 @@ def way(request: pytest.FixtureRequest) -> Way:
     return request.param
 
 
-@pytest.fixture(params=[way for way in WAYS if way.parallel], ids=str)
+@pytest.fixture(params=[way for way in WAYS if way.parallel and way != AUTO], ids=str)
 def parallel_way(request: pytest.FixtureRequest) -> Way:
     return request.param
 

@@ -45,7 +45,7 @@ DATA = [1, 2, 3, 4, 5]
         ({"batch_size": 1, "prefetch": -2}, "prefetch=-2: give an int >= 0"),
         ({"batch_size": 1, "timeout": 0}, "timeout=0: give seconds > 0, or None"),
         ({"batch_size": 1, "timeout": "5"}, "timeout='5': give seconds > 0, or None"),
-        ({"batch_size": 1, "executor": "gpu"}, "executor='gpu': give 'serial', 'thread' or 'process'"),
+        ({"batch_size": 1, "executor": "gpu"}, "executor='gpu': give 'serial', 'thread', 'process' or 'auto'"),
         ({"batch_size": 1, "executor": "serial", "num_workers": 2}, "num_workers=2: executor='serial' has none"),
         ({"batch_size": 1, "executor": "process"}, "num_workers=0: executor='process' needs at least 1"),
         ({"batch_size": 1, "executor": "process", "num_workers": 1, "thread_pool": True}, "thread_pool=True"),

@@ -7,12 +7,21 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from conftest import WAYS
+from conftest import FORK, SERIAL, THREAD, WAYS
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gluonloader import ArrayDataset, DataLoader, Dataset, SimpleDataset, default_batchify
+from gluonloader import (
+    ArrayDataset,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SimpleDataset,
+    SubsetSampler,
+    default_batchify,
+    get_rng,
+)
 from gluonloader.containers import Rows
 from gluonloader.dataset import ConcatDataset, PackedList, StackDataset, Subset
 from gluonloader.errors import BatchifyError
@@ -440,3 +449,69 @@ def test_loaders_of_arrays_read_in_bulk_and_never_lend_the_dataset(way):
             assert names == list(map(str, range(number * 8, min(41, number * 8 + 8))))
             x[:] = -1
     assert images.min() == 0
+
+
+class Drawing(ArrayDataset):
+    """A subclass that draws, in its own way."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(index) + np.random.random()
+
+
+class DrawingInBulk(ArrayDataset):
+    def __getitems__(self, indices):
+        return [row + get_rng().random() for row in super().__getitems__(indices)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda rows: Drawing(rows),
+        lambda rows: DrawingInBulk(rows),
+        lambda rows: Subset(Drawing(rows), range(20)),
+        lambda rows: ArrayDataset(rows).transform(lambda row: row + np.random.random()),
+        lambda rows: StackDataset(ArrayDataset(rows), Drawing(rows)).transform(lambda a, b: b),
+    ],
+)
+def test_what_is_built_on_arrays_and_draws_is_seeded(make):
+    rows = np.arange(20.0)
+
+    def epochs(seed):
+        with SERIAL.loader(make(rows), 4, seed=seed) as loader:
+            np.random.seed(1)
+            drawn = [batch.tolist() for _ in range(2) for batch in loader]
+            return drawn, np.random.random()
+
+    assert epochs(0) == epochs(0)
+    assert epochs(0)[0] != epochs(1)[0]
+    assert epochs(0)[1] == np.random.RandomState(1).random_sample()  # the caller's generator goes on
+
+
+@pytest.mark.parametrize("keys", [[3, 0, 19], range(3, 6), np.array([5, 5]), [-1, 2], [np.int32(4), 1]])
+@pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
+def test_indices_of_every_kind_read_the_same_rows(way, keys):
+    rows = np.arange(40).reshape(20, 2)
+    for dataset in (ArrayDataset(rows), Subset(rows, range(20)), StackDataset(x=rows)):
+        with way.loader(dataset, len(keys), sampler=keys) as loader:
+            (batch,) = loader
+        assert (batch["x"] if isinstance(batch, dict) else batch).tolist() == rows[list(keys)].tolist()
+
+
+def test_what_getitems_is_given_is_a_list_of_ints():
+    seen = []
+
+    class Told:
+        def __len__(self):
+            return 10
+
+        def __getitems__(self, indices):
+            seen.append(indices)
+            return [0] * len(indices)
+
+        __getitem__ = None
+
+    for sampler in (None, RandomSampler(10, seed=1), SubsetSampler([3, 1, 2]), range(4)):
+        with SERIAL.loader(Told(), 2, sampler=sampler) as loader:
+            list(loader)
+    assert all(isinstance(indices, list) and set(map(type, indices)) == {int} for indices in seen)
+    assert all(pickle.loads(pickle.dumps(indices)) == indices and repr(indices)[0] == "[" for indices in seen)

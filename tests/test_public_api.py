@@ -16,11 +16,11 @@ PUBLIC = {
     "BlockShuffleSampler", "Bridge", "BridgeIterator", "BridgeStats", "ConcatDataset", "ConstWidthBucket",
     "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FilterSampler", "FixedBucketSampler",
     "GluonLoaderError", "Group", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
-    "LoaderInfo", "LoaderIterator", "MissingExtraError", "NamedTuple", "PackedList", "Pad", "RandomSampler",
-    "Rows", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset",
+    "LoaderInfo", "LoaderIterator", "LoaderStats", "MissingExtraError", "NamedTuple", "PackedList", "Pad",
+    "RandomSampler", "Rows", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset",
     "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset",
     "SubsetSampler", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerInfo",
-    "WorkerStartError", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "random_split",
+    "WorkerStartError", "bridge", "default_batchify", "empty", "get_rng", "gil_free", "get_worker_info", "random_split",
 }  # fmt: skip
 
 # The positional part is that of mxnet.gluon.data.DataLoader, in its order.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ..containers import Rows, lengths_of
+from ..declared import is_gil_free
 from .base import Dataset, SimpleDataset
 from .bulk import IN_MEMORY, are_ints, bulk_read, each, in_memory, read
 from .packed import PackedList
@@ -56,6 +57,11 @@ class ArrayDataset(Dataset):
         columns, keys = _columns(self._arrays, indices)
         return Rows(tuple(columns), keys)
 
+    @property
+    def gil_free(self) -> bool:
+        """Whether all arrays are at hand, or say so."""
+        return is_gil_free(*self._arrays)
+
     def __len__(self) -> int:
         return len(self._arrays[0])
 
@@ -96,6 +102,11 @@ class StackDataset(Dataset):
             return each(self.__getitem__, indices, indices)
         columns, keys = _columns(self._parts, indices)
         return Rows(self._sample(columns), keys)
+
+    @property
+    def gil_free(self) -> bool:
+        """Whether all datasets are at hand, or say so."""
+        return is_gil_free(*self._parts)
 
     def __len__(self) -> int:
         return len(self._parts[0])

@@ -97,6 +97,8 @@ class ArrowDataset(Dataset):
             {column.name: column.join(part, back) for column, part in zip(self._source.columns, joined, strict=True)}
         )
 
+    gil_free = True  # so says pyarrow of its own
+
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 

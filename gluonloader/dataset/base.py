@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..containers import Rows, positions
+from ..declared import is_gil_free
 from ..errors import bad_argument
 from .bulk import IN_MEMORY, are_ints, bulk_read, check_no_mask, each, in_memory, read
 
@@ -132,6 +133,11 @@ class SimpleDataset(Dataset):
             return Rows(self._data, indices)
         return read(self._data, indices)
 
+    @property
+    def gil_free(self) -> bool:
+        """Whether its data are at hand, or say so."""
+        return is_gil_free(self._data)
+
     def __len__(self) -> int:
         return len(self._data)
 
@@ -170,6 +176,11 @@ class Subset(Dataset):
             return read(self._dataset, self._indices[positions(indices, len(self))].tolist())
         return read(self._dataset, list(map(self._key, indices)))
 
+    @property
+    def gil_free(self) -> bool:
+        """Whether its dataset is at hand, or says so."""
+        return is_gil_free(self._dataset)
+
     def __len__(self) -> int:
         return len(self._indices)
 
@@ -199,6 +210,11 @@ class _Transformed(Dataset):
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         return each(self._apply, read(self._dataset, indices), indices)
 
+    @property
+    def gil_free(self) -> bool:
+        """Whether dataset and transform say so."""
+        return is_gil_free(self._dataset, self._fn)
+
     def __len__(self) -> int:
         return len(self._dataset)
 
@@ -224,6 +240,11 @@ class _BatchTransformed(Dataset):
             )
         return samples
 
+    @property
+    def gil_free(self) -> bool:
+        """Whether dataset and transform say so."""
+        return is_gil_free(self._dataset, self._fn)
+
     def __len__(self) -> int:
         return len(self._dataset)
 
@@ -232,7 +253,7 @@ class _First:
     """`fn` over the first field. A class, not a closure, so that it can be pickled."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
-        self._fn = fn
+        self._fn, self.gil_free = fn, is_gil_free(fn)
 
     def __call__(self, first: Any, *rest: Any) -> Any:
         return (self._fn(first), *rest) if rest else self._fn(first)

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from ..containers import Rows, is_mask, pick
+from ..declared import nearest
 from ..errors import add_note, bad_argument
 from ..memory import empty
 
@@ -37,15 +38,18 @@ class bulk_read:  # noqa: N801, a decorator
     def __get__(self, dataset: Any, kind: type) -> Any:
         if dataset is None:
             return self
-        nearest = next(vars(base) for base in kind.__mro__ if {"__getitem__", "__getitems__"} & vars(base).keys())
-        if "__getitems__" not in nearest or not self._offered(dataset):
+        if "__getitems__" not in nearest(kind, "__getitem__", "__getitems__") or not self._offered(dataset):
             raise AttributeError(f"this {kind.__name__} has no __getitems__: it reads sample by sample")
         return self._method.__get__(dataset, kind)
 
 
 def in_memory(data: Any) -> bool:
-    """Whether its samples lie in arrays, so that one is had as quickly alone as among others."""
-    return type(data) in IN_MEMORY or bool(getattr(data, "_in_memory", False))
+    """Whether its samples lie in arrays, so that one is had as quickly alone as among others, and draws nothing.
+
+    A class of ours says so; a subclass that reads in its own way may do anything.
+    """
+    says = "_in_memory" in nearest(type(data), "_in_memory", "__getitem__", "__getitems__")
+    return type(data) in IN_MEMORY or (says and data._in_memory)
 
 
 def check_no_mask(name: str, indices: Any) -> None:
@@ -56,7 +60,9 @@ def check_no_mask(name: str, indices: Any) -> None:
 
 def are_ints(indices: Any) -> bool:
     """Whether all of them are ints: what other keys mean, such as slices, knows only `__getitem__`."""
-    return all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in set(map(type, indices)))
+    return (type(indices) is Keys and indices.array is not None) or all(
+        issubclass(kind, (int, np.integer)) and kind is not bool for kind in set(map(type, indices))
+    )
 
 
 def read(dataset: Any, indices: Sequence[Any]) -> Sequence[Any]:

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..containers import lengths_of, position, positions
+from ..declared import is_gil_free
 from ..errors import bad_argument, other_words
 from ..randomness import batch_seed, draw_seed
 from .base import Dataset, Subset
@@ -62,6 +63,11 @@ class ConcatDataset(Dataset):
             for part, place in zip(touched, places, strict=True)
         ]
         return interleave(samples, places, len(keys))
+
+    @property
+    def gil_free(self) -> bool:
+        """Whether all datasets are at hand, or say so."""
+        return is_gil_free(*self.datasets)
 
     def __len__(self) -> int:
         return self._ends[-1]

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from ..batchify import default_batchify
+from ..dataset.bulk import in_memory
 from ..dataset.streams import Chunk, Hint, Streams
 from ..errors import BatchifyError, add_note
 from ..randomness import batch_seed
@@ -47,10 +49,15 @@ class Maker:
         job: what is made.
         worker: the worker's number.
         seed: seeds the random generators that this kind of worker may seed; NOTE [batch seeds] in randomness.py.
+
+    Attributes:
+        draws: whether making a batch may use random generators, as far as is known.
     """
 
     def __init__(self, job: Job, worker: int, seed: Callable[[int], None]) -> None:
         self._job, self._seed = job, seed
+        # To seed generators, and in the caller to put them back, takes as long as making a small batch.
+        self.draws = not (in_memory(job.dataset) and job.batchify_fn is default_batchify)
         self._bulk = getattr(job.dataset, "__getitems__", None)
         self._streams = Streams(job.dataset) if job.iterable else None
         self._info = info = WorkerInfo(worker)
@@ -82,7 +89,8 @@ class Maker:
         self._info.epoch = task.epoch
         if isinstance(task.work, Chunk):
             return self._make_chunk(task, task.work, mark)
-        self._seed(task.seed)
+        if self.draws:
+            self._seed(task.seed)
         if not isinstance(task.work, list):
             return self._batchify(task, task.work.samples)
         if self._bulk is not None:
@@ -118,15 +126,15 @@ class Maker:
             raise
 
     def _read_bulk(self, task: Task, indices: list[Any]) -> Sequence[Any]:
-        where = f"dataset.__getitems__({str(indices[:8])[:-1]}{', ...' if len(indices) > 8 else ''}])"
         try:
             samples: Sequence[Any] = self._bulk(indices)  # type: ignore[misc]
         except (StopIteration, SystemExit) as error:
-            raise _ended(error, task, where) from error
+            raise _ended(error, task, _bulk_call(indices)) from error
         except Exception as error:
-            _note(error, task, where)
+            _note(error, task, _bulk_call(indices))
             raise
         if len(samples) != len(indices):
+            where = _bulk_call(indices)
             raise _note(ValueError(f"{where} gave {len(samples)} samples for {len(indices)} indices"), task, where)
         return samples
 
@@ -140,6 +148,10 @@ class Maker:
         except Exception as error:
             _note(error, task, "batchify_fn")
             raise
+
+
+def _bulk_call(indices: list[Any]) -> str:
+    return f"dataset.__getitems__({str(indices[:8])[:-1]}{', ...' if len(indices) > 8 else ''}])"
 
 
 def _ended(error: BaseException, task: Task, where: str) -> Exception:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import RLock
 from typing import NoReturn
 
 from .. import frameworks
+from ..blocks import Blocks
 from ..errors import LoaderClosed, WorkerStartError
 from ..randomness import preserved_generators, seed_generators, set_current_seed
 from .base import Failed, Inbox, Job, Made, Outcome, Task
@@ -26,6 +29,7 @@ class SerialExecutor:
 
     def __init__(self, job: Job) -> None:
         self._maker = Maker(job, 0, _seed)
+        self._blocks = Blocks(window=1)
         self._waiting: list[_Waiting] = []
         self._started = False
         self._lock = RLock()  # a dataset is not read by two threads at once where one asked for no workers
@@ -45,6 +49,10 @@ class SerialExecutor:
                 self._waiting = [w for w in self._waiting if w is not mine and not w.inbox.withdrawn]
             return outcome
 
+    def has(self, inbox: Inbox) -> bool:
+        """Whether a batch is to be made for this inbox."""
+        return any(waiting.inbox is inbox for waiting in self._waiting)
+
     def wake(self) -> None:
         pass  # nobody waits for others
 
@@ -59,7 +67,7 @@ class SerialExecutor:
         with self._maker.at_work():
             if not self._started:
                 self._start(task.epoch)
-            with preserved_generators(), frameworks.preserved_generators():
+            with _preserved_generators() if self._maker.draws else nullcontext(), self._blocks.batch():
                 try:
                     return Made(task, self._maker.make(task))
                 except Exception as error:
@@ -73,6 +81,12 @@ class SerialExecutor:
         except Exception as error:
             raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
         self._started = True
+
+
+@contextmanager
+def _preserved_generators() -> Iterator[None]:
+    with preserved_generators(), frameworks.preserved_generators():
+        yield
 
 
 def _seed(seed: int) -> None:

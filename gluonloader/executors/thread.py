@@ -19,6 +19,7 @@ from multiprocessing.pool import ThreadPool
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from ..blocks import Blocks
 from ..errors import BatchTimeout, LoaderClosed, WorkerStartError
 from ..randomness import set_current_seed
 from .base import Failed, Inbox, Job, Made, Outcome, Task
@@ -38,8 +39,8 @@ class _Request:
 class ThreadExecutor:
     """Makes batches in `num_workers` threads: for datasets that leave the GIL (decoding, file reads, large arrays)."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, job: Job, window: int) -> None:
+        self._job, self._blocks = job, Blocks(window)
         self._shared: SimpleQueue[_Request | None] = SimpleQueue()
         self._own: list[SimpleQueue[_Request | None]] = [SimpleQueue() for _ in range(job.num_workers)]
         self._running: dict[int, Task] = {}  # by thread
@@ -123,7 +124,8 @@ class ThreadExecutor:
         if request.inbox.withdrawn or self._start_error is not None:
             return Made(task, None)
         try:
-            return Made(task, maker.make(task))
+            with self._blocks.batch():
+                return Made(task, maker.make(task))
         except BaseException as error:
             return Failed(task, error)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ..frameworks import map_arrays
 from ..loader import DataLoader as CoreDataLoader
@@ -53,7 +53,7 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         last_batch: LastBatch | None = None,
         batch_sampler: Any = None,
         batchify_fn: Callable[[Sequence[Any]], Any] | None = None,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         pin_memory: bool = False,
         pin_device_id: int = 0,
         prefetch: int | None = None,
@@ -63,10 +63,11 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         try_nopython: bool | None = None,
         **options: Any,
     ) -> None:
-        num_workers = max(0, num_workers)
+        if num_workers != "auto":
+            num_workers = max(0, num_workers)
         if batchify_fn is None:
             batchify_fn = gluon_batchify
-            options.setdefault("output", to_ndarray(shared=num_workers > 0))
+            options.setdefault("output", to_ndarray(shared=num_workers != 0))
         if num_workers and (mx.util.is_np_array() or mx.util.is_np_shape()):
             options["worker_init_fn"] = _NumpyMode(options.get("worker_init_fn"))
         super().__init__(

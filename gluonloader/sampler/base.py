@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..containers import Keys
 from ..errors import bad_argument, bad_state, other_words
 from ..randomness import batch_seed, draw_seed
 from ..state import field, has_state, int_field, same
@@ -119,6 +120,7 @@ class Pass(Iterator[Any]):
     def __init__(self, order: Sliceable, length: int, ahead: int = _BLOCK) -> None:
         self._order, self._length, self._ahead = order, length, ahead
         self._block: list[Any] = []  # read from position _start on, given up to _at
+        self._array: NDArray[np.int64] | None = None  # the same, where it is one
         self._start, self._at = 0, 0
 
     def __next__(self) -> Any:
@@ -135,7 +137,8 @@ class Pass(Iterator[Any]):
         at, stop = self._at, self._at + count
         if stop <= len(self._block):
             self._at = stop
-            return self._block[at:stop]
+            keys = self._block[at:stop]
+            return keys if self._array is None else Keys.of(self._array[at:stop], keys)
         return self._read(count)
 
     def _read(self, count: int) -> list[Any]:
@@ -145,6 +148,9 @@ class Pass(Iterator[Any]):
         stop = min(self._start + max(more, self._ahead), self._length)
         keys = self._order[self._start : stop] if self._start < stop else []
         self._block = as_keys(keys)
+        if type(keys) is range:
+            keys = np.arange(keys.start, keys.stop, keys.step)
+        self._array = keys if isinstance(keys, np.ndarray) and keys.dtype == np.int64 else None
         self._at = min(more, len(self._block))
         return taken + self._block[: self._at]
 

@@ -1,0 +1,123 @@
+"""Memory of batches that are made in the caller or in threads: used again, and never while anybody looks."""
+
+import gc
+import resource
+
+import numpy as np
+import pytest
+from conftest import SERIAL, THREAD
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gluonloader as gl
+from gluonloader.blocks import Blocks
+
+LARGE = 50_000
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+steps = st.lists(st.tuples(st.sampled_from([10, LARGE, 60_000, 400_000]), st.integers(0, 5)), max_size=30)
+
+
+@given(steps=steps)
+def test_what_is_looked_at_is_never_given_again(steps):
+    blocks, kept = Blocks(1), []
+    for number, (size, dropped) in enumerate(steps):
+        with blocks.batch():
+            array = gl.empty(size, np.uint8)
+        array[:] = number
+        kept.append((number, array[size // 2 :]))  # a view is enough
+        del array
+        for position in sorted({dropped % (len(kept) + 1)} - {len(kept)}):
+            del kept[position]
+        assert all((view == number).all() for number, view in kept)
+
+
+@given(shape=st.tuples(st.integers(0, 60), st.integers(0, 60), st.integers(1, 20)), dtype=st.sampled_from("bhifdF"))
+def test_arrays_are_what_was_asked_for(shape, dtype):
+    with Blocks(1).batch():
+        array = gl.empty(shape, dtype)
+        assert (array.shape, array.dtype) == (shape, np.dtype(dtype))
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+        assert array.nbytes <= 16 * 1024 or address(array) % 64 == 0
+
+
+def test_memory_that_was_let_go_is_used_again():
+    blocks, seen = Blocks(1), set()
+    for _ in range(50):
+        with blocks.batch():
+            seen.add(address(gl.empty(LARGE, np.uint8)))
+    assert len(seen) <= 3
+
+
+def test_a_block_outlives_its_blocks():
+    blocks = Blocks(1)
+    with blocks.batch():
+        array = gl.empty(LARGE, np.uint8)
+    array[:] = 7
+    del blocks
+    gc.collect()
+    assert (array == 7).all()
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def test_of_a_hoard_only_a_few_blocks_are_kept():
+    blocks, hoard = Blocks(1), []
+    for _ in range(100):
+        with blocks.batch():
+            hoard.append(gl.empty(1_000_000, np.uint8))
+            hoard[-1][:] = 1
+    before = resident()
+    hoard.clear()
+    assert resident() < before - 80_000_000
+
+
+def test_a_batch_within_a_batch_leaves_the_outer_ones_memory():
+    outer, inner = Blocks(1), Blocks(1)
+    with outer.batch():
+        first = gl.empty(LARGE, np.uint8)
+        with inner.batch():
+            second = gl.empty(LARGE, np.uint8)
+        third = gl.empty(LARGE, np.uint8)
+    first[:], second[:], third[:] = 1, 2, 3
+    assert [int(array[-1]) for array in (first, second, third)] == [1, 2, 3]
+    assert gl.empty(LARGE, np.uint8).base is None
+
+
+@pytest.mark.parametrize("way", [SERIAL, THREAD], ids=str)
+def test_batches_that_are_kept_stay_as_they_are(way):
+    images = np.arange(400 * 5000, dtype=np.int32).reshape(400, 5000)
+    with way.loader(gl.ArrayDataset(images), 10, True) as loader:
+        kept = list(loader)
+        copies = [batch.copy() for batch in kept]
+        for _ in range(3):
+            for batch in loader:
+                batch[:] = -1
+        assert all((batch == copy).all() for batch, copy in zip(kept, copies, strict=True))
+    assert sorted(int(row[0]) // 5000 for batch in kept for row in batch) == list(range(400))
+
+
+@pytest.mark.parametrize("way", [SERIAL, THREAD], ids=str)
+def test_after_the_first_window_no_page_is_touched_for_the_first_time(way):
+    images = np.ones((64, 250_000), np.float32)  # 1 MB a sample
+
+    def faults():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    with way.loader(gl.ArrayDataset(images), 8) as loader:
+        for _ in range(2):
+            for batch in loader:
+                pass
+        before = faults()
+        for _ in range(5):
+            for batch in loader:
+                assert batch[-1, -1] == 1
+        assert faults() - before < 5 * 8 * 200  # a batch has 2,000 pages
