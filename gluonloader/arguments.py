@@ -24,7 +24,7 @@ from .sampler import BatchSampler, LastBatch, RandomSampler, SequentialSampler, 
 
 __all__ = [
     "TORCH_WORDS",
-    "as_list",
+    "check_batch",
     "check_dataset",
     "check_flags",
     "check_functions",
@@ -118,9 +118,8 @@ def check_indices(name: str, indices: Any, example: str) -> None:
     check_no_mask(name, indices)
 
 
-def as_list(indices: Any, number: int, batch_sampler: Any) -> list[Any]:
-    if type(indices) is Keys and indices:
-        return indices
+def check_batch(indices: Any, number: int, batch_sampler: Any) -> list[Any]:
+    """What a batch sampler gave for a batch, as a list."""
     listed = list(indices) if hasattr(indices, "__iter__") else []
     if not listed:
         right = f"it gave {indices!r} for batch {number}; let it give lists of indices, at least one in each"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .containers import Indices, Rows, pick, refill
-from .declared import gil_free, is_gil_free
+from .declared import gil_free
 from .errors import BatchifyError, bad_argument
 from .frameworks import owner_by_base
 from .memory import empty
@@ -405,7 +405,10 @@ class Group:
             raise bad_argument("fn", fn, "give a function, or a list of functions")
         self._fns: tuple[Batchify, ...] = (fn, *args) if callable(fn) else (*fn, *args)
         _check_callable("fn", self._fns)
-        self.gil_free = is_gil_free(*self._fns)
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return self._fns
 
     def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
         for position, sample in enumerate(samples):
@@ -444,7 +447,10 @@ class Dict:
             raise bad_argument("fns", fns, "give a dict from key to batchify function")
         self._fns = dict(fns)
         _check_callable("fns", self._fns.values())
-        self.gil_free = is_gil_free(*self._fns.values())
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple(self._fns.values())
 
     def __call__(self, samples: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
         for position, sample in enumerate(samples):
@@ -475,7 +481,10 @@ class NamedTuple:
             raise bad_argument("fns", fns, f"give one function for each field of {container.__name__}: {fields}")
         self._container, self._fns = container, [named[field] for field in fields]
         _check_callable("fns", self._fns)
-        self.gil_free = is_gil_free(*self._fns)
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple(self._fns)
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         for position, sample in enumerate(samples):

@@ -9,57 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Keys", "Rows", "is_mask", "lengths_of", "pick", "position", "positions", "refill"]
+__all__ = ["Indices", "Keys", "Rows", "as_list", "is_mask", "lengths_of", "pick", "position", "positions", "refill"]
 
 Indices = NDArray[np.intp]
+Keys = list[Any] | NDArray[np.int64]  # of samples; an array is not to be written to, nor given to what is not ours
 
 
-class Keys(list[int]):
-    """The indices of a batch that were cut from an array: a list, as datasets of every kind take it, that has them.
-
-    Attributes:
-        array: the same indices, int64, shape (N,).
-
-    >>> keys = Keys.of(np.array([3, 1]))
-    >>> keys, keys.array
-    ([3, 1], array([3, 1]))
-    """
-
-    __slots__ = ("array",)
-    array: NDArray[np.int64] | None  # None: the list was made anew or changed
-
-    def __new__(cls, *args: Any) -> Keys:
-        keys = super().__new__(cls, *args)
-        keys.array = None
-        return keys
-
-    @classmethod
-    def of(cls, array: NDArray[np.int64], listed: list[int] | None = None) -> Keys:
-        """The keys of an array; `listed` is its `tolist()`, if that is at hand."""
-        keys = cls(array.tolist() if listed is None else listed)
-        keys.array = array
-        return keys
-
-    def __reduce__(self) -> Any:
-        return (list, (list(self),)) if self.array is None else (_keys_from, (self.array.tobytes(),))
-
-
-def _changes(name: str) -> Any:
-    change = getattr(list, name)
-
-    def method(self: Keys, *args: Any, **kwargs: Any) -> Any:
-        self.array = None
-        return change(self, *args, **kwargs)
-
-    return method
-
-
-for _name in ("__setitem__", "__delitem__", "__iadd__", "__imul__", "append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"):
-    setattr(Keys, _name, _changes(_name))
-
-
-def _keys_from(data: bytes) -> Keys:
-    return Keys.of(np.frombuffer(data, np.int64))
+def as_list(keys: Any) -> list[Any]:
+    """Keys as a list; Python ints instead of NumPy's, which datasets of every kind take."""
+    return keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
 
 
 def refill(container: Any, contents: Any) -> Any:
@@ -216,7 +174,7 @@ def positions(indices: Any, length: int) -> Indices:
         IndexError: one is out of range.
         TypeError: they are no ints.
     """
-    found = indices.array if type(indices) is Keys and indices.array is not None else np.asarray(indices)
+    found = np.asarray(indices)
     if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size):
         raise TypeError(f"indices={indices!r:.80}: give ints, shape (M,)")
     found = found.astype(np.intp, copy=False)

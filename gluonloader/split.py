@@ -8,7 +8,6 @@ from typing import Any
 
 from .arguments import check_flags, check_functions, check_int
 from .batchify import Batchify, default_batchify
-from .declared import is_gil_free
 from .errors import BatchifyError
 
 __all__ = ["Split"]
@@ -34,12 +33,15 @@ class Split:
     def __init__(self, num_slice: int, batchify_fn: Batchify | None = None, even_split: bool = True) -> None:
         check_functions(batchify_fn=batchify_fn)
         check_flags(even_split=even_split)
-        self._parts, self._even = check_int("num_slice", num_slice, 1), bool(even_split)
+        self._slices, self._even = check_int("num_slice", num_slice, 1), bool(even_split)
         self._batchify = batchify_fn or default_batchify
-        self.gil_free = is_gil_free(self._batchify)
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._batchify,)
 
     def __call__(self, samples: Sequence[Any]) -> list[Any]:
-        count, parts = len(samples), self._parts
+        count, parts = len(samples), self._slices
         small, larger = divmod(count, parts)
         if larger and self._even:
             cure = f"use a batch_size that is a multiple of {parts} with last_batch='discard', or even_split=False"

@@ -136,7 +136,7 @@ def test_indices_once_wherever_they_are_resumed(data, length, size, window, last
         if not flying:
             break
         task = flying.pop(data.draw(st.integers(0, len(flying) - 1)))
-        seen.append((task.batch, plan.deliver(task, task.work)))
+        seen.append((task.batch, plan.deliver(task, task.indices)))
         if data.draw(st.integers(0, 4)) == 0:
             state = json.loads(json.dumps(plan.state()))
             batches = BatchSampler(range(length), size, last_batch)

@@ -19,6 +19,7 @@ from gluonloader import (
     SortedSampler,
     SplitSampler,
 )
+from gluonloader.containers import as_list
 from gluonloader.sampler import (
     BlockShuffleSampler,
     OrderedSampler,
@@ -27,12 +28,12 @@ from gluonloader.sampler import (
     ShardedSampler,
     SubsetSampler,
     WeightedSampler,
+    cut,
     iterate,
     load_saved_pass,
     refreshed,
     saved_pass,
     skip,
-    take,
 )
 
 N = 23
@@ -86,6 +87,10 @@ def through_json(state):
 
 
 # -- Passes -----------------------------------------------------------------------------------------------------------
+
+def take(keys, count):
+    return as_list(cut(keys, count))
+
 
 moves = st.lists(st.tuples(st.sampled_from(["next", "take", "skip", "seek"]), small), max_size=12)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..containers import Rows, lengths_of
-from ..declared import is_gil_free
+from ..containers import Rows, as_list, lengths_of
+from ..declared import IN_MEMORY
 from .base import Dataset, SimpleDataset
-from .bulk import IN_MEMORY, are_ints, bulk_read, each, in_memory, read
+from .bulk import are_ints, bulk_read, each, read
 from .packed import PackedList
 
 __all__ = ["ArrayDataset", "SimpleDataset", "StackDataset", "TupleDataset"]
@@ -58,16 +58,11 @@ class ArrayDataset(Dataset):
         return Rows(tuple(columns), keys)
 
     @property
-    def gil_free(self) -> bool:
-        """Whether all arrays are at hand, or say so."""
-        return is_gil_free(*self._arrays)
+    def _parts(self) -> tuple[Any, ...]:
+        return self._arrays
 
     def __len__(self) -> int:
         return len(self._arrays[0])
-
-    @property
-    def _in_memory(self) -> bool:
-        return _all_in_memory(self._arrays)
 
 
 class StackDataset(Dataset):
@@ -103,21 +98,12 @@ class StackDataset(Dataset):
         columns, keys = _columns(self._parts, indices)
         return Rows(self._sample(columns), keys)
 
-    @property
-    def gil_free(self) -> bool:
-        """Whether all datasets are at hand, or say so."""
-        return is_gil_free(*self._parts)
-
     def __len__(self) -> int:
         return len(self._parts[0])
 
     @property
-    def _in_memory(self) -> bool:
-        return _all_in_memory(self._parts)
-
-    @property
-    def _parts(self) -> Sequence[Any]:
-        return self._datasets if isinstance(self._datasets, tuple) else list(self._datasets.values())
+    def _parts(self) -> tuple[Any, ...]:
+        return self._datasets if isinstance(self._datasets, tuple) else tuple(self._datasets.values())
 
     def _sample(self, fields: Sequence[Any]) -> Any:
         if isinstance(self._datasets, tuple):
@@ -134,10 +120,6 @@ def _in_bulk(parts: Sequence[Any]) -> bool:
     return known and not all(type(part) in _ITEMS for part in parts)
 
 
-def _all_in_memory(parts: Sequence[Any]) -> bool:
-    return all(type(part) in _ITEMS or in_memory(part) for part in parts)
-
-
 def _columns(parts: Sequence[Any], indices: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any] | None]:
     """Columns for `Rows`, and its indices into them."""
     if not any(hasattr(part, "__getitems__") for part in parts):
@@ -148,4 +130,4 @@ def _columns(parts: Sequence[Any], indices: Sequence[Any]) -> tuple[Sequence[Any
 def _read(part: Any, indices: Sequence[Any]) -> Sequence[Any]:
     if hasattr(part, "__getitems__"):
         return read(part, indices)
-    return Rows(part, indices) if type(part) in IN_MEMORY else [part[index] for index in indices]
+    return Rows(part, indices) if type(part) in IN_MEMORY else [part[index] for index in as_list(indices)]

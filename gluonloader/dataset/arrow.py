@@ -97,7 +97,7 @@ class ArrowDataset(Dataset):
             {column.name: column.join(part, back) for column, part in zip(self._source.columns, joined, strict=True)}
         )
 
-    gil_free = True  # so says pyarrow of its own
+    _parts = ()
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0

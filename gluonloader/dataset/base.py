@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..containers import Rows, positions
-from ..declared import is_gil_free
+from ..containers import Rows, as_list, positions
+from ..declared import IN_MEMORY, in_memory
 from ..errors import bad_argument
-from .bulk import IN_MEMORY, are_ints, bulk_read, check_no_mask, each, in_memory, read
+from .bulk import are_ints, bulk_read, check_no_mask, each, read
 
 __all__ = ["Dataset", "SimpleDataset", "Subset"]
 
@@ -134,16 +134,11 @@ class SimpleDataset(Dataset):
         return read(self._data, indices)
 
     @property
-    def gil_free(self) -> bool:
-        """Whether its data are at hand, or say so."""
-        return is_gil_free(self._data)
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._data,)
 
     def __len__(self) -> int:
         return len(self._data)
-
-    @property
-    def _in_memory(self) -> bool:
-        return in_memory(self._data)
 
 
 class Subset(Dataset):
@@ -173,23 +168,18 @@ class Subset(Dataset):
     @bulk_read(lambda self: hasattr(self._dataset, "__getitems__"))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         if isinstance(self._indices, np.ndarray) and are_ints(indices):
-            return read(self._dataset, self._indices[positions(indices, len(self))].tolist())
-        return read(self._dataset, list(map(self._key, indices)))
+            return read(self._dataset, self._indices[positions(indices, len(self))])
+        return read(self._dataset, list(map(self._key, as_list(indices))))
 
     @property
-    def gil_free(self) -> bool:
-        """Whether its dataset is at hand, or says so."""
-        return is_gil_free(self._dataset)
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._dataset,)
 
     def __len__(self) -> int:
         return len(self._indices)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} of {len(self._dataset)})"
-
-    @property
-    def _in_memory(self) -> bool:
-        return in_memory(self._dataset)
 
     def _key(self, index: Any) -> Any:
         key = self._indices[index]
@@ -211,9 +201,8 @@ class _Transformed(Dataset):
         return each(self._apply, read(self._dataset, indices), indices)
 
     @property
-    def gil_free(self) -> bool:
-        """Whether dataset and transform say so."""
-        return is_gil_free(self._dataset, self._fn)
+    def _parts(self) -> tuple[Any, ...]:
+        return self._dataset, self._fn
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -231,6 +220,7 @@ class _BatchTransformed(Dataset):
     def __getitem__(self, index: Any) -> Any:
         return self.__getitems__([index])[0]
 
+    @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         samples = self._fn(read(self._dataset, indices))
         if len(samples) != len(indices):
@@ -241,9 +231,8 @@ class _BatchTransformed(Dataset):
         return samples
 
     @property
-    def gil_free(self) -> bool:
-        """Whether dataset and transform say so."""
-        return is_gil_free(self._dataset, self._fn)
+    def _parts(self) -> tuple[Any, ...]:
+        return self._dataset, self._fn
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -253,7 +242,11 @@ class _First:
     """`fn` over the first field. A class, not a closure, so that it can be pickled."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
-        self._fn, self.gil_free = fn, is_gil_free(fn)
+        self._fn = fn
 
     def __call__(self, first: Any, *rest: Any) -> Any:
         return (self._fn(first), *rest) if rest else self._fn(first)
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._fn,)

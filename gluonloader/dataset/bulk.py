@@ -7,25 +7,25 @@ not all have it says so with `bulk_read`: reading through it would cost, and an 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import numpy as np
 
-from ..containers import Rows, is_mask, pick
-from ..declared import nearest
+from ..containers import Rows, as_list, is_mask, pick
+from ..declared import IN_MEMORY, nearest
 from ..errors import add_note, bad_argument
 from ..memory import empty
 
-__all__ = ["IN_MEMORY", "are_ints", "bulk_read", "check_no_mask", "each", "in_memory", "interleave", "read"]
+__all__ = ["are_ints", "bulk_read", "check_no_mask", "each", "interleave", "read", "takes_arrays"]
 
 Reader = Callable[[Sequence[Any]], Sequence[Any]]
-IN_MEMORY: Final = (np.ndarray, np.memmap)  # exactly these: what a subclass gives at an index is its own
 
 
 class bulk_read:  # noqa: N801, a decorator
     """Makes a method `__getitems__` that only some objects of its class have, by the condition `offered(self)`.
 
     A subclass that defines `__getitem__` and no `__getitems__` of its own does not have it: its samples are others.
+    The method takes its indices as a list or as an array of ints.
     """
 
     def __init__(self, offered: Callable[[Any], bool]) -> None:
@@ -43,15 +43,6 @@ class bulk_read:  # noqa: N801, a decorator
         return self._method.__get__(dataset, kind)
 
 
-def in_memory(data: Any) -> bool:
-    """Whether its samples lie in arrays, so that one is had as quickly alone as among others, and draws nothing.
-
-    A class of ours says so; a subclass that reads in its own way may do anything.
-    """
-    says = "_in_memory" in nearest(type(data), "_in_memory", "__getitem__", "__getitems__")
-    return type(data) in IN_MEMORY or (says and data._in_memory)
-
-
 def check_no_mask(name: str, indices: Any) -> None:
     """An argument that is indices, and not a mask, which would be taken for the indices 0 and 1."""
     if is_mask(indices):
@@ -60,17 +51,28 @@ def check_no_mask(name: str, indices: Any) -> None:
 
 def are_ints(indices: Any) -> bool:
     """Whether all of them are ints: what other keys mean, such as slices, knows only `__getitem__`."""
-    return (type(indices) is Keys and indices.array is not None) or all(
-        issubclass(kind, (int, np.integer)) and kind is not bool for kind in set(map(type, indices))
-    )
+    if isinstance(indices, np.ndarray):
+        return indices.dtype.kind in "iu"
+    return all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in set(map(type, indices)))
 
 
-def read(dataset: Any, indices: Sequence[Any]) -> Sequence[Any]:
+def takes_arrays(dataset: Any) -> bool:
+    """Whether its `__getitems__` is one of ours, which takes indices as an array, too; others get a list."""
+    return isinstance(nearest(type(dataset), "__getitem__", "__getitems__").get("__getitems__"), bulk_read)
+
+
+def read(dataset: Any, indices: Any) -> Sequence[Any]:
     """The samples at `indices`, in bulk if it can; where they are read one by one, an error names the index.
+
+    Args:
+        dataset: any.
+        indices: a list, or an array of ints.
 
     Raises:
         ValueError: `__getitems__` gives another number of samples.
     """
+    if isinstance(indices, np.ndarray) and not takes_arrays(dataset):
+        indices = indices.tolist()
     if (bulk := getattr(dataset, "__getitems__", None)) is None:
         return each(dataset.__getitem__, indices, indices)
     samples: Sequence[Any] = bulk(indices)
@@ -87,7 +89,7 @@ def each(fn: Callable[[Any], Any], values: Sequence[Any], indices: Sequence[Any]
         for value in values:
             results.append(fn(value))  # noqa: PERF401, extend would take a StopIteration from fn for the end
     except Exception as error:
-        add_note(error, f"gluonloader: sample {indices[len(results)]!r} of a bulk read")
+        add_note(error, f"gluonloader: sample {as_list(indices)[len(results)]!r} of a bulk read")
         raise
     return results
 

@@ -12,11 +12,10 @@ from typing import Any, cast
 import numpy as np
 
 from ..containers import lengths_of, position, positions
-from ..declared import is_gil_free
 from ..errors import bad_argument, other_words
 from ..randomness import batch_seed, draw_seed
 from .base import Dataset, Subset
-from .bulk import bulk_read, in_memory, interleave, read
+from .bulk import bulk_read, interleave, read
 
 __all__ = ["ConcatDataset", "random_split"]
 
@@ -56,28 +55,22 @@ class ConcatDataset(Dataset):
         starts = np.array([0, *self._ends])
         touched = np.unique(owners).tolist()
         if len(touched) == 1:
-            return read(self.datasets[touched[0]], (keys - starts[touched[0]]).tolist())
+            return read(self.datasets[touched[0]], keys - starts[touched[0]])
         places = [np.flatnonzero(owners == part) for part in touched]
         samples = [
-            read(self.datasets[part], (keys[place] - starts[part]).tolist())
-            for part, place in zip(touched, places, strict=True)
+            read(self.datasets[part], keys[place] - starts[part]) for part, place in zip(touched, places, strict=True)
         ]
         return interleave(samples, places, len(keys))
 
     @property
-    def gil_free(self) -> bool:
-        """Whether all datasets are at hand, or say so."""
-        return is_gil_free(*self.datasets)
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple(self.datasets)
 
     def __len__(self) -> int:
         return self._ends[-1]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} of {len(self.datasets)} datasets)"
-
-    @property
-    def _in_memory(self) -> bool:
-        return all(map(in_memory, self.datasets))
 
     def _find(self, index: Any) -> tuple[int, int]:
         """The number of the dataset that holds a sample, and the sample's index there."""

@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final, Literal
 
-from ..dataset.bulk import in_memory
-from ..declared import gil_enabled, is_gil_free
+from ..declared import in_memory, is_gil_free
 from .base import Executor, Inbox, Job, Outcome, Task
 from .process import ProcessExecutor
 from .serial import SerialExecutor
@@ -77,14 +76,12 @@ class AutoExecutor:
         self._closed = False
         self._serial: SerialExecutor | None = None
         self._workers: Executor | None = None
-        free = is_gil_free(job.dataset, job.batchify_fn)
+        free = is_gil_free(job.dataset) and is_gil_free(job.batchify_fn)
         if free and not job.iterable and job.worker_init_fn is None and in_memory(job.dataset):
             self._serial = SerialExecutor(job)
             self._tell("serial", "the data are in memory, and the first batches are being timed")
         elif free:
             self._hire("thread", "dataset and batchify_fn leave the GIL")
-        elif not gil_enabled():
-            self._hire("thread", "this Python has no GIL")
         elif multiprocessing.current_process().daemon:
             self._hire("thread", "this is a worker process, which may not start others")
         else:

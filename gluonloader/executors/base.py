@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, NoReturn, Protocol
 
+from ..containers import Keys, as_list
 from ..dataset.streams import Chunk
 
 __all__ = ["Executor", "Failed", "Inbox", "Job", "Made", "Outcome", "Samples", "Task"]
@@ -43,7 +44,7 @@ class Task:
     epoch: int
     batch: int  # number in its epoch, from 0
     seed: int  # NOTE [batch seeds] in randomness.py
-    work: list[Any] | Chunk | Samples  # a list of indices of a map-style dataset
+    work: Keys | Chunk | Samples  # indices of a map-style dataset
     worker: int | None = None  # the worker that has to make it; None: any
 
     def __str__(self) -> str:
@@ -53,11 +54,14 @@ class Task:
 
     def sample(self, position: int) -> str:
         """What to call the sample at a position of the batch."""
-        if isinstance(self.work, list):
-            return f"dataset[{self.work[position]!r}]"
         if isinstance(self.work, Chunk):
             return f"sample {self.work.number * self.work.size + position} of shard {self.work.shard}"
-        return f"leftover sample {position}"
+        return f"leftover sample {position}" if self.indices is None else f"dataset[{self.indices[position]!r}]"
+
+    @property
+    def indices(self) -> list[Any] | None:
+        """The indices that it reads, if it is one of a map-style dataset."""
+        return None if isinstance(self.work, (Chunk, Samples)) else as_list(self.work)
 
 
 class Outcome(Protocol):

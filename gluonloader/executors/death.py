@@ -74,14 +74,14 @@ def worker_died(pid: int | None, how: str, task: Task, deaths: int, position: in
         task, deaths: the batch, and how many workers died on it.
         position: position of the sample that was being read, where that is known.
     """
-    work = task.work
-    if not isinstance(work, list):
-        what = "batchify_fn" if isinstance(work, Samples) else f"{task.sample(position or 0)}, or batchify_fn"
+    indices = task.indices
+    if indices is None:
+        what = "batchify_fn" if isinstance(task.work, Samples) else f"{task.sample(position or 0)}, or batchify_fn"
     elif position is None:
-        shown = ", ".join(map(repr, work[:_SHOWN_INDICES]))
-        more = len(work) - _SHOWN_INDICES
+        shown = ", ".join(map(repr, indices[:_SHOWN_INDICES]))
+        more = len(indices) - _SHOWN_INDICES
         what = f"one of its samples [{shown}{f', ... {more} more' if more > 0 else ''}] (or batchify_fn)"
-    elif position == len(work) - 1:
+    elif position == len(indices) - 1:
         what = f"its last sample, {task.sample(position)}, or batchify_fn"
     else:
         what = f"sample {task.sample(position)} (position {position})"

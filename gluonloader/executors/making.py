@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..batchify import default_batchify
-from ..dataset.bulk import in_memory
+from ..containers import Keys, as_list
+from ..dataset.bulk import takes_arrays
 from ..dataset.streams import Chunk, Hint, Streams
+from ..declared import draws
 from ..errors import BatchifyError, add_note
 from ..randomness import batch_seed
-from .base import Job, Task
+from .base import Job, Samples, Task
 from .info import WorkerInfo, worker_within
 
 __all__ = ["Maker", "Remainder", "ShardBatch"]
@@ -57,8 +59,9 @@ class Maker:
     def __init__(self, job: Job, worker: int, seed: Callable[[int], None]) -> None:
         self._job, self._seed = job, seed
         # To seed generators, and in the caller to put them back, takes as long as making a small batch.
-        self.draws = not (in_memory(job.dataset) and job.batchify_fn is default_batchify)
+        self.draws = draws(job.dataset) or job.batchify_fn is not default_batchify
         self._bulk = getattr(job.dataset, "__getitems__", None)
+        self._takes_arrays = takes_arrays(job.dataset)
         self._streams = Streams(job.dataset) if job.iterable else None
         self._info = info = WorkerInfo(worker)
         info.num_workers, info.seed, info.epoch = job.num_workers, batch_seed(job.seed, worker), 0
@@ -91,11 +94,11 @@ class Maker:
             return self._make_chunk(task, task.work, mark)
         if self.draws:
             self._seed(task.seed)
-        if not isinstance(task.work, list):
+        if isinstance(task.work, Samples):
             return self._batchify(task, task.work.samples)
         if self._bulk is not None:
-            return self._batchify(task, self._read_bulk(task, task.work))
-        return self._batchify(task, self._read(task, task.work, mark))
+            return self._batchify(task, self._read_bulk(task, task.work if self._takes_arrays else as_list(task.work)))
+        return self._batchify(task, self._read(task, as_list(task.work), mark))
 
     def _make_chunk(self, task: Task, chunk: Chunk, mark: Mark | None) -> ShardBatch | Remainder:
         assert self._streams is not None
@@ -125,7 +128,7 @@ class Maker:
             _note(error, task, f"dataset[{index!r}]{f' of {len(dataset)} samples' if beyond else ''}")
             raise
 
-    def _read_bulk(self, task: Task, indices: list[Any]) -> Sequence[Any]:
+    def _read_bulk(self, task: Task, indices: Keys) -> Sequence[Any]:
         try:
             samples: Sequence[Any] = self._bulk(indices)  # type: ignore[misc]
         except (StopIteration, SystemExit) as error:
@@ -150,8 +153,8 @@ class Maker:
             raise
 
 
-def _bulk_call(indices: list[Any]) -> str:
-    return f"dataset.__getitems__({str(indices[:8])[:-1]}{', ...' if len(indices) > 8 else ''}])"
+def _bulk_call(indices: Keys) -> str:
+    return f"dataset.__getitems__({str(as_list(indices[:8]))[:-1]}{', ...' if len(indices) > 8 else ''}])"
 
 
 def _ended(error: BaseException, task: Task, where: str) -> Exception:
@@ -165,9 +168,9 @@ def _note(error: Exception, task: Task, where: str) -> Exception:
 
 def _located(error: BatchifyError, task: Task) -> BatchifyError:
     """The same error, naming the sample by its index in the dataset."""
-    work, position = task.work, error.position
-    if position is None or (isinstance(work, list) and position >= len(work)):
+    indices, position = task.indices, error.position
+    if position is None or (indices is not None and position >= len(indices)):
         return error
-    name = f"sample {work[position]!r}" if isinstance(work, list) else task.sample(position)
+    name = task.sample(position) if indices is None else f"sample {indices[position]!r}"
     located = BatchifyError(error.reason, position, error.path, f"{name} (batch {task.batch}, position {position})")
     return located.with_traceback(error.__traceback__)

@@ -21,6 +21,8 @@ import time
 from array import array
 from typing import Any, Final
 
+import numpy as np
+
 from .. import frameworks
 from ..errors import SharedMemoryError
 from ..memory import set_allocator
@@ -57,8 +59,14 @@ class _EndOfWorker(Exception):
 
 
 def encode_task(task: Task) -> bytes:
-    """A task as it lies at the start of its slab."""
-    return pickle.dumps((task.epoch, task.batch, task.seed, task.work), protocol=5)
+    """A task as it lies at the start of its slab; an array of indices as bytes, which are quicker to pickle."""
+    work = task.work.tobytes() if isinstance(task.work, np.ndarray) else task.work
+    return pickle.dumps((task.epoch, task.batch, task.seed, work), protocol=5)
+
+
+def _decode_task(data: bytes) -> Task:
+    epoch, batch, seed, work = pickle.loads(data)
+    return Task(epoch, batch, seed, np.frombuffer(work, np.int64) if isinstance(work, bytes) else work)
 
 
 def serve_lane(job: Job | None) -> None:
@@ -151,7 +159,7 @@ class _Worker:
             return Reply(Status.SKIPPED, slab.number, request.ticket, slab.size)
         control[STARTED] = request.ticket
         start = HEADER + request.length
-        task = Task(*pickle.loads(slab.memory[HEADER:start]))
+        task = _decode_task(slab.memory[HEADER:start])
         arena = Arena(slab, start, request.allowance)
         try:
             set_allocator(arena.empty)

@@ -14,7 +14,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..arguments import as_list
+from ..arguments import check_batch
+from ..containers import Keys
 from ..errors import bad_state
 from ..executors.base import Task
 from ..randomness import batch_seed
@@ -66,12 +67,17 @@ class IndexPlan:
             number = self._progress.upcoming
             if self._stateful is not None:
                 self._snapshots[number] = _snapshot(self._stateful)
-            indices = as_list(next(self._batches), number, self._batch_sampler)
+            indices = self._draw(number)
             if not self._progress.pass_over(number):
                 break
         self._progress.plan(number)
         seed = batch_seed(self._seed, self.epoch, number)
         return Task(self.epoch, number, batch_seed(seed, self._rank) if self._rank else seed, indices)
+
+    def _draw(self, number: int) -> Keys:
+        if isinstance(self._batches, BatchPass):
+            return self._batches.cut()
+        return check_batch(next(self._batches), number, self._batch_sampler)
 
     def deliver(self, task: Task, result: Any) -> Any:
         self._settle(task.batch)

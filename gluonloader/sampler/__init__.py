@@ -18,13 +18,13 @@ from .base import SeededSampler as SeededSampler
 from .base import Sliceable as Sliceable
 from .base import check_int as check_int
 from .base import check_last_batch as check_last_batch
+from .base import cut as cut
 from .base import iterate as iterate
 from .base import knows_epoch as knows_epoch
 from .base import load_saved_pass as load_saved_pass
 from .base import refreshed as refreshed
 from .base import saved_pass as saved_pass
 from .base import skip as skip
-from .base import take as take
 from .ordered import FilterSampler as FilterSampler
 from .ordered import IntervalSampler as IntervalSampler
 from .ordered import SequentialSampler as SequentialSampler
@@ -53,11 +53,11 @@ __all__ = [
     "WeightedSampler",
     "check_int",
     "check_last_batch",
+    "cut",
     "iterate",
     "knows_epoch",
     "load_saved_pass",
     "refreshed",
     "saved_pass",
     "skip",
-    "take",
 ]

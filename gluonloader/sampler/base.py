@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..containers import Keys
+from ..containers import Keys, as_list
 from ..errors import bad_argument, bad_state, other_words
 from ..randomness import batch_seed, draw_seed
 from ..state import field, has_state, int_field, same
@@ -36,15 +36,16 @@ __all__ = [
     "begin_order",
     "check_int",
     "check_last_batch",
+    "cut",
     "digest",
     "inner_state",
     "iterate",
+    "join_keys",
     "knows_epoch",
     "load_saved_pass",
     "refreshed",
     "saved_pass",
     "skip",
-    "take",
 ]
 
 LastBatch = Literal["keep", "discard", "rollover"]
@@ -113,46 +114,46 @@ class Pass(Iterator[Any]):
     >>> numbers = Pass(range(10), 10)
     >>> numbers.take(3), next(numbers)
     ([0, 1, 2], 3)
-    >>> numbers.skip(4); numbers.take(5)
-    [8, 9]
+    >>> numbers.skip(4); numbers.cut(5)
+    array([8, 9])
     """
 
     def __init__(self, order: Sliceable, length: int, ahead: int = _BLOCK) -> None:
         self._order, self._length, self._ahead = order, length, ahead
-        self._block: list[Any] = []  # read from position _start on, given up to _at
-        self._array: NDArray[np.int64] | None = None  # the same, where it is one
+        self._block: Keys = []  # read from position _start on, given up to _at
+        self._listed: list[Any] | None = None  # the same
         self._start, self._at = 0, 0
 
     def __next__(self) -> Any:
-        at = self._at
-        if at < len(self._block):
-            self._at = at + 1
-            return self._block[at]
-        for key in self._read(1):
+        if self._at == len(self._block):
+            self._read(1)
+        if self._listed is None:
+            self._listed = as_list(self._block)
+        for key in self._listed[self._at : self._at + 1]:
+            self._at += 1
             return key
         raise StopIteration
 
     def take(self, count: int) -> list[Any]:
         """The next keys, fewer than `count` only at the end."""
-        at, stop = self._at, self._at + count
-        if stop <= len(self._block):
-            self._at = stop
-            keys = self._block[at:stop]
-            return keys if self._array is None else Keys.of(self._array[at:stop], keys)
-        return self._read(count)
+        return as_list(self.cut(count))
 
-    def _read(self, count: int) -> list[Any]:
-        taken = self._block[self._at :]
-        more = count - len(taken)
-        self._start += len(self._block)
-        stop = min(self._start + max(more, self._ahead), self._length)
-        keys = self._order[self._start : stop] if self._start < stop else []
-        self._block = as_keys(keys)
-        if type(keys) is range:
-            keys = np.arange(keys.start, keys.stop, keys.step)
-        self._array = keys if isinstance(keys, np.ndarray) and keys.dtype == np.int64 else None
-        self._at = min(more, len(self._block))
-        return taken + self._block[: self._at]
+    def cut(self, count: int) -> Keys:
+        """The same, as an array if the order is one of ints."""
+        if self._at + count > len(self._block):
+            self._read(count)
+        keys = self._block[self._at : self._at + count]
+        self._at += len(keys)
+        return keys
+
+    def _read(self, count: int) -> None:
+        """Has the block begin at the next key, and hold `count` if there are so many."""
+        rest = self._block[self._at :]
+        start, first = self._start + self._at, self._start + len(self._block)
+        stop = min(max(start + count, first + self._ahead), self._length)
+        more = as_keys(self._order[first:stop]) if first < stop else rest[:0]
+        self._block = join_keys(rest, more) if len(rest) else more
+        self._start, self._at, self._listed = start, 0, None
 
     def skip(self, count: int) -> None:
         """Moves on by `count`, at most to the end, without reading."""
@@ -163,17 +164,30 @@ class Pass(Iterator[Any]):
 
     def seek(self, position: int) -> None:
         """The next key is the one at `position`; what was read ahead is read anew."""
-        self._start, self._at, self._block = min(position, self._length), 0, []
+        self._start, self._at, self._block, self._listed = min(position, self._length), 0, [], None
 
 
-def as_keys(part: Any) -> list[Any]:
-    """A part of an order as a list; Python ints instead of NumPy's, which datasets of every kind take."""
-    return part.tolist() if isinstance(part, np.ndarray) else list(part)
+def as_keys(part: Any) -> Keys:
+    """A part of an order: an array where it is one of ints, which nobody is to write to, else a list."""
+    if type(part) is range:
+        return np.arange(part.start, part.stop, part.step, np.int64)
+    if isinstance(part, np.ndarray) and part.dtype == np.int64:
+        keys: NDArray[np.int64] = part.view()
+        keys.flags.writeable = False
+        return keys
+    return as_list(part)
 
 
-def take(iterator: Iterator[Any], count: int) -> list[Any]:
+def join_keys(first: Keys, second: Keys) -> Keys:
+    """One after the other."""
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return np.concatenate([first, second])
+    return as_list(first) + as_list(second)
+
+
+def cut(iterator: Iterator[Any], count: int) -> Keys:
     """The next keys of any iterator, fewer than `count` only at its end."""
-    return iterator.take(count) if isinstance(iterator, Pass) else list(islice(iterator, count))
+    return iterator.cut(count) if isinstance(iterator, Pass) else list(islice(iterator, count))
 
 
 def skip(iterator: Iterator[Any], count: int) -> None:
@@ -375,17 +389,23 @@ class BatchPass(Iterator[list[Any]]):
         self.drawn = 0
 
     def __next__(self) -> list[Any]:
+        return as_list(self.cut())
+
+    def cut(self) -> Keys:
+        """The next batch, an array where the sampler gives its indices so.
+
+        Raises:
+            StopIteration: there is none.
+        """
         size, last_batch = self._batches.batch_size, self._batches.last_batch
+        batch = cut(self._indices, size - len(self._carried))
         if self._carried:
-            batch = self._carried + take(self._indices, size - len(self._carried))
-            self._carried = []
-        else:
-            batch = take(self._indices, size)
-        if len(batch) == size or (batch and last_batch == "keep"):
+            batch, self._carried = self._carried + as_list(batch), []
+        if len(batch) == size or (len(batch) and last_batch == "keep"):
             self.drawn += 1
             return batch
         if last_batch == "rollover":
-            self._rest += batch
+            self._rest += as_list(batch)
         raise StopIteration
 
     def skip(self, batches: int) -> None:

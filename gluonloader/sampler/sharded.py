@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal
 
+from ..containers import Keys
 from ..errors import bad_argument, other_words
 from ..state import int_field, same
 from .base import (
@@ -18,6 +19,7 @@ from .base import (
     begin_order,
     check_int,
     inner_state,
+    join_keys,
     load_saved_pass,
     saved_pass,
 )
@@ -171,11 +173,10 @@ class _Strided:
     def __init__(self, order: Sliceable, share: _Share) -> None:
         self._order, self._share = order, share
 
-    def __getitem__(self, part: slice) -> list[Any]:
+    def __getitem__(self, part: slice) -> Keys:
         share = self._share
         own = share.own[part]
-        keys = self._order[own.start : own.stop : own.step] if own else []
-        listed = as_keys(keys)
+        keys = as_keys(self._order[own.start : own.stop : own.step] if own else [])
         if share.extra is not None and part.stop == share.length:
-            listed += as_keys(self._order[share.extra : share.extra + 1])
-        return listed
+            return join_keys(keys, as_keys(self._order[share.extra : share.extra + 1]))
+        return keys
