@@ -77,7 +77,7 @@ def _column(column: Any, indices: Indices | None, path: str) -> Any:
     count = len(column) if indices is None else len(indices)
     out = empty((count, *column.shape[1:]), _native(column.dtype))
     if indices is not None and simple:
-        np.take(column, indices, axis=0, out=out, mode="clip")  # they are in range; mode="raise" would buffer `out`
+        column.take(indices, 0, out, "clip")  # they are in range; "raise" would buffer `out`
     else:
         out[...] = column if indices is None else column[indices]
     return out

@@ -80,6 +80,19 @@ class Rows(Sequence[Any]):
         self.indices = None if indices is None else positions(indices, found[0])
         self._length = found[0] if self.indices is None else len(self.indices)
 
+    def at(self, indices: Any) -> Rows:
+        """The samples at these places of all rows; nothing is copied.
+
+        Raises:
+            IndexError: an index is out of range.
+            TypeError: the indices are no ints.
+        """
+        found = positions(indices, self._length)
+        rows = object.__new__(type(self))
+        rows.held, rows._length = self.held, len(found)
+        rows.indices = found if self.indices is None else self.indices[found]
+        return rows
+
     @property
     def columns(self) -> Any:
         """The columns with just these samples: arrays of arrays, lists of all else. They may be the dataset's own."""
@@ -87,10 +100,12 @@ class Rows(Sequence[Any]):
 
     def gather(self, take: Callable[[Any, str], Any]) -> Any:
         """The container of `take(column, path)` for each column as it is held, path being its place in a sample."""
-        if isinstance(self.held, Mapping):
-            return refill(self.held, {key: take(column, f"[{key!r}]") for key, column in self.held.items()})
+        if type(self.held) is tuple:
+            return tuple([take(column, f"[{i}]") for i, column in enumerate(self.held)])
         if isinstance(self.held, tuple):
             return refill(self.held, [take(column, f"[{i}]") for i, column in enumerate(self.held)])
+        if isinstance(self.held, Mapping):
+            return refill(self.held, {key: take(column, f"[{key!r}]") for key, column in self.held.items()})
         return take(self.held, "")
 
     def __len__(self) -> int:
@@ -178,7 +193,7 @@ def positions(indices: Any, length: int) -> Indices:
     if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size):
         raise TypeError(f"indices={indices!r:.80}: give ints, shape (M,)")
     found = found.astype(np.intp, copy=False)
-    if found.size and found.view(np.uintp).max() >= length:  # a negative one is very large
+    if found.size and np.maximum.reduce(found.view(np.uintp)) >= length:  # a negative one is very large
         outside = (found < -length) | (found >= length)
         if outside.any():
             raise IndexError(f"index {found[outside][0]} is out of range for {length} samples")

@@ -21,6 +21,9 @@ __all__ = ["LoaderIterator", "Tally"]
 
 Finish = Callable[[Any], Any] | None
 
+_here = [os.getpid()]  # to ask the system for it at each batch takes time
+os.register_at_fork(after_in_child=lambda: _here.__setitem__(0, os.getpid()))
+
 
 class Owner(Protocol):
     """The loader, as its iterators know it."""
@@ -55,7 +58,7 @@ class LoaderIterator(Iterator[Any]):
         self._executor, self._plan, self._timeout, self._finish = executor, plan, timeout, finish
         self._tally = tally
         self._window_size, self._in_order = window, in_order
-        self._pid = os.getpid()
+        self._pid = _here[0]
         self._loader: Owner | None = None  # kept alive by the iteration
         self._lock = threading.RLock()
         self._clear()
@@ -146,7 +149,7 @@ class LoaderIterator(Iterator[Any]):
 
     def _at_home(self) -> threading.RLock:
         """The lock of what needs the workers."""
-        if os.getpid() != self._pid:
+        if _here[0] != self._pid:
             raise RuntimeError("this iterator belongs to the parent process; call iter(loader) in the forked child")
         return self._lock
 

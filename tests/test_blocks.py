@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gluonloader as gl
-from gluonloader.blocks import Blocks
+from gluonloader.blocks import BatchMemory, Blocks
 
 LARGE = 50_000
 
@@ -26,7 +26,7 @@ steps = st.lists(st.tuples(st.sampled_from([10, LARGE, 60_000, 400_000]), st.int
 def test_what_is_looked_at_is_never_given_again(steps):
     blocks, kept = Blocks(1), []
     for number, (size, dropped) in enumerate(steps):
-        with blocks.batch():
+        with BatchMemory(blocks):
             array = gl.empty(size, np.uint8)
         array[:] = number
         kept.append((number, array[size // 2 :]))  # a view is enough
@@ -38,7 +38,7 @@ def test_what_is_looked_at_is_never_given_again(steps):
 
 @given(shape=st.tuples(st.integers(0, 60), st.integers(0, 60), st.integers(1, 20)), dtype=st.sampled_from("bhifdF"))
 def test_arrays_are_what_was_asked_for(shape, dtype):
-    with Blocks(1).batch():
+    with BatchMemory(Blocks(1)):
         array = gl.empty(shape, dtype)
         assert (array.shape, array.dtype) == (shape, np.dtype(dtype))
         assert array.flags.c_contiguous
@@ -49,14 +49,14 @@ def test_arrays_are_what_was_asked_for(shape, dtype):
 def test_memory_that_was_let_go_is_used_again():
     blocks, seen = Blocks(1), set()
     for _ in range(50):
-        with blocks.batch():
+        with BatchMemory(blocks):
             seen.add(address(gl.empty(LARGE, np.uint8)))
     assert len(seen) <= 3
 
 
 def test_a_block_outlives_its_blocks():
     blocks = Blocks(1)
-    with blocks.batch():
+    with BatchMemory(blocks):
         array = gl.empty(LARGE, np.uint8)
     array[:] = 7
     del blocks
@@ -72,7 +72,7 @@ def resident():
 def test_of_a_hoard_only_a_few_blocks_are_kept():
     blocks, hoard = Blocks(1), []
     for _ in range(100):
-        with blocks.batch():
+        with BatchMemory(blocks):
             hoard.append(gl.empty(1_000_000, np.uint8))
             hoard[-1][:] = 1
     before = resident()
@@ -82,9 +82,9 @@ def test_of_a_hoard_only_a_few_blocks_are_kept():
 
 def test_a_batch_within_a_batch_leaves_the_outer_ones_memory():
     outer, inner = Blocks(1), Blocks(1)
-    with outer.batch():
+    with BatchMemory(outer):
         first = gl.empty(LARGE, np.uint8)
-        with inner.batch():
+        with BatchMemory(inner):
             second = gl.empty(LARGE, np.uint8)
         third = gl.empty(LARGE, np.uint8)
     first[:], second[:], third[:] = 1, 2, 3

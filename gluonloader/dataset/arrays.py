@@ -42,6 +42,7 @@ class ArrayDataset(Dataset):
                     "all must have one length"
                 )
         self._arrays = arrays
+        self._rows = _rows(arrays if others else arrays[0], arrays)
 
     def __getitem__(self, index: Any) -> Any:
         if len(self._arrays) == 1:
@@ -52,10 +53,10 @@ class ArrayDataset(Dataset):
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         if not are_ints(indices):
             return each(self.__getitem__, indices, indices)
-        if len(self._arrays) == 1:
-            return _read(self._arrays[0], indices)
-        columns, keys = _columns(self._arrays, indices)
-        return Rows(tuple(columns), keys)
+        if self._rows is not None:
+            return self._rows.at(indices)
+        columns = [_read(array, indices) for array in self._arrays]
+        return Rows(tuple(columns)) if len(columns) > 1 else columns[0]
 
     @property
     def _parts(self) -> tuple[Any, ...]:
@@ -87,6 +88,7 @@ class StackDataset(Dataset):
         if len(set(found)) != 1:
             told = dict(zip(datasets, found, strict=True)) if datasets else found
             raise ValueError(f"StackDataset: the datasets have lengths {told}; all must have one length")
+        self._rows = _rows(self._datasets, self._parts)
 
     def __getitem__(self, index: Any) -> Any:
         return self._sample([part[index] for part in self._parts])
@@ -95,8 +97,9 @@ class StackDataset(Dataset):
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         if not are_ints(indices):
             return each(self.__getitem__, indices, indices)
-        columns, keys = _columns(self._parts, indices)
-        return Rows(self._sample(columns), keys)
+        if self._rows is not None:
+            return self._rows.at(indices)
+        return Rows(self._sample([_read(part, indices) for part in self._parts]))
 
     def __len__(self) -> int:
         return len(self._parts[0])
@@ -120,11 +123,10 @@ def _in_bulk(parts: Sequence[Any]) -> bool:
     return known and not all(type(part) in _ITEMS for part in parts)
 
 
-def _columns(parts: Sequence[Any], indices: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any] | None]:
-    """Columns for `Rows`, and its indices into them."""
-    if not any(hasattr(part, "__getitems__") for part in parts):
-        return parts, indices
-    return [_read(part, indices) for part in parts], None
+def _rows(samples: Any, parts: Sequence[Any]) -> Rows | None:
+    """All samples, if they are held as arrays and lists, arrays among them."""
+    kinds = set(map(type, parts))
+    return Rows(samples) if not kinds.isdisjoint(IN_MEMORY) and kinds <= {*IN_MEMORY, *_ITEMS} else None
 
 
 def _read(part: Any, indices: Sequence[Any]) -> Sequence[Any]:

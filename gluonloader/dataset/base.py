@@ -123,14 +123,15 @@ class SimpleDataset(Dataset):
 
     def __init__(self, data: Any) -> None:
         self._data = data
+        self._rows = Rows(data) if type(data) in IN_MEMORY and data.ndim else None
 
     def __getitem__(self, index: Any) -> Any:
         return self._data[index]
 
-    @bulk_read(lambda self: type(self._data) in IN_MEMORY or hasattr(self._data, "__getitems__"))
+    @bulk_read(lambda self: self._rows is not None or hasattr(self._data, "__getitems__"))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        if type(self._data) in IN_MEMORY and are_ints(indices):
-            return Rows(self._data, indices)
+        if self._rows is not None and are_ints(indices):
+            return self._rows.at(indices)
         return read(self._data, indices)
 
     @property

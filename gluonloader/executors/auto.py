@@ -93,7 +93,7 @@ class AutoExecutor:
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         serial = self._serial
-        if serial is None or (self._workers is not None and not serial.has(inbox) and not self._closed):
+        if serial is None or (self._workers is not None and not inbox.asked and not self._closed):
             return self._now.wait(inbox, timeout)
         start = time.perf_counter()
         outcome = serial.wait(inbox, timeout)

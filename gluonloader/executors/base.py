@@ -5,6 +5,7 @@ loader --Task--> executor.submit(task, inbox) ... work runs somewhere ... Outcom
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -43,7 +44,7 @@ class Task:
 
     epoch: int
     batch: int  # number in its epoch, from 0
-    seed: int  # NOTE [batch seeds] in randomness.py
+    seed: int  # of the loader, or of its rank: NOTE [batch seeds] in randomness.py
     work: Keys | Chunk | Samples  # indices of a map-style dataset
     worker: int | None = None  # the worker that has to make it; None: any
 
@@ -85,10 +86,11 @@ class Inbox:
     more. Executors look at the flag before they start a task and after they put an outcome.
     """
 
-    __slots__ = ("_arrived", "withdrawn")
+    __slots__ = ("_arrived", "asked", "withdrawn")
 
     def __init__(self) -> None:
         self._arrived: SimpleQueue[Outcome | None] = SimpleQueue()
+        self.asked: deque[Task] = deque()  # in the serial executor: what is to be made
         self.withdrawn = False
 
     def put(self, outcome: Outcome) -> None:

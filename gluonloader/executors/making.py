@@ -93,7 +93,7 @@ class Maker:
         if isinstance(task.work, Chunk):
             return self._make_chunk(task, task.work, mark)
         if self.draws:
-            self._seed(task.seed)
+            self._seed(batch_seed(task.seed, task.epoch, task.batch))
         if isinstance(task.work, Samples):
             return self._batchify(task, task.work.samples)
         if self._bulk is not None:

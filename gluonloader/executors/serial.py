@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from threading import RLock
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from .. import frameworks
-from ..blocks import Blocks
+from ..blocks import BatchMemory, Blocks
 from ..errors import LoaderClosed, WorkerStartError
 from ..randomness import preserved_generators, seed_generators, set_current_seed
 from .base import Failed, Inbox, Job, Made, Outcome, Task
@@ -17,11 +16,7 @@ from .making import Maker
 
 __all__ = ["SerialExecutor"]
 
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    task: Task
-    inbox: Inbox
+_AS_THEY_ARE: Final = nullcontext()
 
 
 class SerialExecutor:
@@ -30,28 +25,21 @@ class SerialExecutor:
     def __init__(self, job: Job) -> None:
         self._maker = Maker(job, 0, _seed)
         self._blocks = Blocks(window=1)
-        self._waiting: list[_Waiting] = []
-        self._started = False
+        self._memory = BatchMemory(self._blocks)
+        self._started = self._closed = False
         self._lock = RLock()  # a dataset is not read by two threads at once where one asked for no workers
-        self._queue = RLock()  # another thread may submit meanwhile
 
     def submit(self, task: Task, inbox: Inbox) -> None:
-        with self._queue:
-            self._waiting.append(_Waiting(task, inbox))
+        inbox.asked.append(task)
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         with self._lock:
-            mine = next((waiting for waiting in self._waiting if waiting.inbox is inbox), None)
-            if mine is None:
+            if self._closed or not inbox.asked:
                 raise LoaderClosed("the loader was closed while a batch was waited for")
-            outcome = self._make(mine.task)
-            with self._queue:
-                self._waiting = [w for w in self._waiting if w is not mine and not w.inbox.withdrawn]
+            outcome = self._make(inbox.asked[0])
+            if inbox.asked:  # still: nobody closed or flushed meanwhile
+                inbox.asked.popleft()
             return outcome
-
-    def has(self, inbox: Inbox) -> bool:
-        """Whether a batch is to be made for this inbox."""
-        return any(waiting.inbox is inbox for waiting in self._waiting)
 
     def wake(self) -> None:
         pass  # nobody waits for others
@@ -60,20 +48,18 @@ class SerialExecutor:
         raise AssertionError("wait() of the serial executor never times out")
 
     def close(self) -> None:
-        with self._queue:
-            self._waiting = []
+        self._closed = True
+        self._blocks.close()
 
     def _make(self, task: Task) -> Outcome:
         with self._maker.at_work():
             if not self._started:
                 self._start(task.epoch)
-            with _preserved_generators() if self._maker.draws else nullcontext(), self._blocks.batch():
+            with _generators_kept() if self._maker.draws else _AS_THEY_ARE, self._memory:
                 try:
                     return Made(task, self._maker.make(task))
                 except Exception as error:
                     return Failed(task, error)
-                finally:
-                    set_current_seed(None)
 
     def _start(self, epoch: int) -> None:
         try:
@@ -84,9 +70,13 @@ class SerialExecutor:
 
 
 @contextmanager
-def _preserved_generators() -> Iterator[None]:
+def _generators_kept() -> Iterator[None]:
+    """At the end of the block the random generators are what they were before."""
     with preserved_generators(), frameworks.preserved_generators():
-        yield
+        try:
+            yield
+        finally:
+            set_current_seed(None)
 
 
 def _seed(seed: int) -> None:

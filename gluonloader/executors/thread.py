@@ -19,7 +19,7 @@ from multiprocessing.pool import ThreadPool
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from ..blocks import Blocks
+from ..blocks import BatchMemory, Blocks
 from ..errors import BatchTimeout, LoaderClosed, WorkerStartError
 from ..randomness import set_current_seed
 from .base import Failed, Inbox, Job, Made, Outcome, Task
@@ -88,6 +88,7 @@ class ThreadExecutor:
         deadline = time.monotonic() + _CLOSING_S  # a thread cannot be killed; a busy one ends with its batch
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        self._blocks.close()
 
     def _refuse(self, queue: SimpleQueue[_Request | None]) -> None:
         """Answers what will not be made."""
@@ -104,6 +105,7 @@ class ThreadExecutor:
     def serve(self, worker: int) -> None:
         """The life of one thread."""
         me, maker = threading.get_ident(), Maker(self._job, worker, set_current_seed)
+        memory = BatchMemory(self._blocks)
         requests = self._own[worker] if self._job.iterable else self._shared
         self._threads.append(threading.current_thread())
         with maker.at_work():
@@ -114,17 +116,17 @@ class ThreadExecutor:
                 self._start_error.__cause__ = error
             while (request := requests.get()) is not None:
                 self._running[me] = request.task
-                outcome = self._make(maker, request)
+                outcome = self._make(maker, memory, request)
                 del self._running[me]
                 request.inbox.put(outcome)
                 del request, outcome
 
-    def _make(self, maker: Maker, request: _Request) -> Outcome:
+    def _make(self, maker: Maker, memory: BatchMemory, request: _Request) -> Outcome:
         task = request.task
         if request.inbox.withdrawn or self._start_error is not None:
             return Made(task, None)
         try:
-            with self._blocks.batch():
+            with memory:
                 return Made(task, maker.make(task))
         except BaseException as error:
             return Failed(task, error)

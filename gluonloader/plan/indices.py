@@ -48,8 +48,9 @@ class IndexPlan:
     def __init__(self, batch_sampler: Any, epoch: int, seed: int, start: Start) -> None:
         self.epoch, self.finished, self.outdated = epoch, False, False
         self.lock = threading.RLock()
-        self._batch_sampler, self._seed = batch_sampler, seed
+        self._batch_sampler = batch_sampler
         self.sampler = getattr(batch_sampler, "sampler", batch_sampler)
+        self._seed = _seed_of_rank(seed, self.sampler)
         self._stateful = _stateful(batch_sampler)
         try:
             self._began: dict[str, Any] | TypeError = saved_pass(batch_sampler)
@@ -60,7 +61,6 @@ class IndexPlan:
         self._first = start.number - start.skip
         self._progress = Progress(start.number, start.ahead)
         self._snapshots: dict[int, Any] = {}  # of a stateful sampler, before it gave the batch of this number
-        self._rank = _rank(self.sampler)
 
     def next(self) -> Task:
         while True:
@@ -71,8 +71,7 @@ class IndexPlan:
             if not self._progress.pass_over(number):
                 break
         self._progress.plan(number)
-        seed = batch_seed(self._seed, self.epoch, number)
-        return Task(self.epoch, number, batch_seed(seed, self._rank) if self._rank else seed, indices)
+        return Task(self.epoch, number, self._seed, indices)
 
     def _draw(self, number: int) -> Keys:
         if isinstance(self._batches, BatchPass):
@@ -182,15 +181,16 @@ class IndexPlan:
         return Start(number, left, tuple(ahead))
 
 
-def _rank(sampler: Any) -> int:
-    """Which of the ranks that share one order a sampler serves: they must not share the random numbers of samples."""
-    while sampler is not None:
+def _seed_of_rank(seed: int, sampler: Any) -> int:
+    """Ranks that share one order must not share the random numbers of samples; rank 0 has the loader's seed."""
+    rank = 0
+    while sampler is not None and not rank:
         if isinstance(sampler, ShardedSampler):
-            return sampler.index
-        if hasattr(sampler, "num_replicas") and isinstance(getattr(sampler, "rank", None), int):  # torch's
-            return int(sampler.rank)
+            rank = sampler.index
+        elif hasattr(sampler, "num_replicas") and isinstance(getattr(sampler, "rank", None), int):  # torch's
+            rank = int(sampler.rank)
         sampler = getattr(sampler, "sampler", None)
-    return 0
+    return batch_seed(seed, -rank) if rank else seed  # no epoch is negative
 
 
 def _check_share(sampler: ShardedSampler, state: Mapping[str, Any]) -> None:

@@ -21,7 +21,6 @@ from ..dataset.streams import Chunk, Hint
 from ..errors import BatchTimeout, WorkerDied, bad_state
 from ..executors.base import Samples, Task
 from ..executors.making import ShardBatch
-from ..randomness import batch_seed
 from ..sampler import LastBatch
 from ..state import field, int_field, ranges_field
 from .base import NOTHING, Progress
@@ -167,8 +166,7 @@ class ShardPlan:
         return self._pool
 
     def _task(self, number: int, work: Chunk | Samples, shard: int) -> Task:
-        seed = batch_seed(self._seed, self.epoch, number)
-        return Task(self.epoch, number, seed, work, shard % max(self._shards.workers, 1))
+        return Task(self.epoch, number, self._seed, work, shard % max(self._shards.workers, 1))
 
     def _chunk(self, epoch: int, shard: int, number: int, hint: Hint | None) -> Chunk:
         shards = self._shards
