@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 __all__ = ["Indices", "Keys", "Rows", "as_list", "is_mask", "lengths_of", "pick", "position", "positions", "refill"]
 
 Indices = NDArray[np.intp]
+_SIGNED: Final = np.dtype(np.intp)
+_UNSIGNED: Final = np.dtype(np.uintp)
 Keys = list[Any] | NDArray[np.int64]  # of samples; an array is not to be written to, nor given to what is not ours
 
 
@@ -192,8 +194,10 @@ def positions(indices: Any, length: int) -> Indices:
     found = np.asarray(indices)
     if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size):
         raise TypeError(f"indices={indices!r:.80}: give ints, shape (M,)")
-    found = found.astype(np.intp, copy=False)
-    if found.size and np.maximum.reduce(found.view(np.uintp)) >= length:  # a negative one is very large
+    if found.dtype is not _SIGNED:
+        found = found.astype(_SIGNED)
+    sizes = found.view(_UNSIGNED)  # a negative one is very large
+    if found.size and sizes.item(sizes.argmax()) >= length:
         outside = (found < -length) | (found >= length)
         if outside.any():
             raise IndexError(f"index {found[outside][0]} is out of range for {length} samples")
