@@ -14,7 +14,7 @@ The public names, and nothing else. Layers, imports point down only (tests/test_
     blocks
     memory, randomness, state
     frameworks   arrays of MXNet, torch and JAX, in and out
-    declared, cores
+    declared, cores, stats
     errors, containers
 """
 
@@ -61,7 +61,6 @@ from .errors import TransportError as TransportError
 from .errors import WorkerDied as WorkerDied
 from .errors import WorkerStartError as WorkerStartError
 from .executors.info import LoaderInfo as LoaderInfo
-from .executors.info import LoaderStats as LoaderStats
 from .executors.info import WorkerInfo as WorkerInfo
 from .executors.info import get_worker_info as get_worker_info
 from .iterator import LoaderIterator as LoaderIterator
@@ -79,5 +78,6 @@ from .sampler import ShardedSampler as ShardedSampler
 from .sampler import SubsetSampler as SubsetSampler
 from .sampler import WeightedSampler as WeightedSampler
 from .split import Split as Split
+from .stats import LoaderStats as LoaderStats
 
 __version__ = "0.1.0"

@@ -140,11 +140,13 @@ def choose_num_workers(num_workers: Any, executor: str | None) -> int:
 
 
 def choose_executor(executor: str | None, num_workers: int, thread_pool: bool, auto: bool) -> ExecutorName:
+    """By name, or by the others; `auto`: the number of workers was left to the loader."""
     if executor not in (None, "serial", "thread", "process", "auto"):
         right = "give 'serial', 'thread', 'process' or 'auto', or None to go by num_workers"
         raise bad_argument("executor", executor, right)
     if executor == "serial" and num_workers:
-        raise bad_argument("num_workers", num_workers, "executor='serial' has none; give 0, or another executor")
+        right = "executor='serial' has none; give 0, or another executor"
+        raise bad_argument("num_workers", "auto" if auto else num_workers, right)
     if executor in ("thread", "process") and not num_workers:
         raise bad_argument("num_workers", num_workers, f"executor={executor!r} needs at least 1")
     if thread_pool and executor not in (None, "thread"):

@@ -27,7 +27,7 @@ def _quotas(own: Path, groups: Path) -> list[float]:
     """Cores that each group above this process allows: version 2 of control groups, then version 1."""
     files = [groups / "cpu.max"]
     for line in _text(own).splitlines():
-        number, controllers, path = line.split(":", 2)
+        number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if number == "0" or "cpu" in controllers.split(","):
             root = groups if number == "0" else groups / "cpu"
             places = [root / path.strip("/"), *(root / path.strip("/")).parents]
@@ -37,13 +37,13 @@ def _quotas(own: Path, groups: Path) -> list[float]:
         words = _text(file).split()
         if file.name == "cpu.cfs_quota_us":
             words += _text(file.with_name("cpu.cfs_period_us")).split()
-        if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
+        if len(words) == 2 and words[0].isdecimal() and words[1].isdecimal() and int(words[1]):
             quotas.append(int(words[0]) / int(words[1]))
     return quotas
 
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text()
+        return file.read_text(errors="replace")
     except OSError:
         return ""

@@ -9,15 +9,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .errors import LoaderClosed, WorkerStartError
 from .executors.base import Executor, Inbox, Outcome, Task
 from .plan import NOTHING, Plan
+from .stats import Tally
 from .window import Window
 
-__all__ = ["LoaderIterator", "Tally"]
+__all__ = ["LoaderIterator"]
 
 Finish = Callable[[Any], Any] | None
 
@@ -32,14 +32,6 @@ class Owner(Protocol):
     def _reposition(self, state: Any) -> tuple[Plan, Executor]: ...
     def _state_of(self, plan: Plan) -> dict[str, Any]: ...
     def _epoch_is_over(self, plan: Plan) -> None: ...
-
-
-@dataclass(slots=True)
-class Tally:
-    """What all iterators of a loader count together."""
-
-    batches: int = 0
-    waited_s: float = 0.0
 
 
 class LoaderIterator(Iterator[Any]):
@@ -68,6 +60,7 @@ class LoaderIterator(Iterator[Any]):
         self._window: Window[Outcome] = Window(self._window_size, self._in_order)
         self._tasks: dict[int, Task] = {}
         self._inbox = Inbox()
+        self._had, self._made_s = 0, 0.0  # batches, and what the last one took to make
         self._drawn = False  # the plan has given all it has
         self._ended = False
         self._sampler_error: Exception | None = None
@@ -84,7 +77,7 @@ class LoaderIterator(Iterator[Any]):
             Exception: whatever dataset or batchify raised, with a note that says where.
         """
         with self._at_home():
-            batch = NOTHING
+            batch, began = NOTHING, time.perf_counter()
             try:
                 while batch is NOTHING:
                     batch = self._next()
@@ -93,8 +86,14 @@ class LoaderIterator(Iterator[Any]):
                     raise
                 text = "a position was loaded since this iterator began, with which the loader took other workers"
                 raise LoaderClosed(f"{text}; go on with iter(loader)") from error
-            self._tally.batches += 1
+            self._had += 1
+            self._tally.count(time.perf_counter() - began, self._made_s, self._had > 2 * self._window_size)
             return batch if self._finish is None else self._finish(batch)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was used to its end, or broken off."""
+        return self._ended
 
     @property
     def sampler(self) -> Any:
@@ -183,6 +182,7 @@ class LoaderIterator(Iterator[Any]):
         task = self._tasks.pop(outcome.task.batch)
         self._fill()  # first, so that a worker is busy while this thread rebuilds
         try:
+            self._made_s = outcome.made_s
             result = outcome.take()
             with self._plan.lock:
                 return self._plan.deliver(task, result)
@@ -220,15 +220,12 @@ class LoaderIterator(Iterator[Any]):
 
     def _wait(self) -> None:
         """Waits until one more batch has come."""
-        start = time.perf_counter()
         try:
             outcome = self._executor.wait(self._inbox, self._timeout)
         except WorkerStartError:
             if self._loader is not None:
                 self._loader.close()
             raise
-        finally:
-            self._tally.waited_s += time.perf_counter() - start
         if self._inbox.withdrawn:  # closed by another thread
             if outcome is not None:
                 outcome.discard()

@@ -21,7 +21,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from multiprocessing.util import Finalize
 from typing import Any, Literal
@@ -48,14 +48,15 @@ from .arguments import (
 from .batchify import default_batchify
 from .dataset.iterable import check_iterable, is_iterable
 from .errors import LoaderClosed, other_words
-from .executors.auto import AutoExecutor, ExecutorName, Means, make_executor
+from .executors.auto import Choice, ExecutorName, Means
 from .executors.base import Executor, Job
-from .executors.info import LoaderInfo, LoaderStats, WorkerInfo
-from .iterator import LoaderIterator, Tally
-from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, only_sample
+from .executors.info import LoaderInfo, WorkerInfo
+from .iterator import LoaderIterator
+from .plan import IndexPlan, Leftover, Loaded, Plan, ShardPlan, Shards, Start, only_sample
 from .randomness import draw_seed
 from .sampler import LastBatch, knows_epoch
 from .state import check_whole, field, has_state, int_field, opened, same, sealed, to_json
+from .stats import LoaderStats, Tally
 
 __all__ = ["DataLoader", "LoaderIterator"]
 
@@ -162,7 +163,7 @@ class DataLoader:
         check_flags(shuffle=shuffle, in_order=in_order, auto_reload=auto_reload)
         check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn, worker_payload=worker_payload)
         check_pins(pin_memory, pin_device_id, output)
-        automatic = num_workers == "auto"
+        automatic = num_workers == "auto" or (executor == "auto" and not num_workers)
         num_workers = choose_num_workers(num_workers, executor)
         prefetch = None if prefetch is None else check_int("prefetch", prefetch)
         check_timeout(timeout)
@@ -174,6 +175,7 @@ class DataLoader:
             check_int("max_retries", max_retries),
             parse_bytes(memory_limit),
             None if max_per_worker is None else check_int("max_per_worker", max_per_worker, 1),
+            automatic,
         )
         self._seed_given = seed is not None
         self._seed = draw_seed() if seed is None else check_int("seed", seed, None)
@@ -213,12 +215,14 @@ class DataLoader:
         self._close_executor: Callable[[], object] = lambda: None
         self._iterations = count()
         self._plans: weakref.WeakSet[Plan] = weakref.WeakSet()  # that may still be in use
+        self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
         self._begun = None
         self._current: Plan | None = None  # of the iterator that was begun last
-        self._loaded: _Loaded | None = None  # where the next epoch begins
+        self._loaded: Loaded | None = None  # where the next epoch begins
         self._loaded_epoch: int | None = None  # until that epoch is handed out
         self._lock = threading.RLock()
         self._tally = Tally()
+        self._choice: Choice | None = None
 
     def __iter__(self) -> LoaderIterator:
         """The next epoch. Iterators are independent: several may be alive, in several threads."""
@@ -259,10 +263,11 @@ class DataLoader:
 
     def stats(self) -> LoaderStats:
         """Who makes the batches, why, and how long the program waited for them."""
-        name, why, executor = self._means.executor, "it was told so", getattr(self, "_executor", None)
-        if isinstance(executor, AutoExecutor):  # a copy of a loader has none yet
-            name, why = executor.name, executor.why
-        return LoaderStats(name, why, self._job.num_workers, self._tally.batches, self._tally.waited_s)
+        choice, tally = self._choice, self._tally
+        name, why, workers = self._means.executor, "no worker was started yet", 0
+        if choice is not None:
+            name, why, workers = choice.name, choice.why, choice.num_workers
+        return LoaderStats(name, why, workers, tally.batches, tally.waited_s, tally.made_s)
 
     def close(self) -> None:
         """Ends the workers and frees the shared memory; a second call does nothing.
@@ -282,9 +287,9 @@ class DataLoader:
 
     def __getstate__(self) -> dict[str, Any]:
         """All but workers and live iterators: the copy stands where this one does, and starts workers when used."""
-        blank = object.__new__(type(self))
+        blank = object.__new__(DataLoader)
         blank._become_whole()
-        told = {key: value for key, value in self.__dict__.items() if key not in ("_executor", *vars(blank))}
+        told = {key: value for key, value in self.__dict__.items() if key not in vars(blank)}
         return {**told, "state": self.state_dict()}
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
@@ -354,7 +359,7 @@ class DataLoader:
             self._lay_off()
         if self._shards is not None:
             self._carried = ShardPlan.carried_of(self._shards, fields)
-        self._loaded = _Loaded({key: fields[key] for key in fields if key not in ("version", "check")}, start)
+        self._loaded = Loaded({key: fields[key] for key in fields if key not in ("version", "check")}, start)
 
     def _reposition(self, state: Any) -> tuple[Plan, Executor]:
         """For an iterator that goes on at another position: its plan, and who works for it."""
@@ -364,6 +369,11 @@ class DataLoader:
                 self._start()
             self._current = plan = self._next_plan()
             return plan, self._executor
+
+    @property
+    def _executor(self) -> Executor:
+        assert self._choice is not None
+        return self._choice.executor
 
     def _check_loader(self, fields: dict[str, Any]) -> None:
         if "source" in fields:
@@ -445,24 +455,23 @@ class DataLoader:
 
     def _start(self) -> None:
         self._pid = os.getpid()
-        self._executor = make_executor(replace(self._job, epoch=self._epoch), self._means)
+        self._choice = Choice(replace(self._job, epoch=self._epoch), self._means, self._tally)
         # Before the Pool's own finalizer (15), which would terminate workers with work in flight.
-        self._close_executor = Finalize(self, self._executor.close, exitpriority=20)
+        self._close_executor = Finalize(self, self._choice.close, exitpriority=20)
 
     def _begin(self) -> LoaderIterator:
         if self._closed:
             raise LoaderClosed("this DataLoader is closed; make a new one, or iterate inside its `with` block")
         if os.getpid() != self._pid:  # a forked child has no share in the parent's workers
             self._start()
-        return LoaderIterator(
-            self._executor,
-            self._next_plan(),
-            self._means.window,
-            self._in_order,
-            self._timeout,
-            self._finish,
-            self._tally,
+        assert self._choice is not None
+        executor = self._choice.next_epoch(alone=all(iterator.ended for iterator in self._iterators))
+        means, plan = self._means, self._next_plan()
+        iterator = LoaderIterator(
+            executor, plan, means.window, self._in_order, self._timeout, self._finish, self._tally
         )
+        self._iterators.add(iterator)
+        return iterator
 
     def _next_plan(self) -> Plan:
         loaded, epoch = self._loaded, self._epoch
@@ -482,11 +491,3 @@ class DataLoader:
             with self._lock, suppress(Exception):  # it is raised again where that epoch is asked for
                 if self._begun is None:
                     self._begun = self._begin()
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """A position that was loaded: its fields, and where the sampler's next pass begins."""
-
-    state: dict[str, Any]
-    start: Start

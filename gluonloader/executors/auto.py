@@ -1,42 +1,55 @@
-"""Which executor makes the batches: as told, or, with "auto", as the parts declare and the first batches show.
+"""Who makes a loader's batches: as told, or as the parts declare and the batches so far have shown.
 
-    a part that holds the GIL -----------------------------> processes
-    all outside the GIL, or a Python without it -----------> threads
-    all of that, and the data in arrays --first batches, timed in the caller--> the caller, or threads
+    declared   all parts leave the GIL -----------------------------------------> threads
+               anything else ---------------------------------------------------> processes
+    measured   at the start of an epoch: a batch is made in less time than the
+               program spends to get one from workers --------------------------> the caller, from now on
+    running    num_workers="auto": lanes are parked while the program never waits
 
-NOTE [auto]: nothing is read in the caller that a worker process may read later, since a file that is opened before a
-fork has one position for both. Batches do not depend on who makes them (P1), so the change may come between any two.
+NOTE [auto]: no batch depends on this (P1), so what can be told apart is left alone: MXNet's generator is seeded in
+worker processes only, and `worker_init_fn` is for workers. Nothing is read in the caller while there are workers that
+may read it too, or that may be forked later: a file that was opened before a fork has one position for both. So the
+change is made between epochs, closes the workers, and is final.
 """
 
 from __future__ import annotations
 
 import logging
 import multiprocessing
+import sys
 import threading
 import time
-from dataclasses import dataclass, replace
-from statistics import median
+from dataclasses import dataclass
 from typing import Final, Literal
 
-from ..declared import in_memory, is_gil_free
-from .base import Executor, Inbox, Job, Outcome, Task
+from ..declared import is_gil_free
+from ..stats import Tally, trimmed_mean
+from .base import Executor, Job
+from .making import may_draw
+from .pace import Pace
 from .process import ProcessExecutor
 from .serial import SerialExecutor
 from .thread import ThreadExecutor
 
-__all__ = ["AutoExecutor", "ExecutorName", "Means", "make_executor"]
+__all__ = ["Choice", "ExecutorName", "Means"]
 
 ExecutorName = Literal["serial", "thread", "process", "auto"]
 
-_WARM_UP, _MEASURED = 2, 10  # batches: what is not timed, and what is
-_CHEAP_S: Final = 150e-6  # to copy so many rows in the caller takes as long as having two threads do it
+_ENOUGH: Final = 24  # batches to judge by
+_CALLER_S: Final = 15e-6  # what a batch takes in the caller besides being made
+_GENERATORS_S: Final = 35e-6  # the same, to put the random generators back, where they may be used
+_PACE: Final = 32  # batches between two looks at the pace
 
 _log = logging.getLogger("gluonloader")
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """How an executor is to work; see the arguments of `DataLoader`."""
+    """How batches are to be made; see the arguments of `DataLoader`.
+
+    Attributes:
+        adaptive: `num_workers` is "auto", so lanes may be parked.
+    """
 
     executor: ExecutorName
     window: int
@@ -44,102 +57,104 @@ class Means:
     max_retries: int
     memory_limit: int | None
     max_per_worker: int | None
+    adaptive: bool
 
 
-def make_executor(job: Job, means: Means) -> Executor:
-    """The executor of this name, its workers started."""
-    if means.executor == "auto":
-        return AutoExecutor(job, means)
-    if means.executor == "serial":
-        return SerialExecutor(job)
-    if means.executor == "thread":
-        return ThreadExecutor(job, means.window)
-    return ProcessExecutor(
-        job, means.start_method, means.window, means.max_retries, means.memory_limit, means.max_per_worker
-    )
-
-
-class AutoExecutor:
-    """Chooses an executor, and where that cannot be known from what is declared, measures first.
+class Choice:
+    """Who makes the batches.
 
     Attributes:
-        name: the one that makes batches now.
+        executor: whoever makes those of an epoch that begins now.
+        name: "serial", "thread" or "process".
         why: in words.
     """
 
+    executor: Executor
     name: ExecutorName
 
-    def __init__(self, job: Job, means: Means) -> None:
-        self._job, self._means = job, means
+    def __init__(self, job: Job, means: Means, tally: Tally) -> None:
+        self._job, self._means, self._tally = job, means, tally
         self._lock = threading.RLock()
-        self._seconds: list[float] = []
         self._closed = False
-        self._serial: SerialExecutor | None = None
-        self._workers: Executor | None = None
-        free = is_gil_free(job.dataset) and is_gil_free(job.batchify_fn)
-        if free and not job.iterable and job.worker_init_fn is None and in_memory(job.dataset):
-            self._serial = SerialExecutor(job)
-            self._tell("serial", "the data are in memory, and the first batches are being timed")
-        elif free:
-            self._hire("thread", "dataset and batchify_fn leave the GIL")
-        elif multiprocessing.current_process().daemon:
-            self._hire("thread", "this is a worker process, which may not start others")
-        else:
-            held = "batchify_fn" if is_gil_free(job.dataset) else "the dataset"
-            self._hire("process", f"{held} does not say that it leaves the GIL (gluonloader.gil_free)")
+        name, why = _declared(job) if means.executor == "auto" else (means.executor, "the arguments say so")
+        self._take(name, why)
+        draws = may_draw(job)
+        self._overhead_s = _CALLER_S + _GENERATORS_S * draws
+        self._may_change = (
+            means.executor == "auto"
+            and not job.iterable
+            and job.worker_init_fn is None
+            and not (draws and "mxnet" in sys.modules)
+        )
+        self._pace: Pace | None = None
+        if means.adaptive and isinstance(self.executor, ProcessExecutor) and not job.iterable:
+            self._pace, tally.watch = Pace(job.num_workers), self._keep_pace
+        self._looked_at, self._looked = time.perf_counter(), 0.0
 
-    def submit(self, task: Task, inbox: Inbox) -> None:
-        self._now.submit(task, inbox)
-
-    def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
-        serial = self._serial
-        if serial is None or (self._workers is not None and not inbox.asked and not self._closed):
-            return self._now.wait(inbox, timeout)
-        start = time.perf_counter()
-        outcome = serial.wait(inbox, timeout)
-        self._learn(time.perf_counter() - start)
-        return outcome
-
-    def wake(self) -> None:
-        self._now.wake()
-
-    def overdue(self, task: Task, timeout: float) -> BaseException:
-        return self._now.overdue(task, timeout)
-
-    def close(self) -> None:
+    def next_epoch(self, alone: bool) -> Executor:
+        """Who makes the batches of an epoch; `alone`: no other one is under way."""
         with self._lock:
-            self._closed = True
-            for executor in (self._serial, self._workers):
-                if executor is not None:
-                    executor.close()
+            waits, makes = list(self._tally.waits), list(self._tally.makes)
+            if alone and self._may_change and len(waits) >= _ENOUGH and not self._closed:
+                wait, make = trimmed_mean(waits), trimmed_mean(makes)
+                if make + self._overhead_s < wait:
+                    self._come_home(f"a batch is made in {make * 1e6:.0f} us, and took {wait * 1e6:.0f} us to get")
+            return self.executor
 
     @property
-    def _now(self) -> Executor:
-        executor = self._workers or self._serial
-        assert executor is not None
-        return executor
+    def num_workers(self) -> int:
+        """Workers that are in use."""
+        if self.name == "serial":
+            return 0
+        return self._job.num_workers if self._pace is None else self._pace.lanes
 
-    def _learn(self, seconds: float) -> None:
-        """What one batch took in the caller; the last of a few decides."""
+    def close(self) -> None:
+        """Ends all workers."""
         with self._lock:
-            if self._closed or len(self._seconds) >= _WARM_UP + _MEASURED:
-                return
-            self._seconds.append(seconds)
-            if len(self._seconds) < _WARM_UP + _MEASURED:
-                return
-            cost = median(self._seconds[_WARM_UP:])
-            took = f"the data are in memory, and a batch takes {cost * 1e6:.0f} us"
-            if cost <= _CHEAP_S:
-                self._tell("serial", f"{took}, as much as to have it made elsewhere")
-            else:
-                self._hire("thread", took)
+            self._closed = True
+            self.executor.close()
 
-    def _hire(self, name: ExecutorName, why: str) -> None:
-        self._workers = workers = make_executor(self._job, replace(self._means, executor=name))
-        if self._closed:  # meanwhile, by a signal handler
-            workers.close()
-        self._tell(name, why)
+    def _come_home(self, why: str) -> None:
+        self._may_change, self._tally.watch = False, None
+        self.executor.close()
+        self._take("serial", why)
 
-    def _tell(self, name: ExecutorName, why: str) -> None:
+    def _take(self, name: ExecutorName, why: str) -> None:
+        job, means = self._job, self._means
         self.name, self.why = name, why
-        _log.debug("executor='auto': %s, since %s", name, why)
+        if name == "serial":
+            self.executor = SerialExecutor(job)
+        elif name == "thread":
+            self.executor = ThreadExecutor(job, means.window)
+        else:
+            self.executor = ProcessExecutor(
+                job, means.start_method, means.window, means.max_retries, means.memory_limit, means.max_per_worker
+            )
+        if means.executor == "auto":
+            _log.debug("executor='auto': %s, since %s", name, why)
+
+    def _keep_pace(self) -> None:
+        """Parks a lane, or takes one back, by how much of the time the program waits."""
+        executor, pace, tally = self.executor, self._pace, self._tally
+        if tally.batches % _PACE or pace is None or not isinstance(executor, ProcessExecutor):
+            return
+        now, waited = time.perf_counter(), tally.waited_s
+        before = pace.lanes
+        pace.step((waited - self._looked) / max(now - self._looked_at, 1e-9))
+        self._looked_at, self._looked = now, waited
+        if pace.lanes != before:
+            executor.use(pace.lanes)
+            _log.debug("num_workers='auto': %d of %d workers in use", pace.lanes, pace.most)
+
+
+def _declared(job: Job) -> tuple[ExecutorName, str]:
+    """What follows from what the parts say, and why."""
+    if not is_gil_free(job.dataset):
+        held = "the dataset does not say"
+    elif not is_gil_free(job.batchify_fn):
+        held = "batchify_fn does not say"
+    else:
+        return "thread", "dataset and batchify_fn leave the GIL"
+    if multiprocessing.current_process().daemon:
+        return "thread", "this is a worker process, which may not start others"
+    return "process", f"{held} that it leaves the GIL (gluonloader.gil_free)"

@@ -71,6 +71,10 @@ class Outcome(Protocol):
     @property
     def task(self) -> Task: ...
 
+    @property
+    def made_s(self) -> float:
+        """Seconds that it took to make."""
+
     def take(self) -> Any:
         """The batch; raises if there is none. Once."""
 
@@ -123,6 +127,7 @@ class Made:
 
     task: Task
     batch: Any
+    made_s: float = 0.0
 
     def take(self) -> Any:
         return self.batch
@@ -137,6 +142,7 @@ class Failed:
 
     task: Task
     error: BaseException
+    made_s: float = 0.0
 
     def take(self) -> NoReturn:
         raise self.error

@@ -13,7 +13,7 @@ from .base import Samples, Task
 from .supervisor import LaneProcess
 from .worker import DUMP_SIGNAL
 
-__all__ = ["describe_exit", "oom_kills", "stack_of", "worker_died"]
+__all__ = ["describe_exit", "oom_kills", "stack_of", "start_hint", "worker_died"]
 
 _REAPING_S: Final = 1.0
 _STACK_S: Final = 1.0
@@ -90,6 +90,14 @@ def worker_died(pid: int | None, how: str, task: Task, deaths: int, position: in
         f"{deaths} worker{'s' if deaths > 1 else ''} died on this batch. Iteration goes on with the next batch; "
         "max_retries says how often a batch is tried again"
     )
+
+
+def start_hint(forked: bool) -> str:
+    """What to look at where workers end while they start."""
+    if forked:
+        return "worker_init_fn ends them: try num_workers=0"
+    guard = "a script that makes a loader needs `if __name__ == '__main__':` around that, else"
+    return f"{guard} unpickling the dataset or worker_init_fn ends them: try num_workers=0"
 
 
 def stack_of(process: LaneProcess, notes: int) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..randomness import get_rng
 
-__all__ = ["LoaderInfo", "LoaderStats", "WorkerInfo", "get_worker_info", "worker_within"]
+__all__ = ["LoaderInfo", "WorkerInfo", "get_worker_info", "worker_within"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +28,6 @@ class LoaderInfo:
     batch_size: int | None
     num_workers: int
     seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class LoaderStats:
-    """Who makes a loader's batches, and where the time of the program went, over all its epochs.
-
-    Attributes:
-        executor: "serial", "thread" or "process"; with "auto" the one that was chosen.
-        why: with "auto", why it was.
-        num_workers: number of workers; 0 in the serial executor.
-        batches: number of batches that were delivered.
-        waited_s: seconds that the program waited for batches; in the serial executor, those in which they were made.
-    """
-
-    executor: str
-    why: str
-    num_workers: int
-    batches: int
-    waited_s: float
 
 
 class WorkerInfo(int):

@@ -22,7 +22,7 @@ from ..randomness import batch_seed
 from .base import Job, Samples, Task
 from .info import WorkerInfo, worker_within
 
-__all__ = ["Maker", "Remainder", "ShardBatch"]
+__all__ = ["Maker", "Remainder", "ShardBatch", "may_draw"]
 
 Mark = Callable[[int], None]
 
@@ -44,6 +44,11 @@ class Remainder:
     first: int = 0
 
 
+def may_draw(job: Job) -> bool:
+    """Whether making a batch may use random generators, as far as is known."""
+    return draws(job.dataset) or job.batchify_fn is not default_batchify
+
+
 class Maker:
     """Makes the batches of one worker.
 
@@ -59,7 +64,7 @@ class Maker:
     def __init__(self, job: Job, worker: int, seed: Callable[[int], None]) -> None:
         self._job, self._seed = job, seed
         # To seed generators, and in the caller to put them back, takes as long as making a small batch.
-        self.draws = draws(job.dataset) or job.batchify_fn is not default_batchify
+        self.draws = may_draw(job)
         self._bulk = getattr(job.dataset, "__getitems__", None)
         self._takes_arrays = takes_arrays(job.dataset)
         self._streams = Streams(job.dataset) if job.iterable else None

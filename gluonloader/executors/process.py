@@ -35,20 +35,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..errors import (
-    BatchTimeout,
-    LoaderClosed,
-    SharedMemoryError,
-    TransportError,
-    WorkerStartError,
-    add_note,
-)
+from ..errors import BatchTimeout, LoaderClosed, SharedMemoryError, TransportError, WorkerStartError, add_note
 from ..transport.records import Reply, Request, Status, Verb
 from ..transport.reduce import Head, rebuild
-from ..transport.slab import Slab, anonymous_file
+from ..transport.slab import TOOK, Slab, anonymous_file
 from ..transport.slabs import SlabPool
 from .base import Failed, Inbox, Job, Outcome, Task
-from .death import bury, describe_exit, oom_kills, stack_of, worker_died
+from .death import bury, describe_exit, oom_kills, stack_of, start_hint, worker_died
 from .lane import Lane, Order, Trip
 from .making import Remainder
 from .remote import decode_error, pack_for
@@ -77,6 +70,7 @@ class _Landed:
     executor: ProcessExecutor
     slab: Slab
     head: Head
+    made_s: float
     memory: Any = None  # set when it had to leave its slab
 
     def take(self) -> Any:
@@ -120,7 +114,8 @@ class ProcessExecutor:
         self._packed = None if start_method == "fork" else pack_for(start_method, job)
         self._max_retries, self._memory_limit = max_retries, memory_limit
         self._depth = min(max_per_worker or _LANE_DEPTH, _LANE_DEPTH)
-        self._num_workers, self._pinned = job.num_workers, job.iterable
+        self._num_workers = self._in_use = job.num_workers
+        self._pinned = job.iterable
         self._epoch = job.epoch
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -290,7 +285,7 @@ class ProcessExecutor:
         if reply.size > slab.size:
             slab.map(reply.size)
         if reply.status is Status.MADE and not trip.recalled and not order.inbox.withdrawn:
-            landed = _Landed(order.task, self, slab, reply.head)
+            landed = _Landed(order.task, self, slab, reply.head, slab.control[TOOK] * 1e-6)
             self._landed[slab.number] = landed
             order.inbox.put(landed)
             return
@@ -345,9 +340,15 @@ class ProcessExecutor:
         """The lane that takes the next batch, `worker`'s own if it is for that one; None if there is none with room."""
         found, least = None, self._depth
         for lane in self._lanes.values():
-            if len(lane.trips) < least and worker in (None, lane.process.slot):
-                found, least = lane, len(lane.trips)
+            trips, slot = len(lane.trips), lane.process.slot
+            if trips < least and (slot < self._in_use if worker is None else slot == worker):
+                found, least = lane, trips
         return found
+
+    def use(self, lanes: int) -> None:
+        """From now on only so many workers are given batches."""
+        with self._lock:
+            self._in_use = lanes
 
     def _send(self, lane: Lane, order: Order) -> bool:
         """Sends an order on a trip; False if there is no memory for it now."""
@@ -471,7 +472,7 @@ class ProcessExecutor:
             self._failed_starts += 1
             if self._failed_starts >= (_KILLED_STARTS if code == -signal.SIGKILL else _FAILED_STARTS):
                 text = f"{self._failed_starts} workers in a row ended while starting, the last {how}"
-                self._broken = WorkerStartError(f"{text}; {self._start_hint()}")
+                self._broken = WorkerStartError(f"{text}; {start_hint(self._packed is None)}")
         for trip in lane.trips.values():
             position, started = trip.position, trip.started
             trip.slab.map(os.fstat(trip.slab.fd).st_size)  # it may have grown without a word
@@ -485,11 +486,6 @@ class ProcessExecutor:
                 order.inbox.put(Failed(order.task, error))
             else:
                 self._requeue(order)
-
-    def _start_hint(self) -> str:
-        hint = "unpickling the dataset or worker_init_fn ends them: try num_workers=0"
-        guard = "a script that makes a loader needs `if __name__ == '__main__':` around that, else"
-        return "worker_init_fn ends them: try num_workers=0" if self._packed is None else f"{guard} {hint}"
 
     def _break(self, lane: Lane, error: BaseException) -> None:
         self._broken = WorkerStartError(

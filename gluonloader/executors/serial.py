@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from threading import RLock
@@ -57,7 +58,8 @@ class SerialExecutor:
                 self._start(task.epoch)
             with _generators_kept() if self._maker.draws else _AS_THEY_ARE, self._memory:
                 try:
-                    return Made(task, self._maker.make(task))
+                    began = time.perf_counter()
+                    return Made(task, self._maker.make(task), time.perf_counter() - began)
                 except Exception as error:
                     return Failed(task, error)
 

@@ -127,7 +127,8 @@ class ThreadExecutor:
             return Made(task, None)
         try:
             with memory:
-                return Made(task, maker.make(task))
+                began = time.perf_counter()
+                return Made(task, maker.make(task), time.perf_counter() - began)
         except BaseException as error:
             return Failed(task, error)
 

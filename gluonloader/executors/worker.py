@@ -31,7 +31,7 @@ from ..transport.arena import Arena
 from ..transport.job import PackedJob, load_job
 from ..transport.records import Reply, Request, RequestReader, Status, Verb
 from ..transport.reduce import Head, reduce
-from ..transport.slab import HEADER, POSITION, STARTED, TICKET, Slab
+from ..transport.slab import HEADER, POSITION, STARTED, TICKET, TOOK, Slab
 from .base import Job, Task
 from .making import Maker
 from .remote import encode_error
@@ -157,7 +157,7 @@ class _Worker:
         control = slab.control
         if control[TICKET] != request.ticket:
             return Reply(Status.SKIPPED, slab.number, request.ticket, slab.size)
-        control[STARTED] = request.ticket
+        control[STARTED], began = request.ticket, time.perf_counter()
         start = HEADER + request.length
         task = _decode_task(slab.memory[HEADER:start])
         arena = Arena(slab, start, request.allowance)
@@ -170,6 +170,7 @@ class _Worker:
             return self._failed(request, slab, encode_error(error, who))
         if head is None:
             return Reply(Status.NO_ROOM, slab.number, request.ticket, slab.size, Head(0, arena.needed, 0))
+        slab.control[TOOK] = int((time.perf_counter() - began) * 1e6)
         return Reply(Status.MADE, slab.number, request.ticket, slab.size, head)
 
     def _failed(self, request: Request, slab: Slab, error: bytes) -> Reply:

@@ -63,12 +63,13 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         try_nopython: bool | None = None,
         **options: Any,
     ) -> None:
-        if num_workers != "auto":
+        if isinstance(num_workers, int):
             num_workers = max(0, num_workers)
+        workers = num_workers != 0 or options.get("executor") == "auto"
         if batchify_fn is None:
             batchify_fn = gluon_batchify
-            options.setdefault("output", to_ndarray(shared=num_workers != 0))
-        if num_workers and (mx.util.is_np_array() or mx.util.is_np_shape()):
+            options.setdefault("output", to_ndarray(shared=workers))
+        if workers and (mx.util.is_np_array() or mx.util.is_np_shape()):
             options["worker_init_fn"] = _NumpyMode(options.get("worker_init_fn"))
         super().__init__(
             dataset,

@@ -9,12 +9,14 @@ import numpy as np
 
 from ..batchify import default_batchify, on_field
 from ..containers import Rows
+from ..declared import gil_free
 from ..errors import BatchifyError
 from ..frameworks import owner_by_base
 
 __all__ = ["gluon_batchify"]
 
 
+@gil_free
 def gluon_batchify(samples: Sequence[Any]) -> Any:
     """Tuples become a list of the batches of their fields; a list is one array; all else as `default_batchify` has it.
 

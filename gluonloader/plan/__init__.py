@@ -1,6 +1,7 @@
 """What is made next, and where an epoch stands: `IndexPlan` for indices, `ShardPlan` for shards. No processes."""
 
 from .base import NOTHING as NOTHING
+from .base import Loaded as Loaded
 from .base import Plan as Plan
 from .base import Start as Start
 from .indices import IndexPlan as IndexPlan
@@ -9,4 +10,4 @@ from .shards import ShardPlan as ShardPlan
 from .shards import Shards as Shards
 from .shards import only_sample as only_sample
 
-__all__ = ["NOTHING", "IndexPlan", "Leftover", "Plan", "ShardPlan", "Shards", "Start", "only_sample"]
+__all__ = ["NOTHING", "IndexPlan", "Leftover", "Loaded", "Plan", "ShardPlan", "Shards", "Start", "only_sample"]

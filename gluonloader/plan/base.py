@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from ..executors.base import Task
 from ..state import to_ranges
 
-__all__ = ["NOTHING", "Plan", "Progress", "Start"]
+__all__ = ["NOTHING", "Loaded", "Plan", "Progress", "Start"]
 
 NOTHING: Final = object()  # in place of a batch: there is none for the user
 
@@ -35,6 +35,14 @@ class Start:
     number: int = 0
     skip: int = 0
     ahead: tuple[range, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A position that was loaded: its fields, and where the sampler's next pass begins."""
+
+    state: dict[str, Any]
+    start: Start
 
 
 class Plan(Protocol):

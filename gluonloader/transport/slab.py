@@ -1,11 +1,12 @@
 """A slab: one growable block of anonymous shared memory, and its layout.
 
     byte 0        64             64 + request           head
-    | four words | request      | arrays, 64-byte aligned ... | head |
+    | five words | request      | arrays, 64-byte aligned ... | head |
       HOLDERS      what to load   written by batchify            pickled structure
       TICKET       (parent)       (worker)                       (worker)
       STARTED
       POSITION
+      TOOK
 
 The memory is a file without a name: a memfd, or an unlinked temporary file where the system has none. It is not
 bound by the size of /dev/shm (memfd), cannot be left behind by any death, and is passed on by its descriptor.
@@ -31,13 +32,14 @@ from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
 
-__all__ = ["ALIGNMENT", "HEADER", "HOLDERS", "POSITION", "STARTED", "TICKET", "Slab", "align", "anonymous_file"]
+__all__ = ["ALIGNMENT", "HEADER", "HOLDERS", "POSITION", "STARTED", "TICKET", "TOOK", "Slab", "align", "anonymous_file"]
 
 ALIGNMENT: Final = 64  # a cache line; what JAX and AVX-512 ask for
 HEADER: Final = 64
 # Words of the header. MXNet's format of shared memory has its count of holders in the first 4 bytes, NOTE [holders] in
 # slabs.py; for the others see NOTE [tickets] in executors/lane.py.
-HOLDERS, TICKET, STARTED, POSITION = range(4)
+# TOOK: microseconds, written by the worker.
+HOLDERS, TICKET, STARTED, POSITION, TOOK = range(5)
 
 # What the word HOLDERS starts with: more than there can be, since at 0 MXNet would take the memory for its own.
 _NO_HOLDERS: Final = 1 << 20
