@@ -43,11 +43,14 @@ from .dataset import ArrayDataset as ArrayDataset
 from .dataset import ArrowDataset as ArrowDataset
 from .dataset import ConcatDataset as ConcatDataset
 from .dataset import Dataset as Dataset
+from .dataset import H5Dataset as H5Dataset
+from .dataset import NpyDataset as NpyDataset
 from .dataset import PackedList as PackedList
 from .dataset import SimpleDataset as SimpleDataset
 from .dataset import StackDataset as StackDataset
 from .dataset import Subset as Subset
 from .dataset import TupleDataset as TupleDataset
+from .dataset import ZarrDataset as ZarrDataset
 from .dataset import random_split as random_split
 from .dataset.iterable import IterableDataset as IterableDataset
 from .declared import gil_free as gil_free

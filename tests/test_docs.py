@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
 
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FRAMEWORKS = "mxnet|torch|jax|ml_dtypes|pyarrow|pandas|polars"
+FRAMEWORKS = "mxnet|torch|jax|ml_dtypes|pyarrow|h5py|zarr|pandas|polars"
 FRAMEWORK = re.compile(rf"^ *(?:from|import) (?:gluonloader\.)?({FRAMEWORKS})\b", re.MULTILINE)
 
 # Runs in the page's own process. The blocks are the main module, so that what they define can be pickled.
@@ -61,14 +62,16 @@ def can_run(block):
 
 
 def run_blocks(blocks):
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", RUN_BLOCKS],
-        input=json.dumps(blocks),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    with tempfile.TemporaryDirectory() as folder:  # for files that they write
+        return subprocess.run(
+            [sys.executable, "-W", "error", "-c", RUN_BLOCKS],
+            input=json.dumps(blocks),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=lambda page: page.name)

@@ -15,12 +15,13 @@ PUBLIC = {
     "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError",
     "BlockShuffleSampler", "Bridge", "BridgeIterator", "BridgeStats", "ConcatDataset", "ConstWidthBucket",
     "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FilterSampler", "FixedBucketSampler",
-    "GluonLoaderError", "Group", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
-    "LoaderInfo", "LoaderIterator", "LoaderStats", "MissingExtraError", "NamedTuple", "PackedList", "Pad",
+    "GluonLoaderError", "Group", "H5Dataset", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
+    "LoaderInfo", "LoaderIterator", "LoaderStats", "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad",
     "RandomSampler", "Rows", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset",
     "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset",
     "SubsetSampler", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerInfo",
-    "WorkerStartError", "bridge", "default_batchify", "empty", "get_rng", "gil_free", "get_worker_info", "random_split",
+    "WorkerStartError", "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng", "gil_free", "get_worker_info",
+    "random_split",
 }  # fmt: skip
 
 # The positional part is that of mxnet.gluon.data.DataLoader, in its order.

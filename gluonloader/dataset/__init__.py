@@ -10,16 +10,22 @@ from .base import Subset as Subset
 from .join import ConcatDataset as ConcatDataset
 from .join import random_split as random_split
 from .packed import PackedList as PackedList
+from .stored import H5Dataset as H5Dataset
+from .stored import NpyDataset as NpyDataset
+from .stored import ZarrDataset as ZarrDataset
 
 __all__ = [
     "ArrayDataset",
     "ArrowDataset",
     "ConcatDataset",
     "Dataset",
+    "H5Dataset",
+    "NpyDataset",
     "PackedList",
     "SimpleDataset",
     "StackDataset",
     "Subset",
     "TupleDataset",
+    "ZarrDataset",
     "random_split",
 ]

@@ -1,0 +1,302 @@
+"""`NpyDataset`, `H5Dataset`, `ZarrDataset`: samples and batches are those of the arrays; what travels is the path."""
+
+import os
+import pickle
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from conftest import FORK, SERIAL, load
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_bulk import assert_bulk_is_the_same, assert_same
+
+import gluonloader as gl
+from gluonloader.declared import draws, in_memory, is_gil_free
+from gluonloader.errors import MissingExtraError
+
+h5py, zarr = load("h5py"), load("zarr")
+
+LENGTH = 41
+COLUMNS = {
+    "images": np.arange(LENGTH * 6, dtype=np.float32).reshape(LENGTH, 2, 3),
+    "labels": np.arange(LENGTH) % 10,
+    "big-endian": np.arange(LENGTH, dtype=">i4"),
+    "flags": np.arange(LENGTH) % 3 == 0,
+    "codes": np.array([f"c{i}" for i in range(LENGTH)], "S4"),
+    "nothing": np.zeros((LENGTH, 0, 2), np.int8),
+    "records": np.zeros(LENGTH, [("a", "<i2"), ("b", "<f4")]),
+}
+
+
+def write_npy(folder, columns, chunk):
+    for name, column in columns.items():
+        np.save(folder / f"{name}.npy", column)
+
+
+def write_h5(folder, columns, chunk):
+    with h5py.File(folder / "a.h5", "w") as file:
+        for name, column in columns.items():
+            chunks = (chunk, *column.shape[1:]) if chunk and column.size else None
+            file.create_dataset(name, data=column, chunks=chunks, compression="gzip" if chunks else None)
+
+
+def write_zarr(folder, columns, chunk):
+    group = zarr.open_group(str(folder / "a.zarr"), mode="w")
+    create = getattr(group, "create_array", None) or group.create_dataset
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of dtypes that other programs may not know
+        for name, column in columns.items():
+            chunks = tuple([max(1, size) for size in column.shape])
+            create(name, data=column, chunks=(chunk, *chunks[1:]) if chunk else chunks)
+
+
+class Kind:
+    """One kind of file: `write` columns into a folder, `open` them as a dataset."""
+
+    def __init__(self, name, library, write):
+        self.name, self.library, self.write_columns = name, library, write
+
+    def write(self, folder, columns=COLUMNS, chunk=7):
+        self.write_columns(folder, columns, chunk)
+
+    def open(self, folder, *names, **named):
+        if self.name == "npy":
+            paths = [folder / f"{name}.npy" for name in names]
+            return gl.NpyDataset(*paths, **{key: folder / f"{name}.npy" for key, name in named.items()})
+        made = {"h5": gl.H5Dataset, "zarr": gl.ZarrDataset}[self.name]
+        return made(folder / f"a.{self.name}", *names, **named)
+
+
+KINDS = [Kind("npy", np, write_npy), Kind("h5", h5py, write_h5), Kind("zarr", zarr, write_zarr)]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def kind(request):
+    if request.param.library is None:
+        pytest.skip(f"needs the library for {request.param.name}")
+    return request.param
+
+
+@pytest.mark.parametrize("chunk", [7, 0])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_reads_as_the_array_does(kind, name, chunk, tmp_path):
+    column = COLUMNS[name]
+    kind.write(tmp_path, {name: column}, chunk)
+    dataset, array = kind.open(tmp_path, name), gl.ArrayDataset(column)
+    assert len(dataset) == LENGTH
+    for index in (0, -1, np.int64(5)):
+        assert type(dataset[index]) is type(array[index])
+        assert np.array_equal(dataset[index], array[index])
+    for indices in ([3, 0, 40, 3, -1], [4, 5, 6], [9], list(range(40, 0, -2)), np.array([1, 30])):
+        assert_bulk_is_the_same(dataset, indices)
+        if name != "records":  # of which default_batchify makes no batch
+            batch = gl.default_batchify(dataset.__getitems__(indices))
+            assert_same(batch, gl.default_batchify(array.__getitems__(indices)))
+    assert len(dataset.__getitems__([])) == 0
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(-LENGTH, LENGTH - 1), min_size=1, max_size=60))
+def test_any_order_and_repetition(kind, tmp_path, indices):
+    if not any(tmp_path.iterdir()):
+        kind.write(tmp_path)
+    dataset = kind.open(tmp_path, "images", "labels")
+    expected = gl.ArrayDataset(COLUMNS["images"], COLUMNS["labels"]).__getitems__(indices)
+    assert_same(gl.default_batchify(dataset.__getitems__(indices)), gl.default_batchify(expected))
+    assert_bulk_is_the_same(dataset, indices)
+
+
+def test_one_column_several_and_by_name(kind, tmp_path):
+    kind.write(tmp_path)
+    assert kind.open(tmp_path, "labels")[13] == 3
+    image, label = kind.open(tmp_path, "images", "labels")[13]
+    assert image.shape == (2, 3)
+    assert label == 3
+    assert list(kind.open(tmp_path, x="images", y="labels")[13]) == ["x", "y"]
+    batch = gl.default_batchify(kind.open(tmp_path, x="images", y="labels").__getitems__([1, 12]))
+    assert batch["y"].tolist() == [1, 2]
+
+
+def test_every_way_gives_the_batches_of_the_arrays(kind, every_way, tmp_path):
+    kind.write(tmp_path)
+    stored, arrays = kind.open(tmp_path, "images", "labels"), gl.ArrayDataset(COLUMNS["images"], COLUMNS["labels"])
+    assert stored[0][1] == 0  # what is open in this process is of no use to others
+    with every_way.loader(stored, 8, shuffle=True) as one, SERIAL.loader(arrays, 8, shuffle=True) as other:
+        for _ in range(2):
+            for left, right in zip(one, other, strict=True):
+                assert_same(left, right)
+
+
+def test_the_path_is_pickled_and_not_the_data(kind, tmp_path, monkeypatch):
+    kind.write(tmp_path, {"x": np.arange(100_000)}, 50_000)
+    monkeypatch.chdir(tmp_path)
+    dataset = kind.open(type(tmp_path)(), "x")  # a relative path
+    assert dataset[7] == 7
+    monkeypatch.chdir("/")
+    sent = pickle.dumps(dataset)
+    assert len(sent) < 1000
+    assert pickle.loads(sent)[-1] == 99_999
+
+
+def test_views_of_them(kind, tmp_path):
+    kind.write(tmp_path)
+    data = kind.open(tmp_path, "images", "labels")
+    joined = gl.ConcatDataset(data.shard(2, 1), data.take(5).transform(lambda rows: rows, batched=True))
+    assert_bulk_is_the_same(joined, [0, 21, 3, -1])
+    assert len(data.filter(lambda image, label=None: image[1] == 3)) == 4
+
+
+@pytest.mark.parametrize("index", [LENGTH, -LENGTH - 1])
+def test_an_index_out_of_range_is_named(kind, index, tmp_path):
+    kind.write(tmp_path)
+    dataset = kind.open(tmp_path, "images", "labels")
+    for read in (lambda: dataset[index], lambda: gl.default_batchify(dataset.__getitems__([0, index]))):
+        with pytest.raises(IndexError, match=f"index {index} is out of range for {LENGTH}"):
+            read()
+
+
+def test_wrong_columns_are_told(kind, tmp_path):
+    kind.write(tmp_path, {"x": np.arange(3), "short": np.arange(2), "single": np.array(1)}, 0)
+    with pytest.raises(ValueError, match="short.* has length 2, .*x.* has 3"):
+        kind.open(tmp_path, "x", "short")
+    with pytest.raises(ValueError, match="single.*a single value"):
+        kind.open(tmp_path, "single")
+    with pytest.raises(ValueError, match="either all by position or all by name"):
+        kind.open(tmp_path, "x", y="x")
+    if kind.name == "npy":
+        with pytest.raises(ValueError, match="at least one"):
+            kind.open(tmp_path)
+        return
+    with pytest.raises(ValueError, match=r"no array of name 'y'; there are \['short', 'single', 'x'\]"):
+        kind.open(tmp_path, "y")
+    with pytest.raises(Exception) as told:
+        kind.open(tmp_path / "elsewhere", "x")
+    assert "elsewhere" in "".join(told.value.__notes__)
+
+
+def test_no_rows_at_all(kind, tmp_path):
+    kind.write(tmp_path, {"x": np.zeros((0, 3))}, 0 if kind.name != "zarr" else 1)
+    dataset = kind.open(tmp_path, "x")
+    assert len(dataset) == 0
+    assert list(dataset) == []
+
+
+def test_files_of_npy_are_arrays_in_memory(tmp_path):
+    write_npy(tmp_path, COLUMNS, 0)
+    dataset = gl.NpyDataset(tmp_path / "images.npy", tmp_path / "labels.npy")
+    assert in_memory(dataset)
+    assert is_gil_free(dataset)
+    assert not draws(dataset)
+    assert not dataset[0][0].flags.writeable
+    with SERIAL.loader(dataset, 8) as loader:
+        for images, _ in loader:
+            images[:] = -1
+    assert dataset[0][0].tolist() == COLUMNS["images"][0].tolist()
+
+
+def test_what_cannot_be_mapped_is_told(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.arange(3))
+    np.save(tmp_path / "o.npy", np.array([{}, None]))
+    for name in ("a.npz", "o.npy"):
+        with pytest.raises(ValueError, match=rf"{name}: cannot be memory-mapped; give a file that np.save"):
+            gl.NpyDataset(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        gl.NpyDataset(tmp_path / "none.npy")
+
+
+def test_a_map_in_an_array_dataset_is_pickled_as_its_data(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(1000))
+    assert len(pickle.dumps(np.load(tmp_path / "x.npy", mmap_mode="r"))) > 8000
+
+
+@pytest.mark.skipif(h5py is None, reason="needs h5py")
+def test_text_and_ragged_rows_of_hdf5(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["text"] = ["é", "", "abc"]
+        file["bytes"] = [b"x", b"yz", b""]
+        file["deep/ragged"] = np.array([np.arange(n) for n in (2, 0, 3)], h5py.vlen_dtype(np.int64))
+    dataset = gl.H5Dataset(tmp_path / "a.h5", text="text", data="bytes", ragged="deep/ragged")
+    assert dataset[0]["text"] == "é"
+    assert dataset[1]["data"] == b"yz"
+    assert dataset[2]["ragged"].tolist() == [0, 1, 2]
+    samples = dataset.__getitems__([2, 0, 2])
+    batch = gl.Dict({"text": gl.default_batchify, "ragged": gl.Pad()})(samples)
+    assert batch["text"] == ["abc", "é", "abc"]
+    assert batch["ragged"].tolist() == [[0, 1, 2], [0, 1, 0], [0, 1, 2]]
+    assert_bulk_is_the_same(gl.H5Dataset(tmp_path / "a.h5", "text", "bytes"), [2, 0, 2])
+    with pytest.raises(ValueError, match=r"no array of name 'deep'; there are \['ragged'\]"):
+        gl.H5Dataset(tmp_path / "a.h5", "deep")
+
+
+@pytest.mark.skipif(h5py is None, reason="needs h5py")
+def test_a_forked_process_opens_the_file_anew(tmp_path):
+    write_h5(tmp_path, {"x": np.zeros(8)}, 0)
+    dataset = gl.H5Dataset(tmp_path / "a.h5", "x")
+    assert dataset[0] == 0  # now it is open here
+    (tmp_path / "new").mkdir()
+    write_h5(tmp_path / "new", {"x": np.ones(8)}, 0)
+    os.replace(tmp_path / "new" / "a.h5", tmp_path / "a.h5")
+    with FORK.loader(dataset, 8) as loader:
+        assert next(iter(loader)).tolist() == [1] * 8
+    assert dataset[0] == 0
+
+
+@pytest.mark.skipif(h5py is None, reason="needs h5py")
+def test_hdf5_goes_to_processes(tmp_path):
+    write_h5(tmp_path, COLUMNS, 7)
+    with gl.DataLoader(gl.H5Dataset(tmp_path / "a.h5", "labels"), 8, num_workers=1, executor="auto") as loader:
+        assert sum(map(len, loader)) == LENGTH
+        assert loader.stats().executor == "process"
+
+
+@pytest.mark.skipif(zarr is None, reason="needs zarr")
+def test_text_one_array_and_groups_of_zarr(tmp_path):
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    if hasattr(group, "create_array"):
+        text = group.create_array("text", shape=(3,), chunks=(2,), dtype=str)
+    else:
+        text = group.create_dataset("text", shape=(3,), dtype=object, object_codec=load("numcodecs").VLenUTF8())
+    text[:] = np.array(["é", "", "abc"], object)
+    inner = group.create_group("deep")
+    (getattr(inner, "create_array", None) or inner.create_dataset)("x", data=np.arange(3), chunks=(2,))
+    dataset = gl.ZarrDataset(tmp_path / "a.zarr", "text", "deep/x")
+    assert dataset[0] == ("é", 0)
+    assert_bulk_is_the_same(dataset, [2, 0, 2])
+    assert gl.ZarrDataset(tmp_path / "a.zarr" / "deep" / "x")[2] == 2
+    assert gl.ZarrDataset(group.store, "deep/x")[1] == 1
+    with pytest.raises(ValueError, match=r"no array of name 'deep'; there are \['x'\]"):
+        gl.ZarrDataset(tmp_path / "a.zarr", "deep")
+    with pytest.raises(ValueError, match="it is one array, and has none of name 'x'"):
+        gl.ZarrDataset(tmp_path / "a.zarr" / "deep" / "x", "x")
+    with pytest.raises(ValueError, match=r"no array of name ''; there are \['deep', 'text'\]"):
+        gl.ZarrDataset(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("name", ["h5", "zarr"])
+def test_blocks_are_the_chunks_of_the_first_column(name, tmp_path):
+    (kind,) = (kind for kind in KINDS if kind.name == name)
+    if kind.library is None:
+        pytest.skip(f"needs the library for {name}")
+    kind.write(tmp_path)
+    dataset = kind.open(tmp_path, "images", "labels")
+    assert dataset.blocks == [7, 7, 7, 7, 7, 6]
+    assert "images" in repr(dataset)
+    with SERIAL.loader(dataset, 8, sampler=gl.BlockShuffleSampler(dataset.blocks, seed=0)) as loader:
+        assert sorted(label % 10 for _, labels in loader for label in labels) == sorted(COLUMNS["labels"])
+
+
+@pytest.mark.skipif(h5py is None, reason="needs h5py")
+def test_without_chunks_all_rows_are_one_block(tmp_path):
+    write_h5(tmp_path, COLUMNS, 0)
+    assert gl.H5Dataset(tmp_path / "a.h5", "labels").blocks == [LENGTH]
+
+
+@pytest.mark.parametrize(
+    ("make", "module", "extra"), [(gl.H5Dataset, "h5py", "hdf5"), (gl.ZarrDataset, "zarr", "zarr")]
+)
+def test_a_library_that_is_missing(make, module, extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=rf'pip install "gluonloader\[{extra}\]"'):
+        make("some/file", "x")
