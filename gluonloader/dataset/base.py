@@ -168,8 +168,11 @@ class Subset(Dataset):
 
     @bulk_read(lambda self: hasattr(self._dataset, "__getitems__"))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        if isinstance(self._indices, np.ndarray) and are_ints(indices):
-            return read(self._dataset, self._indices[positions(indices, len(self))])
+        if isinstance(self._indices, (range, np.ndarray)) and are_ints(indices):
+            places = positions(indices, len(self))
+            if isinstance(self._indices, range):
+                return read(self._dataset, self._indices.start + self._indices.step * places)
+            return read(self._dataset, self._indices[places])
         return read(self._dataset, list(map(self._key, as_list(indices))))
 
     @property
