@@ -53,7 +53,7 @@ class ConcatDataset(Dataset):
         keys = positions(indices, len(self))
         owners = np.searchsorted(self._ends, keys, side="right")
         starts = np.array([0, *self._ends])
-        touched = np.unique(owners).tolist()
+        touched = np.unique(owners).tolist() or [0]
         if len(touched) == 1:
             return read(self.datasets[touched[0]], keys - starts[touched[0]])
         places = [np.flatnonzero(owners == part) for part in touched]
