@@ -231,7 +231,7 @@ def test_text_and_ragged_rows_of_hdf5(tmp_path):
 
 
 @pytest.mark.skipif(h5py is None, reason="needs h5py")
-def test_a_forked_process_opens_the_file_anew(tmp_path):
+def test_a_forked_process_opens_the_file_anew(tmp_path, no_leaks):
     write_h5(tmp_path, {"x": np.zeros(8)}, 0)
     dataset = gl.H5Dataset(tmp_path / "a.h5", "x")
     assert dataset[0] == 0  # now it is open here
