@@ -1,20 +1,23 @@
 """Reduce a batch to a head of few bytes with its arrays in a slab, and rebuild it as views on the slab.
 
-    worker   reduce(batch, arena)   arrays -> slab (already there, or copied), all else -> head: one pickle, protocol 5
+    worker   reduce(batch, arena)   arrays -> slab (already there, or copied), all else -> head
     parent   rebuild(head, memory)  head -> the same objects, arrays as views on `memory`, zero copies
 
-There is one head per batch, however many arrays it has. Plain arrays are told apart by `persistent_id`, which costs
-less than NumPy's own reduction; so are the arrays of other frameworks, which travel as NumPy arrays and are rebuilt as
-what they were. Every other type that offers its buffers out of band (pickle protocol 5) is served too.
+There is one head per batch, however many arrays it has. Of an array, or a tuple, list or dict of some, which most
+batches are, it says only where they lie. Of all else it is a pickle, protocol 5: plain arrays are told apart by
+`persistent_id`, which costs less than NumPy's own reduction; so are the arrays of other frameworks, which travel as
+NumPy arrays and are rebuilt as what they were; and every other type that offers its buffers out of band is served.
 Heads are read only from slabs that this loader's own workers wrote.
 """
 
 from __future__ import annotations
 
 import io
+import marshal
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +42,12 @@ class Head:
 _PLAIN: Final = frozenset((str, int, float, bool, bytes, tuple, list, dict, type(None)))
 
 
+_CONTAINERS: Final = (np.ndarray, tuple, list, dict)  # of arrays alone, by their number in a head
+_NO_PICKLE: Final = b"\0"  # what such a head begins with
+
+_dtype_of = cache(np.dtype)
+
+
 class _Reducer(pickle.Pickler):
     def __init__(self, file: io.BytesIO, arena: Arena) -> None:
         super().__init__(file, protocol=5, buffer_callback=self._take_buffer)
@@ -49,7 +58,7 @@ class _Reducer(pickle.Pickler):
     def persistent_id(self, obj: Any) -> Any:
         kind = type(obj)
         if kind is np.ndarray:
-            return None if obj.dtype.hasobject else self._place(obj)
+            return None if obj.dtype.hasobject else _place(obj, self._arena)
         framework = None if kind in _PLAIN else owner(kind)
         if framework is None:
             return None
@@ -58,15 +67,7 @@ class _Reducer(pickle.Pickler):
         except Exception as error:  # of the user's own: MXNet tells of a failed operation when its result is read
             self.own_error = error
             raise
-        return None if array is None or array.dtype.hasobject else (*self._place(array), framework.name)
-
-    def _place(self, array: NDArray[Any]) -> tuple[Any, ...]:
-        offset = self._arena.place(array)
-        dtype = array.dtype
-        # A structured dtype has fields that its str does not tell.
-        kind = dtype if dtype.names or dtype.metadata or dtype.isbuiltin == 2 else dtype.str
-        in_place = array.flags.c_contiguous or not self._arena.holds(array)
-        return offset, array.shape, kind, None if in_place else array.strides
+        return None if array is None or array.dtype.hasobject else (*_place(array, self._arena), framework.name)
 
     def _take_buffer(self, buffer: pickle.PickleBuffer) -> bool:
         try:
@@ -75,6 +76,35 @@ class _Reducer(pickle.Pickler):
             return True  # not contiguous: travels in the head
         self.spans += (self._arena.write(data) or 0, len(data))
         return False
+
+
+def _place(array: NDArray[Any], arena: Arena) -> tuple[Any, ...]:
+    """Puts an array into the slab, and says where: offset, shape, dtype, strides."""
+    offset = arena.place(array)
+    in_place = array.flags.c_contiguous or not arena.holds(array)
+    dtype = array.dtype if _is_special(array.dtype) else array.dtype.str
+    return offset, array.shape, dtype, None if in_place else array.strides
+
+
+def _is_special(dtype: np.dtype[Any]) -> bool:
+    """Whether it is more than its str says: fields, metadata, or another package's."""
+    return dtype.isbuiltin != 1 and bool(dtype.names or dtype.metadata or dtype.isbuiltin == 2)
+
+
+def _head_of_arrays(batch: Any, arena: Arena) -> bytes | None:
+    """The head of an array, or of a tuple, list or dict of arrays; None for all else."""
+    kind = type(batch)
+    if kind not in _CONTAINERS:
+        return None
+    arrays = batch.values() if kind is dict else (batch,) if kind is np.ndarray else batch
+    keys = tuple(batch) if kind is dict else ()
+    for array in arrays:
+        if type(array) is not np.ndarray or array.dtype.hasobject or _is_special(array.dtype):
+            return None
+    if any(type(key) is not str for key in keys):
+        return None
+    places = [_place(array, arena) for array in arrays]
+    return _NO_PICKLE + marshal.dumps((_CONTAINERS.index(kind), keys, places))
 
 
 def reduce(batch: Any, arena: Arena) -> Head | None:
@@ -86,6 +116,10 @@ def reduce(batch: Any, arena: Arena) -> Head | None:
     Raises:
         TransportError: something in the batch cannot be pickled; the text says what and where.
     """
+    plain = _head_of_arrays(batch, arena)
+    if plain is not None:
+        at = arena.write(plain)
+        return None if at is None else Head(at, len(plain), 0)
     file = io.BytesIO()
     reducer = _Reducer(file, arena)
     try:
@@ -114,6 +148,8 @@ class _Rebuilder(pickle.Unpickler):
 def rebuild(memory: NDArray[np.uint8], head: Head) -> Any:
     """The batch whose head and arrays lie in `memory`; its arrays are views that keep `memory` alive."""
     view: memoryview = memory.data
+    if view[head.offset] == _NO_PICKLE[0]:
+        return _rebuild_arrays(memory, view[head.offset + 1 : head.offset + head.length])
     end = head.offset + head.length
     body = end - head.spans
     buffers: Iterable[memoryview] = ()
@@ -123,6 +159,14 @@ def rebuild(memory: NDArray[np.uint8], head: Head) -> Any:
     rebuilder = _Rebuilder(io.BytesIO(view[head.offset : body]), buffers=buffers)
     rebuilder.memory = memory
     return rebuilder.load()
+
+
+def _rebuild_arrays(memory: NDArray[np.uint8], head: memoryview) -> Any:
+    number, keys, places = marshal.loads(head)
+    arrays = [np.ndarray(shape, _dtype_of(dtype), memory, offset, strides) for offset, shape, dtype, strides in places]
+    if number == 0:
+        return arrays[0]
+    return dict(zip(keys, arrays, strict=True)) if keys else _CONTAINERS[number](arrays)
 
 
 def _unpicklable(batch: Any, error: Exception) -> str:
