@@ -101,7 +101,8 @@ class BatchMemory:
         if not _SMALL < nbytes < _MOST:
             return np.empty(shape, dtype)
         self._arrays += 1
-        return np.ndarray(shape, dtype, self._blocks.give(_size_class(nbytes), self._arrays))
+        array: NDArray[Any] = np.ndarray(shape, dtype, self._blocks.give(_size_class(nbytes), self._arrays))
+        return array
 
 
 def _references(pool: list[_Block], number: int) -> int:
@@ -131,4 +132,5 @@ def _map(size: int) -> _Block:
     if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
-    return _Block((size,), np.uint8, memory)
+    block: _Block = _Block((size,), np.uint8, memory)
+    return block

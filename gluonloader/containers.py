@@ -97,8 +97,11 @@ class Rows(Sequence[Any]):
 
     @property
     def columns(self) -> Any:
-        """The columns with just these samples: arrays of arrays, lists of all else. They may be the dataset's own."""
-        return self.gather(self._chosen)
+        """The columns with just these samples: arrays of arrays, `Rows` of `Rows`, lists of all else.
+
+        They may be the dataset's own.
+        """
+        return self.gather(lambda column, path: pick(column, self.indices))
 
     def gather(self, take: Callable[[Any, str], Any]) -> Any:
         """The container of `take(column, path)` for each column as it is held, path being its place in a sample."""
@@ -122,10 +125,6 @@ class Rows(Sequence[Any]):
 
     def __repr__(self) -> str:
         return f"Rows({self.columns!r})"
-
-    def _chosen(self, column: Any, path: str) -> Any:
-        chosen = pick(column, self.indices)
-        return chosen.columns if isinstance(chosen, Rows) else chosen
 
     def _sample(self, row: Any) -> Any:
         if isinstance(self.held, Mapping):

@@ -27,7 +27,7 @@ def _quotas(own: Path, groups: Path) -> list[float]:
     """Cores that each group above this process allows: version 2 of control groups, then version 1."""
     files = [groups / "cpu.max"]
     for line in _text(own).splitlines():
-        number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        number, controllers, path = [*line.split(":", 2), "", ""][:3]
         if number == "0" or "cpu" in controllers.split(","):
             root = groups if number == "0" else groups / "cpu"
             places = [root / path.strip("/"), *(root / path.strip("/")).parents]

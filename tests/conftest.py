@@ -13,11 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 import gluonloader
 from gluonloader import DataLoader
 from gluonloader.mxnet import patch_numpy
+
+
+hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one may take its time
+hypothesis.settings.load_profile("any machine")
 
 
 @dataclass(frozen=True)

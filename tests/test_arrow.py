@@ -141,7 +141,7 @@ def test_columns_are_chosen_in_their_order(tmp_path):
     keep=st.integers(1, 3),
     batches=st.lists(st.lists(st.integers(0, 10**6), min_size=1, max_size=8), min_size=1, max_size=5),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_batches_over_any_row_groups(groups, keep, batches, tmp_path_factory):
     path = str(tmp_path_factory.mktemp("groups") / "t.parquet")
     rows = sum(groups)

@@ -10,7 +10,6 @@ import types
 
 import numpy as np
 import pytest
-from conftest import SERIAL
 
 import gluonloader as gl
 from gluonloader import cores

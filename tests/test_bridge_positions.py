@@ -16,7 +16,7 @@ resuming = pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning")
 
 @resuming
 @given(size=st.integers(1, 6), prefetch=st.integers(1, 4), epochs=st.integers(1, 3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_function_of_the_epoch_resumes_exactly(size, prefetch, epochs):
     assert_resumes_exactly(lambda: bridge(lambda epoch: [(epoch, i) for i in range(size)], prefetch), epochs=epochs)
 
@@ -27,7 +27,7 @@ def test_a_function_of_the_epoch_resumes_exactly(size, prefetch, epochs):
     prefetch=st.integers(1, 3),
     steps=st.lists(st.sampled_from(["iter", "next", "next", "next", "save", "load", "set_epoch"]), max_size=30),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_sequence_of_calls_is_as_if_nothing_were_read_ahead(size, prefetch, steps):
     with bridge(lambda epoch: [(epoch, i) for i in range(size)], prefetch) as batches:
         iterator, at = iter(()), None  # where the live iterator stands, if there is one

@@ -132,6 +132,8 @@ def test_rows_make_the_batch_that_their_samples_make_one_by_one(rows):
 
 def taken_from(columns, held, index):
     """Sample `index` out of columns whose containers are those of `held`."""
+    if isinstance(columns, Rows):
+        return taken_from(columns.columns, columns.held, index)
     while isinstance(held, Rows):
         held = held.held
     if isinstance(held, dict):
@@ -146,6 +148,13 @@ def test_the_columns_of_rows_are_their_samples(rows):
     for index, sample in enumerate(rows):
         sample = dict(sample) if isinstance(sample, dict) else tuple(sample) if isinstance(sample, Point) else sample
         assert repr(taken_from(rows.columns, rows, index)) == repr(sample)
+
+
+def test_rows_of_the_columns_of_rows_are_these_rows():
+    inner = ArrayDataset(np.arange(4), np.arange(4) * 10)
+    data = StackDataset(inner, np.arange(4) * 100).transform(lambda rows: Rows(rows.columns), batched=True)
+    for keys in ([2, 1], [3], [0, 1, 2]):  # as many samples as fields, fewer, more
+        assert repr(default_batchify(data.__getitems__(keys))) == repr(default_batchify([data[i] for i in keys]))
 
 
 def test_rows_are_a_sequence():

@@ -176,14 +176,14 @@ def check(dataset, data):
     assert str(outside) in str(told.value) + "".join(getattr(told.value, "__notes__", ()))
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_bulk_reads_are_the_samples_one_by_one(folder, data):
     check(data.draw(pipelines(folder), "dataset"), data)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_so_are_those_of_columns_in_files(kind, folder, data):
     if kind.library is None:
@@ -195,7 +195,7 @@ def test_so_are_those_of_columns_in_files(kind, folder, data):
     check(data.draw(views(kind.open(folder / kind.name, *names), folder), "dataset"), data)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_loaders_give_the_samples_one_by_one(folder, data):
     dataset = data.draw(pipelines(folder), "dataset")

@@ -70,7 +70,7 @@ class Run:
         return self.plan.deliver(task, made(task, self.lengths))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     data=st.data(),
     lengths=st.lists(st.integers(0, 9), min_size=1, max_size=4),

@@ -88,6 +88,7 @@ def through_json(state):
 
 # -- Passes -----------------------------------------------------------------------------------------------------------
 
+
 def take(keys, count):
     return as_list(cut(keys, count))
 

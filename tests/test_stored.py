@@ -97,7 +97,7 @@ def test_a_column_reads_as_the_array_does(kind, name, chunk, tmp_path):
     assert len(dataset.__getitems__([])) == 0
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(-LENGTH, LENGTH - 1), min_size=1, max_size=60))
 def test_any_order_and_repetition(kind, tmp_path, indices):
     if not any(tmp_path.iterdir()):

@@ -170,7 +170,7 @@ class Pass(Iterator[Any]):
 def as_keys(part: Any) -> Keys:
     """A part of an order: an array where it is one of ints, which nobody is to write to, else a list."""
     if type(part) is range:
-        return np.arange(part.start, part.stop, part.step, np.int64)
+        return np.arange(part.start, part.stop, part.step, dtype=np.int64)
     if isinstance(part, np.ndarray) and part.dtype == np.int64:
         keys: NDArray[np.int64] = part.view()
         keys.flags.writeable = False

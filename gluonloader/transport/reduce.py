@@ -163,10 +163,13 @@ def rebuild(memory: NDArray[np.uint8], head: Head) -> Any:
 
 def _rebuild_arrays(memory: NDArray[np.uint8], head: memoryview) -> Any:
     number, keys, places = marshal.loads(head)
-    arrays = [np.ndarray(shape, _dtype_of(dtype), memory, offset, strides) for offset, shape, dtype, strides in places]
+    arrays: list[Any] = [
+        np.ndarray(shape, _dtype_of(dtype), memory, at, strides) for at, shape, dtype, strides in places
+    ]
     if number == 0:
         return arrays[0]
-    return dict(zip(keys, arrays, strict=True)) if keys else _CONTAINERS[number](arrays)
+    kind: Any = _CONTAINERS[number]
+    return kind(zip(keys, arrays, strict=True)) if keys else kind(arrays)
 
 
 def _unpicklable(batch: Any, error: Exception) -> str:
