@@ -179,11 +179,15 @@ def _scalars(samples: Sequence[Any], path: str) -> Array:
 
 def _stack(arrays: Sequence[Array], path: str) -> Array:
     """Stacks arrays of one shape along a new first axis, in the batch's own memory."""
-    shape = arrays[0].shape
-    if shape and arrays[0].size and len(set(map(_rows, arrays))) == 1:
+    first, shape = arrays[0], arrays[0].shape
+    if len(arrays) == 1:
+        out = empty((1, *shape), _native(first.dtype))
+        out[0] = first
+        return out
+    if shape and first.size and len(set(map(_rows, arrays))) == 1:
         # Joined along the first axis the rows are the stack; np.stack would make a view of every array first.
         # Other differences of shape or dtype are rare: NumPy finds them on the way, and they are told below.
-        out = empty((len(arrays), *shape), _native(arrays[0].dtype))
+        out = empty((len(arrays), *shape), _native(first.dtype))
         try:
             np.concatenate(arrays, out=out.reshape(-1, *shape[1:]), casting="equiv")
             return out

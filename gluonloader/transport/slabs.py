@@ -127,9 +127,10 @@ class SlabPool:
 
     def _pop_free(self, writer: int) -> Slab | None:
         """The warmest free slab: the last one that this worker wrote, else the last one at all."""
-        for position in range(len(self._free) - 1, -1, -1):
-            if self._free[position].writer == writer:
-                return self._free.pop(position)
+        for slab in reversed(self._free):
+            if slab.writer == writer:
+                self._free.remove(slab)
+                return slab
         return self._free.pop() if self._free else None
 
     def _make(self, size: int) -> Slab:
@@ -220,13 +221,14 @@ class SlabPool:
 
     def _collect(self) -> None:
         """Takes back the slabs whose loans are over."""
-        if not self._returned and not self._held:
-            return
-        while self._returned:
-            self._held.append(self._returned.popleft())
-        over = [number for number in self._held if not self._lent[number][0].is_held]
-        for number in over:
-            self._held.remove(number)
+        if self._held:
+            self._returned.extend(self._held)
+            self._held = []
+        for _ in range(len(self._returned)):
+            number = self._returned.popleft()
+            if self._lent[number][0].is_held:
+                self._held.append(number)
+                continue
             slab, _ = self._lent.pop(number)
             self._lent_bytes -= slab.size  # as it was lent: only a slab in flight grows
             self._put(slab)
