@@ -77,7 +77,7 @@ class DataLoader:
         batch_sampler: instead of the four above: any iterable of lists of indices.
         batchify_fn: makes a batch from the list of its samples; default `default_batchify`.
         num_workers: number of workers; 0 makes each batch in the caller when it is asked for; "auto" is one for each
-            core that this process may use, and `executor="auto"` if no other is given.
+            core that this process may use, fewer while it never waits, and `executor="auto"` if no other is given.
         pin_memory: put arrays of torch and MXNet into page-locked memory, for fast copies to a device; without a
             device they stay where they are, with a warning.
         pin_device_id: the device that MXNet pins memory for.
@@ -87,8 +87,8 @@ class DataLoader:
         timeout: seconds after which a batch that is waited for is an error; None waits for ever. Not with 0 workers.
         auto_reload: begin the next epoch's window as soon as this one has delivered its last batch.
         executor: "serial", "thread" or "process"; by default from `num_workers` and `thread_pool`. "auto" takes threads
-            where dataset, transforms and `batchify_fn` say that they leave the GIL (`gluonloader.gil_free`), the
-            caller where the data are in memory and a batch is made in no time, and processes for all else.
+            where dataset, transforms and `batchify_fn` say that they leave the GIL (`gluonloader.gil_free`), processes
+            for all else, and the caller once batches prove to be cheaper to make than to hand over.
         output: what the arrays of a batch become: "numpy", "mxnet", "torch", "jax", or a function of one array. By
             default they stay what they are: a batch of torch tensors is a torch tensor. Memory is shared, not
             copied, where the framework can; arrays of texts, times and objects stay NumPy's.
