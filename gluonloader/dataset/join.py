@@ -52,15 +52,16 @@ class ConcatDataset(Dataset):
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         keys = positions(indices, len(self))
         owners = np.searchsorted(self._ends, keys, side="right")
-        starts = np.array([0, *self._ends])
-        touched = np.unique(owners).tolist() or [0]
+        counts = np.bincount(owners, minlength=1)
+        touched = np.flatnonzero(counts).tolist() or [0]
         if len(touched) == 1:
-            return read(self.datasets[touched[0]], keys - starts[touched[0]])
-        places = [np.flatnonzero(owners == part) for part in touched]
-        samples = [
-            read(self.datasets[part], keys[place] - starts[part]) for part, place in zip(touched, places, strict=True)
-        ]
-        return interleave(samples, places, len(keys))
+            return read(self.datasets[touched[0]], keys - self._start_of(touched[0]))
+        order = np.argsort(owners, kind="stable")
+        samples, keys, at = [], keys[order], 0
+        for part, count in zip(touched, counts[touched].tolist(), strict=True):
+            samples.append(read(self.datasets[part], keys[at : at + count] - self._start_of(part)))
+            at += count
+        return interleave(samples, order)
 
     @property
     def _parts(self) -> tuple[Any, ...]:
@@ -76,7 +77,10 @@ class ConcatDataset(Dataset):
         """The number of the dataset that holds a sample, and the sample's index there."""
         index = position(index, len(self))
         part = bisect_right(self._ends, index)
-        return part, index - (self._ends[part - 1] if part else 0)
+        return part, index - self._start_of(part)
+
+    def _start_of(self, part: int) -> int:
+        return self._ends[part - 1] if part else 0
 
 
 @other_words(generator="give seed, an int")
