@@ -45,7 +45,8 @@ def main() -> None:
             _print_auto(auto, case.name)
     if arguments.markdown is not None:
         picture: Path = arguments.markdown.with_name("results.svg")
-        picture.write_text(plot(times))
+        if times:
+            picture.write_text(plot(times))
         arguments.markdown.write_text(page(times, usage, auto, about, picture.name))
 
 
