@@ -43,11 +43,11 @@ def main() -> None:
         if arguments.auto and case.name not in _REPEATS:
             auto[case.name] = _choices(case, arguments.workers, arguments.rounds)
             _print_auto(auto, case.name)
-    if arguments.markdown is not None:
-        picture: Path = arguments.markdown.with_name("results.svg")
-        if times:
-            picture.write_text(plot(times))
-        arguments.markdown.write_text(page(times, usage, auto, about, picture.name))
+        if arguments.markdown is not None:  # each time: a run that is broken off has something to show
+            picture: Path = arguments.markdown.with_name("results.svg")
+            if times:
+                picture.write_text(plot(times))
+            arguments.markdown.write_text(page(times, usage, auto, about, picture.name))
 
 
 def _usage(case: Case, results: Sequence[Result], workers: int) -> dict[str, Usage]:

@@ -9,11 +9,11 @@ from xml.sax.saxutils import escape
 
 from .cases import CASES
 from .measure import Result
-from .report import base_of, time_of
+from .report import LIMITS, base_of, cores_for, time_of
 
 __all__ = ["plot"]
 
-_LEFT, _RIGHT, _WIDTH = 150, 170, 820  # of the bars' area, and of it all
+_LEFT, _RIGHT, _WIDTH = 170, 140, 820  # of the bars' area, and of it all
 _BAR, _GAP, _TOP = 16, 30, 60
 _TICKS: Final = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _OURS: Final = ("gluonloader", "tensors out", "NDArrays out", "auto", "serial", "threads")
@@ -33,7 +33,7 @@ def plot(times: Mapping[str, Sequence[Result]]) -> str:
         y += 12
         for result in results:
             if result.times:
-                parts += _bar(result, result.ratio_to(base), y, low, high)
+                parts += _bar(result, base, y, low, high)
                 y += _BAR
         y += _GAP
     title = _text(8, 20, "Time per batch as a multiple of gluonloader's (logarithmic; shorter is better)", "bold")
@@ -47,7 +47,7 @@ def plot(times: Mapping[str, Sequence[Result]]) -> str:
 def _span(times: Mapping[str, Sequence[Result]]) -> tuple[float, float]:
     """From the shortest bar to the longest; 1 is always within."""
     bases = {name: base_of(CASES[name], results) for name, results in times.items()}
-    ratios = [r.ratio_to(base) for name, base in bases.items() if base for r in times[name] if r.times]
+    ratios = [_ratio(r, base) for name, base in bases.items() if base for r in times[name] if r.times]
     return min([0.8, *ratios]), max([1.25, *ratios])
 
 
@@ -56,15 +56,24 @@ def _x(ratio: float, low: float, high: float) -> float:
     return round(_LEFT + share * (_WIDTH - _LEFT - _RIGHT), 1)
 
 
-def _bar(result: Result, ratio: float, y: int, low: float, high: float) -> list[str]:
-    ours, limit = result.loader in _OURS, result.loader in ("bare loop", "plain copy")
-    colour = _COLOURS["ours" if ours else "limit" if limit else "theirs"]
+def _ratio(result: Result, base: Result) -> float:
+    return result.ratio_to(base) / _cores(result, base)
+
+
+def _cores(result: Result, base: Result) -> float:
+    return cores_for(result, base) if result.loader in LIMITS else 1
+
+
+def _bar(result: Result, base: Result, y: int, low: float, high: float) -> list[str]:
+    ratio, cores = _ratio(result, base), _cores(result, base)
+    kind = "ours" if result.loader in _OURS else "limit" if result.loader in LIMITS else "theirs"
     one, end = _x(1, low, high), _x(ratio, low, high)
     left, width = min(one, end), max(abs(end - one), 1.5)
+    name = result.loader if cores == 1 else f"{result.loader} x {cores:g} cores"
     return [
-        _text(20, y + _BAR - 5, result.loader),
-        f'<rect x="{left}" y="{y + 2}" width="{width:.1f}" height="{_BAR - 4}" fill="{colour}"/>',
-        _text(max(one, end) + 5, y + _BAR - 5, f"{ratio:.2f}  ({time_of(result.median)})"),
+        _text(20, y + _BAR - 5, name),
+        f'<rect x="{left}" y="{y + 2}" width="{width:.1f}" height="{_BAR - 4}" fill="{_COLOURS[kind]}"/>',
+        _text(max(one, end) + 5, y + _BAR - 5, f"{ratio:.2f}  ({time_of(result.median / cores)})"),
     ]
 
 

@@ -15,10 +15,22 @@ from .loaders import Loader
 from .measure import UNMEASURED, Result
 from .usage import Usage
 
-__all__ = ["UNITS", "auto_rows", "base_of", "case_table", "limit_of", "machine", "peer_of", "share_of_limit", "time_of"]
+__all__ = [
+    "LIMITS",
+    "UNITS",
+    "auto_rows",
+    "base_of",
+    "case_table",
+    "cores_for",
+    "limit_of",
+    "machine",
+    "peer_of",
+    "share_of_limit",
+    "time_of",
+]
 
 UNITS = {"epoch": "batch", "first-batch": "start", "restart": "restart"}
-_LIMITS = ("bare loop", "plain copy")
+LIMITS = ("bare loop", "plain copy")  # one core, and one for each worker
 
 
 def case_table(case: Case, results: Sequence[Result], usage: Mapping[str, Usage]) -> str:
@@ -61,12 +73,17 @@ def base_of(case: Case, results: Sequence[Result]) -> Result | None:
 
 def limit_of(results: Sequence[Result]) -> Result | None:
     """What does the least that a loader has to do, if it was measured."""
-    return next((result for result in results if result.loader in _LIMITS and result.times), None)
+    return next((result for result in results if result.loader in LIMITS and result.times), None)
 
 
 def share_of_limit(result: Result, base: Result, limit: Result) -> float:
     """1 is as fast as the limit would be with as many cores as the base has workers."""
-    return limit.ratio_to(result) * max(1, limit.workers) / max(1, base.workers)
+    return limit.ratio_to(result) / cores_for(limit, base)
+
+
+def cores_for(limit: Result, base: Result) -> float:
+    """With how many cores, for each that it has, the limit has as many as the base has workers."""
+    return max(1, base.workers) / max(1, limit.workers)
 
 
 def peer_of(result: Result, results: Sequence[Result]) -> Result | None:

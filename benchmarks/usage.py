@@ -25,7 +25,7 @@ from .loaders import Loader
 __all__ = ["Usage", "measure_usage"]
 
 _WARM_UP: Final = 2  # epochs
-_COUNTED_S, _SAMPLED_S = 2.0, 1.0  # at least so long, in whole epochs
+_COUNTED_S, _SAMPLED_S = 1.5, 0.5  # at least so long, in whole epochs
 _PAUSE_S: Final = 0.01  # between two looks at the memory
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
 
