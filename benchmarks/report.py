@@ -50,7 +50,8 @@ def case_table(case: Case, results: Sequence[Result], usage: Mapping[str, Usage]
         ratio = f"{result.ratio_to(base):.2f}" if base else ""
         share = f"{share_of_limit(result, base, limit):.0%}" if base and limit else ""
         times = f"{time_of(result.median):>10}{time_of(min(result.times)):>10}{ratio:>8}{share:>10}"
-        lines.append(f"  {result.loader:16}{times}{_used(usage.get(result.loader))}{_against(result, results)}")
+        used = _used(usage.get(result.loader))
+        lines.append(f"  {result.loader:16}{times}{used}{_against(result, results)}".rstrip())
     return "\n".join(lines)
 
 
