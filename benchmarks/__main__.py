@@ -3,33 +3,69 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import gluonloader.mxnet
 
-from .cases import CASES
+from .cases import CASES, Case
 from .copying import PlainCopy
-from .loaders import LOADERS, Loader
 from .measure import Result, measure
-from .report import case_table, machine, markdown
+from .page import page
+from .plot import plot
+from .report import auto_rows, case_table, machine
+from .usage import Usage, measure_usage
+from .variants import CHOICES, LOADERS
+
+_REPEATS: Final = ("inproc", "columns-u8", "copy-limit")  # for "auto" they are as other cases are
 
 
 def main() -> None:
-    """Runs the chosen cases and prints each as soon as it is done."""
+    """Runs what was asked for, and prints each case as soon as it is done."""
     arguments = _parse()
     gluonloader.mxnet.patch_numpy()  # before anything imports MXNet
-    about = machine(LOADERS)
-    print(f"{about}\n{arguments.workers} workers, {arguments.rounds} rounds\n")
-    results: dict[str, list[Result]] = {}
-    for name in arguments.cases or CASES:
-        case = CASES[name]
-        loaders: tuple[Loader, ...] = LOADERS
-        if PlainCopy.name in case.contenders:
-            loaders = (*LOADERS, PlainCopy())
-        results[name] = measure(case, loaders, arguments.workers, arguments.rounds)
-        print(case_table(case, results[name]), end="\n\n", flush=True)
-    if arguments.markdown is not None:
-        arguments.markdown.write_text(markdown(results, [CASES[name] for name in results], about))
+    command = f"python -m benchmarks {shlex.join(sys.argv[1:])}"
+    about = f"{machine(LOADERS)}\n{arguments.workers} workers, {arguments.rounds} rounds\n{command}"
+    print(f"{about}\n")
+    times: dict[str, list[Result]] = {}
+    usage: dict[str, dict[str, Usage]] = {}
+    auto: dict[str, list[Result]] = {}
+    for case in [CASES[name] for name in arguments.cases or CASES]:
+        if arguments.times:
+            loaders = (*LOADERS, PlainCopy()) if PlainCopy.name in case.contenders else LOADERS
+            times[case.name] = measure(case, loaders, arguments.workers, arguments.rounds)
+            usage[case.name] = _usage(case, times[case.name], arguments.workers) if arguments.usage else {}
+            print(case_table(case, times[case.name], usage[case.name]), end="\n\n", flush=True)
+        if arguments.auto and case.name not in _REPEATS:
+            auto[case.name] = _choices(case, arguments.workers, arguments.rounds)
+            _print_auto(auto, case.name)
+        if arguments.markdown is not None:  # each time: a run that is broken off has something to show
+            picture: Path = arguments.markdown.with_name("results.svg")
+            if times:
+                picture.write_text(plot(times))
+            arguments.markdown.write_text(page(times, usage, auto, about, picture.name))
+
+
+def _usage(case: Case, results: Sequence[Result], workers: int) -> dict[str, Usage]:
+    """Of all loaders that were timed, in cases that time epochs."""
+    timed = {result.loader for result in results if result.times}
+    loaders = [loader for loader in LOADERS if loader.name in timed]
+    return {loader.name: measure_usage(case, loader, workers) for loader in loaders if case.measure == "epoch"}
+
+
+def _choices(case: Case, workers: int, rounds: int) -> list[Result]:
+    contenders = tuple(loader.name for loader in CHOICES)
+    return measure(replace(case, contenders=contenders), CHOICES, workers, rounds)
+
+
+def _print_auto(auto: dict[str, list[Result]], name: str) -> None:
+    for case, *times, best, ratio in auto_rows({name: auto[name]}):
+        told = ", ".join(f"{loader.name} {time}" for loader, time in zip(CHOICES, times, strict=True))
+        print(f"{case}: {told}; auto takes {ratio} times as long as {best}\n", flush=True)
 
 
 def _parse() -> argparse.Namespace:
@@ -37,7 +73,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}; all by default")
     parser.add_argument("--rounds", type=_positive, default=7, help="epochs of each loader that count (default 7)")
     parser.add_argument("--workers", type=_positive, default=2, help="processes or threads of each loader (default 2)")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the results there, as markdown")
+    parser.add_argument("--usage", action="store_true", help="also processor time, page faults and memory")
+    parser.add_argument("--auto", action="store_true", help='also executor="auto" against each fixed choice')
+    parser.add_argument("--no-times", dest="times", action="store_false", help="leave out the other loaders")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a page, and results.svg beside it")
     arguments = parser.parse_args()
     for name in arguments.cases:
         if name not in CASES:

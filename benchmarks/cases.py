@@ -1,15 +1,18 @@
-"""What is loaded: one dataset class, and the cases, each with its samples, batch size and length of an epoch."""
+"""What is loaded: the cases, each with its dataset, batch size and length of an epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CASES", "Case", "Recycled", "fill_rows", "pad"]
+from .datasets import Maker, columns, photos, recycled, windows
+
+__all__ = ["CASES", "Array", "Case", "fill_rows", "pad"]
 
 Measure = Literal["epoch", "first-batch", "restart"]
 Array = NDArray[Any]
@@ -19,22 +22,6 @@ _POOLS: Final = ("gluonloader", "tensors out", "NDArrays out", "torch", "MXNet")
 _LOADERS: Final = (*_POOLS, "Grain", "SPDL")
 
 
-class Recycled:
-    """A long dataset over few samples: an epoch takes long enough to be timed, and little memory.
-
-    A plain class, as users write them, and the same object for all loaders.
-    """
-
-    def __init__(self, samples: Sequence[Any], length: int) -> None:
-        self._samples, self._length = samples, length
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> Any:
-        return self._samples[index % len(self._samples)]
-
-
 @dataclass(frozen=True)
 class Case:
     """One line of the comparison.
@@ -42,28 +29,39 @@ class Case:
     Args:
         name: how it is chosen on the command line.
         what: a batch in words.
-        samples: makes the samples that the dataset recycles.
+        make: makes the dataset, from the number of its samples.
         batch_size: samples in a batch.
         batches: batches in an epoch.
         measure: a whole epoch, construction to first batch, or the end of an epoch to the first batch of the next.
         padded: samples differ in length; a user's batchify function pads them.
-        in_process: no workers.
+        in_process: no workers, but for loaders that always have some.
+        shuffled: in random order, another one each epoch.
+        needs: modules that the dataset is made with.
+        base: the loader that the others are compared with.
         contenders: who takes part; the others are reported as not measured.
     """
 
     name: str
     what: str
-    samples: Callable[[], Sequence[Any]]
+    make: Maker
     batch_size: int
     batches: int
     measure: Measure = "epoch"
     padded: bool = False
     in_process: bool = False
+    shuffled: bool = False
+    needs: tuple[str, ...] = ()
+    base: str = "gluonloader"
     contenders: tuple[str, ...] = _LOADERS
 
-    def dataset(self) -> Recycled:
-        """The samples, repeated until they make `batches` full batches."""
-        return Recycled(self.samples(), self.batch_size * self.batches)
+    def dataset(self) -> Any:
+        """One that makes `batches` full batches."""
+        return self.make(self.batch_size * self.batches)
+
+    def absence(self) -> str | None:
+        """What is not installed that the dataset is made with; None where all is there."""
+        absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
+        return f"without {' and '.join(absent)}" if absent else None
 
 
 def fill_rows(batch: Array, samples: Sequence[Array]) -> None:
@@ -113,35 +111,54 @@ _SMALL: Final = "32 of (16 float32, int label)"
 _MNIST: Final = "256 of (28 x 28 x 1 float32, int label)"
 _BIG: Final = "128 of 3 x 224 x 224 float32"
 
+_COLUMNS: Final = (
+    "gluonloader", "auto", "torch", "torch workers", "torch tensors", "torch batches", "MXNet", "Grain", "SPDL",
+    "bare loop",
+)  # fmt: skip
+_PHOTOS: Final = (
+    "auto", "gluonloader", "threads", "torch", "MXNet", "ImageRecordIter", "Grain", "Grain threads", "SPDL",
+    "bare loop",
+)  # fmt: skip
+_TOKENS: Final = ("gluonloader", "auto", "serial", "torch", "MXNet", "Grain", "SPDL", "bare loop")
+_START: Final = "constructor and first batch"
+_RESTART: Final = "end of an epoch to the next first batch"
+
 CASES: Final = {
     case.name: case
     for case in (
-        Case("tiny", "1 of 16 float32", lambda: list(_floats(4096, 16)), 1, 2500),
-        Case("small", _SMALL, _vectors, 32, 2000),
-        Case("mnist", _MNIST, _digits, 256, 250),
-        Case("big", _BIG, _images, 128, 24),
-        Case("ragged", "64 of 5 to 200 int32, padded by the user's function", _ragged, 64, 1500, padded=True),
-        Case("dict32", "16 of a dict of 32 arrays of 16 float32", _dicts, 16, 160),
-        Case("inproc", f"{_MNIST}, no workers", _digits, 256, 250, in_process=True),
+        Case("tiny", "1 of 16 float32", recycled(lambda: list(_floats(4096, 16))), 1, 2500),
+        Case("small", _SMALL, recycled(_vectors), 32, 2000),
+        Case("mnist", _MNIST, recycled(_digits), 256, 250),
+        Case("big", _BIG, recycled(_images), 128, 24),
+        Case("ragged", "64 of 5 to 200 int32, padded by the user's function", recycled(_ragged), 64, 1500, padded=True),
+        Case("dict32", "16 of a dict of 32 arrays of 16 float32", recycled(_dicts), 16, 160),
+        Case("inproc", f"{_MNIST}, no workers", recycled(_digits), 256, 250, in_process=True),
         Case(
-            "first-batch", f"constructor and first batch; {_SMALL}", _vectors, 32, 16, "first-batch", contenders=_POOLS
+            "columns",
+            "256 rows of two arrays (28 x 28 x 1 float32, int64 label), shuffled, no workers",
+            columns(np.float32), 256, 234, in_process=True, shuffled=True, contenders=_COLUMNS,
         ),
         Case(
-            "restart",
-            f"end of an epoch to the next first batch; {_SMALL}",
-            _vectors,
-            32,
-            16,
-            "restart",
-            contenders=_POOLS,
+            "columns-u8",
+            "256 rows of two arrays (28 x 28 x 1 uint8, int64 label), shuffled, no workers",
+            columns(np.uint8), 256, 234, in_process=True, shuffled=True, contenders=_COLUMNS,
         ),
+        Case(
+            "jpeg",
+            "32 of JPEGs of 500 x 375, decoded, resized to 224 x 224, flipped and normalised to float32, with a label",
+            photos, 32, 76, needs=("cv2", "sklearn"), base="auto", contenders=_PHOTOS,
+        ),
+        Case(
+            "tokens",
+            "64 windows of 1024 from 10^8 int32 in a file mapped into memory, shuffled",
+            windows(1024), 64, 1525, shuffled=True, contenders=_TOKENS,
+        ),
+        Case("first-batch", f"{_START}; {_SMALL}", recycled(_vectors), 32, 16, "first-batch", contenders=_POOLS),
+        Case("restart", f"{_RESTART}; {_SMALL}", recycled(_vectors), 32, 16, "restart", contenders=_POOLS),
         Case(
             "copy-limit",
             f"{_BIG}, against processes that only copy them to warm shared memory",
-            _images,
-            128,
-            24,
-            contenders=("gluonloader", "plain copy"),
+            recycled(_images), 128, 24, contenders=("gluonloader", "plain copy"),
         ),
     )
-}
+}  # fmt: skip

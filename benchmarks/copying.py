@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 
-from .cases import Case, Recycled
+from .cases import Case
 from .loaders import Loader, Run
 
 __all__ = ["PlainCopy"]
@@ -23,7 +24,7 @@ class PlainCopy(Loader):
     name, distribution, module = "plain copy", "numpy", "numpy"
 
     @contextmanager
-    def open(self, case: Case, dataset: Recycled, workers: int) -> Iterator[Run]:
+    def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:
         context = multiprocessing.get_context("fork")
         lanes, processes = [], []
         for _ in range(workers):
@@ -59,7 +60,7 @@ class CopyRun(Run):
         return time.perf_counter() - start
 
 
-def _copy_on_demand(lane: Connection, dataset: Recycled, batch_size: int) -> None:
+def _copy_on_demand(lane: Connection, dataset: Any, batch_size: int) -> None:
     samples = [dataset[index] for index in range(batch_size)]
     shape = (batch_size * samples[0].shape[0], *samples[0].shape[1:])
     memory = mmap.mmap(-1, sum(sample.nbytes for sample in samples))

@@ -23,9 +23,10 @@ import numpy as np
 import gluonloader
 import gluonloader.mxnet
 
-from .cases import Array, Case, Recycled, fill_rows, pad
+from .cases import Array, Case, fill_rows, pad
+from .datasets import Columns
 
-__all__ = ["LOADERS", "Loader", "Run"]
+__all__ = ["SPDL", "Chunks", "GluonLoader", "Grain", "Loader", "MXNet", "NDArrays", "Run", "Tensors", "Torch"]
 
 
 class Run:
@@ -33,6 +34,7 @@ class Run:
 
     def __init__(self, batches: Iterable[Any], count: int) -> None:
         self.batches = batches
+        self.drawn = count  # batches that one call of `epoch` takes
         self._count = count
 
     def epoch(self) -> float:
@@ -59,6 +61,7 @@ class EndlessRun(Run):
     def __init__(self, batches: Iterator[Any], count: int, ahead: int) -> None:
         super().__init__(batches, count)
         self._ahead = ahead
+        self.drawn += ahead
 
     def epoch(self) -> float:
         for _ in islice(self.batches, self._ahead):
@@ -106,8 +109,12 @@ class Loader(ABC):
         """Why the library cannot do a case; None where it can."""
         return None
 
+    def workers(self, case: Case, workers: int) -> int:
+        """How many it has in this case, where others have `workers`."""
+        return 0 if case.in_process else workers
+
     @abstractmethod
-    def open(self, case: Case, dataset: Recycled, workers: int) -> AbstractContextManager[Run]:
+    def open(self, case: Case, dataset: Any, workers: int) -> AbstractContextManager[Run]:
         """Sets it up; at the end of the block its workers are gone."""
 
 
@@ -121,15 +128,18 @@ class GluonLoader(Loader):
         return gluonloader.__version__
 
     @contextmanager
-    def open(self, case: Case, dataset: Recycled, workers: int) -> Iterator[Run]:
+    def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:
         with self._make(
-            dataset,
+            gluonloader.ArrayDataset(*dataset.columns) if isinstance(dataset, Columns) else dataset,
             case.batch_size,
+            case.shuffled,
             batchify_fn=_pad_in_place if case.padded else None,
-            num_workers=workers,
-            start_method="fork" if workers else None,
+            **self._means(workers),
         ) as loader:
             yield Run(loader, case.batches)
+
+    def _means(self, workers: int) -> dict[str, Any]:
+        return {"num_workers": workers, "start_method": "fork" if workers else None}
 
     def _make(self, *arguments: Any, **options: Any) -> gluonloader.DataLoader:
         return gluonloader.DataLoader(*arguments, **options)
@@ -166,18 +176,20 @@ class Torch(Loader):
     name, distribution, module = "torch", "torch", "torch.utils.data"
 
     @contextmanager
-    def open(self, case: Case, dataset: Recycled, workers: int) -> Iterator[Run]:
+    def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:
         loader = self.imported().DataLoader(
-            dataset,
-            case.batch_size,
             num_workers=workers,
             persistent_workers=workers > 0,
             multiprocessing_context="fork" if workers else None,
             collate_fn=_pad_to_torch if case.padded else None,
+            **self._source(case, dataset),
         )
         run = Run(loader, case.batches)
         yield run
         run.batches = ()  # it has no close(): its workers end with the last reference to it
+
+    def _source(self, case: Case, dataset: Any) -> dict[str, Any]:
+        return {"dataset": dataset, "batch_size": case.batch_size, "shuffle": case.shuffled}
 
 
 def _pad_to_torch(samples: Sequence[Array]) -> Any:
@@ -191,9 +203,14 @@ class MXNet(Loader):
         return "makes no batches of dict samples" if case.name == "dict32" else None
 
     @contextmanager
-    def open(self, case: Case, dataset: Recycled, workers: int) -> Iterator[Run]:
-        loader = self.imported().DataLoader(
-            dataset, case.batch_size, num_workers=workers, batchify_fn=_pad_to_mxnet if case.padded else None
+    def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:
+        data = self.imported()
+        loader = data.DataLoader(
+            data.ArrayDataset(*dataset.columns) if isinstance(dataset, Columns) else dataset,
+            case.batch_size,
+            case.shuffled,
+            num_workers=workers,
+            batchify_fn=_pad_to_mxnet if case.padded else None,
         )
         run = Run(loader, case.batches)
         yield run
@@ -219,49 +236,72 @@ class Grain(Loader):
         return super().imported()
 
     @contextmanager
-    def open(self, case: Case, dataset: Recycled, workers: int) -> Iterator[Run]:
+    def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:
         grain = self.imported()
-        batched = grain.MapDataset.source(dataset).batch(case.batch_size, batch_fn=pad if case.padded else None)
-        endless = batched.repeat().to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
-        if workers:
-            endless = endless.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=2))
-        iterator = iter(endless)
+        source = grain.MapDataset.source(dataset)
+        source = source.shuffle(seed=0) if case.shuffled else source
+        batched = source.batch(case.batch_size, batch_fn=pad if case.padded else None)
+        iterator = iter(self._read(batched.repeat(), workers))
         try:
             yield EndlessRun(iterator, case.batches, 4 * workers)
         finally:
             iterator.close()
 
+    def _read(self, batches: Any, workers: int) -> Any:
+        grain = self.imported()
+        endless = batches.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
+        if not workers:
+            return endless
+        return endless.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=2))
+
 
 class SPDL(Loader):
-    """Threads that each make a whole batch from a list of indices, then `np.stack`.
+    """Threads that each make a whole batch from an array of indices, then `np.stack`.
 
     Its `aggregate` stage, given single samples or indices, costs 0.1 ms or more for each of them, 60 ms for a batch
-    of 256, so batches of indices are its better side. The pipeline is built once and goes through its source for ever.
+    of 256, so batches of indices are its better side; from arrays it takes them in one go. The pipeline
+    is built once and goes through its source for ever.
     """
 
     name, distribution, module = "SPDL", "spdl", "spdl.pipeline"
 
-    def limitation(self, case: Case) -> str | None:
-        return "always uses threads" if case.in_process else None
+    def workers(self, case: Case, workers: int) -> int:
+        return workers  # it always has threads
 
     @contextmanager
-    def open(self, case: Case, dataset: Recycled, workers: int) -> Iterator[Run]:
+    def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:
         collate: Callable[[Sequence[Any]], Any] = pad if case.padded else _stack
 
-        def load(indices: Sequence[int]) -> Any:
-            return collate([dataset[index] for index in indices])
+        def load(indices: Array) -> Any:
+            if isinstance(dataset, Columns):
+                return dataset[indices]
+            return collate([dataset[index] for index in indices.tolist()])
 
-        size = case.batch_size
         pipeline = (
             self.imported()
             .PipelineBuilder()
-            .add_source([range(start, start + size) for start in range(0, len(dataset), size)], continuous=True)
+            .add_source(Chunks(len(dataset), case.batch_size, case.shuffled), continuous=True)
             .pipe(load, concurrency=workers, output_order="input")
             .add_sink(2 * workers)
             .build(num_threads=workers)
         )
         with pipeline.auto_stop():
             yield EndlessRun(_for_ever(pipeline), case.batches, 4 * workers)
+
+
+class Chunks:
+    """An epoch of arrays of indices."""
+
+    def __init__(self, length: int, size: int, shuffled: bool) -> None:
+        self._length, self._size, self._shuffled = length, size, shuffled
+        self._rng = np.random.default_rng(0)
+
+    def __iter__(self) -> Iterator[Array]:
+        order = np.arange(self._length)
+        if self._shuffled:
+            self._rng.shuffle(order)
+        for start in range(0, self._length, self._size):
+            yield order[start : start + self._size]
 
 
 def _stack(samples: Sequence[Any]) -> Any:
@@ -276,6 +316,3 @@ def _stack(samples: Sequence[Any]) -> Any:
 def _for_ever(epochs: Iterable[Any]) -> Iterator[Any]:
     while True:
         yield from epochs
-
-
-LOADERS: tuple[Loader, ...] = (GluonLoader(), Tensors(), NDArrays(), Torch(), MXNet(), Grain(), SPDL())

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from .cases import Case, Recycled
+from .cases import Case
 from .loaders import Loader, Run
 
-__all__ = ["Result", "measure"]
+__all__ = ["UNMEASURED", "Result", "measure"]
+
+UNMEASURED: Final = "not measured in this case"
 
 _STARTS: Final = 3  # of a loader in one round
 _RESTARTS: Final = 10
@@ -27,6 +29,7 @@ class Result:
     loader: str
     missing: str | None = None
     peer: str | None = None
+    workers: int = 0
     times: list[float] = field(default_factory=list)
 
     @property
@@ -41,14 +44,17 @@ class Result:
 
 def measure(case: Case, loaders: Sequence[Loader], workers: int, rounds: int) -> list[Result]:
     """One result for every loader; the first time of each is warm-up and not counted."""
+    results = [
+        Result(loader.name, _reason(loader, case), loader.peer, loader.workers(case, workers)) for loader in loaders
+    ]
+    if all(result.missing for result in results):
+        return results
     dataset = case.dataset()
-    workers = 0 if case.in_process else workers
-    results = [Result(loader.name, _reason(loader, case), loader.peer) for loader in loaders]
     with ExitStack() as stack:
         timers: list[tuple[Result, Timer]] = []
         for loader, result in zip(loaders, results, strict=True):
             if result.missing is None:
-                timer = _timer(loader, case, dataset, workers, stack)
+                timer = _timer(loader, case, dataset, result.workers, stack)
                 timer()  # at once: who forks at the first batch does so before the next loader starts threads
                 timers.append((result, timer))
         for _ in range(rounds):
@@ -58,11 +64,11 @@ def measure(case: Case, loaders: Sequence[Loader], workers: int, rounds: int) ->
 
 
 def _reason(loader: Loader, case: Case) -> str | None:
-    unmeasured = None if loader.name in case.contenders else "not measured in this case"
-    return loader.absence() or unmeasured or loader.limitation(case)
+    unmeasured = None if loader.name in case.contenders else UNMEASURED
+    return unmeasured or case.absence() or loader.absence() or loader.limitation(case)
 
 
-def _timer(loader: Loader, case: Case, dataset: Recycled, workers: int, stack: ExitStack) -> Timer:
+def _timer(loader: Loader, case: Case, dataset: Any, workers: int, stack: ExitStack) -> Timer:
     if case.measure == "first-batch":
         return lambda: _first_batch(loader, case, dataset, workers)
     run = stack.enter_context(loader.open(case, dataset, workers))
@@ -71,7 +77,7 @@ def _timer(loader: Loader, case: Case, dataset: Recycled, workers: int, stack: E
     return lambda: run.epoch() / case.batches
 
 
-def _first_batch(loader: Loader, case: Case, dataset: Recycled, workers: int) -> float:
+def _first_batch(loader: Loader, case: Case, dataset: Any, workers: int) -> float:
     elapsed = 0.0
     for _ in range(_STARTS):
         start = time.perf_counter()

@@ -1,0 +1,79 @@
+"""The results as a page of markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from .cases import CASES, Case
+from .measure import UNMEASURED, Result
+from .report import UNITS, auto_rows, base_of, limit_of, peer_of, share_of_limit, time_of
+from .usage import Usage
+
+__all__ = ["page"]
+
+Times = Mapping[str, Sequence[Result]]
+
+_TIMES = """Times are medians and minima of the rounds, each of which times one epoch of every loader in turn. *Ratio*:
+how many times as long as the loader with 1.00 (median of the rounds' ratios). *Of the limit*: 100 % is the case's bare
+loop, with as many cores as gluonloader has workers, or its plain copy. Without workers gluonloader's processor time is
+that of making batches."""
+_USAGE = """Processor time and page faults are by batch, after two epochs of warm-up, of the main program with all its
+threads, and of the workers; memory is the highest sum of the proportional set sizes of all processes, over what there
+was before the loader was opened. Each loader had a program of its own for these."""
+
+
+def page(times: Times, usage: Mapping[str, Mapping[str, Usage]], auto: Times, about: str, picture: str) -> str:
+    """All that was measured; parts that were not are left out.
+
+    Args:
+        times: results by case.
+        usage: by case and loader.
+        auto: results of "auto" and of the fixed choices, by case.
+        about: machine, versions and command.
+        picture: the path of the plot, as seen from the page.
+    """
+    parts = ["# Results", "Written by the run; do not edit.", f"```text\n{about}\n```"]
+    if times:
+        parts += [f"![Time per batch, relative to gluonloader]({picture})", _TIMES, *([_USAGE] if usage else [])]
+        for name, results in times.items():
+            parts += _section(CASES[name], results, usage.get(name, {}))
+    if auto:
+        choices = [result.loader for result in next(iter(auto.values()))]
+        heading = ["case", *choices, "best fixed choice", "auto to it"]
+        parts += ['## executor="auto" against fixed choices', _table(heading, auto_rows(auto))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(case: Case, results: Sequence[Result], usage: Mapping[str, Usage]) -> list[str]:
+    limit, base = limit_of(results), base_of(case, results)
+    heading = ["", f"per {UNITS[case.measure]}", "minimum", "ratio"]
+    heading += ["of the limit"] if limit else []
+    heading += ["CPU", "with workers'", "faults", "workers'", "peak MB"] if usage else []
+    rows, notes = [], []
+    for result in results:
+        if result.missing is None:
+            row = [result.loader, time_of(result.median), time_of(min(result.times))]
+            row.append(f"{result.ratio_to(base):.2f}" if base else "")
+            if limit:
+                row.append(f"{share_of_limit(result, base, limit):.0%}" if base else "")
+            rows.append([*row, *(_used(usage.get(result.loader)) if usage else [])])
+            peer = peer_of(result, results)
+            notes += (
+                [f"{peer.loader} takes {peer.ratio_to(result):.1f} times as long as {result.loader}"] if peer else []
+            )
+        elif result.missing != UNMEASURED:
+            notes.append(f"{result.loader}: {result.missing}")
+    parts = [f"## {case.name}", case.what, _table(heading, rows) if rows else "", "\n".join(f"- {n}" for n in notes)]
+    return [part for part in parts if part]
+
+
+def _used(usage: Usage | None) -> list[str]:
+    if usage is None:
+        return ["-"] * 5
+    faults = (f"{usage.parent_faults:.1f}", f"{usage.worker_faults:.1f}")
+    return [time_of(usage.parent_s), time_of(usage.tree_s), *faults, f"{usage.peak / 1e6:.0f}"]
+
+
+def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    ruler = ["---", *["---:"] * (len(heading) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heading, ruler, *rows))

@@ -1,0 +1,164 @@
+"""The benchmarks measure what they say: all loaders make the same batches, and what is reported is what was taken."""
+
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+
+import benchmarks.__main__ as command
+from benchmarks import usage
+from benchmarks.bare import BareLoop
+from benchmarks.cases import CASES, Case
+from benchmarks.datasets import recycled
+from benchmarks.measure import UNMEASURED, Result
+from benchmarks.page import page
+from benchmarks.plot import plot
+from benchmarks.report import auto_rows, base_of, share_of_limit
+from benchmarks.variants import CHOICES, LOADERS, Serial, Threads
+
+BATCHES, BATCH_SIZE = 3, 4
+NEW = ["columns", "columns-u8", "jpeg", "tokens"]
+PAIRS = [
+    (loader, name)
+    for name in NEW
+    for loader in {loader.name: loader for loader in (*LOADERS, *CHOICES)}.values()
+    if loader.name in CASES[name].contenders or loader in CHOICES
+    if loader.name not in ("ImageRecordIter", "bare loop")  # the first crops, the second is compared with
+]
+
+
+def small(name, **changes):
+    case = replace(CASES[name], batches=BATCHES, batch_size=BATCH_SIZE, **changes)
+    if absence := case.absence():
+        pytest.skip(absence)
+    return case
+
+
+def leaves(batch):
+    if isinstance(batch, (tuple, list)):
+        return [leaf for field in batch for leaf in leaves(field)]
+    return [np.array(batch.asnumpy() if hasattr(batch, "asnumpy") else batch)]
+
+
+def epoch(loader, case, dataset):
+    with loader.open(case, dataset, loader.workers(case, 2)) as run:
+        batches = [leaves(batch) for batch in islice(run.batches, case.batches)]
+        run.epoch()  # to its end: not all of them can be left before
+        return batches
+
+
+@pytest.mark.filterwarnings("ignore")  # of the others
+@pytest.mark.parametrize(("loader", "name"), PAIRS, ids=lambda value: getattr(value, "name", value))
+def test_batches_are_those_of_the_bare_loop(loader, name):
+    case = small(name, shuffled=False)
+    if absence := loader.absence():
+        pytest.skip(absence)
+    dataset = case.dataset()
+    expected = epoch(BareLoop(), case, dataset)
+    found = epoch(loader, case, dataset)
+    assert len(found) == len(expected) == BATCHES
+    for mine, its in zip(found, expected):
+        assert [leaf.shape for leaf in mine] == [leaf.shape for leaf in its]
+        assert [leaf.dtype for leaf in mine] == [leaf.dtype for leaf in its] or loader.name in ("MXNet", "NDArrays out")
+        for leaf, other in zip(mine, its):
+            np.testing.assert_array_equal(leaf, other)
+
+
+@pytest.mark.parametrize("name", ["columns", "tokens"])
+def test_a_shuffled_bare_loop_gives_each_sample_once(name):
+    case = small(name, shuffled=True)
+    dataset = case.dataset()
+    samples = [np.asarray(dataset[i][0] if name == "columns" else dataset[i]).tobytes() for i in range(len(dataset))]
+    found = [row.tobytes() for batch in epoch(BareLoop(), case, dataset) for row in batch[0]]
+    assert sorted(found) == sorted(samples)
+    assert found != samples
+
+
+def test_jpegs_become_normalised_images():
+    image, label = small("jpeg").dataset()[3]
+    assert (image.shape, image.dtype, label) == ((3, 224, 224), np.float32, 3)
+    assert image.std() > 0.3
+    assert abs(image.mean()) < 3
+
+
+class Hungry:
+    """Each sample is new memory of 8 MB."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return np.full(1_000_000, index, np.float64)
+
+
+def test_usage_counts_what_workers_take(monkeypatch):
+    monkeypatch.setattr(usage, "_COUNTED_S", 0.1)
+    monkeypatch.setattr(usage, "_SAMPLED_S", 0.1)
+    case = Case("hungry", "", lambda length: Hungry(), 2, 2)
+    in_processes = usage._use(case, LOADERS[0], 1)
+    assert in_processes.peak > 16e6
+    assert in_processes.worker_faults > 0
+    assert in_processes.tree_s >= in_processes.parent_s > 0
+    assert usage._use(case, Serial(), 1).worker_faults == 0
+
+
+TIMES = {
+    "tiny": [Result("gluonloader", workers=2, times=[1.0, 2.0]), Result("torch", workers=2, times=[10.0, 20.0])],
+    "jpeg": [
+        Result("auto", workers=2, times=[1.0, 1.0]),
+        Result("torch & co", missing="not <there>"),
+        Result("SPDL", missing=UNMEASURED),
+        Result("bare loop", times=[1.5, 1.5]),
+    ],
+}
+USAGE = usage.Usage(0.001, 0.002, 0.0, 1.5, 5_000_000)
+
+
+def test_the_plot_is_an_svg_with_a_bar_for_each_time():
+    root = ElementTree.fromstring(plot(TIMES))
+    bars = [rect for rect in root.iter("{http://www.w3.org/2000/svg}rect") if rect.get("x")]
+    assert len(bars) == 4
+    widths = [float(bar.get("width")) for bar in bars]
+    assert max(widths) == widths[1]  # torch
+    assert all(float(bar.get("x")) >= 0 for bar in bars)
+    assert ElementTree.fromstring(plot({})) is not None
+
+
+def test_the_page_has_a_row_for_each_time_and_a_note_for_what_is_missing():
+    text = page(TIMES, {"jpeg": {"auto": USAGE}}, {}, "2 cores", "results.svg")
+    assert "| torch | 15000 ms | 10000 ms | 10.00 |" in text
+    assert "| auto | 1000 ms | 1000 ms | 1.00 | 75% | 1.00 ms | 2.00 ms | 0.0 | 1.5 | 5 |" in text
+    assert "torch & co: not <there>" in text
+    assert "SPDL" not in text
+
+
+def test_the_limit_counts_one_core_for_each_worker():
+    auto, *_, bare = TIMES["jpeg"]
+    assert share_of_limit(auto, base_of(CASES["jpeg"], TIMES["jpeg"]), bare) == 0.75
+    assert share_of_limit(bare, auto, bare) == 0.5
+
+
+def test_auto_is_compared_with_the_best_fixed_choice():
+    results = [Result(name, times=[time]) for name, time in (("serial", 3.0), ("threads", 1.0), ("auto", 1.1))]
+    missing = [Result("serial", missing="without cv2"), Result("auto", missing="without cv2")]
+    rows = auto_rows({"tiny": results, "jpeg": missing})
+    assert rows == [["tiny", "3000 ms", "1000 ms", "1100 ms", "threads", "1.10"]]
+
+
+def test_a_run_writes_page_and_plot(monkeypatch, tmp_path, capsys):
+    case = Case("tiny", "1 of 16 float32", recycled(lambda: [np.zeros(16)]), 1, 8, contenders=("serial", "threads"))
+    monkeypatch.setitem(CASES, "tiny", replace(case, base="serial"))
+    monkeypatch.setattr(command, "LOADERS", (Serial(), Threads()))
+    monkeypatch.setattr(command.gluonloader.mxnet, "patch_numpy", lambda: None)
+    monkeypatch.setattr(
+        "sys.argv", ["benchmarks", "tiny", "--rounds", "2", "--auto", "--markdown", str(tmp_path / "R.md")]
+    )
+    command.main()
+    assert "auto takes" in capsys.readouterr().out
+    text = (tmp_path / "R.md").read_text()
+    assert "| threads |" in text
+    assert "results.svg" in text
+    assert "python -m benchmarks tiny" in text
+    ElementTree.parse(tmp_path / "results.svg")
