@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from ..batchify import default_batchify
+from ..batchify import Gathered, default_batchify, gather
 from ..containers import Keys, as_list
 from ..dataset.bulk import takes_arrays
 from ..dataset.streams import Chunk, Hint, Streams
@@ -67,6 +67,7 @@ class Maker:
         self.draws = may_draw(job)
         self._bulk = getattr(job.dataset, "__getitems__", None)
         self._takes_arrays = takes_arrays(job.dataset)
+        self._gathers = job.batchify_fn is default_batchify
         self._streams = Streams(job.dataset) if job.iterable else None
         self._info = info = WorkerInfo(worker)
         info.num_workers, info.seed, info.epoch = job.num_workers, batch_seed(job.seed, worker), 0
@@ -116,14 +117,18 @@ class Maker:
             return Remainder(piece.samples, piece.first)
         return ShardBatch(self._batchify(task, piece.samples), piece.hint, piece.first)
 
-    def _read(self, task: Task, indices: list[Any], mark: Mark | None) -> list[Any]:
-        dataset, index = self._job.dataset, None
+    def _read(self, task: Task, indices: list[Any], mark: Mark | None) -> list[Any] | Gathered:
+        dataset, index = self._job.dataset, indices[0]
         try:
-            if mark is None:
-                return [dataset[index := key] for key in indices]
-            samples = []
-            for position, index in enumerate(indices):
-                mark(position)
+            if mark is not None:
+                mark(0)
+            samples = gather(dataset[index], len(indices)) if self._gathers else [dataset[index]]
+            if mark is None and isinstance(samples, list):
+                samples += [dataset[index := key] for key in indices[1:]]
+                return samples
+            for position, index in enumerate(indices[1:], 1):
+                if mark is not None:
+                    mark(position)
                 samples.append(dataset[index])
             return samples
         except (StopIteration, SystemExit) as error:
@@ -146,9 +151,9 @@ class Maker:
             raise _note(ValueError(f"{where} gave {len(samples)} samples for {len(indices)} indices"), task, where)
         return samples
 
-    def _batchify(self, task: Task, samples: Sequence[Any]) -> Any:
+    def _batchify(self, task: Task, samples: Sequence[Any] | Gathered) -> Any:
         try:
-            return self._job.batchify_fn(samples)
+            return samples.batch() if isinstance(samples, Gathered) else self._job.batchify_fn(samples)
         except BatchifyError as error:
             raise _located(error, task) from error.__cause__
         except (StopIteration, SystemExit) as error:

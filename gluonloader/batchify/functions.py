@@ -1,0 +1,283 @@
+"""Pieces to build a batchify function of one's own, named as in `gluon.data.batchify`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from typing import NamedTuple as TypingNamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from ..containers import refill
+from ..declared import gil_free
+from ..errors import BatchifyError, bad_argument
+from ..memory import empty
+from .default import Array, Batchify, as_array, common_dtype, differ, like, native, stack
+
+__all__ = ["Append", "AsList", "Dict", "Group", "List", "NamedTuple", "Pad", "Stack", "Tuple", "on_field"]
+
+
+@gil_free
+class Stack:
+    """Stacks along a new first axis; tuples and lists become a list of the batches of their fields.
+
+    >>> Stack()([[1, 2], [3, 4]])
+    [array([1, 3]), array([2, 4])]
+    """
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        if isinstance(samples[0], (tuple, list)):
+            lengths = list(map(len, samples))
+            if lengths.count(lengths[0]) != len(lengths):
+                differ(lengths, lambda length: f"{length} fields", "")
+            return [on_field(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
+        return like(samples[0], stack([as_array(sample, None, i) for i, sample in enumerate(samples)], ""))
+
+
+@gil_free
+class Pad:
+    """Pads arrays of one rank to the largest size, along every axis or one, then stacks them.
+
+    Args:
+        val: what to fill with; None is 0.
+        dtype: dtype of the batch; None takes the samples' common one. An empty list has none.
+        round_to: round the padded sizes up to a multiple of this.
+        axis: the only axis of a sample that may differ in size, negative from the last; None pads every axis.
+        ret_length: return (batch, lengths): int32, shape (N,), each sample's own size along `axis`, or along the
+            first one.
+
+    Raises:
+        BatchifyError: a sample does not fit; or the batch's dtype does not hold `val`.
+
+    >>> Pad(val=-1, round_to=4)([[1, 2, 3], [4]])
+    array([[ 1,  2,  3, -1],
+           [ 4, -1, -1, -1]])
+    >>> Pad(ret_length=True)([[1, 2], [3]])
+    (array([[1, 2],
+           [3, 0]]), array([2, 1], dtype=int32))
+    """
+
+    def __init__(
+        self,
+        val: float | None = None,
+        dtype: DTypeLike | None = None,
+        round_to: int | None = None,
+        *,
+        axis: int | None = None,
+        ret_length: bool = False,
+    ) -> None:
+        if round_to is not None and not (_is_int(round_to) and round_to >= 1):
+            raise bad_argument("round_to", round_to, "give an int >= 1, or None")
+        if axis is not None and not _is_int(axis):
+            raise bad_argument("axis", axis, "give the axis of a sample that may differ in size, or None for all")
+        try:
+            dtype = None if dtype is None else np.dtype(dtype)
+        except TypeError as error:
+            raise bad_argument("dtype", dtype, f"give a dtype of NumPy, or None ({error})") from None
+        if dtype is not None and _filler(val, dtype) is None:
+            raise bad_argument("val", val, f"dtype {dtype} does not hold it; give another val or dtype")
+        self._val, self._dtype, self._round_to = val, dtype, round_to or 1
+        self._axis, self._ret_length = axis, ret_length
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        arrays = [as_array(sample, self._dtype, i) for i, sample in enumerate(samples)]
+        sizes = self._sizes([array.shape for array in arrays])
+        dtype = common_dtype(_with_own_dtype(samples, arrays), "")
+        fill = _filler(self._val, dtype)
+        if fill is None:
+            raise BatchifyError(f"{dtype} does not hold val={self._val!r}; give Pad a dtype=... that does")
+        out = empty((len(arrays), *sizes), dtype)
+        out[...] = fill
+        for row, array in zip(out if sizes else out.reshape(-1, 1), arrays, strict=True):
+            row[tuple(map(slice, array.shape))] = array
+        if not self._ret_length:
+            return like(samples[0], out)
+        lengths = empty(len(arrays), np.int32)
+        lengths[:] = [array.shape[self._axis or 0] for array in arrays]
+        return like(samples[0], out), like(samples[0], lengths)
+
+    def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> list[int]:
+        """The shape of a padded sample."""
+        ranks = list(map(len, shapes))
+        if ranks.count(ranks[0]) != len(ranks):
+            differ(ranks, lambda rank: f"{rank} axes", "")
+        rank, axis = ranks[0], self._axis
+        if (axis is not None or self._ret_length) and not -rank <= (axis or 0) < rank:
+            raise BatchifyError(f"it has {rank} axes, so there is no axis {axis or 0} to pad", 0)
+        sizes = list(map(max, zip(*shapes, strict=True)))
+        for i, size in enumerate(sizes):
+            if axis is None or i == axis % rank:
+                sizes[i] = -(-size // self._round_to) * self._round_to
+            elif any(shape[i] != size for shape in shapes):
+                differ([shape[i] for shape in shapes], f"size {{}} along axis {i}".format, "")
+        return sizes
+
+
+def _filler(val: float | None, dtype: np.dtype[Any]) -> Array | None:
+    """`val` in this dtype, shape (); None where it would become another value, rounding aside."""
+    if val is None:
+        return np.zeros((), dtype)
+    value = np.asarray(val)
+    fitting = "biufcV" if value.dtype.kind in "biuf" else value.dtype.kind
+    if value.ndim or dtype.kind not in fitting:
+        return None
+    if dtype.names:  # bits that NumPy cannot convert, see `carrier`; those of 0 are 0
+        return None if value else np.zeros((), dtype)
+    with np.errstate(all="ignore"):  # what they would warn of is found below
+        fill = value.astype(dtype)
+    rounded = dtype.kind in "fcV" and np.isfinite(fill) and np.isfinite(value)
+    return fill if rounded or fill == value or (fill != fill and value != value) else None  # NaN is not itself
+
+
+def _with_own_dtype(samples: Sequence[Any], arrays: list[Array]) -> list[Array]:
+    """The arrays, but for those of empty lists one that has a dtype: NumPy's float64 for them means nothing."""
+    vague = {i for i, array in enumerate(arrays) if not array.size and isinstance(samples[i], (list, tuple))}
+    if not vague or len(vague) == len(arrays):
+        return arrays
+    known = next(array for i, array in enumerate(arrays) if i not in vague)
+    return [known if i in vague else array for i, array in enumerate(arrays)]
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+@gil_free
+class Append:
+    """Keeps a list of arrays, one per sample, of any shape.
+
+    Args:
+        expand: give each array an axis of length 1 for the batch.
+        batch_axis: where that axis goes.
+
+    >>> [array.shape for array in Append()([np.zeros(2), np.zeros((3, 4))])]
+    [(1, 2), (1, 3, 4)]
+    """
+
+    def __init__(self, expand: bool = True, batch_axis: int = 0) -> None:
+        self._expand, self._axis = expand, batch_axis
+
+    def __call__(self, samples: Sequence[Any]) -> list[Array]:
+        arrays = [as_array(sample, None, i) for i, sample in enumerate(samples)]
+        batch = [np.expand_dims(array, self._axis) for array in arrays] if self._expand else arrays
+        return [like(samples[0], array) for array in batch]
+
+
+class Group:
+    """A batchify for each field of a tuple; the batch is a tuple.
+
+    Args:
+        fn: the batchify for the first field, or a list of all of them.
+        args: those for the other fields.
+
+    >>> Group(Stack(), AsList())([(1, "a"), (2, "b")])
+    (array([1, 2]), ['a', 'b'])
+    """
+
+    def __init__(self, fn: Batchify | Sequence[Batchify], *args: Batchify) -> None:
+        if not callable(fn) and not isinstance(fn, Sequence):
+            raise bad_argument("fn", fn, "give a function, or a list of functions")
+        self._fns: tuple[Batchify, ...] = (fn, *args) if callable(fn) else (*fn, *args)
+        _check_callable("fn", self._fns)
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return self._fns
+
+    def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
+        for position, sample in enumerate(samples):
+            if len(sample) != len(self._fns):
+                raise BatchifyError(f"{len(sample)} fields, but Group has {len(self._fns)} functions", position)
+        columns = zip(*samples, strict=True)
+        return tuple(
+            on_field(f"[{i}]", fn, column) for i, (fn, column) in enumerate(zip(self._fns, columns, strict=True))
+        )
+
+
+@gil_free
+class AsList:
+    """Keeps the samples as a list, whatever they are.
+
+    >>> AsList()(["a", None])
+    ['a', None]
+    """
+
+    def __call__(self, samples: Sequence[Any]) -> list[Any]:
+        return list(samples)
+
+
+Tuple, List = Group, AsList  # their names in GluonNLP
+
+
+class Dict:
+    """A batchify for each key of a dict; the batch has just these keys.
+
+    >>> Dict({"x": Stack()})([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
+    {'x': array([1, 2])}
+    """
+
+    def __init__(self, fns: Mapping[Any, Batchify]) -> None:
+        if not isinstance(fns, Mapping):
+            raise bad_argument("fns", fns, "give a dict from key to batchify function")
+        self._fns = dict(fns)
+        _check_callable("fns", self._fns.values())
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple(self._fns.values())
+
+    def __call__(self, samples: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
+        for position, sample in enumerate(samples):
+            missing = self._fns.keys() - sample.keys()
+            if missing:
+                raise BatchifyError(f"no key {', '.join(sorted(map(repr, missing)))}", position)
+        return {key: on_field(f"[{key!r}]", fn, [sample[key] for sample in samples]) for key, fn in self._fns.items()}
+
+
+class NamedTuple:
+    """A batchify for each field of a named tuple; the batch is one, too.
+
+    Args:
+        container: the named tuple's class.
+        fns: a function per field, as a list in the order of fields or as a dict by name.
+
+    >>> Point = TypingNamedTuple("Point", [("x", int), ("y", int)])
+    >>> NamedTuple(Point, [Stack(), AsList()])([Point(1, 2), Point(3, 4)])
+    Point(x=array([1, 3]), y=[2, 4])
+    """
+
+    def __init__(self, container: type[Any], fns: Mapping[str, Batchify] | Sequence[Batchify]) -> None:
+        fields: tuple[str, ...] = getattr(container, "_fields", ())
+        if not isinstance(fns, (Mapping, Sequence)):
+            raise bad_argument("fns", fns, "give a list or a dict of functions")
+        named = dict(fns) if isinstance(fns, Mapping) else dict(zip(fields, fns, strict=False))
+        if set(named) != set(fields) or len(fns) != len(fields) or not fields:
+            raise bad_argument("fns", fns, f"give one function for each field of {container.__name__}: {fields}")
+        self._container, self._fns = container, [named[field] for field in fields]
+        _check_callable("fns", self._fns)
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple(self._fns)
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        for position, sample in enumerate(samples):
+            if not isinstance(sample, self._container):
+                raise BatchifyError(f"a {type(sample).__name__}, not a {self._container.__name__}", position)
+        columns = zip(self._container._fields, self._fns, zip(*samples, strict=True), strict=True)
+        return self._container(*[on_field(f".{field}", fn, column) for field, fn, column in columns])
+
+
+def on_field(path: str, fn: Batchify, samples: Sequence[Any]) -> Any:
+    """Runs `fn` on one field; an error of ours says in which."""
+    try:
+        return fn(samples)
+    except BatchifyError as error:
+        raise BatchifyError(error.reason, error.position, path + error.path) from error.__cause__
+
+
+def _check_callable(name: str, fns: Any) -> None:
+    for fn in fns:
+        if not callable(fn):
+            raise bad_argument(name, fn, "give functions from a list of samples to a batch, e.g. Stack()")
