@@ -20,7 +20,6 @@ import gluonloader
 from gluonloader import DataLoader
 from gluonloader.mxnet import patch_numpy
 
-
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one may take its time
 hypothesis.settings.load_profile("any machine")
 

@@ -9,8 +9,8 @@ from conftest import modules
 from gluonloader.randomness import preserved_generators
 
 WITH_EXAMPLES = [
-    "batchify", "buckets", "containers", "dataset.arrays", "dataset.base", "dataset.iterable", "dataset.join",
-    "dataset.packed", "frameworks.base", "loader", "memory", "plan.base", "randomness", "sampler.base",
+    "batchify.default", "batchify.functions", "buckets", "containers", "dataset.arrays", "dataset.base",
+    "dataset.iterable", "dataset.join", "dataset.packed", "frameworks.base", "loader", "memory", "plan.base", "randomness", "sampler.base",
     "sampler.bijection", "sampler.ordered", "sampler.sharded", "sampler.shuffled", "sampler.weighted", "split",
     "window",
 ]  # fmt: skip
