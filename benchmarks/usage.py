@@ -130,15 +130,20 @@ def _processes() -> dict[int, list[str]]:
 
 
 def _memory() -> int:
-    """Bytes of this process and all below it, each page shared out among those who have it."""
-    total = 0
+    """Bytes of this process and all below it, each page shared out among those who have it.
+
+    Of shared memory it is all that there is on the machine: a batch that is under way may be mapped by nobody.
+    """
+    found = re.search(r"^Shmem: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    total = int(found[1]) * 1024 if found else 0
     for pid in _processes():
         try:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
             continue
-        found = re.search(r"^Pss: +(\d+) kB", rollup, re.MULTILINE)
-        total += int(found[1]) * 1024 if found else 0
+        total += sum(
+            1024 * int(kilobytes) for kilobytes in re.findall(r"^Pss_(?:Anon|File): +(\d+) kB", rollup, re.MULTILINE)
+        )
     return total
 
 
