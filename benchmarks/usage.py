@@ -39,7 +39,7 @@ class Usage:
         tree_s: of the main program and the workers.
         parent_faults: minor page faults of the main program.
         worker_faults: those of the workers.
-        peak: bytes of memory of all of them, shared ones counted once, over what there was before the loader.
+        peak: bytes of memory of all of them, and of all shared memory, over what there was before the loader.
     """
 
     parent_s: float
@@ -141,9 +141,8 @@ def _memory() -> int:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
             continue
-        total += sum(
-            1024 * int(kilobytes) for kilobytes in re.findall(r"^Pss_(?:Anon|File): +(\d+) kB", rollup, re.MULTILINE)
-        )
+        found = re.findall(r"^Pss_(?:Anon|File): +(\d+) kB", rollup, re.MULTILINE)
+        total += 1024 * sum(map(int, found))
     return total
 
 

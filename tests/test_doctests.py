@@ -10,9 +10,9 @@ from gluonloader.randomness import preserved_generators
 
 WITH_EXAMPLES = [
     "batchify.default", "batchify.functions", "buckets", "containers", "dataset.arrays", "dataset.base",
-    "dataset.iterable", "dataset.join", "dataset.packed", "frameworks.base", "loader", "memory", "plan.base", "randomness", "sampler.base",
-    "sampler.bijection", "sampler.ordered", "sampler.sharded", "sampler.shuffled", "sampler.weighted", "split",
-    "window",
+    "dataset.iterable", "dataset.join", "dataset.packed", "declared", "executors.pace", "frameworks.base",
+    "loader", "memory", "plan.base", "randomness", "sampler.base", "sampler.bijection", "sampler.ordered",
+    "sampler.sharded", "sampler.shuffled", "sampler.weighted", "split", "stats", "window",
 ]  # fmt: skip
 
 
