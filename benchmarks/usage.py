@@ -134,15 +134,15 @@ def _memory() -> int:
 
     Of shared memory it is all that there is on the machine: a batch that is under way may be mapped by nobody.
     """
-    found = re.search(r"^Shmem: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    total = int(found[1]) * 1024 if found else 0
+    shared = re.findall(r"^Shmem: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    total = 1024 * sum(map(int, shared))
     for pid in _processes():
         try:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
             continue
-        found = re.findall(r"^Pss_(?:Anon|File): +(\d+) kB", rollup, re.MULTILINE)
-        total += 1024 * sum(map(int, found))
+        parts = re.findall(r"^Pss_(?:Anon|File): +(\d+) kB", rollup, re.MULTILINE)
+        total += 1024 * sum(map(int, parts))
     return total
 
 

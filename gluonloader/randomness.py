@@ -7,10 +7,11 @@ where they are loaded (frameworks/loaded.py). The serial executor does the same 
 leaves MXNet's alone, which cannot be read. Threads share the process's global generators, so no seeding could be
 right there: they get `get_rng()` only.
 
-NOTE [saving NumPy's state]: `np.random.get_state` and `set_state` take 50 us together, as much as making a small batch.
-So the generator's bytes are copied, at the address that it tells, which takes one. They are not all: the second of a
-pair of normal variates may be kept beside them, to be given next. Whether there is one is seen by taking it: `randn`
-uses no bytes then.
+NOTE [saving states]: to get and set the states of Python's and NumPy's generators takes 60 us, as much as making a
+small batch. So their bytes are copied, which takes one. NumPy tells the address of its own. They are not all: the
+second of a pair of normal variates may be kept beside them, to be given next. Whether there is one is seen by taking
+it: `randn` uses no bytes then. Python's lie in the object, behind its head; where they do not, as is looked at once,
+the state is got and set in the usual way.
 """
 
 from __future__ import annotations
@@ -67,16 +68,34 @@ def seed_generators(seed: int) -> None:
 @contextmanager
 def preserved_generators() -> Iterator[None]:
     """Puts the state of Python's and NumPy's global generators back at the end of the block."""
-    python, numpy = random.getstate(), _Saved()
+    python, numpy = _SavedPython(), _SavedNumpy()
     try:
         yield
     finally:
-        random.setstate(python)
+        python.put_back()
         numpy.put_back()
 
 
-class _Saved:
-    """The state of NumPy's global generator, which is spoilt; see NOTE [saving NumPy's state]."""
+class _SavedPython:
+    """The state of Python's global generator; see NOTE [saving states]."""
+
+    def __init__(self) -> None:
+        self._state: Any = None
+        if _PYTHON_BYTES is None:
+            self._state = random.getstate()
+            return
+        self._bytes: bytes = _PYTHON_BYTES.raw
+        self._variate = _PYTHON.gauss_next
+
+    def put_back(self) -> None:
+        if _PYTHON_BYTES is None:
+            random.setstate(self._state)
+        else:
+            _PYTHON_BYTES.raw, _PYTHON.gauss_next = self._bytes, self._variate
+
+
+class _SavedNumpy:
+    """The state of NumPy's global generator, which is spoilt; see NOTE [saving states]."""
 
     def __init__(self) -> None:
         self._state: Any = None
@@ -99,6 +118,20 @@ class _Saved:
         else:
             key, position = np.frombuffer(self._bytes, np.uint32, 624), int.from_bytes(self._bytes[-4:], sys.byteorder)
             np.random.set_state(("MT19937", key, position, self._variate is not None, self._variate or 0.0))
+
+
+def _bytes_of_python() -> Any:
+    """Position and key of Python's Mersenne Twister, in place; None if they do not lie where they are looked for."""
+    generator = getattr(random.random, "__self__", None)
+    exact = getattr(sys, "_is_gil_enabled", lambda: True)() and sys.implementation.name == "cpython"
+    if not exact or type(generator) is not random.Random:
+        return None
+    head = object.__basicsize__
+    if head + ctypes.sizeof(_TwisterBytes) > random.Random.__basicsize__:
+        return None
+    found = _TwisterBytes.from_address(id(generator) + head)
+    *key, position = generator.getstate()[1]
+    return found if found.raw == struct.pack("=I624I", position, *key) else None
 
 
 def _mersenne_twister() -> Any:
@@ -134,3 +167,7 @@ def get_rng() -> np.random.Generator:
     if _local.rng is None:
         _local.rng = np.random.default_rng(_local.seed)
     return _local.rng
+
+
+_PYTHON: Final[Any] = getattr(random.random, "__self__", None)
+_PYTHON_BYTES: Final = _bytes_of_python()

@@ -37,7 +37,7 @@ ExecutorName = Literal["serial", "thread", "process", "auto"]
 
 _ENOUGH: Final = 24  # batches to judge by
 _CALLER_S: Final = 15e-6  # what a batch takes in the caller besides being made
-_GENERATORS_S: Final = 35e-6  # the same, to put the random generators back, where they may be used
+_GENERATORS_S: Final = 15e-6  # the same, to put the random generators back, where they may be used
 _PACE: Final = 32  # batches between two looks at the pace
 
 _log = logging.getLogger("gluonloader")
