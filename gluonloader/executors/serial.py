@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from threading import RLock
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from .. import frameworks
 from ..blocks import BatchMemory, Blocks
@@ -16,8 +16,6 @@ from .base import Failed, Inbox, Job, Made, Outcome, Task
 from .making import Maker
 
 __all__ = ["SerialExecutor"]
-
-_AS_THEY_ARE: Final = nullcontext()
 
 
 class SerialExecutor:
@@ -53,19 +51,25 @@ class SerialExecutor:
         self._blocks.close()
 
     def _make(self, task: Task) -> Outcome:
-        with self._maker.at_work():
-            if not self._started:
-                self._start(task.epoch)
-            with _generators_kept() if self._maker.draws else _AS_THEY_ARE, self._memory:
-                try:
-                    began = time.perf_counter()
-                    return Made(task, self._maker.make(task), time.perf_counter() - began)
-                except Exception as error:
-                    return Failed(task, error)
+        if not self._started:
+            self._start(task.epoch)
+        if not self._maker.draws:  # nor asks who makes it
+            return self._made(task)
+        with self._maker.at_work(), _generators_kept():
+            return self._made(task)
+
+    def _made(self, task: Task) -> Outcome:
+        with self._memory:
+            try:
+                began = time.perf_counter()
+                return Made(task, self._maker.make(task), time.perf_counter() - began)
+            except Exception as error:
+                return Failed(task, error)
 
     def _start(self, epoch: int) -> None:
         try:
-            self._maker.start(epoch)
+            with self._maker.at_work():
+                self._maker.start(epoch)
         except Exception as error:
             raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
         self._started = True

@@ -109,6 +109,9 @@ class Progress:
 
     def settle(self, number: int) -> None:
         """Its batch was delivered, or will not come."""
+        if not self._ahead and next(iter(self._awaited)) == number:  # in order, as most are
+            del self._awaited[number]
+            return
         if number != self.next:
             self._ahead.add(number)
             del self._awaited[number]
