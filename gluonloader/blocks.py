@@ -40,6 +40,8 @@ _COUNTED: Final = bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 class _Block(np.ndarray[Any, Any]):
     """The bytes of one block. Since it lies over what is no array, it is the base of all views."""
 
+    base = None  # who goes down to the owner of a batch's memory, to keep that alone, is to keep the block
+
 
 class Blocks:
     """The blocks of one executor, for any of its threads.
@@ -68,7 +70,7 @@ class Blocks:
     def _idle(self, size: int) -> _Block | None:
         """The smallest that fits, taken out of the pool; see NOTE [idle blocks]."""
         pool, best, least = self._pool, -1, _WASTE * size + 1
-        for number in range(len(pool)):
+        for number in range(len(pool) - 1, -1, -1):
             if _references(pool, number) == _IDLE and size <= pool[number].size < least:
                 best, least = number, pool[number].size
                 if least == size:

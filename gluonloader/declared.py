@@ -22,6 +22,10 @@ _AT_HAND: Final = (*IN_MEMORY, list, tuple, range)  # to read an element of them
 _CALLS: Final = ("__getitem__", "__getitems__", "__iter__", "__call__")
 
 
+class _Said:
+    """One saying: `functools.wraps` copies it from what it wraps, of which alone it is true."""
+
+
 def gil_free(part: T) -> T:
     """Says of a dataset, a transform or a batchify that it is to run in threads: with `executor="auto"` it does.
 
@@ -46,7 +50,7 @@ def gil_free(part: T) -> T:
     ...     return np.frombuffer(data, np.uint8)
     """
     try:
-        part.gil_free = True  # type: ignore[attr-defined]
+        part.gil_free = _Said()  # type: ignore[attr-defined]
     except (AttributeError, TypeError):
         raise ValueError(f"part={part!r:.80}: it takes no attributes; put it into a function of your own") from None
     return part
@@ -58,7 +62,7 @@ def is_gil_free(part: Any) -> bool:
         return True
     own = getattr(part, "__dict__", {})
     if "gil_free" in own:
-        return bool(own["gil_free"])
+        return bool(own["gil_free"]) and own["gil_free"] is not getattr(own.get("__wrapped__"), "gil_free", None)
     if "gil_free" in nearest(type(part), "gil_free", *_CALLS):
         return bool(part.gil_free)
     parts = _parts_of(part)
@@ -86,4 +90,7 @@ def nearest(kind: type, *names: str) -> Mapping[str, Any]:
 
 def _parts_of(part: Any) -> tuple[Any, ...] | None:
     """What it is made of; None if it does not say so, or does more."""
-    return tuple(part._parts) if "_parts" in nearest(type(part), "_parts", *_CALLS) else None
+    ours = "_parts" in nearest(type(part), "_parts", *_CALLS) and getattr(part, "__dict__", {}).keys().isdisjoint(
+        _CALLS
+    )
+    return tuple(part._parts) if ours else None

@@ -234,9 +234,9 @@ def test_nothing_is_read_here_that_a_process_may_read():
     assert os.getpid() not in makers
 
 
-def test_in_a_worker_process_it_takes_threads():
+def test_in_a_worker_process_it_takes_the_caller_where_nothing_is_said():
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        assert pool.apply(choice_of, (Squares(),)) == "thread"
+        assert pool.apply(choice_of, (Squares(),)) == "serial"
 
 
 def choice_of(dataset):
@@ -297,6 +297,13 @@ def test_gil_free_says_so_of_functions_classes_and_objects():
     assert not is_gil_free(ReadsItsOwnWay())
     with pytest.raises(ValueError, match="it takes no attributes; put it into a function of your own"):
         gl.gil_free(len)
+
+    @functools.wraps(decode)
+    def wrapper(data):
+        return decode(data)
+
+    assert not is_gil_free(wrapper), "what is said of a function is not said of what wraps it"
+    assert is_gil_free(gl.gil_free(wrapper))
     pairs = gl.Group(gl.Stack(), gl.Pad())
     assert all(map(is_gil_free, (pairs, gl.Dict({"x": gl.AsList()}), gl.Split(2), gl.default_batchify)))
     assert not is_gil_free(gl.Group(gl.Stack(), plain))

@@ -54,6 +54,41 @@ def test_memory_that_was_let_go_is_used_again():
     assert len(seen) <= 3
 
 
+def test_counts_are_right_after_many_rounds_too():
+    blocks, held = Blocks(1), None  # a loop that Python has made quick by then
+    memory = BatchMemory(blocks)
+    for number in range(5000):
+        with memory:
+            array = gl.empty(LARGE, np.uint8)
+        array[:3] = number % 251
+        assert held is None or held[0] == (number - 1) % 251
+        held = array[:3]
+
+
+def test_who_keeps_the_owner_of_the_memory_keeps_the_block():
+    blocks = Blocks(1)
+    with BatchMemory(blocks):
+        array = gl.empty(LARGE, np.uint8)
+    array[:] = 1
+    owner = array
+    while getattr(owner, "base", None) is not None:
+        owner = owner.base
+    kept = np.frombuffer(owner, np.uint8)
+    del array, owner
+    with BatchMemory(blocks):
+        gl.empty(LARGE, np.uint8)[:] = 2
+    assert (kept[:LARGE] == 1).all()
+
+
+def test_many_arrays_in_a_batch():
+    blocks, seen = Blocks(1), []
+    for _ in range(6):
+        with BatchMemory(blocks):
+            seen.append({address(array) for array in [gl.empty(LARGE, np.uint8) for _ in range(200)]})
+    assert all(len(addresses) == 200 for addresses in seen)
+    assert len(set().union(*seen)) <= 600
+
+
 def test_a_block_outlives_its_blocks():
     blocks = Blocks(1)
     with BatchMemory(blocks):

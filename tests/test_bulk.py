@@ -506,6 +506,50 @@ def test_indices_of_every_kind_read_the_same_rows(way, keys):
         assert (batch["x"] if isinstance(batch, dict) else batch).tolist() == rows[list(keys)].tolist()
 
 
+class ByKey:
+    """As a database: it finds ints, and not NumPy's."""
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        assert type(index) is int
+        return index * 10, "text"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ByKey(),
+        lambda: SimpleDataset(ByKey()),
+        lambda: ArrayDataset(ByKey()),
+        lambda: StackDataset(ByKey(), list(range(20))),
+        lambda: ConcatDataset(ByKey(), StackDataset(np.arange(5), list("abcde"))),
+        lambda: Subset(ArrayDataset(ByKey(), np.arange(20)), range(20)),
+    ],
+)
+@pytest.mark.parametrize("batched", [False, True])
+def test_what_is_not_ours_is_given_ints(make, batched):
+    dataset = (
+        make().transform(lambda samples: samples, batched=True) if batched and hasattr(make(), "transform") else make()
+    )
+    with SERIAL.loader(dataset, 3, True, seed=1, batchify_fn=len) as loader:
+        assert sum(loader) == len(dataset)
+
+
+def test_a_bulk_read_that_an_object_was_given_may_draw():
+    dataset = ArrayDataset(np.zeros(20))
+    dataset.__getitems__ = lambda indices: [np.random.random() for _ in indices]
+
+    def epoch():
+        with SERIAL.loader(dataset, 4, seed=3) as loader:
+            return [batch.tolist() for batch in loader]
+
+    np.random.seed(1)
+    assert epoch() == epoch()
+    assert np.random.random() == np.random.RandomState(1).random_sample()
+
+
 def test_what_getitems_is_given_is_a_list_of_ints():
     seen = []
 

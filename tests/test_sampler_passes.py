@@ -437,3 +437,18 @@ def test_a_state_is_brought_up_to_date_with_weights_that_changed_since():
     state = unchanging.pass_state()
     unchanging.sampler.weights = [3, 4]
     assert refreshed(unchanging, state) == state, "this pass goes by the weights that it began with"
+
+
+@pytest.mark.parametrize("sampler", [[3, 1, 4, 1, 5], (0, 2, 4, 1, 3), range(5)], ids=["list", "tuple", "range"])
+def test_what_plain_samplers_carry_over_is_loaded(sampler):
+    batches = BatchSampler(sampler, 2, "rollover")
+    list(batches)
+    state = json.loads(json.dumps(batches.pass_state()))
+    other = BatchSampler(sampler, 2, "rollover")
+    assert other.load_pass_state(state, 0) == 0
+    assert list(other) == list(batches) == [[sampler[4], sampler[0]], list(sampler[1:3]), list(sampler[3:5])]
+
+
+def test_indices_may_be_of_any_size():
+    large = range(2**70, 2**70 + 5)
+    assert list(BatchSampler(large, 2)) == [[2**70, 2**70 + 1], [2**70 + 2, 2**70 + 3], [2**70 + 4]]

@@ -60,8 +60,9 @@ def are_ints(indices: Any) -> bool:
 
 
 def takes_arrays(dataset: Any) -> bool:
-    """Whether its `__getitems__` is one of ours, which takes indices as an array, too; others get a list."""
-    return isinstance(nearest(type(dataset), "__getitem__", "__getitems__").get("__getitems__"), bulk_read)
+    """Whether it has a `__getitems__` that is one of ours, and takes indices as an array, too; others get a list."""
+    named = nearest(type(dataset), "__getitem__", "__getitems__").get("__getitems__")
+    return isinstance(named, bulk_read) and hasattr(dataset, "__getitems__")
 
 
 def read(dataset: Any, indices: Any) -> Sequence[Any]:

@@ -49,7 +49,7 @@ class NpyDataset(Dataset):
 
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        return Rows(self._rows.held, indices)
+        return self._rows.at(indices)
 
     @property
     def _parts(self) -> tuple[Any, ...]:
@@ -58,13 +58,18 @@ class NpyDataset(Dataset):
     def __len__(self) -> int:
         return len(self._rows)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._paths!r})"
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_rows"}
+        return {**{name: value for name, value in vars(self).items() if name != "_rows"}, "_length": len(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         arrays = [_mapped(path) for path in _values(self._paths)]
-        _length_of(_values(self._paths), arrays)
+        found, was = _length_of(_values(self._paths), arrays), self.__dict__.pop("_length", None)
+        if was not in (None, found):
+            raise ValueError(f"{self!r}: the files have {found} rows now, and had {was} when this was pickled")
         self._rows = Rows(_filled(self._paths, arrays))
 
 
@@ -215,6 +220,9 @@ def _fields(argument: str, given: tuple[Any, ...], named: dict[str, Any], exampl
     if bool(given) == bool(named):
         right = f"give them either all by position or all by name, and at least one, e.g. {example!r}"
         raise bad_argument(argument, (*given, *named), right)
+    for field in (*given, *named.values()):
+        if not isinstance(field, (str, os.PathLike)):
+            raise bad_argument(argument, field, f"give each by itself, as text, e.g. {example!r}")
     return named or (given if len(given) > 1 else given[0])
 
 

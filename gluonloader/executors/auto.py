@@ -156,5 +156,5 @@ def _declared(job: Job) -> tuple[ExecutorName, str]:
     else:
         return "thread", "dataset and batchify_fn leave the GIL"
     if multiprocessing.current_process().daemon:
-        return "thread", "this is a worker process, which may not start others"
+        return "serial", f"{held} that it leaves the GIL, and this is a worker process, which may not start others"
     return "process", f"{held} that it leaves the GIL (gluonloader.gil_free)"

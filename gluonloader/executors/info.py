@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,16 +85,11 @@ def get_worker_info() -> WorkerInfo | None:
     return _local.info
 
 
-class worker_within:  # noqa: N801, a context manager, and written out since one is needed for each batch
+@contextmanager
+def worker_within(info: WorkerInfo) -> Iterator[None]:
     """Within the block this thread is that worker."""
-
-    __slots__ = ("_before", "_info")
-
-    def __init__(self, info: WorkerInfo) -> None:
-        self._info = info
-
-    def __enter__(self) -> None:
-        self._before, _local.info = _local.info, self._info
-
-    def __exit__(self, *exception: object) -> None:
-        _local.info = self._before
+    before, _local.info = _local.info, info
+    try:
+        yield
+    finally:
+        _local.info = before

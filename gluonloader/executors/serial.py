@@ -36,8 +36,7 @@ class SerialExecutor:
             if self._closed or not inbox.asked:
                 raise LoaderClosed("the loader was closed while a batch was waited for")
             outcome = self._make(inbox.asked[0])
-            if inbox.asked:  # still: nobody closed or flushed meanwhile
-                inbox.asked.popleft()
+            inbox.asked.popleft()  # only now: a Ctrl-C in the user's code leaves the batch to be asked for again
             return outcome
 
     def wake(self) -> None:

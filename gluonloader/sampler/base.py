@@ -169,7 +169,7 @@ class Pass(Iterator[Any]):
 
 def as_keys(part: Any) -> Keys:
     """A part of an order: an array where it is one of ints, which nobody is to write to, else a list."""
-    if type(part) is range:
+    if type(part) is range and (not part or -(2**63) <= min(part[0], part[-1]) <= max(part[0], part[-1]) < 2**63):
         return np.arange(part.start, part.stop, part.step, dtype=np.int64)
     if isinstance(part, np.ndarray) and part.dtype == np.int64:
         keys: NDArray[np.int64] = part.view()
@@ -363,8 +363,9 @@ class BatchSampler(Sampler):
         most = self.batch_size - 1 if self.last_batch == "rollover" else 0
         if not isinstance(carried, list) or len(carried) > most or not all(isinstance(key, _PLAIN) for key in carried):
             raise bad_state(PATH + "carried", carried, f"has to be a list of at most {most} indices")
+        here = saved_pass(self.sampler) if carried else {}
         for name in ("num_shards", "index") if carried else ():
-            ours = getattr(self.sampler, name, None)
+            ours = here.get(name)  # and not an attribute: a list has an `index`, too
             if inner.get(name) != ours:
                 right = f"carried over by {name}={inner.get(name)}, and here it is {ours}; load a position without any"
                 raise bad_state(PATH + "carried", carried, right)
