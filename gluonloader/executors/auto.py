@@ -100,7 +100,7 @@ class Choice:
                 wait, make = trimmed_mean(waits), trimmed_mean(makes)
                 if make + self._overhead_s < wait:
                     self._come_home(f"a batch is made in {make * 1e6:.0f} us, and took {wait * 1e6:.0f} us to get")
-            if not alone or not waited_for:
+            if not alone or not waited_for or self._means.memory_limit is not None:
                 return self.executor
             return with_first_batch(self.executor, self._job, self.num_workers, self._tally)
 

@@ -9,7 +9,8 @@ all. In another process it gets copies of the samples, so these have to be compa
 part or in batchify, is not told: the batch is made anew in the ordinary way, which tells it, and no first batch of
 this loader is split again. Nor is it if the first sample of a part shows that to read the others is no more work than
 to hand them over. Of the batches behind it only so many are given out meanwhile that one worker stays idle, for
-batchify.
+batchify. Under a memory limit nothing is split, since the parts lie in slabs beside the batch that is made of them;
+nor where the window is filled ahead (`auto_reload`), since nobody waits.
 """
 
 from __future__ import annotations
