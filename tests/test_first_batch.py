@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from conftest import FORK, ONE_FORK, SERIAL, SPAWN, THREAD, load_mxnet, load_or_skip
+from conftest import FORK, ONE_FORK, SERIAL, SPAWN, THREAD, eventually, load_mxnet, load_or_skip, workers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,39 +83,27 @@ def test_all_workers_read_the_first_batch_of_each_epoch(way, tmp_path):
     assert set(read_log(tmp_path).values()) == {2}
 
 
-class PythonDraws(Plain):
+class Waits(Plain):
+    """Samples behind the first batch wait until that is made."""
+
     def sample(self, index):
-        return index, random.random()
+        made, patience = self.folder / "made", 3000
+        while index >= SIZE and patience and not made.exists():
+            patience -= 1
+            time.sleep(0.005)
+        return index, index < SIZE or made.exists()
+
+    def batchify(self, samples):
+        (self.folder / "made").touch()
+        return samples
 
 
-class NumPyDraws(Plain):
-    def sample(self, index):
-        return index, np.random.randn()
-
-
-class OwnDraws(Plain):
-    def sample(self, index):
-        return index, gl.get_rng().integers(1 << 40)
-
-
-class LateDraws(Plain):
-    def sample(self, index):
-        return index, gl.get_rng().random() if index % SIZE in (3, 7) else 0.0
-
-
-class TorchDraws(Plain):
-    def sample(self, index):
-        return sys.modules["torch"].rand(2) + index
-
-
-class MXNetDraws(Plain):
-    def sample(self, index):
-        return sys.modules["mxnet"].nd.random.uniform(shape=2) + index
-
-
-class Tensors(Plain):
-    def sample(self, index):
-        return sys.modules["torch"].full((2, index % 3 + 1), index)
+@pytest.mark.parametrize("way", [THREAD, FORK], ids=str)
+@pytest.mark.parametrize("num_workers", [2, 3])
+def test_a_worker_is_free_for_the_first_batch_when_it_is_read(way, num_workers, tmp_path):
+    dataset = Waits(tmp_path)
+    with way.loader(dataset, SIZE, batchify_fn=dataset.batchify, num_workers=num_workers) as loader:
+        assert all(made for batch in loader for _, made in batch)
 
 
 Point = namedtuple("Point", "x y")
@@ -127,38 +115,44 @@ class Pair:
     right: object
 
 
-class Nested(Plain):
-    def sample(self, index):
-        row = np.arange(6).reshape(2, 3).T + index
-        return {"point": Point(index, row), "text": f"#{index}", "pair": Pair(np.float32(index), [index, b"x"])}
-
-
-class Odd(Plain):
-    """Samples that cannot be pickled, as nothing says."""
-
-    def sample(self, index):
-        return index, threading.Lock() if index % 5 == 3 else None
-
-
-MISSING = object()
-
-
-class Marked(Plain):
-    def sample(self, index):
-        return MISSING if index % 3 else index
+def nested(index):
+    row = np.arange(6).reshape(2, 3).T + index
+    return {"point": Point(index, row), "text": f"#{index}", "pair": Pair(np.float32(index), [index, b"x"])}
 
 
 class Key:
-    def __init__(self, name):
-        self.name = name
+    """Compared by identity, as all objects whose class does not say otherwise."""
 
 
-KEY = Key("one")
+KEY, MISSING = Key(), object()
+
+SAMPLES = {
+    "plain": lambda index: np.full(3, index),
+    "large": lambda index: np.full(50_000, index, np.uint8),
+    "nested": nested,
+    "python": lambda index: (index, random.random()),
+    "numpy": lambda index: (index, np.random.randn()),
+    "get_rng": lambda index: (index, gl.get_rng().integers(1 << 40)),
+    "late": lambda index: (index, gl.get_rng().random() if index % SIZE in (3, 7) else 0.0),
+    "torch": lambda index: sys.modules["torch"].rand(2) + index,
+    "tensors": lambda index: sys.modules["torch"].full((2, index % 3 + 1), index),
+    "mxnet": lambda index: sys.modules["mxnet"].nd.random.uniform(shape=2) + index,
+    "locks": lambda index: (index, threading.Lock() if index % 5 == 3 else None),  # which nothing can pickle
+    "marks": lambda index: MISSING if index % 3 else index,
+    "keys": lambda index: (KEY, index),
+    "who": lambda index: gl.get_worker_info().id,
+}
 
 
-class Keyed(Plain):
+class Gives(Plain):
+    """Samples of one kind."""
+
+    def __init__(self, kind, folder=None):
+        super().__init__(folder)
+        self.kind = kind
+
     def sample(self, index):
-        return KEY, index
+        return SAMPLES[self.kind](index)
 
 
 def as_it_is(samples):
@@ -189,13 +183,13 @@ def in_place(samples):
 
 
 class KeepsOne:
-    """Each batch begins with a sample of the first one that this worker made."""
+    """Each batch says whether the first sample that this worker has seen is still what it was."""
 
     kept = None
 
     def __call__(self, samples):
-        self.kept = self.kept if self.kept is not None else samples[0]
-        return [len(self.kept), bool((self.kept == self.kept[0]).all()), *samples]
+        self.kept = self.kept or (samples[0], samples[0].copy())
+        return [np.array_equal(*self.kept), *samples]
 
 
 def flat(value):
@@ -216,43 +210,42 @@ def epochs(way, dataset, number=2, **options):
         return [[flat(batch) for batch in loader] for _ in range(number)]
 
 
-GLOBAL = (PythonDraws, NumPyDraws)
-DATASETS = [
-    (Plain, None), (OwnDraws, None), (LateDraws, None), (PythonDraws, None), (NumPyDraws, None), (Nested, None),
-    (Nested, as_it_is), (Odd, without_locks), (Marked, without_marks), (Keyed, by_key), (Plain, shuffled),
-    (OwnDraws, as_it_is), (Plain, in_place), (Plain, KeepsOne()),
+KINDS = [
+    ("plain", None), ("get_rng", None), ("late", None), ("python", None), ("numpy", None), ("nested", None),
+    ("nested", as_it_is), ("locks", without_locks), ("marks", without_marks), ("keys", by_key), ("plain", shuffled),
+    ("get_rng", as_it_is), ("plain", in_place), ("plain", KeepsOne()),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("way", [THREAD, FORK], ids=str)
-@pytest.mark.parametrize(("dataset", "batchify"), DATASETS)
-def test_the_batches_are_the_same(way, dataset, batchify):
-    if way is THREAD and dataset in GLOBAL:
+@pytest.mark.parametrize(("kind", "batchify"), KINDS)
+def test_the_batches_are_the_same(way, kind, batchify):
+    if way is THREAD and kind in ("python", "numpy"):
         pytest.skip("threads share these generators")
-    assert epochs(way, dataset(), batchify_fn=batchify) == epochs(SERIAL, dataset(), batchify_fn=batchify)
+    assert epochs(way, Gives(kind), batchify_fn=batchify) == epochs(SERIAL, Gives(kind), batchify_fn=batchify)
 
 
-@pytest.mark.parametrize("dataset", [Plain, NumPyDraws, Nested])
-def test_the_batches_are_the_same_where_workers_are_spawned(dataset):
-    expected = epochs(SERIAL, dataset())
-    assert epochs(SPAWN, dataset(), worker_init_fn=always_split) == expected
+@pytest.mark.parametrize("kind", ["plain", "numpy", "nested"])
+def test_the_batches_are_the_same_where_workers_are_spawned(kind):
+    expected = epochs(SERIAL, Gives(kind))
+    assert epochs(SPAWN, Gives(kind), worker_init_fn=always_split) == expected
 
 
-@pytest.mark.parametrize("dataset", [TorchDraws, Tensors, Plain])
-def test_with_torch(dataset):
+@pytest.mark.parametrize("kind", ["torch", "tensors", "plain"])
+def test_with_torch(kind):
     load_or_skip("torch")
-    batchify = as_it_is if dataset is Tensors else None
-    expected = epochs(SERIAL, dataset(), batchify_fn=batchify)
-    assert epochs(FORK, dataset(), batchify_fn=batchify) == expected
+    batchify = as_it_is if kind == "tensors" else None
+    expected = epochs(SERIAL, Gives(kind), batchify_fn=batchify)
+    assert epochs(FORK, Gives(kind), batchify_fn=batchify) == expected
 
 
-@pytest.mark.parametrize("dataset", [MXNetDraws, Plain])
-def test_with_mxnet(dataset, tmp_path):
+@pytest.mark.parametrize("kind", ["mxnet", "plain"])
+def test_with_mxnet(kind, tmp_path):
     if load_mxnet() is None:
         pytest.skip("needs mxnet")
-    expected = epochs(ONE_FORK, dataset())
-    assert epochs(FORK, dataset(tmp_path)) == expected
-    assert set(read_log(tmp_path).values()) == {2} if dataset is Plain else {2, 3}  # 3: the first of a part
+    expected = epochs(ONE_FORK, Gives(kind))
+    assert epochs(FORK, Gives(kind, tmp_path)) == expected
+    assert set(read_log(tmp_path).values()) == {2} if kind == "plain" else {2, 3}  # 3: the first of a part
 
 
 OPTIONS = [
@@ -283,14 +276,9 @@ def test_the_batches_are_the_same_whatever_the_options(way, options):
     assert epochs(way, Plain(), 3, **options) == epochs(SERIAL, Plain(), 3, **alone)
 
 
-class Large(Plain):
-    def sample(self, index):
-        return np.full(50_000, index, np.uint8)
-
-
 @pytest.mark.parametrize("limit", ["1MiB", "1300kB", "2MB", "4MB"])
 def test_where_memory_is_short(limit):
-    with FORK.loader(Large(), SIZE, memory_limit=limit) as loader:
+    with FORK.loader(Gives("large"), SIZE, memory_limit=limit) as loader:
         for _ in range(3):
             found = [(batch.min(axis=1).tolist(), batch.max(axis=1).tolist()) for batch in loader]
             rows = [list(range(LENGTH))[i : i + SIZE] for i in range(0, LENGTH, SIZE)]
@@ -386,7 +374,9 @@ def test_a_sample_that_always_kills_is_named_by_its_place_in_the_batch(victim, t
 
 
 def die_once(samples):
-    """A batchify that ends the first worker that calls it."""
+    """A batchify that ends the first worker that calls it for the first batch."""
+    if samples[0][0]:
+        return in_place(samples)
     try:
         os.close(os.open(die_once.flag, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -420,9 +410,11 @@ class Stuck(Plain):
 def test_a_part_past_its_timeout_is_the_batch_past_its_timeout(way, bad):
     dataset = Stuck(*bad)
     with way.loader(dataset, SIZE, timeout=1) as loader:
+        before = set(workers(loader)) if way.processes else set()
         iterator = iter(loader)
         with pytest.raises(gl.BatchTimeout, match=r"(?s)batch 0 of epoch 0 took more than timeout=1 .*in linger"):
             next(iterator)
+        assert eventually(lambda: not way.processes or len(before.intersection(workers(loader))) == 2 - len(bad))
         dataset.over.set()  # a stuck thread cannot be ended
         assert [batch[0] for batch in iterator] == [8, 16, 24, 32]
 
@@ -458,11 +450,11 @@ def test_breaking_off_and_several_at_once(way):
 
 
 @pytest.mark.parametrize("way", [THREAD, FORK], ids=str)
-@pytest.mark.parametrize("dataset", [Plain, OwnDraws])
-def test_what_is_not_worth_it_or_draws_is_soon_known_and_once(way, dataset, monkeypatch, tmp_path):
-    if dataset is Plain:
+@pytest.mark.parametrize("kind", ["plain", "get_rng"])
+def test_what_is_not_worth_it_or_draws_is_soon_known_and_once(way, kind, monkeypatch, tmp_path):
+    if kind == "plain":
         monkeypatch.setattr(making, "_SPLIT_S", 3600.0)
-    with way.loader(dataset(tmp_path), SIZE) as loader:
+    with way.loader(Gives(kind, tmp_path), SIZE) as loader:
         for had in (1, 2):
             assert len(list(loader)) == 5
             reads = read_log(tmp_path)
@@ -484,13 +476,8 @@ def test_what_is_read_in_bulk_is_read_by_one(way, tmp_path):
     assert sorted((tmp_path / "calls").read_text().split()) == ["4", "8", "8", "8", "8"]
 
 
-class Who(Plain):
-    def sample(self, index):
-        return gl.get_worker_info().id
-
-
 @pytest.mark.parametrize("way", [THREAD, FORK], ids=str)
 @pytest.mark.parametrize("options", [{"batch_size": 3}, {"num_workers": 1}, {"auto_reload": True}], ids=str)
 def test_others_are_read_by_one(way, options):
-    with way.loader(Who(), **{"batch_size": SIZE, **options}) as loader:
+    with way.loader(Gives("who"), **{"batch_size": SIZE, **options}) as loader:
         assert len(set(next(iter(loader)).tolist())) == 1
