@@ -465,7 +465,8 @@ class DataLoader:
         if os.getpid() != self._pid:  # a forked child has no share in the parent's workers
             self._start()
         assert self._choice is not None
-        executor = self._choice.next_epoch(alone=all(iterator.ended for iterator in self._iterators))
+        alone = all(iterator.ended for iterator in self._iterators)
+        executor = self._choice.next_epoch(alone, waited_for=not self._auto_reload)
         means, plan = self._means, self._next_plan()
         iterator = LoaderIterator(
             executor, plan, means.window, self._in_order, self._timeout, self._finish, self._tally

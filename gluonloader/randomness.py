@@ -28,7 +28,16 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["batch_seed", "draw_seed", "get_rng", "preserved_generators", "seed_generators", "set_current_seed"]
+__all__ = [
+    "batch_seed",
+    "draw_seed",
+    "get_rng",
+    "is_rng_in_use",
+    "preserved_generators",
+    "seed_generators",
+    "set_current_seed",
+    "state_of_generators",
+]
 
 
 _TwisterBytes: Final = ctypes.c_char * (624 * 4 + 4)  # the key of a Mersenne Twister, and the position in it
@@ -63,6 +72,15 @@ def seed_generators(seed: int) -> None:
     """Seeds Python's and NumPy's global generators for one batch; see NOTE [batch seeds]."""
     random.seed(seed)
     np.random.seed(seed & 0xFFFF_FFFF)
+
+
+def state_of_generators() -> object:
+    """What is equal after a batch was seeded and later, if nothing was drawn from Python's and NumPy's generators.
+
+    A normal variate that NumPy keeps needs no look: its pair was drawn after the seeding, and changed the bytes.
+    """
+    generator = _mersenne_twister()
+    return random.getstate(), object() if generator is None else _bytes_of(generator).raw
 
 
 @contextmanager
@@ -147,6 +165,11 @@ def _bytes_of(generator: Any) -> Any:
 def set_current_seed(seed: int | None) -> None:
     """From now on `get_rng` in this thread is the generator of the batch with this seed; None: of no batch."""
     _local.seed, _local.rng = seed, None
+
+
+def is_rng_in_use() -> bool:
+    """Whether `get_rng` was asked for since the batch of this thread was seeded."""
+    return _local.rng is not None
 
 
 def get_rng() -> np.random.Generator:

@@ -40,6 +40,7 @@ class Tally:
     Attributes:
         waits, makes: the seconds of recent batches, but for those at the start of an epoch.
         watch: called after each batch, if somebody wants to know.
+        may_split: whether a first batch may be read by all workers at once; NOTE [first batch] in executors/first.py.
     """
 
     batches: int = 0
@@ -48,6 +49,7 @@ class Tally:
     waits: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     makes: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     watch: Callable[[], object] | None = None
+    may_split: bool = True
 
     def count(self, waited_s: float, made_s: float, steady: bool) -> None:
         """One more batch was delivered; `steady`: it was not among the first of its epoch, which workers begin on."""

@@ -25,6 +25,7 @@ from typing import Final, Literal
 from ..declared import is_gil_free
 from ..stats import Tally, trimmed_mean
 from .base import Executor, Job
+from .first import with_first_batch
 from .making import may_draw
 from .pace import Pace
 from .process import ProcessExecutor
@@ -91,15 +92,17 @@ class Choice:
             self._pace, tally.watch = Pace(job.num_workers), self._keep_pace
         self._looked_at, self._looked = time.perf_counter(), 0.0
 
-    def next_epoch(self, alone: bool) -> Executor:
-        """Who makes the batches of an epoch; `alone`: no other one is under way."""
+    def next_epoch(self, alone: bool, waited_for: bool) -> Executor:
+        """Who makes the batches of an epoch; `alone`: no other one is under way; `waited_for`: it is begun in need."""
         with self._lock:
             waits, makes = list(self._tally.waits), list(self._tally.makes)
             if alone and self._may_change and len(waits) >= _ENOUGH and not self._closed:
                 wait, make = trimmed_mean(waits), trimmed_mean(makes)
                 if make + self._overhead_s < wait:
                     self._come_home(f"a batch is made in {make * 1e6:.0f} us, and took {wait * 1e6:.0f} us to get")
-            return self.executor
+            if not alone or not waited_for or self._means.memory_limit is not None:
+                return self.executor
+            return with_first_batch(self.executor, self._job, self.num_workers, self._tally)
 
     @property
     def num_workers(self) -> int:

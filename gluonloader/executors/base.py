@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol
 from ..containers import Keys, as_list
 from ..dataset.streams import Chunk
 
-__all__ = ["Executor", "Failed", "Inbox", "Job", "Made", "Outcome", "Samples", "Task"]
+__all__ = ["Executor", "Failed", "Inbox", "Job", "Made", "Outcome", "Part", "Samples", "Task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,17 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Samples that were read before, to be made a batch: what the shards of an iterable dataset left over."""
+    """Samples that were read before, to be made a batch: what shards left over, or the parts of a first batch."""
 
     samples: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a batch, whose samples are to be read only; see NOTE [first batch] in first.py."""
+
+    number: int  # in its batch, from 0
+    keys: Keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,7 @@ class Task:
     epoch: int
     batch: int  # number in its epoch, from 0
     seed: int  # of the loader, or of its rank: NOTE [batch seeds] in randomness.py
-    work: Keys | Chunk | Samples  # indices of a map-style dataset
+    work: Keys | Chunk | Samples | Part  # keys: indices of a map-style dataset
     worker: int | None = None  # the worker that has to make it; None: any
 
     def __str__(self) -> str:
@@ -62,7 +70,8 @@ class Task:
     @property
     def indices(self) -> list[Any] | None:
         """The indices that it reads, if it is one of a map-style dataset."""
-        return None if isinstance(self.work, (Chunk, Samples)) else as_list(self.work)
+        work = self.work.keys if isinstance(self.work, Part) else self.work
+        return None if isinstance(work, (Chunk, Samples)) else as_list(work)
 
 
 class Outcome(Protocol):

@@ -14,8 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..transport.records import Reply, ReplyReader, Request, Verb
+from ..transport.reduce import Sealed
 from ..transport.slab import HEADER, POSITION, STARTED, TICKET, Slab
-from .base import Inbox, Task
+from .base import Inbox, Samples, Task
 from .supervisor import LaneProcess
 
 __all__ = ["Lane", "Order", "Trip"]
@@ -76,11 +77,22 @@ class Lane:
         if not self.trips:
             self.busy_since = time.monotonic()
         self.trips[ticket] = Trip(order, slab, ticket)
-        new, careful = slab.number not in self._known, order.deaths > 0
-        request = Request(Verb.MAKE, new, careful, slab.number, ticket, slab.size, slab.allowance, len(payload))
-        if new:
+        work = order.task.work
+        for sample in work.samples if isinstance(work, Samples) else ():
+            if isinstance(sample, Sealed):
+                source: Slab = sample.loan.slab
+                self._send_slab(Request(Verb.SHOW, slab=source.number, size=source.size), source)
+        request = Request(
+            Verb.MAKE, False, order.deaths > 0, slab.number, ticket, slab.size, slab.allowance, len(payload)
+        )
+        self._send_slab(request, slab)
+
+    def _send_slab(self, request: Request, slab: Slab) -> None:
+        """Sends a record about a slab, with its descriptor if the worker does not have it yet."""
+        request.new = slab.number not in self._known
+        if request.new:
             self._known.add(slab.number)
-        self.send(request, (slab.fd,) if new else ())
+        self.send(request, (slab.fd,) if request.new else ())
 
     def drop(self, slab: int) -> None:
         """Has the worker let go of a slab that is closed."""

@@ -3,14 +3,18 @@
 Task(indices) -> dataset[i] ..., or dataset.__getitems__ -> batchify -> batch
 Task(Chunk)   -> the worker's streams  -> batchify -> ShardBatch, or Remainder: the shard has ended
 Task(Samples) ->                          batchify -> batch
+Task(Part)    -> dataset[i] ...                    -> list of samples, or Unsplit: NOTE [first batch] in first.py
 """
 
 from __future__ import annotations
 
+import pickle
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from ..batchify import Gathered, default_batchify, gather
 from ..containers import Keys, as_list
@@ -18,13 +22,17 @@ from ..dataset.bulk import takes_arrays
 from ..dataset.streams import Chunk, Hint, Streams
 from ..declared import draws
 from ..errors import BatchifyError, add_note
-from ..randomness import batch_seed
-from .base import Job, Samples, Task
+from ..randomness import batch_seed, is_rng_in_use
+from .base import Job, Part, Samples, Task
 from .info import WorkerInfo, worker_within
 
-__all__ = ["Maker", "Remainder", "ShardBatch", "may_draw"]
+__all__ = ["Maker", "Remainder", "ShardBatch", "Unsplit", "may_draw"]
+
+_SPLIT_S: Final = 0.005  # what a part has to take for its batch to be split
+_BYTE_S: Final = 4e-9  # the same, for each byte of it that is copied
 
 Mark = Callable[[int], None]
+S = TypeVar("S", list[Any], "list[Any] | Gathered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,10 @@ class Remainder:
     first: int = 0
 
 
+class Unsplit(Exception):
+    """A batch is not to be read in parts; see NOTE [first batch] in first.py."""
+
+
 def may_draw(job: Job) -> bool:
     """Whether making a batch may use random generators, as far as is known."""
     return draws(job.dataset) or job.batchify_fn is not default_batchify
@@ -56,13 +68,22 @@ class Maker:
         job: what is made.
         worker: the worker's number.
         seed: seeds the random generators that this kind of worker may seed; NOTE [batch seeds] in randomness.py.
+        state: of these generators: what is equal as long as nothing is drawn from them.
+        copied: samples that were read as a part are copied to another process.
 
     Attributes:
         draws: whether making a batch may use random generators, as far as is known.
     """
 
-    def __init__(self, job: Job, worker: int, seed: Callable[[int], None]) -> None:
-        self._job, self._seed = job, seed
+    def __init__(
+        self,
+        job: Job,
+        worker: int,
+        seed: Callable[[int], None],
+        state: Callable[[], object] = is_rng_in_use,
+        copied: bool = False,
+    ) -> None:
+        self._job, self._seed, self._state, self._copied = job, seed, state, copied
         # To seed generators, and in the caller to put them back, takes as long as making a small batch.
         self.draws = may_draw(job)
         self._bulk = getattr(job.dataset, "__getitems__", None)
@@ -102,9 +123,14 @@ class Maker:
             self._seed(batch_seed(task.seed, task.epoch, task.batch))
         if isinstance(task.work, Samples):
             return self._batchify(task, task.work.samples)
+        if isinstance(task.work, Part):
+            return self._read_part(task)
         if self._bulk is not None:
             return self._batchify(task, self._read_bulk(task, task.work if self._takes_arrays else as_list(task.work)))
-        return self._batchify(task, self._read(task, as_list(task.work), mark))
+        indices = as_list(task.work)
+        if self._gathers:
+            return self._batchify(task, self._read_into(partial(gather, count=len(indices)), task, indices, mark))
+        return self._batchify(task, self._read(task, indices, mark))
 
     def _make_chunk(self, task: Task, chunk: Chunk, mark: Mark | None) -> ShardBatch | Remainder:
         assert self._streams is not None
@@ -117,12 +143,16 @@ class Maker:
             return Remainder(piece.samples, piece.first)
         return ShardBatch(self._batchify(task, piece.samples), piece.hint, piece.first)
 
-    def _read(self, task: Task, indices: list[Any], mark: Mark | None) -> list[Any] | Gathered:
+    def _read(self, task: Task, indices: list[Any], mark: Mark | None) -> list[Any]:
+        return self._read_into(lambda first: [first], task, indices, mark)
+
+    def _read_into(self, begin: Callable[[Any], S], task: Task, indices: list[Any], mark: Mark | None) -> S:
+        """The samples, in what `begin` makes of the first one."""
         dataset, index = self._job.dataset, indices[0]
         try:
             if mark is not None:
                 mark(0)
-            samples = gather(dataset[index], len(indices)) if self._gathers else [dataset[index]]
+            samples = begin(dataset[index])
             if mark is None and isinstance(samples, list):
                 samples += [dataset[index := key] for key in indices[1:]]
                 return samples
@@ -137,6 +167,25 @@ class Maker:
             beyond = isinstance(error, IndexError) and hasattr(dataset, "__len__")
             _note(error, task, f"dataset[{index!r}]{f' of {len(dataset)} samples' if beyond else ''}")
             raise
+
+    def _read_part(self, task: Task) -> list[Any]:
+        """Reads samples in groups that double, so that it is soon known if they draw.
+
+        Raises:
+            Unsplit: they do, or the first one was read in no time.
+        """
+        indices, before, began = task.indices or [], self._state(), time.perf_counter()
+        samples = self._read(task, indices[:1], None)
+        took = time.perf_counter() - began
+        copying = len(pickle.dumps(samples, protocol=5)) * _BYTE_S if self._copied else 0.0
+        if took < copying + _SPLIT_S / len(indices):
+            raise Unsplit("samples are read too quickly for it")
+        while self._state() == before:
+            had = len(samples)
+            if had == len(indices):
+                return samples
+            samples += self._read(task, indices[had : 2 * had], None)
+        raise Unsplit("reading draws random numbers")
 
     def _read_bulk(self, task: Task, indices: Keys) -> Sequence[Any]:
         try:

@@ -36,11 +36,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import BatchTimeout, LoaderClosed, SharedMemoryError, TransportError, WorkerStartError, add_note
+from ..frameworks import Lent
 from ..transport.records import Reply, Request, Status, Verb
-from ..transport.reduce import Head, rebuild
+from ..transport.reduce import Head, Sealed, rebuild
 from ..transport.slab import TOOK, Slab, anonymous_file
 from ..transport.slabs import SlabPool
-from .base import Failed, Inbox, Job, Outcome, Task
+from .base import Failed, Inbox, Job, Outcome, Part, Task
 from .death import bury, describe_exit, oom_kills, stack_of, start_hint, worker_died
 from .lane import Lane, Order, Trip
 from .making import Remainder
@@ -75,6 +76,10 @@ class _Landed:
 
     def take(self) -> Any:
         memory = self.executor._lend(self)
+        if isinstance(self.task.work, Part):
+            if not isinstance(memory, Lent):
+                raise SharedMemoryError(errno.ENOMEM, "memory is too short to read a batch in parts")
+            return [Sealed(self.slab.number, self.head, memory)]
         try:
             batch = rebuild(memory, self.head)
             # What a shard leaves over is kept to the end of the epoch, and must not keep slabs from batches.

@@ -19,21 +19,23 @@ import socket
 import threading
 import time
 from array import array
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import frameworks
 from ..errors import SharedMemoryError
 from ..memory import set_allocator
-from ..randomness import seed_generators, set_current_seed
+from ..randomness import is_rng_in_use, seed_generators, set_current_seed, state_of_generators
 from ..transport.arena import Arena
 from ..transport.job import PackedJob, load_job
 from ..transport.records import Reply, Request, RequestReader, Status, Verb
-from ..transport.reduce import Head, reduce
+from ..transport.reduce import Head, Sealed, rebuild, reduce
 from ..transport.slab import HEADER, POSITION, STARTED, TICKET, TOOK, Slab
-from .base import Job, Task
-from .making import Maker
+from .base import Job, Part, Samples, Task
+from .making import Maker, Unsplit
 from .remote import encode_error
 
 __all__ = ["DUMP_SIGNAL", "encode_task", "serve_lane"]
@@ -52,6 +54,10 @@ def _seed(seed: int) -> None:
     seed_generators(seed)
     frameworks.seed_generators(seed)
     set_current_seed(seed)
+
+
+def _state() -> object:
+    return state_of_generators(), frameworks.state_of_generators(), is_rng_in_use()
 
 
 class _EndOfWorker(Exception):
@@ -131,7 +137,7 @@ class _Worker:
             else:
                 gc.freeze()  # inherited objects: the collector would write to them, and so copy their pages
             frameworks.enter_worker()  # only now: unpickling the job may have loaded some
-            maker = Maker(job, self._slot, _seed)
+            maker = Maker(job, self._slot, _seed, _state, copied=True)
             with maker.at_work():
                 maker.start(hello.ticket)
         except BaseException as error:
@@ -150,6 +156,8 @@ class _Worker:
                 dropped = self._slabs.pop(request.slab, None)
                 if dropped is not None:
                     dropped.close()
+            elif request.verb is Verb.SHOW:
+                self._slab(request)
             else:
                 self._reply(self._make(maker, request, self._slab(request)))
 
@@ -164,14 +172,30 @@ class _Worker:
         try:
             set_allocator(arena.empty)
             mark = self._marker(slab) if request.careful else None
-            head = reduce(maker.make(task, mark), arena)
+            head = reduce(maker.make(self._opened(task), mark), arena, isinstance(task.work, Part))
         except BaseException as error:
             who = f"in worker {self._slot} (pid {os.getpid()})"
+            if isinstance(error, Unsplit):
+                error.__traceback__ = None  # nobody reads it, and to format it means to read our own source
             return self._failed(request, slab, encode_error(error, who))
         if head is None:
             return Reply(Status.NO_ROOM, slab.number, request.ticket, slab.size, Head(0, arena.needed, 0))
         slab.control[TOOK] = int((time.perf_counter() - began) * 1e6)
         return Reply(Status.MADE, slab.number, request.ticket, slab.size, head)
+
+    def _opened(self, task: Task) -> Task:
+        """The task, with samples in the place of sealed ones: copies, since batchify may keep or change a sample."""
+        if not isinstance(task.work, Samples):
+            return task
+        samples: list[Any] = []
+        for sample in task.work.samples:
+            if isinstance(sample, Sealed):
+                end = sample.head.offset + sample.head.length
+                shown: NDArray[np.uint8] = np.ndarray((end,), np.uint8, self._slabs[sample.slab].memory)
+                samples += rebuild(shown.copy(), sample.head)
+            else:
+                samples.append(sample)
+        return replace(task, work=Samples(samples))
 
     def _failed(self, request: Request, slab: Slab, error: bytes) -> Reply:
         # The batch is lost, so its room is the error's; a fresh arena ends where the old one began.

@@ -13,6 +13,7 @@ from .loaded import preparations as preparations
 from .loaded import preserved_generators as preserved_generators
 from .loaded import seed_generators as seed_generators
 from .loaded import seed_restorable as seed_restorable
+from .loaded import state_of_generators as state_of_generators
 from .tree import OUTPUTS as OUTPUTS
 from .tree import converter as converter
 from .tree import map_arrays as map_arrays
@@ -36,4 +37,5 @@ __all__ = [
     "preserved_generators",
     "seed_generators",
     "seed_restorable",
+    "state_of_generators",
 ]

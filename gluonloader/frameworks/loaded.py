@@ -8,9 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from .base import set_in_worker
-from .mxnet_random import seed_later
+from .mxnet_random import noted_seed, seed_later
 
-__all__ = ["enter_worker", "preparations", "preserved_generators", "seed_generators", "seed_restorable"]
+__all__ = [
+    "enter_worker",
+    "preparations",
+    "preserved_generators",
+    "seed_generators",
+    "seed_restorable",
+    "state_of_generators",
+]
 
 # What has to be called in a worker that did not inherit this process's memory, before its job is unpickled.
 preparations: list[Callable[[], object]] = []
@@ -56,6 +63,16 @@ def seed_restorable(seed: int) -> None:
     generator = _torch_generator()
     if generator is not None:
         generator.manual_seed(seed)
+
+
+def state_of_generators() -> object:
+    """What is equal after a batch was seeded and later, if nothing was drawn, and no framework was loaded, meanwhile.
+
+    Of MXNet, whose state cannot be read: whether an operator has run; see NOTE [late seeds] in mxnet_random.py.
+    """
+    generator = _torch_generator()
+    torch = None if generator is None else generator.get_state().numpy().tobytes()
+    return torch, "mxnet.random" in sys.modules, noted_seed()
 
 
 def _torch_generator() -> Any:

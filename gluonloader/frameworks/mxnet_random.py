@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-__all__ = ["seed_later"]
+__all__ = ["noted_seed", "seed_later"]
 
 _OPERATORS: Final = ("MXImperativeInvokeEx", "MXInvokeCachedOpEx", "MXNetFuncCall", "MXExecutorForward")
 _SEEDS: Final = ("MXRandomSeed", "MXRandomSeedContext")
@@ -25,6 +25,11 @@ def seed_later(seed: int) -> None:
     if _late_seed is None:
         _late_seed = _LateSeed(sys.modules["mxnet.base"])
     _late_seed.seed = seed & 0x7FFF_FFFF
+
+
+def noted_seed() -> int | None:
+    """The seed that waits for MXNet's next operator; None where one has run since, or MXNet was not seeded at all."""
+    return None if _late_seed is None else _late_seed.seed
 
 
 class _LateSeed:

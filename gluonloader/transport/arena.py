@@ -39,6 +39,7 @@ class Arena:
         # By id, with the array itself, which keeps the id its own; no offset for what did not fit.
         self._placed: dict[int, tuple[NDArray[Any], int]] = {}
         self._outgrown: list[_Mapping] = []
+        self._later: list[tuple[NDArray[Any], int]] = []  # to be copied to their offsets
 
     @property
     def overflowed(self) -> bool:
@@ -64,16 +65,18 @@ class Arena:
         return array
 
     def place(self, array: NDArray[Any]) -> int:
-        """The offset of `array` in the slab; it is copied there (in C order) unless it lies there already."""
+        """The offset of `array` in the slab; unless it lies there already it is copied (in C order), before `write`.
+
+        Then the slab has to grow once, however many arrays there are.
+        """
         placed = self._placed.get(id(array))
         if placed is not None:
             return placed[1]
         offset = self._offset_of_view(array)
         if offset is None:
-            offset = self.reserve(array.nbytes)
-            if not self.overflowed:
-                copy: NDArray[Any] = np.ndarray(array.shape, array.dtype, self._slab.memory, offset)
-                copy[...] = array
+            offset = align(self.needed)
+            self.needed = offset + array.nbytes
+            self._later.append((array, offset))
         self._placed[id(array)] = array, offset
         return offset
 
@@ -97,5 +100,9 @@ class Arena:
         offset = self.reserve(len(data))
         if self.overflowed:
             return None
+        for array, at in self._later:
+            copy: NDArray[Any] = np.ndarray(array.shape, array.dtype, self._slab.memory, at)
+            copy[...] = array
+        self._later.clear()
         self._slab.memory[offset : offset + len(data)] = data  # type: ignore[assignment]
         return offset

@@ -26,6 +26,7 @@ class Verb(IntEnum):
     HELLO = 0  # first on a lane: two descriptors come with it, the lane's notes and the pickled job
     MAKE = 1  # make a batch
     DROP = 2  # forget a slab
+    SHOW = 3  # look at a slab that a later request reads from
 
 
 class Status(IntEnum):

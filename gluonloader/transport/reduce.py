@@ -17,7 +17,9 @@ import marshal
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +29,7 @@ from ..errors import SharedMemoryError, TransportError
 from ..frameworks import named, owner
 from .arena import Arena
 
-__all__ = ["Head", "rebuild", "reduce"]
+__all__ = ["Head", "Sealed", "rebuild", "reduce"]
 
 
 @dataclass(slots=True)  # not frozen: see records.py
@@ -37,6 +39,18 @@ class Head:
     offset: int
     length: int
     spans: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Samples as they lie in a slab, for another worker to rebuild. The loan keeps them there, and stays here."""
+
+    slab: int
+    head: Head
+    loan: Any = None
+
+    def __reduce__(self) -> Any:
+        return Sealed, (self.slab, self.head)
 
 
 _PLAIN: Final = frozenset((str, int, float, bool, bytes, tuple, list, dict, type(None)))
@@ -107,8 +121,26 @@ def _head_of_arrays(batch: Any, arena: Arena) -> bytes | None:
     return _NO_PICKLE + marshal.dumps((_CONTAINERS.index(kind), keys, places))
 
 
-def reduce(batch: Any, arena: Arena) -> Head | None:
+class _ByValue(_Reducer):
+    """Takes only what is as good as its copy: all that is compared by value, and what is pickled by its name."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj).__eq__ is _BY_IDENTITY and not isinstance(obj, _BY_NAME):
+            raise TransportError(f"a {type(obj).__qualname__} is compared by identity, so a copy is another thing")
+        return NotImplemented
+
+
+_BY_IDENTITY: Final[Any] = object.__eq__
+_BY_NAME: Final = (type, Enum, FunctionType, BuiltinFunctionType)
+
+
+def reduce(batch: Any, arena: Arena, by_value: bool = False) -> Head | None:
     """Puts a batch into the arena's slab.
+
+    Args:
+        batch: any object.
+        arena: where to.
+        by_value: refuse what is compared by identity.
 
     Returns:
         Where its head lies; None if the batch is larger than the arena's allowance (`arena.needed` says how large).
@@ -121,10 +153,10 @@ def reduce(batch: Any, arena: Arena) -> Head | None:
         at = arena.write(plain)
         return None if at is None else Head(at, len(plain), 0)
     file = io.BytesIO()
-    reducer = _Reducer(file, arena)
+    reducer = _ByValue(file, arena) if by_value else _Reducer(file, arena)
     try:
         reducer.dump(batch)
-    except SharedMemoryError:
+    except (SharedMemoryError, TransportError):
         raise
     except Exception as error:
         if error is reducer.own_error:
