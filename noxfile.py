@@ -1,9 +1,10 @@
 """The environments that the project is tested in: `nox` runs them all, `nox -s core` is for daily work.
 
 core     the default Python, newest NumPy, nothing else: under a minute
-gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow: where Gluon users are; with coverage
+gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow, h5py, zarr: where Gluon users are; with
+         coverage
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
-         streams: pyarrow, pandas, polars, Hugging Face datasets, WebDataset
+         streams: pyarrow, pandas, polars, h5py, zarr, Hugging Face datasets, WebDataset
 newest   the newest Python at hand, NumPy alone
 lint     ruff, mypy --strict
 docs     the documentation, warnings are errors
@@ -55,15 +56,15 @@ def core(session: nox.Session) -> None:
 def gluon(session: nox.Session) -> None:
     """NumPy 1.23, MXNet with its toolkits and torch, with coverage."""
     toolkits = ["gluonnlp==0.10.0", "gluoncv==0.10.5.post0"]
-    arrow = "pyarrow<20"  # the last ones that work beside NumPy 1
-    session.install("numpy<1.24", MXNET, *toolkits, TORCH, arrow, "scikit-learn", "tqdm", *TEST, "-e", ".")
+    files = ["pyarrow<20", "h5py<3.11", "zarr==2.18.2", "numcodecs==0.13.1"]  # the last ones that work beside NumPy 1
+    session.install("numpy<1.24", MXNET, *toolkits, TORCH, *files, "scikit-learn", "tqdm", *TEST, "-e", ".")
     run_tests(session, "--cov", "--cov-report=term:skip-covered")
 
 
 @nox.session(python="3.11")
 def modern(session: nox.Session) -> None:
     """The newest NumPy, torch, JAX, MXNet, tables and streams."""
-    data = ["pyarrow", "pandas", "polars", "datasets", "webdataset"]
+    data = ["pyarrow", "pandas", "polars", "datasets", "webdataset", "h5py", "zarr"]
     session.install("numpy>=2", TORCH, "jax", *data, "requests", "scikit-learn", "tqdm", *TEST, "-e", ".")
     session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy
     run_tests(session)
