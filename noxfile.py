@@ -1,8 +1,8 @@
 """The environments that the project is tested in: `nox` runs them all, `nox -s core` is for daily work.
 
 core     the default Python, newest NumPy, nothing else: under a minute
-gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow, h5py, zarr: where Gluon users are; with
-         coverage
+gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow, h5py, zarr: where Gluon users are;
+         with coverage
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
          streams: pyarrow, pandas, polars, h5py, zarr, Hugging Face datasets, WebDataset
 newest   the newest Python at hand, NumPy alone

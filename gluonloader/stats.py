@@ -62,6 +62,11 @@ class Tally:
         if self.watch is not None:
             self.watch()
 
+    def forget(self) -> None:
+        """From now on other circumstances are measured."""
+        self.waits.clear()
+        self.makes.clear()
+
 
 def trimmed_mean(values: Iterable[float]) -> float:
     """The mean of all but the largest twentieth, which has other reasons.

@@ -96,7 +96,7 @@ def epochs_of(loader, number):
     return [[[part.tolist() for part in batch] for batch in loader] for _ in range(number)]
 
 
-@pytest.mark.parametrize("dataset", [ROWS, Numbered(), gl.gil_free(Numbered())], ids=["memory", "process", "thread"])
+@pytest.mark.parametrize("dataset", [Numbered(), gl.gil_free(Numbered())], ids=["process", "thread"])
 def test_what_is_made_in_no_time_is_made_in_the_caller_from_the_next_epoch_on(monkeypatch, caplog, dataset):
     monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
     arguments = {"batch_size": 1, "shuffle": True, "seed": 0}
@@ -114,6 +114,24 @@ def test_what_is_made_in_no_time_is_made_in_the_caller_from_the_next_epoch_on(mo
             assert multiprocessing.active_children() == []
     assert f"executor='auto': {first}, since" in caplog.text
     assert "executor='auto': serial, since a batch is made in" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("in_threads", "in_the_caller", "executor"), [(20e-6, 10e-6, "serial"), (10e-6, 20e-6, "thread")]
+)
+def test_data_in_memory_are_tried_both_ways(monkeypatch, in_threads, in_the_caller, executor):
+    means = iter([in_threads, 0.0, in_the_caller, 0.0])
+    monkeypatch.setattr(auto, "trimmed_mean", lambda values: next(means))
+    arguments = {"batch_size": 1, "shuffle": True, "seed": 0}
+    expected = epochs_of(gl.DataLoader(ROWS, **arguments), 4)
+    with gl.DataLoader(ROWS, num_workers=2, executor="auto", **arguments) as loader:
+        assert epochs_of(loader, 1) == expected[:1]
+        assert loader.stats().executor == "thread"
+        assert epochs_of(loader, 1) == expected[1:2]
+        assert loader.stats().executor == "serial"
+        assert f"threads took {in_threads * 1e6:.0f} us a batch" in loader.stats().why
+        assert epochs_of(loader, 2) == expected[2:]
+        assert loader.stats().executor == executor
 
 
 @pytest.mark.parametrize(

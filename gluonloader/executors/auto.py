@@ -4,12 +4,14 @@
                anything else ---------------------------------------------------> processes
     measured   at the start of an epoch: a batch is made in less time than the
                program spends to get one from workers --------------------------> the caller, from now on
+               data in memory: an epoch in threads, one in the caller ----------> whichever was quicker
     running    num_workers="auto": lanes are parked while the program never waits
 
 NOTE [auto]: no batch depends on this (P1), so what can be told apart is left alone: MXNet's generator is seeded in
 worker processes only, and `worker_init_fn` is for workers. Nothing is read in the caller while there are workers that
 may read it too, or that may be forked later: a file that was opened before a fork has one position for both. So the
-change is made between epochs, closes the workers, and is final.
+change is made between epochs, closes the workers, and is final; only what lies in memory, where there is no such file
+and threads compete with the program for the GIL, is tried both ways.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import time
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ..declared import is_gil_free
+from ..declared import in_memory, is_gil_free
 from ..stats import Tally, trimmed_mean
 from .base import Executor, Job
 from .first import with_first_batch
@@ -37,8 +39,8 @@ __all__ = ["Choice", "ExecutorName", "Means"]
 ExecutorName = Literal["serial", "thread", "process", "auto"]
 
 _ENOUGH: Final = 24  # batches to judge by
-_CALLER_S: Final = 15e-6  # what a batch takes in the caller besides being made
-_GENERATORS_S: Final = 15e-6  # the same, to put the random generators back, where they may be used
+_CALLER_S: Final = 10e-6  # what a batch takes in the caller besides being made
+_GENERATORS_S: Final = 10e-6  # the same, to put the random generators back, where they may be used
 _PACE: Final = 32  # batches between two looks at the pace
 
 _log = logging.getLogger("gluonloader")
@@ -90,16 +92,14 @@ class Choice:
         self._pace: Pace | None = None
         if means.adaptive and isinstance(self.executor, ProcessExecutor) and not job.iterable:
             self._pace, tally.watch = Pace(job.num_workers), self._keep_pace
+        self._wait_in_threads: float | None = None  # while the caller is tried
         self._looked_at, self._looked = time.perf_counter(), 0.0
 
     def next_epoch(self, alone: bool, waited_for: bool) -> Executor:
         """Who makes the batches of an epoch; `alone`: no other one is under way; `waited_for`: it is begun in need."""
         with self._lock:
-            waits, makes = list(self._tally.waits), list(self._tally.makes)
-            if alone and self._may_change and len(waits) >= _ENOUGH and not self._closed:
-                wait, make = trimmed_mean(waits), trimmed_mean(makes)
-                if make + self._overhead_s < wait:
-                    self._come_home(f"a batch is made in {make * 1e6:.0f} us, and took {wait * 1e6:.0f} us to get")
+            if alone and self._may_change and len(self._tally.waits) >= _ENOUGH and not self._closed:
+                self._judge(trimmed_mean(self._tally.waits), trimmed_mean(self._tally.makes))
             if not alone or not waited_for or self._means.memory_limit is not None:
                 return self.executor
             return with_first_batch(self.executor, self._job, self.num_workers, self._tally)
@@ -117,10 +117,23 @@ class Choice:
             self._closed = True
             self.executor.close()
 
-    def _come_home(self, why: str) -> None:
-        self._may_change, self._tally.watch = False, None
+    def _judge(self, wait: float, make: float) -> None:
+        """Whether the caller is to make the batches, by the mean seconds for which one was waited and made."""
+        if self._wait_in_threads is not None:
+            before, self._may_change = self._wait_in_threads, False
+            if wait > before:
+                self._change("thread", f"a batch took {before * 1e6:.0f} us to get, and {wait * 1e6:.0f} in the caller")
+        elif self.name == "thread" and in_memory(self._job.dataset):
+            self._wait_in_threads = wait
+            self._change("serial", f"the data are in memory, and it is tried; threads took {wait * 1e6:.0f} us a batch")
+        elif make + self._overhead_s < wait:
+            self._may_change, self._tally.watch = False, None
+            self._change("serial", f"a batch is made in {make * 1e6:.0f} us, and took {wait * 1e6:.0f} us to get")
+
+    def _change(self, name: ExecutorName, why: str) -> None:
         self.executor.close()
-        self._take("serial", why)
+        self._take(name, why)
+        self._tally.forget()
 
     def _take(self, name: ExecutorName, why: str) -> None:
         job, means = self._job, self._means
