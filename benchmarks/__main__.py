@@ -21,7 +21,7 @@ from .report import auto_rows, case_table, machine
 from .usage import Usage, measure_usage
 from .variants import CHOICES, LOADERS
 
-_REPEATS: Final = ("inproc", "columns-u8", "copy-limit")  # for "auto" they are as other cases are
+_REPEATS: Final = ("inproc", "columns-f32", "copy-limit")  # for "auto" they are as other cases are
 
 
 def main() -> None:

@@ -135,13 +135,13 @@ CASES: Final = {
         Case("inproc", f"{_MNIST}, no workers", recycled(_digits), 256, 250, in_process=True),
         Case(
             "columns",
-            "256 rows of two arrays (28 x 28 x 1 float32, int64 label), shuffled, no workers",
-            columns(np.float32), 256, 234, in_process=True, shuffled=True, contenders=_COLUMNS,
-        ),
-        Case(
-            "columns-u8",
             "256 rows of two arrays (28 x 28 x 1 uint8, int64 label), shuffled, no workers",
             columns(np.uint8), 256, 234, in_process=True, shuffled=True, contenders=_COLUMNS,
+        ),
+        Case(
+            "columns-f32",
+            "256 rows of two arrays (28 x 28 x 1 float32, int64 label), shuffled, no workers",
+            columns(np.float32), 256, 234, in_process=True, shuffled=True, contenders=_COLUMNS,
         ),
         Case(
             "jpeg",

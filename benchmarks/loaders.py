@@ -77,8 +77,10 @@ class Loader(ABC):
 
     Attributes:
         peer: the loader that gives the same kind of arrays, where that is not the library's own kind.
+        warm_up: epochs that are not timed.
     """
 
+    warm_up: ClassVar[int] = 1
     name: ClassVar[str]
     distribution: ClassVar[str]
     module: ClassVar[str]

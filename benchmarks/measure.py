@@ -1,16 +1,22 @@
-"""Rounds: each times one epoch of every loader in turn, so that a machine that drifts is unfair to none."""
+"""Rounds: each times one epoch of every loader in turn, so that a machine that drifts is unfair to none.
+
+The worker processes of all others are stopped meanwhile: some look for work all the time.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .cases import Case
 from .loaders import Loader, Run
+from .usage import processes
 
 __all__ = ["UNMEASURED", "Result", "measure"]
 
@@ -43,7 +49,7 @@ class Result:
 
 
 def measure(case: Case, loaders: Sequence[Loader], workers: int, rounds: int) -> list[Result]:
-    """One result for every loader; the first time of each is warm-up and not counted."""
+    """One result for every loader; the first times of each are warm-up and not counted."""
     results = [
         Result(loader.name, _reason(loader, case), loader.peer, loader.workers(case, workers)) for loader in loaders
     ]
@@ -51,16 +57,29 @@ def measure(case: Case, loaders: Sequence[Loader], workers: int, rounds: int) ->
         return results
     dataset = case.dataset()
     with ExitStack() as stack:
-        timers: list[tuple[Result, Timer]] = []
+        timers: list[tuple[Result, Timer, list[int]]] = []
         for loader, result in zip(loaders, results, strict=True):
             if result.missing is None:
+                before = processes().keys()
                 timer = _timer(loader, case, dataset, result.workers, stack)
-                timer()  # at once: who forks at the first batch does so before the next loader starts threads
-                timers.append((result, timer))
+                for _ in range(loader.warm_up):
+                    timer()  # at once: who forks at the first batch does so before the next loader starts threads
+                workers_of = sorted(processes().keys() - before)
+                stack.callback(_send, signal.SIGCONT, workers_of)
+                _send(signal.SIGSTOP, workers_of)
+                timers.append((result, timer, workers_of))
         for _ in range(rounds):
-            for result, timer in timers:
+            for result, timer, workers_of in timers:
+                _send(signal.SIGCONT, workers_of)
                 result.times.append(timer())
+                _send(signal.SIGSTOP, workers_of)
     return results
+
+
+def _send(number: int, pids: Sequence[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _reason(loader: Loader, case: Case) -> str | None:

@@ -22,7 +22,7 @@ from typing import Final
 from .cases import Case
 from .loaders import Loader
 
-__all__ = ["Usage", "measure_usage"]
+__all__ = ["Usage", "measure_usage", "processes"]
 
 _WARM_UP: Final = 2  # epochs
 _COUNTED_S, _SAMPLED_S = 1.5, 0.5  # at least so long, in whole epochs
@@ -109,13 +109,12 @@ def _per_batch(start: Mapping[int, _Spent], end: Mapping[int, _Spent], batches: 
 
 def _spent() -> dict[int, _Spent]:
     """By this process and all below it. Those of workers are counted in ticks, most often of 10 ms."""
-    processes = _processes()
-    spent = {pid: _Spent((int(stat[11]) + int(stat[12])) * _TICK, int(stat[7])) for pid, stat in processes.items()}
+    spent = {pid: _Spent((int(stat[11]) + int(stat[12])) * _TICK, int(stat[7])) for pid, stat in processes().items()}
     spent[os.getpid()] = _Spent(time.process_time(), spent[os.getpid()].faults)
     return spent
 
 
-def _processes() -> dict[int, list[str]]:
+def processes() -> dict[int, list[str]]:
     """This process and all below it, with what /proc says of each from its state on."""
     stats = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -136,7 +135,7 @@ def _memory() -> int:
     """
     shared = re.findall(r"^Shmem: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     total = 1024 * sum(map(int, shared))
-    for pid in _processes():
+    for pid in processes():
         try:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:

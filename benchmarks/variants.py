@@ -21,6 +21,7 @@ class Auto(GluonLoader):
     """gluonloader chooses executor and number of workers."""
 
     name = "auto"
+    warm_up = 4  # it has chosen by then
 
     def _means(self, workers: int) -> dict[str, Any]:
         return {"num_workers": "auto", "executor": "auto"}

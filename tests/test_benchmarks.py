@@ -19,7 +19,7 @@ from benchmarks.report import auto_rows, base_of, share_of_limit
 from benchmarks.variants import CHOICES, LOADERS, Serial, Threads
 
 BATCHES, BATCH_SIZE = 3, 4
-NEW = ["columns", "columns-u8", "jpeg", "tokens"]
+NEW = ["columns", "columns-f32", "jpeg", "tokens"]
 PAIRS = [
     (loader, name)
     for name in NEW
