@@ -339,13 +339,14 @@ PARENT = """
 import os, signal, sys
 sys.path[:0] = {path!r}
 import gluonloader as gl
-from conftest import workers
+from conftest import eventually, workers
 from test_faults import Sleepless
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it
-    loader = gl.DataLoader(Sleepless(), 1, num_workers=2, start_method={start_method!r})
+    loader = gl.DataLoader(Sleepless({begun!r}), 1, num_workers=2, start_method={start_method!r})
     iterator = iter(loader)
     next(iterator)
+    assert eventually(lambda: os.path.exists({begun!r}), 50)
     print(*workers(loader), flush=True)
     {end}
     next(iterator)
@@ -355,7 +356,7 @@ if __name__ == "__main__":
 def run_parent(tmp_path, way, end):
     """Runs a program with two busy workers, in a session of its own, to a bad end; returns it and the workers' pids."""
     script = tmp_path / "parent.py"
-    script.write_text(PARENT.format(path=sys.path, start_method=way.name, end=end))
+    script.write_text(PARENT.format(path=sys.path, start_method=way.name, end=end, begun=str(tmp_path / "begun")))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, start_new_session=True, timeout=60)
     pids = list(map(int, done.stdout.split()))
     assert len(pids) == 2, done.stderr
@@ -369,10 +370,16 @@ def test_workers_end_with_their_parent(process_way, end, tmp_path):
 
 
 class Sleepless(Numbered):
-    """The second sample takes for ever."""
+    """The second sample takes for ever; a file says that it was begun."""
+
+    def __init__(self, begun):
+        super().__init__()
+        self.begun = begun
 
     def __getitem__(self, index):
         if index:
+            if index == 1:
+                open(self.begun, "w").close()
             time.sleep(3600)
         return index
 
