@@ -14,8 +14,12 @@ wait for it on the condition. Every poll includes all lanes, so every wait waits
 
 NOTE [spinning]: to wake a thread that sleeps costs its waker 8 us and another 15 us until it runs, as much as a small
 batch. So the leader, whose thread has nothing else to do, looks again a few times before it sleeps; how often goes
-down quickly while that is in vain. Workers, whose cores others may need, never spin, and run as SCHED_BATCH: waking
-one does not push the training thread off its core.
+down quickly while that is in vain, or takes long because a worker needs the core. Workers, whose cores others may need,
+never spin, and run as SCHED_BATCH: waking one does not push the training thread off its core.
+
+NOTE [waking]: while a batch is made in less time than it takes to wake a worker, one worker is as much as this process
+can keep busy; so a batch goes to the lane that is busy anyway. It does not wait long there, and if for once it does,
+idle lanes take over, as from any slow batch.
 """
 
 from __future__ import annotations
@@ -55,6 +59,8 @@ _LANE_DEPTH: Final = 32  # requests on one lane; so few that neither side can ev
 _STALL_S: Final = 0.005  # a lane busy with one batch for longer gives its queue to idle lanes
 _MOST_SPINS: Final = 100
 _LEAST_SPINS: Final = 2
+_SPIN_S: Final = 100e-6  # longer, and the core that was yielded is needed by others
+_QUICK_S: Final = 25e-6  # to wake a worker, and until it runs
 _FAILED_STARTS: Final = 3  # in a row, by the job's own doing
 _KILLED_STARTS: Final = 100  # in a row, by SIGKILL, which comes from outside and may pass
 
@@ -134,6 +140,7 @@ class ProcessExecutor:
         self._last_inbox: Inbox | None = None
         self._submitted = self._tickets = self._failed_starts = 0
         self._spins = _MOST_SPINS
+        self._made_s = math.inf  # what the last batch took
         self._oom_kills = oom_kills()
         self._poll = select.poll()
         self._woken, self._wake = map(track_end, socket.socketpair())
@@ -254,14 +261,15 @@ class ProcessExecutor:
 
     def _spin(self) -> _Events:
         """Looks a few times before it sleeps; see NOTE [spinning]."""
+        until = time.perf_counter() + _SPIN_S
         for _ in range(self._spins):
             events = self._poll.poll(0)
-            if events:
-                self._spins = min(2 * self._spins, _MOST_SPINS)
-                return events
+            late = time.perf_counter() > until
+            if events or late:
+                break
             _yield_core()
-        self._spins = max(self._spins // 2, _LEAST_SPINS)
-        return []
+        self._spins = max(self._spins // 2, _LEAST_SPINS) if late or not events else min(2 * self._spins, _MOST_SPINS)
+        return events
 
     def _unlocked(self, look: Callable[..., _Events], *arguments: int | None) -> _Events:
         self._lock.release()
@@ -290,7 +298,8 @@ class ProcessExecutor:
         if reply.size > slab.size:
             slab.map(reply.size)
         if reply.status is Status.MADE and not trip.recalled and not order.inbox.withdrawn:
-            landed = _Landed(order.task, self, slab, reply.head, slab.control[TOOK] * 1e-6)
+            self._made_s = slab.control[TOOK] * 1e-6
+            landed = _Landed(order.task, self, slab, reply.head, self._made_s)
             self._landed[slab.number] = landed
             order.inbox.put(landed)
             return
@@ -342,12 +351,17 @@ class ProcessExecutor:
         self._backlog = deque(sorted((*self._backlog, order), key=lambda order: order.number))
 
     def _least_loaded(self, worker: int | None) -> Lane | None:
-        """The lane that takes the next batch, `worker`'s own if it is for that one; None if there is none with room."""
-        found, least = None, self._depth
+        """The lane that takes the next batch, `worker`'s own if it is for that one; None if there is none with room.
+
+        The least loaded one; but while batches are quick one that is busy anyway, see NOTE [waking].
+        """
+        found, least, quick = None, self._depth, self._made_s < _QUICK_S
         for lane in self._lanes.values():
             trips, slot = len(lane.trips), lane.process.slot
             if trips < least and (slot < self._in_use if worker is None else slot == worker):
                 found, least = lane, trips
+                if quick and trips:
+                    break
         return found
 
     def use(self, lanes: int) -> None:
