@@ -455,7 +455,7 @@ class DataLoader:
 
     def _start(self) -> None:
         self._pid = os.getpid()
-        self._choice = Choice(replace(self._job, epoch=self._epoch), self._means, self._tally)
+        self._choice = Choice(replace(self._job, epoch=self._epoch), self._means, self._tally, self._choice)
         # Before the Pool's own finalizer (15), which would terminate workers with work in flight.
         self._close_executor = Finalize(self, self._choice.close, exitpriority=20)
 

@@ -246,10 +246,42 @@ def test_a_copy_of_a_loader_chooses_anew(monkeypatch):
             assert copy.stats().executor == "thread"
 
 
+class Moving(Squares):
+    """It has a state of its own."""
+
+    def __init__(self):
+        self.level = 0
+
+    def state_dict(self):
+        return {"level": self.level}
+
+    def load_state_dict(self, state):
+        self.level = state["level"]
+
+
+def makers(loader):
+    return {pid for _, pids, _ in loader for pid in pids.tolist()}
+
+
+@pytest.mark.parametrize("dataset", [Squares(), Moving()], ids=["seed", "state of the dataset"])
+def test_the_caller_is_final_also_where_the_loader_begins_anew(monkeypatch, dataset):
+    # It may have opened a file by now, whose position workers that are forked would share.
+    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
+    with gl.DataLoader(dataset, 1, num_workers=2, executor="auto") as loader:
+        state = gl.DataLoader(dataset, 1).state_dict()
+        assert os.getpid() not in makers(loader)
+        dataset.level = 1
+        assert makers(loader) == {os.getpid()}
+        why = loader.stats().why
+        loader.load_state_dict(state)
+        for _ in range(3):
+            assert makers(loader) == {os.getpid()}
+            assert (loader.stats().executor, loader.stats().why) == ("serial", why)
+
+
 def test_nothing_is_read_here_that_a_process_may_read():
     with load(Squares()) as loader:
-        makers = {pid for _, pids, _ in loader for pid in pids.tolist()}
-    assert os.getpid() not in makers
+        assert os.getpid() not in makers(loader)
 
 
 def test_in_a_worker_process_it_takes_the_caller_where_nothing_is_said():

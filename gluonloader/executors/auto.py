@@ -10,8 +10,9 @@
 NOTE [auto]: no batch depends on this (P1), so what can be told apart is left alone: MXNet's generator is seeded in
 worker processes only, and `worker_init_fn` is for workers. Nothing is read in the caller while there are workers that
 may read it too, or that may be forked later: a file that was opened before a fork has one position for both. So the
-change is made between epochs, closes the workers, and is final; only what lies in memory, where there is no such file
-and threads compete with the program for the GIL, is tried both ways.
+change is made between epochs, closes the workers, and is final, also where the loader begins anew with another job or
+in a forked child; only what lies in memory, where there is no such file and threads compete with the program for the
+GIL, is tried both ways.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ class Means:
 class Choice:
     """Who makes the batches.
 
+    Args:
+        job, means: what to do, and how.
+        tally: what was measured; begins anew here.
+        former: the choice of this loader for another job or process.
+
     Attributes:
         executor: whoever makes those of an epoch that begins now.
         name: "serial", "thread" or "process".
@@ -75,16 +81,21 @@ class Choice:
     executor: Executor
     name: ExecutorName
 
-    def __init__(self, job: Job, means: Means, tally: Tally) -> None:
+    def __init__(self, job: Job, means: Means, tally: Tally, former: Choice | None = None) -> None:
         self._job, self._means, self._tally = job, means, tally
         self._lock = threading.RLock()
         self._closed = False
-        name, why = _declared(job) if means.executor == "auto" else (means.executor, "the arguments say so")
-        self._take(name, why)
+        if means.executor != "auto":
+            self._take(means.executor, "the arguments say so")
+        elif former is not None and former.name == "serial" and not former._may_change:
+            self._take("serial", former.why)
+        else:
+            self._take(*_declared(job))
         draws = may_draw(job)
         self._overhead_s = _CALLER_S + _GENERATORS_S * draws
         self._may_change = (
             means.executor == "auto"
+            and self.name != "serial"
             and not job.iterable
             and job.worker_init_fn is None
             and not (draws and "mxnet" in sys.modules)
