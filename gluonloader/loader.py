@@ -455,6 +455,8 @@ class DataLoader:
 
     def _start(self) -> None:
         self._pid = os.getpid()
+        if self._tally.pid != self._pid:  # a forked child counts its own, and watches nobody's workers
+            self._tally = Tally()
         self._choice = Choice(replace(self._job, epoch=self._epoch), self._means, self._tally, self._choice)
         # Before the Pool's own finalizer (15), which would terminate workers with work in flight.
         self._close_executor = Finalize(self, self._choice.close, exitpriority=20)

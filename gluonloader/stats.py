@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ _RECENT: Final = 256  # batches
 
 @dataclass(frozen=True, slots=True)
 class LoaderStats:
-    """Who makes a loader's batches, and where the time of the program went, over all its epochs.
+    """Who makes a loader's batches, and where the time of the program went, over all its epochs in this process.
 
     Attributes:
         executor: "serial", "thread" or "process"; with "auto" the one that was chosen.
@@ -41,6 +42,7 @@ class Tally:
         waits, makes: the seconds of recent batches, but for those at the start of an epoch.
         watch: called after each batch, if somebody wants to know.
         may_split: whether a first batch may be read by all workers at once; NOTE [first batch] in executors/first.py.
+        pid: the process that counts.
     """
 
     batches: int = 0
@@ -50,6 +52,7 @@ class Tally:
     makes: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     watch: Callable[[], object] | None = None
     may_split: bool = True
+    pid: int = field(default_factory=os.getpid)
 
     def count(self, waited_s: float, made_s: float, steady: bool) -> None:
         """One more batch was delivered; `steady`: it was not among the first of its epoch, which workers begin on."""

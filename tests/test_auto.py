@@ -279,6 +279,16 @@ def test_the_caller_is_final_also_where_the_loader_begins_anew(monkeypatch, data
             assert (loader.stats().executor, loader.stats().why) == ("serial", why)
 
 
+def test_a_loader_that_begins_anew_measures_anew(monkeypatch):
+    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
+    with gl.DataLoader(Squares(), 1, num_workers=2, executor="auto") as loader:
+        state = gl.DataLoader(Squares(), 1).state_dict()
+        list(loader)
+        loader.load_state_dict(state)
+        assert os.getpid() not in makers(loader)
+        assert makers(loader) == {os.getpid()}
+
+
 def test_nothing_is_read_here_that_a_process_may_read():
     with load(Squares()) as loader:
         assert os.getpid() not in makers(loader)

@@ -72,6 +72,18 @@ def test_what_auto_reload_has_begun_is_begun_again_in_a_forked_child():
     assert json.loads(in_child(lambda: json.dumps(lists(loader)))) == expected == lists(loader)
 
 
+def test_a_forked_child_counts_its_own_batches(any_way):
+    def in_the_child():
+        with loader:
+            return str((lists(loader), loader.stats().batches))
+
+    with any_way.loader(range(6), 2) as loader:
+        expected = lists(loader)
+        assert in_child(in_the_child) == str((expected, 3))
+        assert lists(loader) == expected
+        assert loader.stats().batches == 6
+
+
 def test_what_was_carried_over_comes_back_with_a_position(any_way):
     def make():
         return any_way.loader(IterableDataset(lambda: iter(range(8))), 3, num_shards=1, last_batch="rollover")

@@ -83,6 +83,8 @@ class Choice:
 
     def __init__(self, job: Job, means: Means, tally: Tally, former: Choice | None = None) -> None:
         self._job, self._means, self._tally = job, means, tally
+        tally.watch = None  # the former one's
+        tally.forget()
         self._lock = threading.RLock()
         self._closed = False
         if means.executor != "auto":
@@ -104,7 +106,7 @@ class Choice:
         if means.adaptive and isinstance(self.executor, ProcessExecutor) and not job.iterable:
             self._pace, tally.watch = Pace(job.num_workers), self._keep_pace
         self._wait_in_threads: float | None = None  # while the caller is tried
-        self._looked_at, self._looked = time.perf_counter(), 0.0
+        self._looked_at, self._looked = time.perf_counter(), tally.waited_s
 
     def next_epoch(self, alone: bool, waited_for: bool) -> Executor:
         """Who makes the batches of an epoch; `alone`: no other one is under way; `waited_for`: it is begun in need."""
