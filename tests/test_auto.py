@@ -1,6 +1,7 @@
 """executor="auto": what it chooses and says, and that nobody can tell it from the batches."""
 
 import functools
+import itertools
 import logging
 import multiprocessing
 import os
@@ -117,10 +118,10 @@ def test_what_is_made_in_no_time_is_made_in_the_caller_from_the_next_epoch_on(mo
 
 
 @pytest.mark.parametrize(
-    ("in_threads", "in_the_caller", "executor"), [(20e-6, 10e-6, "serial"), (10e-6, 20e-6, "thread")]
+    ("in_threads", "in_the_caller", "executor"), [(200e-6, 100e-6, "serial"), (100e-6, 200e-6, "thread")]
 )
 def test_data_in_memory_are_tried_both_ways(monkeypatch, in_threads, in_the_caller, executor):
-    means = iter([in_threads, 0.0, in_the_caller, 0.0])
+    means = iter([in_threads, 100e-6, in_the_caller, 0.0])
     monkeypatch.setattr(auto, "trimmed_mean", lambda values: next(means))
     arguments = {"batch_size": 1, "shuffle": True, "seed": 0}
     expected = epochs_of(gl.DataLoader(ROWS, **arguments), 4)
@@ -129,9 +130,20 @@ def test_data_in_memory_are_tried_both_ways(monkeypatch, in_threads, in_the_call
         assert loader.stats().executor == "thread"
         assert epochs_of(loader, 1) == expected[1:2]
         assert loader.stats().executor == "serial"
-        assert f"threads took {in_threads * 1e6:.0f} us a batch" in loader.stats().why
+        assert f"threads took {in_threads * 1e6:.0f} us" in loader.stats().why
         assert epochs_of(loader, 2) == expected[2:]
         assert loader.stats().executor == executor
+        assert f"{in_the_caller * 1e6:.0f} us in the caller" in loader.stats().why
+
+
+@pytest.mark.parametrize("wait", [5e-6, 85e-6, 310e-6])
+def test_the_caller_is_not_tried_where_it_cannot_win(monkeypatch, wait):
+    measured = itertools.cycle([wait, 620e-6])
+    monkeypatch.setattr(auto, "trimmed_mean", lambda values: next(measured))
+    with gl.DataLoader(ROWS, 1, num_workers=2, executor="auto") as loader:
+        for _ in range(3):
+            assert len(list(loader)) == 60
+            assert loader.stats().executor == "thread"
 
 
 @pytest.mark.parametrize(

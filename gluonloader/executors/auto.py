@@ -4,7 +4,8 @@
                anything else ---------------------------------------------------> processes
     measured   at the start of an epoch: a batch is made in less time than the
                program spends to get one from workers --------------------------> the caller, from now on
-               data in memory: an epoch in threads, one in the caller ----------> whichever was quicker
+               data in memory, where the caller may be quicker than threads:
+               an epoch in it is tried -----------------------------------------> whichever was quicker
     running    num_workers="auto": lanes are parked while the program never waits
 
 NOTE [auto]: no batch depends on this (P1), so what can be told apart is left alone: MXNet's generator is seeded in
@@ -134,11 +135,16 @@ class Choice:
         """Whether the caller is to make the batches, by the mean seconds for which one was waited and made."""
         if self._wait_in_threads is not None:
             before, self._may_change = self._wait_in_threads, False
+            why = f"a batch took {before * 1e6:.0f} us to get from threads, and {wait * 1e6:.0f} us in the caller"
             if wait > before:
-                self._change("thread", f"a batch took {before * 1e6:.0f} us to get, and {wait * 1e6:.0f} in the caller")
+                self._change("thread", why)
+            else:
+                self.why = why
         elif self.name == "thread" and in_memory(self._job.dataset):
-            self._wait_in_threads = wait
-            self._change("serial", f"the data are in memory, and it is tried; threads took {wait * 1e6:.0f} us a batch")
+            # Threads hold each other up, but a batch takes no longer for that than all of them one after the other.
+            if make / self._job.num_workers + self._overhead_s < wait:
+                self._wait_in_threads = wait
+                self._change("serial", f"the data are in memory, and it is tried; threads took {wait * 1e6:.0f} us")
         elif make + self._overhead_s < wait:
             self._may_change, self._tally.watch = False, None
             self._change("serial", f"a batch is made in {make * 1e6:.0f} us, and took {wait * 1e6:.0f} us to get")
