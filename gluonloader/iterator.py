@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from .errors import LoaderClosed, WorkerStartError
 from .executors.base import Executor, Inbox, Outcome, Task
@@ -20,6 +20,8 @@ from .window import Window
 __all__ = ["LoaderIterator"]
 
 Finish = Callable[[Any], Any] | None
+
+_STARTING: Final = 16  # most batches of an epoch that all workers have begun on at once
 
 _here = [os.getpid()]  # to ask the system for it at each batch takes time
 os.register_at_fork(after_in_child=lambda: _here.__setitem__(0, os.getpid()))
@@ -87,7 +89,8 @@ class LoaderIterator(Iterator[Any]):
                 text = "a position was loaded since this iterator began, with which the loader took other workers"
                 raise LoaderClosed(f"{text}; go on with iter(loader)") from error
             self._had += 1
-            self._tally.count(time.perf_counter() - began, self._made_s, self._had > 2 * self._window_size)
+            steady = self._had > min(self._window_size, _STARTING)
+            self._tally.count(time.perf_counter() - began, self._made_s, steady)
             return batch if self._finish is None else self._finish(batch)
 
     @property

@@ -117,6 +117,24 @@ def test_what_is_made_in_no_time_is_made_in_the_caller_from_the_next_epoch_on(mo
     assert "executor='auto': serial, since a batch is made in" in caplog.text
 
 
+@pytest.mark.parametrize(("options", "epochs"), [({"prefetch": 128}, 1), ({"sampler": range(10)}, 4)])
+def test_short_epochs_are_measured_too(monkeypatch, options, epochs):
+    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
+    with gl.DataLoader(Squares(), 1, num_workers=2, executor="auto", **options) as loader:
+        for _ in range(epochs):
+            assert os.getpid() not in makers(loader)
+        assert makers(loader) == {os.getpid()}
+
+
+@pytest.mark.parametrize("prefetch", [1, 128])
+def test_a_trial_in_the_caller_comes_to_its_end(monkeypatch, prefetch):
+    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
+    with gl.DataLoader(ROWS, 1, num_workers=2, executor="auto", prefetch=prefetch) as loader:
+        for _ in range(3):
+            assert len(list(loader)) == 60
+        assert "in the caller" in loader.stats().why
+
+
 @pytest.mark.parametrize(
     ("in_threads", "in_the_caller", "executor"), [(200e-6, 100e-6, "serial"), (100e-6, 200e-6, "thread")]
 )
