@@ -11,6 +11,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -38,9 +39,9 @@ __all__ = [
     "choose_executor",
     "choose_finish",
     "choose_last_batch",
-    "choose_num_workers",
     "choose_shuffle_buffer",
     "choose_start_method",
+    "choose_workers",
     "parse_bytes",
 ]
 
@@ -131,29 +132,39 @@ def choose_last_batch(last_batch: LastBatch | None) -> LastBatch:
     return "keep" if last_batch is None else check_last_batch(last_batch)
 
 
-def choose_num_workers(num_workers: Any, executor: str | None) -> int:
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """How many there are, and whether that was left to the loader."""
+
+    number: int
+    automatic: bool
+
+
+def choose_workers(num_workers: Any, executor: str | None) -> Workers:
     """Where it is 'auto', or none is given to `executor="auto"`, there is one for each core."""
     if isinstance(num_workers, str) and num_workers != "auto":
         raise bad_argument("num_workers", num_workers, "give an int >= 0, or 'auto'")
     number = 0 if num_workers == "auto" else check_int("num_workers", num_workers)
-    return available_cores() if num_workers == "auto" or (executor == "auto" and not number) else number
+    automatic = num_workers == "auto" or (executor == "auto" and not number)
+    return Workers(available_cores() if automatic else number, automatic)
 
 
-def choose_executor(executor: str | None, num_workers: int, thread_pool: bool, auto: bool) -> ExecutorName:
-    """By name, or by the others; `auto`: the number of workers was left to the loader."""
+def choose_executor(executor: str | None, workers: Workers, thread_pool: bool) -> ExecutorName:
+    """By name, or by the others."""
+    num_workers = workers.number
     if executor not in (None, "serial", "thread", "process", "auto"):
         right = "give 'serial', 'thread', 'process' or 'auto', or None to go by num_workers"
         raise bad_argument("executor", executor, right)
     if executor == "serial" and num_workers:
         right = "executor='serial' has none; give 0, or another executor"
-        raise bad_argument("num_workers", "auto" if auto else num_workers, right)
+        raise bad_argument("num_workers", "auto" if workers.automatic else num_workers, right)
     if executor in ("thread", "process") and not num_workers:
         raise bad_argument("num_workers", num_workers, f"executor={executor!r} needs at least 1")
     if thread_pool and executor not in (None, "thread"):
         raise bad_argument("thread_pool", thread_pool, f"it contradicts executor={executor!r}; leave one of them out")
     if not num_workers:
         return "serial"
-    if executor == "auto" or (auto and executor is None and not thread_pool):
+    if executor == "auto" or (workers.automatic and executor is None and not thread_pool):
         return "auto"
     wanted: ExecutorName = "thread" if thread_pool or executor == "thread" else "process"
     if wanted == "process" and multiprocessing.current_process().daemon:

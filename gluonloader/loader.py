@@ -40,9 +40,9 @@ from .arguments import (
     choose_executor,
     choose_finish,
     choose_last_batch,
-    choose_num_workers,
     choose_shuffle_buffer,
     choose_start_method,
+    choose_workers,
     parse_bytes,
 )
 from .batchify import default_batchify
@@ -163,11 +163,11 @@ class DataLoader:
         check_flags(shuffle=shuffle, in_order=in_order, auto_reload=auto_reload)
         check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn, worker_payload=worker_payload)
         check_pins(pin_memory, pin_device_id, output)
-        automatic = num_workers == "auto" or (executor == "auto" and not num_workers)
-        num_workers = choose_num_workers(num_workers, executor)
+        workers = choose_workers(num_workers, executor)
+        num_workers = workers.number
         prefetch = None if prefetch is None else check_int("prefetch", prefetch)
         check_timeout(timeout)
-        name = choose_executor(executor, num_workers, thread_pool, automatic)
+        name = choose_executor(executor, workers, thread_pool)
         self._means = Means(
             name,
             max(1, 2 * num_workers if prefetch is None else prefetch) if num_workers else 1,
@@ -175,7 +175,7 @@ class DataLoader:
             check_int("max_retries", max_retries),
             parse_bytes(memory_limit),
             None if max_per_worker is None else check_int("max_per_worker", max_per_worker, 1),
-            automatic,
+            workers.automatic,
         )
         self._seed_given = seed is not None
         self._seed = draw_seed() if seed is None else check_int("seed", seed, None)

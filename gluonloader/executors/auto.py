@@ -81,6 +81,8 @@ class Choice:
 
     executor: Executor
     name: ExecutorName
+    why: str
+    _may_change: bool
 
     def __init__(self, job: Job, means: Means, tally: Tally, former: Choice | None = None) -> None:
         self._job, self._means, self._tally = job, means, tally
