@@ -143,8 +143,9 @@ class Choice:
             else:
                 self.why = why
         elif self.name == "thread" and in_memory(self._job.dataset):
-            # Threads hold each other up, but a batch takes no longer for that than all of them one after the other.
-            if make / self._job.num_workers + self._overhead_s < wait:
+            # Threads hold each other up, so that a batch may take as long as those of all of them in turn. The caller
+            # needs at least what is left: if that is more than the program waits, as it does other work, it is slower.
+            if (make + self._overhead_s) / self._job.num_workers < wait:
                 self._wait_in_threads = wait
                 self._change("serial", f"the data are in memory, and it is tried; threads took {wait * 1e6:.0f} us")
         elif make + self._overhead_s < wait:
