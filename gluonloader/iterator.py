@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from .errors import LoaderClosed, WorkerStartError
 from .executors.base import Executor, Inbox, Outcome, Task
+from .executors.serial import SerialExecutor
 from .plan import NOTHING, Plan
 from .stats import Tally
 from .window import Window
@@ -21,7 +22,7 @@ __all__ = ["LoaderIterator"]
 
 Finish = Callable[[Any], Any] | None
 
-_STARTING: Final = 16  # most batches of an epoch that all workers have begun on at once
+_STARTING: Final = 16  # most batches of an epoch's first window that are left out of what is measured
 
 _here = [os.getpid()]  # to ask the system for it at each batch takes time
 os.register_at_fork(after_in_child=lambda: _here.__setitem__(0, os.getpid()))
@@ -89,7 +90,7 @@ class LoaderIterator(Iterator[Any]):
                 text = "a position was loaded since this iterator began, with which the loader took other workers"
                 raise LoaderClosed(f"{text}; go on with iter(loader)") from error
             self._had += 1
-            steady = self._had > min(self._window_size, _STARTING)
+            steady = self._had > min(self._window_size, _STARTING) or isinstance(self._executor, SerialExecutor)
             self._tally.count(time.perf_counter() - began, self._made_s, steady)
             return batch if self._finish is None else self._finish(batch)
 

@@ -469,9 +469,9 @@ class DataLoader:
         assert self._choice is not None
         alone = all(iterator.ended for iterator in self._iterators)
         executor = self._choice.next_epoch(alone, waited_for=not self._auto_reload)
-        window = self._means.window if self._choice.num_workers else 1
+        means, plan = self._means, self._next_plan()
         iterator = LoaderIterator(
-            executor, self._next_plan(), window, self._in_order, self._timeout, self._finish, self._tally
+            executor, plan, means.window, self._in_order, self._timeout, self._finish, self._tally
         )
         self._iterators.add(iterator)
         return iterator

@@ -11,6 +11,7 @@ import types
 
 import numpy as np
 import pytest
+from test_loader_states import in_child
 
 import gluonloader as gl
 from gluonloader import cores
@@ -307,6 +308,14 @@ def test_the_caller_is_final_also_where_the_loader_begins_anew(monkeypatch, data
         for _ in range(3):
             assert makers(loader) == {os.getpid()}
             assert (loader.stats().executor, loader.stats().why) == ("serial", why)
+
+
+def test_the_caller_is_final_in_a_forked_child_too(monkeypatch):
+    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
+    with gl.DataLoader(Squares(), 1, num_workers=2, executor="auto") as loader:
+        for _ in range(2):
+            list(loader)
+        assert in_child(lambda: str((makers(loader) == {os.getpid()}, loader.stats().executor))) == "(True, 'serial')"
 
 
 def test_a_loader_that_begins_anew_measures_anew(monkeypatch):
