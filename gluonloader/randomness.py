@@ -77,10 +77,11 @@ def seed_generators(seed: int) -> None:
 def state_of_generators() -> object:
     """What is equal after a batch was seeded and later, if nothing was drawn from Python's and NumPy's generators.
 
-    A normal variate that NumPy keeps needs no look: its pair was drawn after the seeding, and changed the bytes.
+    A normal variate that either keeps needs no look: its pair was drawn after the seeding, and changed the bytes.
     """
     generator = _mersenne_twister()
-    return random.getstate(), object() if generator is None else _bytes_of(generator).raw
+    python = random.getstate() if _PYTHON_BYTES is None else _PYTHON_BYTES.raw
+    return python, object() if generator is None else _bytes_of(generator).raw
 
 
 @contextmanager

@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import get_rng
-from gluonloader.randomness import batch_seed, draw_seed, preserved_generators, seed_generators, set_current_seed
+from gluonloader import get_rng, randomness
+from gluonloader.randomness import (
+    batch_seed,
+    draw_seed,
+    preserved_generators,
+    seed_generators,
+    set_current_seed,
+    state_of_generators,
+)
 
 seeds = st.integers(0, 2**64 - 1)
 
@@ -73,6 +80,24 @@ def test_seed_generators_determines_python_and_numpy(seed, other):
     seed_generators(seed)
     assert drawn() == first
     assert (different == first) == (seed == other)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize(
+    "draw", [random.random, lambda: random.gauss(0, 1), lambda: random.getrandbits(1), np.random.rand, np.random.randn]
+)
+def test_the_state_of_generators_is_equal_until_something_is_drawn(draw, in_place, monkeypatch):
+    if not in_place:
+        monkeypatch.setattr(randomness, "_PYTHON_BYTES", None)
+    random.gauss(0, 1)  # whose second variate is forgotten with the seed
+    seed_generators(5)
+    before = state_of_generators()
+    assert state_of_generators() == before
+    for _ in range(3):
+        draw()
+        assert state_of_generators() != before
+    seed_generators(5)
+    assert state_of_generators() == before
 
 
 def test_preserved_generators_puts_the_state_back():
