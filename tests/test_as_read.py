@@ -5,7 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
-from conftest import WAYS
+from conftest import SERIAL, WAYS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,3 +112,19 @@ def test_an_error_names_the_sample(way):
     with way.loader(Uneven(), 4) as loader:
         with pytest.raises(gl.BatchifyError, match=r"sample 2 \(batch 0, position 2\): shape \(100, 201\), others: "):
             list(loader)
+
+
+class Endless:
+    """Samples that no memory has room for two of."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return np.broadcast_to(np.uint8(index), (1 << 46,))
+
+
+def test_memory_that_a_batch_cannot_have_is_no_fault_of_a_sample():
+    with SERIAL.loader(Endless(), 4) as loader, pytest.raises(MemoryError) as caught:
+        next(iter(loader))
+    assert caught.value.__notes__ == ["gluonloader: in batchify_fn, batch 0 of epoch 0"]

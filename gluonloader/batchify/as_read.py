@@ -60,6 +60,10 @@ class Gathered:
                 self._small[name].append(field)
         self._length += 1
 
+    def samples(self) -> list[Any]:
+        """All samples, as they would be in a list, but that large arrays look into the batch's memory."""
+        return [*map(self._sample, range(self._length)), *self._others]
+
     def batch(self) -> Any:
         """The batch.
 
@@ -67,7 +71,7 @@ class Gathered:
             BatchifyError: as `default_batchify` does.
         """
         if self._others:
-            return default_batchify([*map(self._sample, range(self._length)), *self._others])
+            return default_batchify(self.samples())
         if self._kind is np.ndarray:
             return self._large[_ALONE]
         columns = {

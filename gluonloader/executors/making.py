@@ -25,6 +25,7 @@ from ..errors import BatchifyError, add_note
 from ..randomness import batch_seed, is_rng_in_use
 from .base import Job, Part, Samples, Task
 from .info import WorkerInfo, worker_within
+from .overlap import overlap
 
 __all__ = ["Maker", "Remainder", "ShardBatch", "Unsplit", "may_draw"]
 
@@ -73,6 +74,7 @@ class Maker:
 
     Attributes:
         draws: whether making a batch may use random generators, as far as is known.
+        gathers: batches are made by `default_batchify`, which neither keeps nor changes a sample.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Maker:
         self.draws = may_draw(job)
         self._bulk = getattr(job.dataset, "__getitems__", None)
         self._takes_arrays = takes_arrays(job.dataset)
-        self._gathers = job.batchify_fn is default_batchify
+        self.gathers = job.batchify_fn is default_batchify
         self._streams = Streams(job.dataset) if job.iterable else None
         self._info = info = WorkerInfo(worker)
         info.num_workers, info.seed, info.epoch = job.num_workers, batch_seed(job.seed, worker), 0
@@ -128,7 +130,7 @@ class Maker:
         if self._bulk is not None:
             return self._batchify(task, self._read_bulk(task, task.work if self._takes_arrays else as_list(task.work)))
         indices = as_list(task.work)
-        if self._gathers:
+        if self.gathers:
             return self._batchify(task, self._read_into(partial(gather, count=len(indices)), task, indices, mark))
         return self._batchify(task, self._read(task, indices, mark))
 
@@ -148,11 +150,15 @@ class Maker:
 
     def _read_into(self, begin: Callable[[Any], S], task: Task, indices: list[Any], mark: Mark | None) -> S:
         """The samples, in what `begin` makes of the first one."""
-        dataset, index = self._job.dataset, indices[0]
+        dataset, index, batching = self._job.dataset, indices[0], ""
         try:
             if mark is not None:
                 mark(0)
-            samples = begin(dataset[index])
+            first = dataset[index]
+            batching = "batchify_fn"  # whose memory `begin` takes
+            samples = begin(first)
+            batching = ""
+            del first  # its memory serves the next one
             if mark is None and isinstance(samples, list):
                 samples += [dataset[index := key] for key in indices[1:]]
                 return samples
@@ -165,26 +171,33 @@ class Maker:
             raise _ended(error, task, f"dataset[{index!r}]") from error
         except Exception as error:
             beyond = isinstance(error, IndexError) and hasattr(dataset, "__len__")
-            _note(error, task, f"dataset[{index!r}]{f' of {len(dataset)} samples' if beyond else ''}")
+            _note(error, task, batching or f"dataset[{index!r}]{f' of {len(dataset)} samples' if beyond else ''}")
             raise
 
     def _read_part(self, task: Task) -> list[Any]:
         """Reads samples in groups that double, so that it is soon known if they draw.
 
         Raises:
-            Unsplit: they do, or the first one was read in no time.
+            Unsplit: they do, or the first one was read in no time, or they share memory.
+            Exception: the user's own, as it is: nobody is told.
         """
-        indices, before, began = task.indices or [], self._state(), time.perf_counter()
-        samples = self._read(task, indices[:1], None)
+        indices, dataset, before, began = task.indices or [], self._job.dataset, self._state(), time.perf_counter()
+        first = dataset[indices[0]]
         took = time.perf_counter() - began
-        copying = len(pickle.dumps(samples, protocol=5)) * _BYTE_S if self._copied else 0.0
+        copying = len(pickle.dumps(first, protocol=5)) * _BYTE_S if self._copied else 0.0
         if took < copying + _SPLIT_S / len(indices):
             raise Unsplit("samples are read too quickly for it")
+        read = gather(first, len(indices)) if self.gathers else [first]
+        del first
         while self._state() == before:
-            had = len(samples)
+            had = len(read)
             if had == len(indices):
+                samples = read.samples() if isinstance(read, Gathered) else read
+                if overlap(samples):
+                    raise Unsplit("samples share memory")
                 return samples
-            samples += self._read(task, indices[had : 2 * had], None)
+            for index in indices[had : 2 * had]:
+                read.append(dataset[index])
         raise Unsplit("reading draws random numbers")
 
     def _read_bulk(self, task: Task, indices: Keys) -> Sequence[Any]:

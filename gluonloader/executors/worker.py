@@ -172,7 +172,7 @@ class _Worker:
         try:
             set_allocator(arena.empty)
             mark = self._marker(slab) if request.careful else None
-            head = reduce(maker.make(self._opened(task), mark), arena, isinstance(task.work, Part))
+            head = reduce(maker.make(self._opened(task, maker.gathers), mark), arena, isinstance(task.work, Part))
         except BaseException as error:
             who = f"in worker {self._slot} (pid {os.getpid()})"
             if isinstance(error, Unsplit):
@@ -183,8 +183,8 @@ class _Worker:
         slab.control[TOOK] = int((time.perf_counter() - began) * 1e6)
         return Reply(Status.MADE, slab.number, request.ticket, slab.size, head)
 
-    def _opened(self, task: Task) -> Task:
-        """The task, with samples in the place of sealed ones: copies, since batchify may keep or change a sample."""
+    def _opened(self, task: Task, as_they_lie: bool) -> Task:
+        """The task, with samples in the place of sealed ones: copies, where batchify may keep or change a sample."""
         if not isinstance(task.work, Samples):
             return task
         samples: list[Any] = []
@@ -192,7 +192,7 @@ class _Worker:
             if isinstance(sample, Sealed):
                 end = sample.head.offset + sample.head.length
                 shown: NDArray[np.uint8] = np.ndarray((end,), np.uint8, self._slabs[sample.slab].memory)
-                samples += rebuild(shown.copy(), sample.head)
+                samples += rebuild(shown if as_they_lie else shown.copy(), sample.head)
             else:
                 samples.append(sample)
         return replace(task, work=Samples(samples))
