@@ -1,52 +1,40 @@
 """The first batch of an epoch, read by all workers at once, since all are idle then and the program waits for it.
 
     submit --> Task(Part) for each worker --> samples --> all have come: Task(Samples) --> batch
-                                          --> an error, random numbers, too quick: the whole task, as any other
+                                          --> an error, random numbers, shared memory, too quick: the whole task
 
 NOTE [first batch]: no batch depends on this (P1). A part is seeded as its batch is, and reading it must draw nothing:
-then batchify, which is called once for all samples, finds the generators as it would have found them after reading
-all. In another process it gets copies of the samples, so these have to be compared by value. Whatever goes wrong, in a
-part or in batchify, is not told: the batch is made anew in the ordinary way, which tells it, and no first batch of
-this loader is split again. Nor is it if the first sample of a part shows that to read the others is no more work than
-to hand them over. Of the batches behind it only so many are given out meanwhile that one worker stays idle, for
-batchify. Under a memory limit nothing is split, since the parts lie in slabs beside the batch that is made of them;
-nor where the window is filled ahead (`auto_reload`), since nobody waits.
+then batchify, which is called once for all samples, finds the generators as it would have found them after reading all.
+No two samples of a part may share memory, unless it was copied as they were read: then one changes when the next is
+read, and what batchify finds would depend on where the cuts are. In another process it gets copies of the samples, so
+these have to be compared by value. Whatever goes wrong, in a part or in batchify, is not told: the batch is made anew
+in the ordinary way, which tells it, and no first batch of this loader is split again. Nor is it if the first sample of
+a part shows that to read the others is no more work than to hand them over. A part that killed its worker is not tried
+again. Of the batches behind it only so many are given out meanwhile that one worker stays idle, for batchify. Under a
+memory limit nothing is split, since the parts lie in slabs beside the batch that is made of them; nor where the window
+is filled ahead (`auto_reload`), since nobody waits.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
 from ..declared import in_memory
 from ..stats import Tally
-from .base import Executor, Failed, Inbox, Job, Outcome, Part, Samples, Task
+from .base import Executor, Failed, Inbox, Job, Made, Outcome, Part, Samples, Task
 
 __all__ = ["with_first_batch"]
 
 _LEAST: Final = 2  # samples in a part
+_MOST_PARTS: Final = 16  # each is a record on the lane that they are joined on; see _LANE_DEPTH in process.py
 
 
 def with_first_batch(executor: Executor, job: Job, workers: int, tally: Tally) -> Executor:
     """The executor for one iterator, with first batches split over `workers` where that may be right."""
     one_by_one = not job.iterable and getattr(job.dataset, "__getitems__", None) is None and not in_memory(job.dataset)
     return FirstBatch(executor, workers, tally) if one_by_one and workers > 1 and tally.may_split else executor
-
-
-@dataclass(frozen=True, slots=True)
-class _Joined:
-    """The outcome of the whole task."""
-
-    task: Task
-    outcome: Outcome
-    made_s: float
-
-    def take(self) -> Any:
-        return self.outcome.take()
-
-    def discard(self) -> None:
-        self.outcome.discard()
 
 
 class FirstBatch:
@@ -73,14 +61,15 @@ class FirstBatch:
             self._executor.submit(task, inbox)
 
     def _begin(self, task: Task, inbox: Inbox) -> None:
-        self._inbox, self._whole, self._held = inbox, None, []
+        self._inbox, self._whole, self._out, self._read, self._held = inbox, None, {}, {}, []
         keys: Any = task.work
-        self._reading = self._tally.may_split and len(keys) >= _LEAST * self._workers
+        count = min(self._workers, _MOST_PARTS)
+        self._reading = self._tally.may_split and len(keys) >= _LEAST * count
         if not self._reading:
             self._executor.submit(task, inbox)
             return
-        self._whole, self._read, self._made_s, self._room = task, {}, 0.0, self._workers - 1
-        cuts = [len(keys) * number // self._workers for number in range(self._workers + 1)]
+        self._whole, self._made_s, self._room = task, 0.0, self._workers - 1
+        cuts = [len(keys) * number // count for number in range(count + 1)]
         parts = [Part(number, keys[start:stop]) for number, (start, stop) in enumerate(pairwise(cuts))]
         self._out = {part.number: replace(task, work=part) for part in parts}
         for part_task in self._out.values():
@@ -94,25 +83,27 @@ class FirstBatch:
             self._made_s += outcome.made_s
             if isinstance(outcome, Failed):
                 self._give_up(whole, inbox)
-            elif isinstance(work, Samples):
-                self._whole = None
-                return _Joined(whole, outcome, self._made_s)
-            else:
-                self._collect(whole, work.number, outcome, inbox)
+            elif (made := self._collect(whole, work, outcome, inbox)) is not None:
+                return made
         return None
 
-    def _collect(self, whole: Task, number: int, outcome: Outcome, inbox: Inbox) -> None:
-        """One more part has come."""
+    def _collect(self, whole: Task, work: Part | Samples, outcome: Outcome, inbox: Inbox) -> Made | None:
+        """One more part has come, or the batch that is made of them."""
         try:
-            self._read[number] = outcome.take()
+            found = outcome.take()
         except Exception:
             self._give_up(whole, inbox)
-            return
-        del self._out[number]
+            return None
+        if isinstance(work, Samples):
+            self._whole, self._out = None, {}  # nor the parts: their slabs are on loan
+            return Made(whole, found, self._made_s)
+        self._read[work.number] = found
+        del self._out[work.number]
         if not self._out:
             samples = [sample for _, part in sorted(self._read.items()) for sample in part]
             self._out, self._read = {0: replace(whole, work=Samples(samples))}, {}
             self._go_on(inbox, self._out[0])
+        return None
 
     def _give_up(self, whole: Task, inbox: Inbox) -> None:
         """The batch is made in the ordinary way; parts that are still to come are nobody's."""

@@ -48,7 +48,7 @@ from ..transport.slabs import SlabPool
 from .base import Failed, Inbox, Job, Outcome, Part, Task
 from .death import bury, describe_exit, oom_kills, stack_of, start_hint, worker_died
 from .lane import Lane, Order, Trip
-from .making import Remainder
+from .making import Remainder, Unsplit
 from .remote import decode_error, pack_for
 from .supervisor import Supervisor, track_end
 from .worker import encode_task
@@ -84,7 +84,7 @@ class _Landed:
         memory = self.executor._lend(self)
         if isinstance(self.task.work, Part):
             if not isinstance(memory, Lent):
-                raise SharedMemoryError(errno.ENOMEM, "memory is too short to read a batch in parts")
+                raise Unsplit("memory is too short to read a batch in parts")
             return [Sealed(self.slab.number, self.head, memory)]
         try:
             batch = rebuild(memory, self.head)
@@ -500,7 +500,7 @@ class ProcessExecutor:
             if trip.recalled or order.inbox.withdrawn:
                 continue
             order.deaths += started
-            if order.deaths > self._max_retries:
+            if order.deaths > (0 if isinstance(order.task.work, Part) else self._max_retries):  # parts: never
                 error = worker_died(lane.process.pid, how, order.task, order.deaths, position)
                 order.inbox.put(Failed(order.task, error))
             else:
