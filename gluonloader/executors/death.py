@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ from .base import Samples, Task
 from .supervisor import LaneProcess
 from .worker import DUMP_SIGNAL
 
-__all__ = ["describe_exit", "oom_kills", "stack_of", "start_hint", "worker_died"]
+__all__ = ["bury", "describe_exit", "kill_stuck", "oom_kills", "start_hint", "worker_died"]
 
 _REAPING_S: Final = 1.0
 _STACK_S: Final = 1.0
@@ -100,7 +101,29 @@ def start_hint(forked: bool) -> str:
     return f"{guard} unpickling the dataset or worker_init_fn ends them: try num_workers=0"
 
 
-def stack_of(process: LaneProcess, notes: int) -> str:
+def kill_stuck(process: LaneProcess, notes: int, ready: bool, forked: bool) -> str:
+    """Kills a worker that does not answer, and says where it stood.
+
+    Args:
+        process: the worker.
+        notes: descriptor of its file for stacks.
+        ready: it has started.
+        forked: its start method is fork.
+    """
+    stack = _stack_of(process, notes)
+    process.kill()
+    if ready:
+        # JAX's own frames are not always on the stack.
+        jax = forked and "jax" in sys.modules
+        hint = "\nJAX hangs in a forked process: if it is that, use start_method='forkserver'" if jax else ""
+        return f"its worker (pid {process.pid}) is replaced; it stood at\n{stack}{hint}"
+    return (
+        f"its worker (pid {process.pid}) has not even started, perhaps for a lock that was held at the fork "
+        f"(try start_method='forkserver'); it is replaced, and stood at\n{stack}"
+    )
+
+
+def _stack_of(process: LaneProcess, notes: int) -> str:
     """The Python stack of a worker that does not answer, written by faulthandler inside it."""
     before = os.fstat(notes).st_size
     try:

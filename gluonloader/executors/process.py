@@ -31,7 +31,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import threading
 import time
 from collections import deque
@@ -46,7 +45,7 @@ from ..transport.reduce import Head, Sealed, rebuild
 from ..transport.slab import TOOK, Slab, anonymous_file
 from ..transport.slabs import SlabPool
 from .base import Failed, Inbox, Job, Outcome, Part, Task
-from .death import bury, describe_exit, oom_kills, stack_of, start_hint, worker_died
+from .death import bury, describe_exit, kill_stuck, oom_kills, start_hint, worker_died
 from .lane import Lane, Order, Trip
 from .making import Remainder, Unsplit
 from .remote import decode_error, pack_for
@@ -196,23 +195,12 @@ class ProcessExecutor:
                 for trip in lane.trips.values():
                     if trip.order.task is task and not trip.recalled:
                         trip.recall()
-                        return BatchTimeout(text + self._replace_stuck(lane))
+                        # The Pool orders the next one.
+                        return BatchTimeout(
+                            text + kill_stuck(lane.process, lane.notes, lane.ready, self._packed is None)
+                        )
             self._backlog = deque(order for order in self._backlog if order.task is not task)
         return BatchTimeout(f"{text}no worker has begun it: all are starting or busy, or memory is short")
-
-    def _replace_stuck(self, lane: Lane) -> str:
-        """Kills a worker that does not answer, and says where it stood; the Pool orders the next."""
-        stack = stack_of(lane.process, lane.notes)
-        lane.process.kill()
-        if lane.ready:
-            # JAX's own frames are not always on the stack.
-            forked_jax = "jax" in sys.modules and self._packed is None
-            hint = "\nJAX hangs in a forked process: if it is that, use start_method='forkserver'" if forked_jax else ""
-            return f"its worker (pid {lane.process.pid}) is replaced; it stood at\n{stack}{hint}"
-        return (
-            f"its worker (pid {lane.process.pid}) has not even started, perhaps for a lock that was held at the fork "
-            f"(try start_method='forkserver'); it is replaced, and stood at\n{stack}"
-        )
 
     def close(self) -> None:
         with self._lock:
