@@ -3,6 +3,7 @@
 import os
 import pickle
 import sys
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -97,15 +98,29 @@ def test_a_column_reads_as_the_array_does(kind, name, chunk, tmp_path):
     assert len(dataset.__getitems__([])) == 0
 
 
+@pytest.mark.parametrize("chunk", [7, 0])
+@pytest.mark.parametrize("width", [3, 2500])  # small rows are read with what lies between them, large ones are not
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.integers(-LENGTH, LENGTH - 1), min_size=1, max_size=60))
-def test_any_order_and_repetition(kind, tmp_path, indices):
+@given(indices=st.lists(st.integers(-LENGTH, LENGTH - 1), min_size=1, max_size=60))
+def test_any_order_and_repetition(kind, chunk, width, tmp_path, indices):
+    columns = {"x": np.arange(LENGTH * width, dtype=np.int64).reshape(LENGTH, width), "labels": COLUMNS["labels"]}
     if not any(tmp_path.iterdir()):
-        kind.write(tmp_path)
-    dataset = kind.open(tmp_path, "images", "labels")
-    expected = gl.ArrayDataset(COLUMNS["images"], COLUMNS["labels"]).__getitems__(indices)
+        kind.write(tmp_path, columns, chunk)
+    dataset = kind.open(tmp_path, "x", "labels")
+    expected = gl.ArrayDataset(*columns.values()).__getitems__(indices)
     assert_same(gl.default_batchify(dataset.__getitems__(indices)), gl.default_batchify(expected))
     assert_bulk_is_the_same(dataset, indices)
+
+
+def test_what_lies_between_large_rows_is_not_read(kind, tmp_path):
+    kind.write(tmp_path, {"x": np.ones((16, 1_000_000), np.uint8)}, 1)
+    dataset = kind.open(tmp_path, "x")
+    tracemalloc.start()
+    try:
+        assert gl.default_batchify(dataset.__getitems__([15, 0])).all()
+        assert tracemalloc.get_traced_memory()[1] < 8e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_one_column_several_and_by_name(kind, tmp_path):

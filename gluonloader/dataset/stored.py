@@ -7,11 +7,12 @@ process.
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,8 @@ from .bulk import bulk_read
 
 __all__ = ["H5Dataset", "NpyDataset", "ZarrDataset"]
 
-_DENSE: Final = 8  # to read as many rows as one takes less time than to pick one out
+_DENSE: Final = 8  # to read as many small rows as one takes less time than to pick one out
+_PICKED: Final = 16384  # to pick one out takes as long as to read as many bytes
 
 
 class NpyDataset(Dataset):
@@ -87,6 +89,8 @@ class _Stored(Dataset):
         self._source, self._fields = source, fields
         columns = self._open()[1]
         self._length = _length_of([f"{source}: {name!r}" for name in _values(fields)], columns)
+        row = sum(column.dtype.itemsize * math.prod(column.shape[1:]) for column in columns)
+        self._dense = max(1, min(_DENSE, _PICKED // max(1, row)))
         chunks = getattr(columns[0], "chunks", None)
         self._block: int = chunks[0] if chunks else max(1, self._length)
         # By which process, what is to be kept, and the columns. Not yet: a worker may be forked from this process.
@@ -120,19 +124,11 @@ class _Stored(Dataset):
         if opened is None or opened[0] != os.getpid():
             opened = self._opened = None  # first of all: HDF5 would share what it has open already
             opened = self._opened = (os.getpid(), *self._open())
-        return Rows(_filled(self._fields, [self._rows(column, keys) for column in opened[2]]))
-
-    def _rows(self, column: Any, keys: Indices) -> Any:
-        """Rows of one column in this order: an array, a list where they are objects."""
-        first, back = int(keys[0]) if len(keys) else 0, None
-        if (np.diff(keys) == 1).all():
-            rows = self._slice(column, first, first + len(keys))
-        else:
-            wanted, back = np.unique(keys, return_inverse=True)
-            rows = self._take(column, wanted)
-        if rows.dtype.kind in "OT":
-            return list(rows) if back is None else [rows[i] for i in back]
-        return rows if back is None else rows.take(back, 0, empty((len(back), *rows.shape[1:]), rows.dtype), "clip")
+        first, end = (int(keys.min()), int(keys.max()) + 1) if len(keys) else (0, 0)
+        if end - first > self._dense * len(keys):
+            return Rows(_filled(self._fields, [_column(self._take(column, keys)) for column in opened[2]]))
+        rows = _filled(self._fields, [_column(self._slice(column, first, end)) for column in opened[2]])
+        return Rows(rows, None if (np.diff(keys) == 1).all() else keys - first)
 
     def _open(self) -> tuple[Any, list[Any]]:
         """What is to be kept open, and the columns."""
@@ -142,8 +138,17 @@ class _Stored(Dataset):
         return np.asarray(column[first:end])
 
     def _take(self, column: Any, keys: Indices) -> NDArray[Any]:
-        """Rows of a column; the keys rise."""
-        raise NotImplementedError
+        """Rows of a column in this order, by one read of each chunk, which is decoded as a whole anyway."""
+        order = np.argsort(keys)
+        keys, size = keys[order], column.chunks[0]
+        cuts = np.flatnonzero(np.diff(keys // size)) + 1
+        rows: Any = None
+        for part, places in zip(np.split(keys, cuts), np.split(order, cuts), strict=True):
+            read = self._slice(column, part[0], part[-1] + 1)
+            if rows is None:
+                rows = empty((len(keys), *read.shape[1:]), read.dtype)
+            rows[places] = read[part - part[0]]
+        return cast("NDArray[Any]", rows)
 
 
 class H5Dataset(_Stored):
@@ -176,13 +181,11 @@ class H5Dataset(_Stored):
         return np.asarray(_decoded(column)[first:end])
 
     def _take(self, column: Any, keys: Indices) -> NDArray[Any]:
-        decoded, parts = _decoded(column), [keys]
-        if keys[-1] - keys[0] >= _DENSE * len(keys):
-            if not column.chunks:
-                return np.asarray(decoded[keys])
-            # A chunk is decoded as a whole, and h5py looks it up anew for each index of a list.
-            parts = np.split(keys, np.flatnonzero(np.diff(keys // column.chunks[0])) + 1)
-        return np.concatenate([decoded[part[0] : part[-1] + 1][part - part[0]] for part in parts])
+        if column.chunks:
+            return super()._take(column, keys)
+        wanted, back = np.unique(keys, return_inverse=True)
+        rows = np.asarray(_decoded(column)[wanted])
+        return rows.take(back, 0, empty((len(back), *rows.shape[1:]), rows.dtype), "clip")
 
 
 class ZarrDataset(_Stored):
@@ -211,9 +214,6 @@ class ZarrDataset(_Stored):
             group = _import("zarr", "zarr").open(self._source, mode="r")
             return group, [_array_in(group, name, self._source) for name in _values(self._fields)]
 
-    def _take(self, column: Any, keys: Indices) -> NDArray[Any]:
-        return np.asarray(column.oindex[keys])
-
 
 def _fields(argument: str, given: tuple[Any, ...], named: dict[str, Any], example: str) -> Any:
     """What stands for the sample's container: a dict, a tuple, or the only field itself."""
@@ -237,6 +237,11 @@ def _filled(fields: Any, columns: Sequence[Any]) -> Any:
     if isinstance(fields, dict):
         return dict(zip(fields, columns, strict=True))
     return tuple(columns) if isinstance(fields, tuple) else columns[0]
+
+
+def _column(rows: NDArray[Any]) -> Any:
+    """A column of `Rows`: a list of what are Python objects."""
+    return list(rows) if rows.dtype.kind in "OT" else rows
 
 
 def _absolute(path: Any) -> Any:
