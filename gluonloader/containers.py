@@ -113,6 +113,11 @@ class Rows(Sequence[Any]):
             return refill(self.held, {key: take(column, f"[{key!r}]") for key, column in self.held.items()})
         return take(self.held, "")
 
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        held = self.held
+        return tuple(held.values() if isinstance(held, Mapping) else held if isinstance(held, tuple) else [held])
+
     def __len__(self) -> int:
         return self._length
 

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import ArrayDataset, Dataset, RandomSampler, SequentialSampler, SimpleDataset
+from gluonloader import ArrayDataset, Dataset, RandomSampler, Rows, SequentialSampler, SimpleDataset
+from gluonloader.declared import draws, in_memory, is_gil_free
 
+ROWS = 150  # more than are read at once
 values = st.lists(st.integers(-9, 9), max_size=20)
 
 
@@ -25,6 +27,20 @@ class Endless(Dataset):
     def __getitem__(self, index):
         self.reads.append(index)
         return index * 10
+
+
+class InBulk(Dataset):
+    """Notes its bulk reads, and has no others."""
+
+    def __init__(self, length):
+        self.length, self.reads = length, []
+
+    def __len__(self):
+        return self.length
+
+    def __getitems__(self, indices):
+        self.reads.append(indices)
+        return Rows(np.array(indices, int) * 10)
 
 
 @given(values)
@@ -126,6 +142,43 @@ def test_a_lazy_transform_runs_at_each_read():
     assert data.reads == []
     assert [transformed[2], transformed[2]] == [-20, -20]
     assert data.reads == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        list,
+        lambda data: list(data.filter(lambda sample: sample > 0)),
+        lambda data: list(data.transform(neg)),
+        lambda data: list(data.transform(neg, lazy=False)),
+        lambda data: list(data.take(ROWS)),
+        lambda data: list(data.transform(list, lazy=False, batched=True)),
+    ],
+)
+def test_whole_datasets_are_read_in_bulk_by_lists_of_ints(read):
+    data = InBulk(ROWS)
+    assert [abs(sample) for sample in read(data) if sample] == [i * 10 for i in range(1, ROWS)]
+    assert len(data.reads) < 10
+    assert all(type(indices) is list and set(map(type, indices)) == {int} for indices in data.reads)
+
+
+def test_filter_counts_by_index_in_whatever_order_it_is_iterated():
+    class Backwards(SimpleDataset):
+        def __iter__(self):
+            return reversed(self._data)
+
+    assert Backwards([3, -1, 2, 1]).filter(lambda x: x > 1)[1] == 2
+
+
+def test_a_batched_transform_that_is_not_lazy_keeps_its_columns():
+    transformed = InBulk(4).transform(lambda rows: Rows((rows.columns, -rows.columns)), lazy=False, batched=True)
+    assert [column.tolist() for column in transformed.__getitems__([3, 1]).columns] == [[30, 10], [-30, -10]]
+    assert transformed[-1] == (30, -30)
+    assert in_memory(transformed)
+    assert is_gil_free(transformed)
+    assert not draws(transformed)
+    assert list(transformed) == [(0, 0), (10, -10), (20, -20), (30, -30)]
+    assert list(pickle.loads(pickle.dumps(transformed)).take(1)) == [(0, 0)]
 
 
 def test_a_transform_that_is_not_lazy_runs_once_over_everything():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from ..errors import bad_argument
 from .bulk import are_ints, bulk_read, check_no_mask, each, read
 
 __all__ = ["Dataset", "SimpleDataset", "Subset"]
+
+_BLOCK: Final = 64  # samples that are read at once where all are wanted: enough to gain most, few enough to hold
 
 
 class Dataset:
@@ -32,7 +35,11 @@ class Dataset:
         raise NotImplementedError(f"{type(self).__name__} must define __len__")
 
     def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self)))
+        count = len(self)
+        if not hasattr(self, "__getitems__"):
+            return (self[i] for i in range(count))
+        blocks = (np.arange(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK))
+        return chain.from_iterable(read(self, block) for block in blocks)
 
     def filter(self, fn: Callable[[Any], object]) -> Dataset:
         """The samples for which `fn(sample)` is true.
@@ -42,7 +49,8 @@ class Dataset:
         >>> list(SimpleDataset([1, 2, 3, 4]).filter(lambda x: x % 2 == 0))
         [2, 4]
         """
-        return Subset(self, [i for i in range(len(self)) if fn(self[i])])
+        # Not the iterator of a subclass, which may take another order.
+        return Subset(self, [i for i, sample in enumerate(Dataset.__iter__(self)) if fn(sample)])
 
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Part `index` of `num_shards` contiguous parts; the first ones hold one sample more if it does not divide.
@@ -103,7 +111,7 @@ class Dataset:
             transformed = _Transformed(self, fn)
             return transformed if lazy else SimpleDataset(list(transformed))
         in_bulk = _BatchTransformed(self, fn)
-        return in_bulk if lazy else SimpleDataset(in_bulk.__getitems__(range(len(self))) if len(self) else [])
+        return in_bulk if lazy else SimpleDataset(in_bulk.__getitems__(list(range(len(self)))) if len(self) else [])
 
     def transform_first(self, fn: Callable[[Any], Any], lazy: bool = True) -> Dataset:
         """Like `transform`, but `fn` gets only the first field of a tuple (typically the image, not the label).
@@ -115,7 +123,7 @@ class Dataset:
 
 
 class SimpleDataset(Dataset):
-    """A dataset over anything with `__len__` and `__getitem__`: a list, an array. An array is read in bulk.
+    """A dataset over anything with `__len__` and `__getitem__`: a list, an array. Arrays and `Rows` are read in bulk.
 
     >>> SimpleDataset(["a", "b"])[1]
     'b'
@@ -123,7 +131,7 @@ class SimpleDataset(Dataset):
 
     def __init__(self, data: Any) -> None:
         self._data = data
-        self._rows = Rows(data) if type(data) in IN_MEMORY and data.ndim else None
+        self._rows = Rows(data) if type(data) in IN_MEMORY and data.ndim else data if type(data) is Rows else None
 
     def __getitem__(self, index: Any) -> Any:
         return self._data[index]

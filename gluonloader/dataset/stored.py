@@ -55,7 +55,7 @@ class NpyDataset(Dataset):
 
     @property
     def _parts(self) -> tuple[Any, ...]:
-        return tuple(_values(self._rows.held))
+        return (self._rows,)
 
     def __len__(self) -> int:
         return len(self._rows)
