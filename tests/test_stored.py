@@ -163,6 +163,22 @@ def test_views_of_them(kind, tmp_path):
     assert len(data.filter(lambda image, label=None: image[1] == 3)) == 4
 
 
+def zeroed(image):
+    found = int(image.sum())
+    image[:] = 0
+    return found
+
+
+@pytest.mark.parametrize("indices", [[2, 0, 2], [40, 0, 40], [0, 1, 2]])
+def test_a_sample_that_is_written_to_is_nobody_elses(kind, indices, tmp_path):
+    if kind.name == "npy":
+        pytest.skip("its samples are views that cannot be written to")
+    kind.write(tmp_path, {"x": np.arange(LENGTH * 2).reshape(LENGTH, 2)})
+    dataset = kind.open(tmp_path, "x").transform(zeroed)
+    for _ in range(2):
+        assert list(dataset.__getitems__(indices)) == [4 * index + 1 for index in indices]
+
+
 @pytest.mark.parametrize("index", [LENGTH, -LENGTH - 1])
 def test_an_index_out_of_range_is_named(kind, index, tmp_path):
     kind.write(tmp_path)

@@ -89,8 +89,6 @@ class _Stored(Dataset):
         self._source, self._fields = source, fields
         columns = self._open()[1]
         self._length = _length_of([f"{source}: {name!r}" for name in _values(fields)], columns)
-        row = sum(column.dtype.itemsize * math.prod(column.shape[1:]) for column in columns)
-        self._dense = max(1, min(_DENSE, _PICKED // max(1, row)))
         chunks = getattr(columns[0], "chunks", None)
         self._block: int = chunks[0] if chunks else max(1, self._length)
         # By which process, what is to be kept, and the columns. Not yet: a worker may be forked from this process.
@@ -124,11 +122,19 @@ class _Stored(Dataset):
         if opened is None or opened[0] != os.getpid():
             opened = self._opened = None  # first of all: HDF5 would share what it has open already
             opened = self._opened = (os.getpid(), *self._open())
+        return Rows(_filled(self._fields, [self._rows(column, keys) for column in opened[2]]))
+
+    def _rows(self, column: Any, keys: Indices) -> Any:
+        """Rows of one column in this order: a new array, a list where they are objects."""
         first, end = (int(keys.min()), int(keys.max()) + 1) if len(keys) else (0, 0)
-        if end - first > self._dense * len(keys):
-            return Rows(_filled(self._fields, [_column(self._take(column, keys)) for column in opened[2]]))
-        rows = _filled(self._fields, [_column(self._slice(column, first, end)) for column in opened[2]])
-        return Rows(rows, None if (np.diff(keys) == 1).all() else keys - first)
+        size = column.dtype.itemsize * math.prod(column.shape[1:])
+        if end - first > len(keys) * max(1, min(_DENSE, _PICKED // max(1, size))):
+            rows = self._take(column, keys)
+        elif (np.diff(keys) == 1).all():
+            rows = self._slice(column, first, end)
+        else:
+            rows = _picked(self._slice(column, first, end), keys - first)
+        return list(rows) if rows.dtype.kind in "OT" else rows
 
     def _open(self) -> tuple[Any, list[Any]]:
         """What is to be kept open, and the columns."""
@@ -184,8 +190,7 @@ class H5Dataset(_Stored):
         if column.chunks:
             return super()._take(column, keys)
         wanted, back = np.unique(keys, return_inverse=True)
-        rows = np.asarray(_decoded(column)[wanted])
-        return rows.take(back, 0, empty((len(back), *rows.shape[1:]), rows.dtype), "clip")
+        return _picked(np.asarray(_decoded(column)[wanted]), back)
 
 
 class ZarrDataset(_Stored):
@@ -239,9 +244,8 @@ def _filled(fields: Any, columns: Sequence[Any]) -> Any:
     return tuple(columns) if isinstance(fields, tuple) else columns[0]
 
 
-def _column(rows: NDArray[Any]) -> Any:
-    """A column of `Rows`: a list of what are Python objects."""
-    return list(rows) if rows.dtype.kind in "OT" else rows
+def _picked(rows: NDArray[Any], places: Indices) -> NDArray[Any]:
+    return rows.take(places, 0, empty((len(places), *rows.shape[1:]), rows.dtype), "clip")
 
 
 def _absolute(path: Any) -> Any:
