@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..containers import Rows, position, positions
+from ..containers import Indices, Rows, position, positions
 from ..errors import add_note, bad_argument
 from .arrow_columns import column_of, counts_nulls, pyarrow
 from .base import Dataset
@@ -34,8 +34,8 @@ class ArrowDataset(Dataset):
     objects that pyarrow makes. A null is NaN in a column of numbers, where one of ints or bools with nulls anywhere is
     float64 as a whole, as in pandas; NaT in dates and times; None in all else.
 
-    A batch costs one copy per column. Shuffle Parquet files with `BlockShuffleSampler(dataset.row_groups)`: each row
-    group is then decoded once per worker and epoch.
+    A batch costs one copy per column, two where it is of several row groups. Shuffle Parquet files with
+    `BlockShuffleSampler(dataset.row_groups)`: each row group is then decoded once per worker and epoch.
 
     Args:
         source: a pyarrow Table; a frame of pandas (without its index) or polars; the path of a Parquet file, or a list
@@ -79,9 +79,11 @@ class ArrowDataset(Dataset):
         keys = positions(indices, len(self))
         if not len(keys):
             return []
-        order = np.argsort(keys)
-        keys = keys[order]
         groups = np.searchsorted(self._bounds[1:], keys, side="right")
+        if (groups == groups[0]).all():
+            return self._of_one_group(int(groups[0]), keys)
+        order = np.argsort(keys)
+        keys, groups = keys[order], groups[order]
         cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(keys)]
         spans = [(int(groups[start]), start, end) for start, end in pairwise(cuts)]
         kept = self._kept.groups
@@ -96,6 +98,11 @@ class ArrowDataset(Dataset):
         return Rows(
             {column.name: column.join(part, back) for column, part in zip(self._source.columns, joined, strict=True)}
         )
+
+    def _of_one_group(self, group: int, keys: Indices) -> Rows:
+        decoded, rows = self._group(group), keys - self._bounds[group]
+        self._kept.rows += len(keys)
+        return Rows({column.name: column.pick(decoded[column.name], rows) for column in self._source.columns})
 
     _parts = ()
 

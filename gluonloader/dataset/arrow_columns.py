@@ -70,31 +70,31 @@ class Column:
             self._refuse_nulls(values, f"cast the column to floats{written}: then a null is NaN")
         return np.ascontiguousarray(values.to_numpy(zero_copy_only=False), self.dtype).reshape(-1, *self.shape)
 
+    def pick(self, decoded: Any, rows: NDArray[np.intp]) -> Any:
+        """The samples of these rows: an array or a list."""
+        if self.dtype is None:
+            return self._objects(self.take(decoded, rows))
+        return decoded.take(rows, 0, empty((len(rows), *self.shape), self.dtype), "clip")
+
     def take(self, decoded: Any, rows: NDArray[np.intp]) -> Any:
         """These rows, as they are decoded."""
         return decoded.take(pyarrow().array(rows)) if self.dtype is None else decoded.take(rows, 0)
 
     def join(self, parts: Sequence[Any], order: NDArray[np.intp]) -> Any:
         """The samples in what `take` gave, end to end, then in this order: an array or a list."""
-        if self.dtype is None:
-            joined = parts[0] if len(parts) == 1 else pyarrow().concat_arrays(parts)
-            return self._objects(joined, order)
-        joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return joined.take(order, 0, empty(joined.shape, self.dtype), "clip")
+        return self.pick(pyarrow().concat_arrays(parts) if self.dtype is None else np.concatenate(parts), order)
 
     def get(self, decoded: Any, row: int) -> Any:
         """The sample of one row."""
         if self.dtype is not None:
             return decoded[row]
         if _is_list_of_numbers(self.kind):
-            return self._objects(decoded.slice(row, 1), np.array([0]))[0]
+            return self._objects(decoded.slice(row, 1))[0]
         return decoded[row].as_py()
 
-    def _objects(self, values: Any, order: NDArray[np.intp]) -> list[Any]:
-        if _is_text(self.kind) or _is_list_of_numbers(self.kind):
-            listed: list[Any] = values.to_numpy(zero_copy_only=False).take(order).tolist()
-        else:
-            listed = values.take(pyarrow().array(order)).to_pylist()
+    def _objects(self, values: Any) -> list[Any]:
+        at_once = _is_text(self.kind) or _is_list_of_numbers(self.kind)
+        listed: list[Any] = values.to_numpy(zero_copy_only=False).tolist() if at_once else values.to_pylist()
         return listed
 
     def _refuse_nulls(self, values: Any, right: str) -> None:
