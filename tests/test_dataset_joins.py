@@ -1,13 +1,14 @@
 """`ConcatDataset`, `Subset`, `random_split`, `StackDataset`: which samples they hold, and what wrong arguments meet."""
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import ArrayDataset, RandomSampler, Rows, SimpleDataset
+from gluonloader import ArrayDataset, RandomSampler, Rows, SimpleDataset, default_batchify
 from gluonloader.dataset import ConcatDataset, PackedList, StackDataset, Subset, TupleDataset, random_split
 
 values = st.lists(st.integers(-9, 9), max_size=6)
@@ -199,3 +200,28 @@ def test_they_are_picklable():
     parts = np.arange(4), [5, 6, 7, 8]
     for dataset in (ConcatDataset(*parts), Subset(parts[0], [2, 1]), StackDataset(*parts), StackDataset(a=parts[1])):
         assert list(pickle.loads(pickle.dumps(dataset))) == list(dataset)
+
+
+@pytest.mark.parametrize("width", [7, 10_000])
+@pytest.mark.parametrize("fields", [1, 2])
+def test_a_batch_of_several_datasets_has_their_rows_in_order(width, fields):
+    rows = np.arange(12 * width).reshape(12, width)
+    columns = [rows, np.arange(12)][:fields]
+    parts = [ArrayDataset(*(column[start : start + 4] for column in columns)) for start in (0, 4, 8)]
+    joined = ConcatDataset(parts[0], parts[1].take(3), parts[2].transform(lambda rows: rows, batched=True))
+    found = [0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11]
+    for indices in ([10, 0, 5], [3, 4, 3, 8, 4], [1, 2], [6]):
+        batch = default_batchify(joined.__getitems__(indices))
+        assert np.array_equal(batch if fields == 1 else batch[0], rows[[found[i] for i in indices]])
+        assert fields == 1 or batch[1].tolist() == [found[i] for i in indices]
+
+
+def test_large_rows_of_several_datasets_are_copied_once():
+    images = np.ones((8, 500_000), np.uint8)
+    joined = ConcatDataset(ArrayDataset(images), ArrayDataset(images))
+    tracemalloc.start()
+    try:
+        assert default_batchify(joined.__getitems__([9, 0, 3, 12])).all()
+        assert tracemalloc.get_traced_memory()[1] < 3e6  # the batch has 2 MB
+    finally:
+        tracemalloc.stop()

@@ -6,10 +6,10 @@ not all have it says so with `bulk_read`: reading through it would cost, and an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from ..errors import add_note, bad_argument
 from ..memory import empty
 
 __all__ = ["are_ints", "bulk_read", "check_no_mask", "each", "interleave", "read", "takes_arrays"]
+
+_LARGE: Final = 32768  # bytes of a row that is best copied by itself
 
 Reader = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -122,6 +124,9 @@ class _Piece:
     def __len__(self) -> int:
         return len(self.column) if self.indices is None else len(self.indices)
 
+    def rows(self) -> Iterable[Any]:
+        return self.column if self.indices is None else map(self.column.__getitem__, self.indices)
+
     def copy_to(self, out: NDArray[Any]) -> None:
         column, indices = self.column, self.indices
         if indices is not None and column.flags.c_contiguous and column.flags.aligned:
@@ -134,15 +139,19 @@ def _merge(pieces: Sequence[_Piece], order: NDArray[np.intp]) -> Sequence[Any]:
     first = pieces[0].column
     merged: Any
     if all(type(piece.column) in IN_MEMORY and _row(piece.column) == _row(first) for piece in pieces):
-        # By part, then by place: two copies in long runs take half as long as one that jumps.
-        by_part: NDArray[Any] = np.empty((len(order), *first.shape[1:]), first.dtype)
+        merged = empty((len(order), *first.shape[1:]), first.dtype)
+        if merged.nbytes >= len(order) * _LARGE:
+            for place, row in zip(order.tolist(), chain.from_iterable(map(_Piece.rows, pieces)), strict=True):
+                merged[place] = row
+            return cast("Sequence[Any]", merged)
+        # By part, then by place: for small rows two copies in long runs take half as long as one that jumps.
+        by_part: NDArray[Any] = np.empty(merged.shape, merged.dtype)
         start = 0
         for piece in pieces:
             piece.copy_to(by_part[start : start + len(piece)])
             start += len(piece)
         places = np.empty(len(order), np.intp)
         places[order] = np.arange(len(order))
-        merged = empty(by_part.shape, by_part.dtype)
         by_part.take(places, 0, merged, "clip")
         return cast("Sequence[Any]", merged)
     samples = [pick(piece.column, piece.indices) for piece in pieces]
