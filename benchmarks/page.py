@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .cases import CASES, Case
 from .measure import UNMEASURED, Result
-from .report import UNITS, auto_rows, base_of, limit_of, peer_of, share_of_limit, time_of
+from .report import UNITS, auto_rows, base_of, limit_of, peer_of, time_cells, used_cells
 from .usage import Usage
 
 __all__ = ["page"]
@@ -52,11 +52,8 @@ def _section(case: Case, results: Sequence[Result], usage: Mapping[str, Usage]) 
     rows, notes = [], []
     for result in results:
         if result.missing is None:
-            row = [result.loader, time_of(result.median), time_of(min(result.times))]
-            row.append(f"{result.ratio_to(base):.2f}" if base else "")
-            if limit:
-                row.append(f"{share_of_limit(result, base, limit):.0%}" if base else "")
-            rows.append([*row, *(_used(usage.get(result.loader)) if usage else [])])
+            timed = time_cells(result, base, limit)[: 5 if limit else 4]
+            rows.append([*timed, *(used_cells(usage.get(result.loader)) if usage else [])])
             peer = peer_of(result, results)
             notes += (
                 [f"{peer.loader} takes {peer.ratio_to(result):.1f} times as long as {result.loader}"] if peer else []
@@ -65,13 +62,6 @@ def _section(case: Case, results: Sequence[Result], usage: Mapping[str, Usage]) 
             notes.append(f"{result.loader}: {result.missing}")
     parts = [f"## {case.name}", case.what, _table(heading, rows) if rows else "", "\n".join(f"- {n}" for n in notes)]
     return [part for part in parts if part]
-
-
-def _used(usage: Usage | None) -> list[str]:
-    if usage is None:
-        return ["-"] * 5
-    faults = (f"{usage.parent_faults:.1f}", f"{usage.worker_faults:.1f}")
-    return [time_of(usage.parent_s), time_of(usage.tree_s), *faults, f"{usage.peak / 1e6:.0f}"]
 
 
 def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

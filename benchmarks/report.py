@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gluonloader.cores import available_cores
+
 from .cases import Case
 from .loaders import Loader
 from .measure import UNMEASURED, Result
@@ -26,33 +28,43 @@ __all__ = [
     "machine",
     "peer_of",
     "share_of_limit",
+    "time_cells",
     "time_of",
+    "used_cells",
 ]
 
 UNITS = {"epoch": "batch", "first-batch": "start", "restart": "restart"}
 LIMITS = ("bare loop", "plain copy")  # one core, and one for each worker
+_HEADING = ["", "median", "minimum", "ratio", "of limit", "CPU", "workers too", "faults", "theirs", "peak MB"]
+_WIDTHS = (10, 10, 8, 10, 10, 13, 9, 9, 9)
 
 
 def case_table(case: Case, results: Sequence[Result], usage: Mapping[str, Usage]) -> str:
     """The lines of one case; ratios are to its base."""
     base, limit = base_of(case, results), limit_of(results)
-    heading = f"  {'':16}{'median':>10}{'minimum':>10}{'ratio':>8}{'of limit':>10}{'CPU':>10}{'workers too':>13}"
-    lines = [
-        f"{case.name}: {case.what}",
-        f"{heading}{'faults':>9}{'theirs':>9}{'peak MB':>9}  per {UNITS[case.measure]}",
-    ]
+    lines = [f"{case.name}: {case.what}", f"{_line(_HEADING if usage else _HEADING[:5])}  per {UNITS[case.measure]}"]
     for result in results:
-        if result.missing == UNMEASURED:
-            continue
-        if result.missing is not None:
+        if result.missing is None:
+            used = used_cells(usage.get(result.loader)) if usage else []
+            lines.append(f"{_line([*time_cells(result, base, limit), *used])}{_against(result, results)}".rstrip())
+        elif result.missing != UNMEASURED:
             lines.append(f"  {result.loader:16}{result.missing}")
-            continue
-        ratio = f"{result.ratio_to(base):.2f}" if base else ""
-        share = f"{share_of_limit(result, base, limit):.0%}" if base and limit else ""
-        times = f"{time_of(result.median):>10}{time_of(min(result.times)):>10}{ratio:>8}{share:>10}"
-        used = _used(usage.get(result.loader))
-        lines.append(f"  {result.loader:16}{times}{used}{_against(result, results)}".rstrip())
     return "\n".join(lines)
+
+
+def time_cells(result: Result, base: Result | None, limit: Result | None) -> list[str]:
+    """Name, median, minimum, ratio to the base, and share of the limit; empty for what cannot be told."""
+    ratio = f"{result.ratio_to(base):.2f}" if base else ""
+    share = f"{share_of_limit(result, base, limit):.0%}" if base and limit else ""
+    return [result.loader, time_of(result.median), time_of(min(result.times)), ratio, share]
+
+
+def used_cells(usage: Usage | None) -> list[str]:
+    """Processor time without and with the workers', page faults, the workers' page faults, megabytes."""
+    if usage is None:
+        return ["-"] * 5
+    faults = (f"{usage.parent_faults:.1f}", f"{usage.worker_faults:.1f}")
+    return [time_of(usage.parent_s), time_of(usage.tree_s), *faults, f"{usage.peak / 1e6:.0f}"]
 
 
 def auto_rows(findings: Mapping[str, Sequence[Result]]) -> list[list[str]]:
@@ -101,24 +113,21 @@ def machine(loaders: Iterable[Loader]) -> str:
     """Cores, processor, kernel, how busy it is, and the version of everything that takes part."""
     cpuinfo = Path("/proc/cpuinfo")
     found = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else None
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     libraries = {"NumPy": np.__version__}
     for loader in loaders:
         if loader.peer is None and loader.distribution != "numpy":
             libraries.setdefault(loader.distribution, loader.absence() or loader.version)
     return (
-        f"{cores} cores, {found[1] if found else platform.processor() or platform.machine()}, "
+        f"{available_cores()} cores, {found[1] if found else platform.processor() or platform.machine()}, "
         f"{platform.system()} {platform.release()}, "
         f"load average {os.getloadavg()[0]:.1f} before the run\n"
         f"Python {platform.python_version()}, {', '.join(f'{name} {version}' for name, version in libraries.items())}"
     )
 
 
-def _used(usage: Usage | None) -> str:
-    if usage is None:
-        return ""
-    cpu = f"{time_of(usage.parent_s):>10}{time_of(usage.tree_s):>13}"
-    return f"{cpu}{usage.parent_faults:>9.1f}{usage.worker_faults:>9.1f}{usage.peak / 1e6:>9.0f}"
+def _line(cells: Sequence[str]) -> str:
+    name, *others = cells
+    return f"  {name:16}" + "".join(f"{cell:>{width}}" for cell, width in zip(others, _WIDTHS, strict=False))
 
 
 def _against(result: Result, results: Sequence[Result]) -> str:

@@ -18,13 +18,13 @@ __all__ = ["CHOICES", "LOADERS"]
 
 
 class Auto(GluonLoader):
-    """gluonloader chooses executor and number of workers."""
+    """gluonloader chooses the executor, and how many workers where the others have none."""
 
     name = "auto"
     warm_up = 4  # it has chosen by then
 
     def _means(self, workers: int) -> dict[str, Any]:
-        return {"num_workers": "auto", "executor": "auto"}
+        return {"num_workers": workers or "auto", "executor": "auto"}
 
 
 class Serial(GluonLoader):

@@ -16,8 +16,8 @@ from benchmarks.datasets import recycled
 from benchmarks.measure import UNMEASURED, Result
 from benchmarks.page import page
 from benchmarks.plot import plot
-from benchmarks.report import auto_rows, base_of, share_of_limit
-from benchmarks.variants import CHOICES, LOADERS, Serial, Threads
+from benchmarks.report import auto_rows, base_of, case_table, share_of_limit
+from benchmarks.variants import CHOICES, LOADERS, Auto, Serial, Threads
 
 BATCHES, BATCH_SIZE = 3, 4
 NEW = ["columns", "columns-f32", "jpeg", "tokens"]
@@ -135,6 +135,23 @@ def test_the_page_has_a_row_for_each_time_and_a_note_for_what_is_missing():
     assert "| auto | 1000 ms | 1000 ms | 1.00 | 75% | 1.00 ms | 2.00 ms | 0.0 | 1.5 | 5 |" in text
     assert "torch & co: not <there>" in text
     assert "SPDL" not in text
+
+
+def test_what_is_printed_has_a_line_for_each_loader():
+    lines = case_table(CASES["jpeg"], TIMES["jpeg"], {"auto": USAGE}).splitlines()
+    assert lines[2].split() == "auto 1000 ms 1000 ms 1.00 75% 1.00 ms 2.00 ms 0.0 1.5 5".split()
+    assert lines[3].split() == "torch & co not <there>".split()
+    assert lines[4].split() == "bare loop 1500 ms 1500 ms 1.50 50% - - - - -".split()
+    lines = case_table(CASES["tiny"], TIMES["tiny"], {}).splitlines()
+    assert lines[1].split() == "median minimum ratio of limit per batch".split()
+    assert lines[3].split() == "torch 15000 ms 10000 ms 10.00".split()
+
+
+def test_auto_has_the_workers_that_were_asked_for():
+    case = Case("tiny", "1 of 16 float32", recycled(lambda: [np.zeros(16)]), 1, 8)
+    with Auto().open(case, case.dataset(), 3) as run:
+        next(iter(run.batches))
+        assert run.batches.stats().num_workers == 3
 
 
 def test_the_limit_counts_one_core_for_each_worker():

@@ -42,9 +42,11 @@ class NpyDataset(Dataset):
         ValueError: some files have names and some have not, one cannot be mapped, or their lengths differ.
     """
 
+    _paths: Any
+
     def __init__(self, *paths: Any, **named: Any) -> None:
-        self._paths = _fields("paths", paths, named, "images.npy")
-        self.__setstate__({"_paths": _filled(self._paths, list(map(_absolute, _values(self._paths))))})
+        fields = _fields("paths", paths, named, "images.npy")
+        self.__setstate__({"_paths": _filled(fields, list(map(_absolute, _values(fields))))})
 
     def __getitem__(self, index: Any) -> Any:
         return self._rows[position(index, len(self))]

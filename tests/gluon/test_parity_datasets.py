@@ -318,7 +318,7 @@ def test_each_side_takes_the_datasets_of_the_other(gdata, way):
         assert items(dataset.sample(gdata.SequentialSampler(2, 3))) == [(30, 3), (40, 4)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 30), st.integers(1, 9), st.integers(0, 40))
 def test_shard_and_take_agree_for_all_numbers(length, shards, count):
     data = list(range(length))

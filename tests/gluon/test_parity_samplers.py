@@ -168,7 +168,7 @@ def test_both_sides_agree_on_what_a_loader_keeps(gdata):
     assert (len(loader), epoch(loader)) == (2, [[0, 1], [2, 3]])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 25), st.integers(1, 9), st.sampled_from(["keep", "discard", "rollover"]))
 def test_batches_agree_for_all_numbers(length, size, last_batch):
     theirs = GLUON.BatchSampler(GLUON.SequentialSampler(length), size, last_batch)
@@ -178,7 +178,7 @@ def test_batches_agree_for_all_numbers(length, size, last_batch):
         assert list(theirs) == list(ours)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 25), st.integers(1, 25), st.booleans())
 def test_intervals_agree_for_all_numbers(length, interval, rollover):
     interval = min(length, interval)
