@@ -250,6 +250,32 @@ def test_array_dataset_takes_arrays_lists_and_datasets():
     assert (letter, last) == ("b", 1)
 
 
+class Noise:
+    """An array that is another one each time."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.random.random(2)
+
+
+@pytest.mark.parametrize(
+    ("labels", "drawing"),
+    [
+        ([1, True, 2.5], False),
+        (["a", b"b", "c"], False),
+        ([np.float32(1), np.int64(2), np.zeros(2)], False),
+        ([1, 2, Noise()], True),
+        ([1, 2, [Noise()]], True),
+        ((Noise(), 1, 2), True),
+    ],
+)
+def test_a_list_of_plain_items_draws_nothing(labels, drawing):
+    dataset = ArrayDataset(np.zeros((3, 2)), labels)
+    assert draws(dataset) == draws(dataset.take(2)) == draws(pickle.loads(pickle.dumps(dataset))) == drawing
+    assert in_memory(dataset)
+    assert in_memory(ArrayDataset(labels))
+    assert is_gil_free(dataset)
+
+
 def test_array_dataset_without_arrays():
     with pytest.raises(ValueError, match=r"at least one array, e.g. ArrayDataset\(images, labels\)"):
         ArrayDataset()

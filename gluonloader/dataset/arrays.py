@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from ..containers import Rows, as_list, lengths_of
 from ..declared import IN_MEMORY
 from .base import Dataset, SimpleDataset
@@ -14,6 +16,7 @@ from .packed import PackedList
 __all__ = ["ArrayDataset", "SimpleDataset", "StackDataset", "TupleDataset"]
 
 _ITEMS: Final = (list, tuple, range, PackedList)  # what they hold is at hand, in bulk or not
+_PLAIN: Final = (bool, int, float, str, bytes, np.ndarray)
 
 
 class ArrayDataset(Dataset):
@@ -43,6 +46,9 @@ class ArrayDataset(Dataset):
                 )
         self._arrays = arrays
         self._rows = _rows(arrays if others else arrays[0], arrays)
+        # A range stands for a list that draws no random numbers. Found out now: a worker that looked at all items would
+        # count references to them, and so copy the memory that they lie in.
+        self._told = tuple([range(len(array)) if _draws_nothing(array) else array for array in arrays])
 
     def __getitem__(self, index: Any) -> Any:
         if len(self._arrays) == 1:
@@ -60,7 +66,7 @@ class ArrayDataset(Dataset):
 
     @property
     def _parts(self) -> tuple[Any, ...]:
-        return self._arrays
+        return self._told
 
     def __len__(self) -> int:
         return len(self._arrays[0])
@@ -121,6 +127,11 @@ def _in_bulk(parts: Sequence[Any]) -> bool:
     """Whether each part is at hand or can be read in bulk; and not all are lists, which would gain nothing."""
     known = all(type(part) in (*IN_MEMORY, *_ITEMS) or hasattr(part, "__getitems__") for part in parts)
     return known and not all(type(part) in _ITEMS for part in parts)
+
+
+def _draws_nothing(items: Any) -> bool:
+    """Whether it is a list of nothing but numbers, text and arrays."""
+    return type(items) is list and all(kind in _PLAIN or issubclass(kind, np.generic) for kind in set(map(type, items)))
 
 
 def _rows(samples: Any, parts: Sequence[Any]) -> Rows | None:
