@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..containers import Rows, as_list, positions
 from ..declared import IN_MEMORY, in_memory
@@ -15,7 +16,7 @@ from .bulk import are_ints, bulk_read, check_no_mask, each, read
 
 __all__ = ["Dataset", "SimpleDataset", "Subset"]
 
-_BLOCK: Final = 64  # samples that are read at once where all are wanted: enough to gain most, few enough to hold
+_BLOCK: Final = 64  # samples at most that are read at once where all are wanted: enough to gain most, few to hold
 
 
 class Dataset:
@@ -38,8 +39,7 @@ class Dataset:
         count = len(self)
         if not hasattr(self, "__getitems__"):
             return (self[i] for i in range(count))
-        blocks = (np.arange(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK))
-        return chain.from_iterable(read(self, block) for block in blocks)
+        return chain.from_iterable(read(self, block) for block in _blocks(count))
 
     def filter(self, fn: Callable[[Any], object]) -> Dataset:
         """The samples for which `fn(sample)` is true.
@@ -120,6 +120,14 @@ class Dataset:
         [(-1, 'a'), (-3, 'b')]
         """
         return self.transform(_First(fn), lazy)
+
+
+def _blocks(count: int) -> Iterator[NDArray[np.intp]]:
+    """All indices, in blocks that double: who only wants the first sample does not wait for many."""
+    start, size = 0, 1
+    while start < count:
+        yield np.arange(start, min(start + size, count))
+        start, size = start + size, min(2 * size, _BLOCK)
 
 
 class SimpleDataset(Dataset):
