@@ -17,11 +17,12 @@ from typing import Any, Final
 import numpy as np
 
 from . import frameworks
+from .containers import Keys, is_int_array
 from .cores import available_cores
 from .dataset.bulk import check_no_mask
 from .errors import bad_argument
 from .executors.auto import ExecutorName
-from .sampler import BatchSampler, LastBatch, RandomSampler, SequentialSampler, check_int, check_last_batch
+from .sampler import BatchSampler, LastBatch, RandomSampler, SequentialSampler, as_keys, check_int, check_last_batch
 
 __all__ = [
     "TORCH_WORDS",
@@ -119,13 +120,13 @@ def check_indices(name: str, indices: Any, example: str) -> None:
     check_no_mask(name, indices)
 
 
-def check_batch(indices: Any, number: int, batch_sampler: Any) -> list[Any]:
-    """What a batch sampler gave for a batch, as a list."""
-    listed = list(indices) if hasattr(indices, "__iter__") else []
-    if not listed:
+def check_batch(indices: Any, number: int, batch_sampler: Any) -> Keys:
+    """The keys that a batch sampler gave for a batch; an array is copied, since it may be used again for the next."""
+    keys = as_keys(indices) if is_int_array(indices) else list(indices) if hasattr(indices, "__iter__") else []
+    if not len(keys):
         right = f"it gave {indices!r} for batch {number}; let it give lists of indices, at least one in each"
         raise bad_argument("batch_sampler", batch_sampler, right)
-    return listed
+    return keys
 
 
 def choose_last_batch(last_batch: LastBatch | None) -> LastBatch:

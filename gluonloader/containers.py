@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Indices", "Keys", "Rows", "as_list", "is_mask", "lengths_of", "pick", "position", "positions", "refill"]
+__all__ = [
+    "Indices",
+    "Keys",
+    "Rows",
+    "as_list",
+    "is_int_array",
+    "is_mask",
+    "lengths_of",
+    "pick",
+    "position",
+    "positions",
+    "refill",
+]
 
 Indices = NDArray[np.intp]
 _SIGNED: Final = np.dtype(np.intp)
@@ -20,6 +34,11 @@ Keys = list[Any] | NDArray[np.int64]  # of samples; an array is not to be writte
 def as_list(keys: Any) -> list[Any]:
     """Keys as a list; Python ints instead of NumPy's, which datasets of every kind take."""
     return keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
+
+
+def is_int_array(keys: Any) -> bool:
+    """Whether it is an array of ints, shape (N,)."""
+    return isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype.kind in "iu"
 
 
 def refill(container: Any, contents: Any) -> Any:
@@ -90,9 +109,13 @@ class Rows(Sequence[Any]):
             TypeError: the indices are no ints.
         """
         found = positions(indices, self._length)
-        rows = object.__new__(type(self))
-        rows.held, rows._length = self.held, len(found)
-        rows.indices = found if self.indices is None else self.indices[found]
+        return self._of(self.held, found if self.indices is None else self.indices[found], len(found))
+
+    @classmethod
+    def _of(cls, held: Any, indices: Indices | None, length: int) -> Rows:
+        """Those of columns and indices that are known to be right."""
+        rows = object.__new__(cls)
+        rows.held, rows.indices, rows._length = held, indices, length
         return rows
 
     @property
@@ -105,8 +128,6 @@ class Rows(Sequence[Any]):
 
     def gather(self, take: Callable[[Any, str], Any]) -> Any:
         """The container of `take(column, path)` for each column as it is held, path being its place in a sample."""
-        if type(self.held) is tuple:
-            return tuple([take(column, f"[{i}]") for i, column in enumerate(self.held)])
         if isinstance(self.held, tuple):
             return refill(self.held, [take(column, f"[{i}]") for i, column in enumerate(self.held)])
         if isinstance(self.held, Mapping):
@@ -122,11 +143,19 @@ class Rows(Sequence[Any]):
         return self._length
 
     def __getitem__(self, index: Any) -> Any:
-        rows = range(self._length) if self.indices is None else self.indices
-        return list(map(self._sample, rows[index])) if isinstance(index, slice) else self._sample(rows[index])
+        if isinstance(index, slice):
+            return self.at(np.arange(*index.indices(self._length)))
+        return self._sample(range(self._length)[index] if self.indices is None else self.indices.item(index))
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self._sample, range(self._length) if self.indices is None else self.indices)
+        held, rows = self.held, range(self._length) if self.indices is None else self.indices.tolist()
+        if not isinstance(held, (Mapping, tuple)):
+            return map(held.__getitem__, rows)
+        columns = held.values() if isinstance(held, Mapping) else held
+        samples: Iterator[Any] = zip(*[map(column.__getitem__, rows) for column in columns], strict=True)
+        if isinstance(held, Mapping):
+            samples = map(dict, map(zip, repeat(list(held)), samples))
+        return samples if type(held) in (tuple, dict) else map(partial(refill, held), samples)
 
     def __repr__(self) -> str:
         return f"Rows({self.columns!r})"
@@ -141,13 +170,14 @@ class Rows(Sequence[Any]):
 
 def pick(column: Any, indices: Indices | None) -> Any:
     """The elements of one column at `indices`, None for all: an array of an array, `Rows` of `Rows`, else a list."""
-    if isinstance(column, (np.ndarray, Rows)) and indices is None:
-        return column
+    if indices is None:
+        return column if isinstance(column, (np.ndarray, Rows)) else list(column)
     if isinstance(column, np.ndarray):
         return column[indices]
     if isinstance(column, Rows):
-        return Rows(column.held, indices if column.indices is None else column.indices[indices])
-    return list(column) if indices is None else [column[i] for i in indices]
+        found = indices if column.indices is None else column.indices[indices]
+        return Rows._of(column.held, found, len(indices))
+    return [column[i] for i in indices.tolist()]
 
 
 def lengths_of(name: str, parts: Any) -> list[int]:

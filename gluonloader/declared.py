@@ -1,7 +1,7 @@
 """What datasets, transforms and batchify functions say of themselves, and what follows for those that are made of them.
 
     gil_free   it leaves the GIL, and may run in threads          said by a class, an object or a function
-    _parts     what one of ours is made of, and does nothing else than read or call; () for one that reads by itself
+    _parts     what one of ours is made of, and does nothing else than read or call; () for one that does so by itself
 
 A subclass that reads or is called in its own way is another thing than its base: what the base says is not said of it.
 """
@@ -9,11 +9,12 @@ A subclass that reads or is called in its own way is another thing than its base
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import FunctionType
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
-__all__ = ["IN_MEMORY", "draws", "gil_free", "in_memory", "is_gil_free", "nearest"]
+__all__ = ["IN_MEMORY", "by_itself", "draws", "gil_free", "in_memory", "is_gil_free", "nearest"]
 
 T = TypeVar("T")
 
@@ -56,6 +57,12 @@ def gil_free(part: T) -> T:
     return part
 
 
+def by_itself(function: T) -> T:
+    """Says of a function of ours that it leaves the GIL, and draws nothing."""
+    vars(function)["_parts"] = ()
+    return function
+
+
 def is_gil_free(part: Any) -> bool:
     """Whether it and all its parts say so; what is at hand needs not."""
     if type(part) in _AT_HAND:
@@ -76,7 +83,7 @@ def in_memory(data: Any) -> bool:
 
 
 def draws(data: Any) -> bool:
-    """Whether reading it may draw random numbers, as far as is known: an object may do anything, a number does not."""
+    """Whether it may draw random numbers, as far as is known: an object may do anything, a number does not."""
     if type(data) in IN_MEMORY:
         return bool(data.dtype.hasobject)
     parts = _parts_of(data)
@@ -90,7 +97,8 @@ def nearest(kind: type, *names: str) -> Mapping[str, Any]:
 
 def _parts_of(part: Any) -> tuple[Any, ...] | None:
     """What it is made of; None if it does not say so, or does more."""
-    ours = "_parts" in nearest(type(part), "_parts", *_CALLS) and getattr(part, "__dict__", {}).keys().isdisjoint(
-        _CALLS
-    )
+    own = getattr(part, "__dict__", {})
+    if isinstance(part, FunctionType):
+        return None if "__wrapped__" in own else own.get("_parts")
+    ours = "_parts" in nearest(type(part), "_parts", *_CALLS) and own.keys().isdisjoint(_CALLS)
     return tuple(part._parts) if ours else None

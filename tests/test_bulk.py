@@ -1,9 +1,10 @@
 """Bulk reads: `Rows` and `__getitems__` give what the samples one by one give, and only those offer it who gain."""
 
 import copy
+import functools
 import pickle
+import typing
 from collections import OrderedDict
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,11 +14,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gluonloader import (
+    Append,
     ArrayDataset,
+    AsList,
     DataLoader,
     Dataset,
+    Dict,
+    Group,
+    NamedTuple,
+    Pad,
     RandomSampler,
     SimpleDataset,
+    Stack,
     SubsetSampler,
     default_batchify,
     get_rng,
@@ -30,7 +38,7 @@ NUMBERS = ["?", "i1", "<u2", ">i4", "i8", "f2", ">f4", "f8", "c8", "M8[s]", ">m8
 DTYPES = [*NUMBERS, "S3", "U2", ">U3", "V2", [("a", "<i2"), ("b", ">i4")]]
 
 
-class Point(NamedTuple):
+class Point(typing.NamedTuple):
     x: object
     y: object
 
@@ -161,13 +169,46 @@ def test_rows_are_a_sequence():
     rows = Rows({"x": np.arange(5) * 10, "s": list("abcde")}, [4, -5, 2])
     assert len(rows) == 3
     assert rows[-1] == {"x": 20, "s": "c"}
-    assert rows[1:] == [{"x": 0, "s": "a"}, {"x": 20, "s": "c"}]
+    assert list(rows[1:]) == [{"x": 0, "s": "a"}, {"x": 20, "s": "c"}]
+    assert isinstance(rows[1:], Rows)
+    assert list(rows[::-2]) == [rows[2], rows[0]]
     assert list(reversed(rows)) == [rows[2], rows[1], rows[0]]
     for outside in (3, -4):
         with pytest.raises(IndexError):
             rows[outside]
     assert "'s': ['e', 'a', 'c']" in repr(rows)
     assert list(pickle.loads(pickle.dumps(rows))) == list(rows)
+
+
+class Counted(list):
+    """A column that counts how often it is read."""
+
+    reads = 0
+
+    def __getitem__(self, index):
+        self.reads += 1
+        assert type(index) is int
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize(
+    ("held", "fn"),
+    [
+        (lambda column: column, default_batchify),
+        (lambda column: column, Stack()),
+        (lambda column: (column, column), Stack()),
+        (lambda column: column, Append()),
+        (lambda column: (column, column), Group(Stack(), Pad())),
+        (lambda column: Point(column, column), NamedTuple(Point, [Stack(), AsList()])),
+        (lambda column: {"x": column, "y": column}, Dict({"x": Stack(), "y": Stack()})),
+    ],
+)
+def test_batchify_functions_read_each_sample_of_rows_once(held, fn):
+    column = Counted([1, 2, 3])
+    columns = held(column)
+    fn(Rows(columns, [2, 0]))
+    assert column.reads == 2 * (1 if columns is column else len(columns))
+    assert Rows(columns, np.array([1]))[0] == Rows(columns).at([1])[-1] == Rows(columns)[1]
 
 
 @pytest.mark.parametrize(
@@ -371,6 +412,7 @@ def test_nobody_offers_what_gains_nothing():
         ConcatDataset(lists, Plain(3)), StackDataset(lists), StackDataset(a=Plain(3)), Subset(lists, [0]),
         arrays.transform(max), arrays.take(2).transform_first(abs), ConcatDataset(arrays, arrays).transform(max),
         SimpleDataset(PackedList("ab")), ArrayDataset(PackedList("ab"), [1, 2]),
+        *[ArrayDataset(np.arange(2), PackedList(items)).transform(max) for items in ("ab", [None, 1])],
     ):  # fmt: skip
         assert not hasattr(dataset, "__getitems__")
         with pytest.raises((AttributeError, TypeError)):
@@ -539,7 +581,8 @@ def test_what_is_not_ours_is_given_ints(make, batched):
 
 def test_a_bulk_read_that_an_object_was_given_may_draw():
     dataset = ArrayDataset(np.zeros(20))
-    dataset.__getitems__ = lambda indices: [np.random.random() for _ in indices]
+    seen = []
+    dataset.__getitems__ = lambda indices: seen.append(indices) or [np.random.random() for _ in indices]
 
     def epoch():
         with SERIAL.loader(dataset, 4, seed=3) as loader:
@@ -548,6 +591,30 @@ def test_a_bulk_read_that_an_object_was_given_may_draw():
     np.random.seed(1)
     assert epoch() == epoch()
     assert np.random.random() == np.random.RandomState(1).random_sample()
+    Subset(dataset, range(4)).__getitems__([2, 1])
+    assert all(type(indices) is list and set(map(type, indices)) == {int} for indices in seen)
+    assert seen[-1] == [2, 1]
+
+
+def test_what_wraps_a_bulk_read_is_given_a_list():
+    seen, dataset = [], ArrayDataset(np.arange(20))
+    inner = dataset.__getitems__
+
+    @functools.wraps(inner)
+    def logged(indices):
+        seen.append(indices)
+        return inner(indices)
+
+    dataset.__getitems__ = logged
+    with SERIAL.loader(Subset(dataset, range(5, 20)), 5) as loader:
+        assert np.concatenate(list(loader)).tolist() == list(range(5, 20))
+    assert seen == [list(range(5, 10)), list(range(10, 15)), list(range(15, 20))]
+
+
+def test_rows_of_an_array_of_keys_are_keys():
+    keys = np.array([[0, 2], [1, 1]])
+    dataset = Subset(ArrayDataset(np.arange(6).reshape(3, 2)), keys)
+    assert default_batchify(dataset.__getitems__([1, 0])).tolist() == [dataset[i].tolist() for i in (1, 0)]
 
 
 def test_what_getitems_is_given_is_a_list_of_ints():

@@ -104,7 +104,7 @@ def test_a_pass_is_at_the_position_that_it_was_moved_to(length, ahead, moves):
             assert next(keys, None) == (at if at < length else None)
             at = min(at + 1, length)
         elif move == "take":
-            assert keys.take(count) == list(range(length))[at : at + count]
+            assert take(keys, count) == list(range(length))[at : at + count]
             at = min(at + count, length)
         elif move == "skip":
             keys.skip(count)
@@ -151,7 +151,7 @@ def test_an_order_is_read_in_blocks_unless_nothing_may_be_read_ahead():
     ahead, exact = Order(), Order()
     assert list(Pass(ahead, 10_000)) == list(range(10_000))
     keys = Pass(exact, 10_000, 0)
-    keys.take(3), next(keys), keys.skip(5), keys.take(2)
+    take(keys, 3), next(keys), keys.skip(5), take(keys, 2)
     assert ahead.read == [(0, 4096), (4096, 8192), (8192, 10_000)]
     assert exact.read == [(0, 3), (3, 4), (9, 11)]
 

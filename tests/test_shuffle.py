@@ -335,27 +335,27 @@ def test_without_replacement_no_index_comes_twice(weights, seed, data):
 def test_new_weights_take_effect_with_the_very_next_index():
     sampler = WeightedSampler([1, 1, 0, 0], 1000, seed=0)
     keys = iter(sampler)
-    assert set(keys.take(100)) == {0, 1}
+    assert set(keys.cut(100)) == {0, 1}
     assert next(keys) in (0, 1)
     sampler.weights = [0, 0, 1, 0]
-    assert [next(keys), *keys.take(9)] == [2] * 10
+    assert [next(keys), *keys.cut(9)] == [2] * 10
     sampler.weights = np.array([0, 0, 0, 5])
     assert next(keys) == 3
-    assert set(keys.take(2000)) == {3}
+    assert set(keys.cut(2000)) == {3}
 
 
 def test_what_is_drawn_at_a_position_depends_on_chance_and_weights_there_only():
     plain, changed = (WeightedSampler([1, 2, 3, 4], 5000, seed=3) for _ in range(2))
     expected, keys = list(plain), iter(changed)
-    assert keys.take(1000) == expected[:1000]
+    assert list(keys.cut(1000)) == expected[:1000]
     changed.weights = [4, 3, 2, 1]
-    other = keys.take(1000)
+    other = list(keys.cut(1000))
     assert other != expected[1000:2000]
     changed.weights = [1, 2, 3, 4]
-    assert keys.take(3000) == expected[2000:]
+    assert list(keys.cut(3000)) == expected[2000:]
     keys.seek(1000)
     changed.weights = [4, 3, 2, 1]
-    assert keys.take(1000) == other
+    assert list(keys.cut(1000)) == other
 
 
 def test_without_replacement_new_weights_are_for_the_next_pass():
@@ -430,4 +430,4 @@ def test_samplers_travel_by_pickle():
         iter(sampler)
         copy = pickle.loads(pickle.dumps(sampler))
         assert copy.pass_state() == sampler.pass_state()
-        assert iter(copy).take(50) == iter(sampler).take(50)
+        assert list(iter(copy).cut(50)) == list(iter(sampler).cut(50))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ..containers import Indices, Rows, pick, refill
-from ..declared import gil_free
+from ..declared import by_itself
 from ..errors import BatchifyError
 from ..frameworks import owner_by_base
 from ..memory import empty
@@ -42,7 +42,7 @@ def _rows(array: Array) -> tuple[int, ...]:
 _NUMBERS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 
-@gil_free
+@by_itself
 def default_batchify(samples: Sequence[Any]) -> Any:
     """The batch that keeps the structure of its samples, with arrays and numbers stacked along a new first axis.
 
@@ -75,7 +75,8 @@ def _column(column: Any, indices: Indices | None, path: str) -> Any:
     if isinstance(column, Rows):
         return _batch_of_rows(pick(column, indices), path)
     if type(column) not in (np.ndarray, np.memmap) or not _stacks_as_it_is(column):
-        return batch_of(list(column if indices is None else pick(column, indices)), path)
+        samples = pick(column, indices)
+        return batch_of(samples if type(samples) is list else list(samples), path)
     order = column.flags
     simple = order.c_contiguous and order.aligned and column.dtype.isnative  # else np.take would copy all of it first
     if indices is None and simple and order.writeable and type(column) is np.ndarray:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..containers import refill
-from ..declared import gil_free
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
 from .default import Array, Batchify, as_array, common_dtype, differ, like, native, stack
@@ -18,7 +17,6 @@ from .default import Array, Batchify, as_array, common_dtype, differ, like, nati
 __all__ = ["Append", "AsList", "Dict", "Group", "List", "NamedTuple", "Pad", "Stack", "Tuple", "on_field"]
 
 
-@gil_free
 class Stack:
     """Stacks along a new first axis; tuples and lists become a list of the batches of their fields.
 
@@ -26,7 +24,10 @@ class Stack:
     [array([1, 3]), array([2, 4])]
     """
 
+    _parts = ()
+
     def __call__(self, samples: Sequence[Any]) -> Any:
+        samples = list(samples)  # each sample of `Rows` is made anew whenever it is read
         if isinstance(samples[0], (tuple, list)):
             lengths = list(map(len, samples))
             if lengths.count(lengths[0]) != len(lengths):
@@ -35,7 +36,6 @@ class Stack:
         return like(samples[0], stack([as_array(sample, None, i) for i, sample in enumerate(samples)], ""))
 
 
-@gil_free
 class Pad:
     """Pads arrays of one rank to the largest size, along every axis or one, then stacks them.
 
@@ -57,6 +57,8 @@ class Pad:
     (array([[1, 2],
            [3, 0]]), array([2, 1], dtype=int32))
     """
+
+    _parts = ()
 
     def __init__(
         self,
@@ -143,7 +145,6 @@ def _is_int(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-@gil_free
 class Append:
     """Keeps a list of arrays, one per sample, of any shape.
 
@@ -155,10 +156,13 @@ class Append:
     [(1, 2), (1, 3, 4)]
     """
 
+    _parts = ()
+
     def __init__(self, expand: bool = True, batch_axis: int = 0) -> None:
         self._expand, self._axis = expand, batch_axis
 
     def __call__(self, samples: Sequence[Any]) -> list[Array]:
+        samples = list(samples)
         arrays = [as_array(sample, None, i) for i, sample in enumerate(samples)]
         batch = [np.expand_dims(array, self._axis) for array in arrays] if self._expand else arrays
         return [like(samples[0], array) for array in batch]
@@ -186,6 +190,7 @@ class Group:
         return self._fns
 
     def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
+        samples = list(samples)
         for position, sample in enumerate(samples):
             if len(sample) != len(self._fns):
                 raise BatchifyError(f"{len(sample)} fields, but Group has {len(self._fns)} functions", position)
@@ -195,13 +200,14 @@ class Group:
         )
 
 
-@gil_free
 class AsList:
     """Keeps the samples as a list, whatever they are.
 
     >>> AsList()(["a", None])
     ['a', None]
     """
+
+    _parts = ()
 
     def __call__(self, samples: Sequence[Any]) -> list[Any]:
         return list(samples)
@@ -228,6 +234,7 @@ class Dict:
         return tuple(self._fns.values())
 
     def __call__(self, samples: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
+        samples = list(samples)
         for position, sample in enumerate(samples):
             missing = self._fns.keys() - sample.keys()
             if missing:
@@ -262,6 +269,7 @@ class NamedTuple:
         return tuple(self._fns)
 
     def __call__(self, samples: Sequence[Any]) -> Any:
+        samples = list(samples)
         for position, sample in enumerate(samples):
             if not isinstance(sample, self._container):
                 raise BatchifyError(f"a {type(sample).__name__}, not a {self._container.__name__}", position)

@@ -9,21 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from types import MethodType
 from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..containers import Indices, Rows, as_list, is_mask, pick
+from ..containers import Indices, Rows, as_list, is_int_array, is_mask, pick
 from ..declared import IN_MEMORY, nearest
 from ..errors import add_note, bad_argument
 from ..memory import empty
 
-__all__ = ["are_ints", "bulk_read", "check_no_mask", "each", "interleave", "read", "takes_arrays"]
+__all__ = ["are_ints", "bulk_read", "check_no_mask", "each", "interleave", "read", "read_by"]
 
 _LARGE: Final = 32768  # bytes of a row that is best copied by itself
-
-Reader = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class bulk_read:  # noqa: N801, a decorator
@@ -38,6 +37,7 @@ class bulk_read:  # noqa: N801, a decorator
 
     def __call__(self, method: Callable[[Any, Sequence[Any]], Sequence[Any]]) -> bulk_read:
         self._method, self.__doc__ = method, method.__doc__
+        vars(method)["takes_arrays"] = True
         return self
 
     def __get__(self, dataset: Any, kind: type) -> Any:
@@ -57,14 +57,8 @@ def check_no_mask(name: str, indices: Any) -> None:
 def are_ints(indices: Any) -> bool:
     """Whether all of them are ints: what other keys mean, such as slices, knows only `__getitem__`."""
     if isinstance(indices, np.ndarray):
-        return indices.dtype.kind in "iu"
+        return is_int_array(indices)
     return all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in set(map(type, indices)))
-
-
-def takes_arrays(dataset: Any) -> bool:
-    """Whether it has a `__getitems__` that is one of ours, and takes indices as an array, too; others get a list."""
-    named = nearest(type(dataset), "__getitem__", "__getitems__").get("__getitems__")
-    return isinstance(named, bulk_read) and hasattr(dataset, "__getitems__")
 
 
 def read(dataset: Any, indices: Any) -> Sequence[Any]:
@@ -77,13 +71,17 @@ def read(dataset: Any, indices: Any) -> Sequence[Any]:
     Raises:
         ValueError: `__getitems__` gives another number of samples.
     """
-    if isinstance(indices, np.ndarray) and not takes_arrays(dataset):
-        indices = indices.tolist()
-    if (bulk := getattr(dataset, "__getitems__", None)) is None:
-        return each(dataset.__getitem__, indices, indices)
-    samples: Sequence[Any] = bulk(indices)
+    if (bulk := getattr(dataset, "__getitems__", None)) is not None:
+        return read_by(bulk, indices)
+    return each(dataset.__getitem__, as_list(indices), indices)
+
+
+def read_by(bulk: Callable[[Any], Sequence[Any]], indices: Any) -> Sequence[Any]:
+    """The same by a `__getitems__`: ours gets the indices as they are, any other one a list of its own."""
+    ours = isinstance(bulk, MethodType) and hasattr(bulk, "takes_arrays")  # a function that wraps one has that, too
+    samples = bulk(indices if ours else as_list(indices))
     if len(samples) != len(indices):
-        what = f"{type(dataset).__name__}.__getitems__ gave {len(samples)} samples for {len(indices)} indices"
+        what = f"{getattr(bulk, '__qualname__', bulk)} gave {len(samples)} samples for {len(indices)} indices"
         raise ValueError(f"{what}; return one for each, in their order")
     return samples
 

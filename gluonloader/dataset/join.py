@@ -43,6 +43,7 @@ class ConcatDataset(Dataset):
             raise ValueError("ConcatDataset() needs at least one dataset, e.g. ConcatDataset(first, second)")
         self.datasets: list[Any] = list(parts)
         self._ends = list(accumulate(lengths_of("datasets", self.datasets)))
+        self._end_array = np.array(self._ends)
 
     def __getitem__(self, index: Any) -> Any:
         part, index = self._find(index)
@@ -51,7 +52,7 @@ class ConcatDataset(Dataset):
     @bulk_read(lambda self: any(hasattr(dataset, "__getitems__") for dataset in self.datasets))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         keys = positions(indices, len(self))
-        owners = np.searchsorted(self._ends, keys, side="right")
+        owners = np.searchsorted(self._end_array, keys, side="right")
         counts = np.bincount(owners, minlength=1)
         touched = np.flatnonzero(counts).tolist() or [0]
         if len(touched) == 1:

@@ -42,6 +42,8 @@ class PackedList(Dataset):
     [[0, 1, 2], [0]]
     """
 
+    gil_free = False  # Python makes text and objects of the bytes
+
     def __init__(self, items: Iterable[Any]) -> None:
         iterator = iter(items)
         first = list(islice(iterator, 1))
@@ -61,6 +63,10 @@ class PackedList(Dataset):
 
     def __len__(self) -> int:
         return len(self._ends) - 1
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._data,) if self._kind != _OBJECT else ([],)  # as a list of them: an object may do anything
 
     @property
     def nbytes(self) -> int:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from ..batchify import Gathered, default_batchify, gather
 from ..containers import Keys, as_list
-from ..dataset.bulk import takes_arrays
+from ..dataset.bulk import read_by
 from ..dataset.streams import Chunk, Hint, Streams
 from ..declared import draws
 from ..errors import BatchifyError, add_note
@@ -59,7 +59,7 @@ class Unsplit(Exception):
 
 def may_draw(job: Job) -> bool:
     """Whether making a batch may use random generators, as far as is known."""
-    return draws(job.dataset) or job.batchify_fn is not default_batchify
+    return draws(job.dataset) or draws(job.batchify_fn)
 
 
 class Maker:
@@ -89,7 +89,6 @@ class Maker:
         # To seed generators, and in the caller to put them back, takes as long as making a small batch.
         self.draws = may_draw(job)
         self._bulk = getattr(job.dataset, "__getitems__", None)
-        self._takes_arrays = takes_arrays(job.dataset)
         self.gathers = job.batchify_fn is default_batchify
         self._streams = Streams(job.dataset) if job.iterable else None
         self._info = info = WorkerInfo(worker)
@@ -128,7 +127,7 @@ class Maker:
         if isinstance(task.work, Part):
             return self._read_part(task)
         if self._bulk is not None:
-            return self._batchify(task, self._read_bulk(task, task.work if self._takes_arrays else as_list(task.work)))
+            return self._batchify(task, self._read_bulk(task, task.work))
         indices = as_list(task.work)
         if self.gathers:
             return self._batchify(task, self._read_into(partial(gather, count=len(indices)), task, indices, mark))
@@ -202,16 +201,12 @@ class Maker:
 
     def _read_bulk(self, task: Task, indices: Keys) -> Sequence[Any]:
         try:
-            samples: Sequence[Any] = self._bulk(indices)  # type: ignore[misc]
+            return read_by(self._bulk, indices)  # type: ignore[arg-type]
         except (StopIteration, SystemExit) as error:
             raise _ended(error, task, _bulk_call(indices)) from error
         except Exception as error:
             _note(error, task, _bulk_call(indices))
             raise
-        if len(samples) != len(indices):
-            where = _bulk_call(indices)
-            raise _note(ValueError(f"{where} gave {len(samples)} samples for {len(indices)} indices"), task, where)
-        return samples
 
     def _batchify(self, task: Task, samples: Sequence[Any] | Gathered) -> Any:
         try:

@@ -42,10 +42,6 @@ class Dataset(core.Dataset, _gluon.Dataset):
         """The dataset of `fn(sample)`, or of `fn(*sample)` where the sample is a tuple."""
         return SimpleDataset(super().transform(fn, lazy))
 
-    def transform_first(self, fn: Callable[[Any], Any], lazy: bool = True) -> Dataset:
-        """Like `transform`, but `fn` gets only the first field of a tuple (typically the image, not the label)."""
-        return SimpleDataset(super().transform_first(fn, lazy))
-
 
 class SimpleDataset(core.SimpleDataset, Dataset, _gluon.SimpleDataset):
     """A dataset over anything with `__len__` and `__getitem__`: a list, an array."""

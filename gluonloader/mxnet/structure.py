@@ -9,14 +9,14 @@ import numpy as np
 
 from ..batchify import default_batchify, on_field
 from ..containers import Rows
-from ..declared import gil_free
+from ..declared import by_itself
 from ..errors import BatchifyError
 from ..frameworks import owner_by_base
 
 __all__ = ["gluon_batchify"]
 
 
-@gil_free
+@by_itself
 def gluon_batchify(samples: Sequence[Any]) -> Any:
     """Tuples become a list of the batches of their fields; a list is one array; all else as `default_batchify` has it.
 
@@ -25,7 +25,7 @@ def gluon_batchify(samples: Sequence[Any]) -> Any:
     """
     if isinstance(samples, Rows):
         if isinstance(samples.held, tuple):
-            columns = [Rows(column, samples.indices) for column in samples.held]
+            columns = [Rows._of(column, samples.indices, len(samples)) for column in samples.held]
             return [on_field(f"[{i}]", gluon_batchify, column) for i, column in enumerate(columns)]
         if isinstance(samples.held, np.ndarray):
             return default_batchify(samples)

@@ -16,6 +16,7 @@ from .base import Pass as Pass
 from .base import Sampler as Sampler
 from .base import SeededSampler as SeededSampler
 from .base import Sliceable as Sliceable
+from .base import as_keys as as_keys
 from .base import check_int as check_int
 from .base import check_last_batch as check_last_batch
 from .base import cut as cut
@@ -51,6 +52,7 @@ __all__ = [
     "Sliceable",
     "SubsetSampler",
     "WeightedSampler",
+    "as_keys",
     "check_int",
     "check_last_batch",
     "cut",

@@ -18,7 +18,8 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..containers import Keys, as_list
+from ..containers import Keys, as_list, is_int_array
+from ..declared import IN_MEMORY
 from ..errors import bad_argument, bad_state, other_words
 from ..randomness import batch_seed, draw_seed
 from ..state import field, has_state, int_field, same
@@ -52,7 +53,7 @@ LastBatch = Literal["keep", "discard", "rollover"]
 
 PATH: Final = "sampler."  # where pass states lie in the state of a loader
 _BLOCK: Final = 4096
-_FIXED: Final = (list, tuple, range, np.ndarray)  # the same in each epoch
+_FIXED: Final = (list, tuple, range, *IN_MEMORY)  # the same in each epoch
 _PLAIN: Final = (int, str, float, bool, type(None))  # keys that JSON keeps
 
 
@@ -112,8 +113,8 @@ class Pass(Iterator[Any]):
         ahead: how many are read from `order` at once, at least; 0 if nothing may be drawn before it is taken.
 
     >>> numbers = Pass(range(10), 10)
-    >>> numbers.take(3), next(numbers)
-    ([0, 1, 2], 3)
+    >>> numbers.cut(3), next(numbers)
+    (array([0, 1, 2]), 3)
     >>> numbers.skip(4); numbers.cut(5)
     array([8, 9])
     """
@@ -127,19 +128,15 @@ class Pass(Iterator[Any]):
     def __next__(self) -> Any:
         if self._at == len(self._block):
             self._read(1)
+            if not len(self._block):
+                raise StopIteration
         if self._listed is None:
             self._listed = as_list(self._block)
-        for key in self._listed[self._at : self._at + 1]:
-            self._at += 1
-            return key
-        raise StopIteration
-
-    def take(self, count: int) -> list[Any]:
-        """The next keys, fewer than `count` only at the end."""
-        return as_list(self.cut(count))
+        self._at += 1
+        return self._listed[self._at - 1]
 
     def cut(self, count: int) -> Keys:
-        """The same, as an array if the order is one of ints."""
+        """The next keys, fewer than `count` only at the end; an array if the order is one of ints."""
         if self._at + count > len(self._block):
             self._read(count)
         keys = self._block[self._at : self._at + count]
@@ -171,8 +168,8 @@ def as_keys(part: Any) -> Keys:
     """A part of an order: an array where it is one of ints, which nobody is to write to, else a list."""
     if type(part) is range and (not part or -(2**63) <= min(part[0], part[-1]) <= max(part[0], part[-1]) < 2**63):
         return np.arange(part.start, part.stop, part.step, dtype=np.int64)
-    if isinstance(part, np.ndarray) and part.dtype == np.int64:
-        keys: NDArray[np.int64] = part.view()
+    if is_int_array(part) and np.can_cast(part.dtype, np.int64):
+        keys: NDArray[np.int64] = np.array(part, np.int64)  # a copy: it may be the user's, who writes to it
         keys.flags.writeable = False
         return keys
     return as_list(part)
@@ -238,8 +235,8 @@ class OrderedSampler(Sampler):
 
 def begin_order(sampler: Any) -> tuple[Sliceable | None, int]:
     """The order of a sampler's pass that begins now, and how far to read ahead in it; None if it only iterates."""
-    if type(sampler) in (list, tuple, range):
-        return sampler, _BLOCK
+    if type(sampler) in _FIXED:
+        return list(sampler) if isinstance(sampler, np.ndarray) and not is_int_array(sampler) else sampler, _BLOCK
     if isinstance(sampler, OrderedSampler) and type(sampler).__iter__ is OrderedSampler.__iter__:
         return sampler._order(), sampler._ahead
     return None, 0

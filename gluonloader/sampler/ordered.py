@@ -47,7 +47,7 @@ class FilterSampler(OrderedSampler):
     """
 
     def __init__(self, fn: Callable[[Any], object], dataset: Any) -> None:
-        self._indices = [i for i in range(len(dataset)) if fn(dataset[i])]
+        self._indices = np.array([i for i in range(len(dataset)) if fn(dataset[i])], np.int64)
 
     def _order(self) -> Sliceable:
         return self._indices
