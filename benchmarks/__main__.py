@@ -6,7 +6,6 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +18,7 @@ from .page import page
 from .plot import plot
 from .report import auto_rows, case_table, machine
 from .usage import Usage, measure_usage
-from .variants import CHOICES, LOADERS
+from .variants import CHOICES, LOADERS, measure_choices
 
 _REPEATS: Final = ("inproc", "columns-f32", "copy-limit")  # for "auto" they are as other cases are
 
@@ -41,7 +40,7 @@ def main() -> None:
             usage[case.name] = _usage(case, times[case.name], arguments.workers) if arguments.usage else {}
             print(case_table(case, times[case.name], usage[case.name]), end="\n\n", flush=True)
         if arguments.auto and case.name not in _REPEATS:
-            auto[case.name] = _choices(case, arguments.workers, arguments.rounds)
+            auto[case.name] = measure_choices(case.name, arguments.workers, arguments.rounds)
             _print_auto(auto, case.name)
         if arguments.markdown is not None:  # each time: a run that is broken off has something to show
             picture: Path = arguments.markdown.with_name("results.svg")
@@ -55,11 +54,6 @@ def _usage(case: Case, results: Sequence[Result], workers: int) -> dict[str, Usa
     timed = {result.loader for result in results if result.times}
     loaders = [loader for loader in LOADERS if loader.name in timed]
     return {loader.name: measure_usage(case, loader, workers) for loader in loaders if case.measure == "epoch"}
-
-
-def _choices(case: Case, workers: int, rounds: int) -> list[Result]:
-    contenders = tuple(loader.name for loader in CHOICES)
-    return measure(replace(case, contenders=contenders), CHOICES, workers, rounds)
 
 
 def _print_auto(auto: dict[str, list[Result]], name: str) -> None:

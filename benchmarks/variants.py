@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
 from .bare import BareLoop
-from .cases import Case
+from .cases import CASES, Case
 from .datasets import MEAN, STD, Columns, temporary_file
 from .loaders import SPDL, GluonLoader, Grain, Loader, MXNet, NDArrays, Run, Tensors, Torch
+from .measure import Result, measure
 
-__all__ = ["CHOICES", "LOADERS"]
+__all__ = ["CHOICES", "LOADERS", "measure_choices"]
 
 
 class Auto(GluonLoader):
@@ -152,3 +156,14 @@ LOADERS: tuple[Loader, ...] = (
     TorchBatches(), MXNet(), ImageRecordIter(), Grain(), GrainThreads(), SPDL(), BareLoop(),
 )  # fmt: skip
 CHOICES: tuple[Loader, ...] = (Serial(), Threads(), Processes(), Auto())
+
+
+def measure_choices(case: str, workers: int, rounds: int) -> list[Result]:
+    """ "auto" against each fixed choice, in a fresh program: where MXNet is loaded, "auto" leaves more as it is."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as program:
+        return program.submit(_measure_choices, case, workers, rounds).result()
+
+
+def _measure_choices(name: str, workers: int, rounds: int) -> list[Result]:
+    contenders = tuple(loader.name for loader in CHOICES)
+    return measure(replace(CASES[name], contenders=contenders), CHOICES, workers, rounds)
