@@ -159,7 +159,7 @@ CHOICES: tuple[Loader, ...] = (Serial(), Threads(), Processes(), Auto())
 
 
 def measure_choices(case: str, workers: int, rounds: int) -> list[Result]:
-    """ "auto" against each fixed choice, in a fresh program: where MXNet is loaded, "auto" leaves more as it is."""
+    """Times each fixed choice and "auto", in a fresh program: where MXNet is loaded, "auto" leaves more as it is."""
     with ProcessPoolExecutor(1, get_context("spawn")) as program:
         return program.submit(_measure_choices, case, workers, rounds).result()
 

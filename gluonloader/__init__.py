@@ -15,7 +15,7 @@ The public names, and nothing else. Layers, imports point down only (tests/test_
     memory, randomness, state
     frameworks   arrays of MXNet, torch and JAX, in and out
     declared, cores, stats
-    errors, containers
+    errors, containers, cgroups
 """
 
 from . import batchify as batchify

@@ -25,6 +25,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from .declared import has_gil
 from .memory import Allocator, set_allocator
 
 __all__ = ["BatchMemory", "Blocks"]
@@ -34,7 +35,7 @@ _HUGE: Final = 4 * 1024 * 1024  # bytes from which on NumPy, too, asks for huge 
 _MOST: Final = 2**46  # bytes; what is more is a mistake, which NumPy tells best
 _WASTE: Final = 4
 _SPARE: Final = 2  # batches beyond the window: one that the user looks at, and one that is being made
-_COUNTED: Final = bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+_COUNTED: Final = has_gil()
 
 
 class _Block(np.ndarray[Any, Any]):
@@ -98,7 +99,7 @@ class BatchMemory:
         set_allocator(self._before)  # of the batch within which this one was made
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """An uninitialised array, aligned to 64 bytes where it is larger than 16 kB; for `gluonloader.empty`."""
+        """An uninitialised array, which begins at a page where it is larger than 16 kB; for `gluonloader.empty`."""
         nbytes = math.prod(shape) * dtype.itemsize
         if not _SMALL < nbytes < _MOST:
             return np.empty(shape, dtype)

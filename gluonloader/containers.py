@@ -16,6 +16,7 @@ __all__ = [
     "Keys",
     "Rows",
     "as_list",
+    "copy_rows",
     "is_int_array",
     "is_mask",
     "lengths_of",
@@ -178,6 +179,26 @@ def pick(column: Any, indices: Indices | None) -> Any:
         found = indices if column.indices is None else column.indices[indices]
         return Rows._of(column.held, found, len(indices))
     return [column[i] for i in indices.tolist()]
+
+
+def copy_rows(column: NDArray[Any], indices: Indices | None, out: NDArray[Any]) -> None:
+    """Copies rows of an array into another one, without memory of its own where it can.
+
+    Args:
+        column: shape (N, ...).
+        indices: shape (M,), each from 0 to N - 1; None for all.
+        out: shape (M, ...), C order.
+
+    >>> out = np.empty(2)
+    >>> copy_rows(np.array([0.1, 0.2, 0.3]), np.array([2, 0]), out)
+    >>> out
+    array([0.3, 0.1])
+    """
+    flags = column.flags
+    if indices is not None and flags.c_contiguous and flags.aligned and column.dtype == out.dtype:
+        column.take(indices, 0, out, "clip")  # they are in range; "raise" would buffer `out`
+    else:  # np.take would copy all of the column first
+        out[...] = column if indices is None else column[indices]
 
 
 def lengths_of(name: str, parts: Any) -> list[int]:

@@ -8,13 +8,14 @@ A subclass that reads or is called in its own way is another thing than its base
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from types import FunctionType
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
-__all__ = ["IN_MEMORY", "by_itself", "draws", "gil_free", "in_memory", "is_gil_free", "nearest"]
+__all__ = ["IN_MEMORY", "by_itself", "draws", "gil_free", "has_gil", "in_memory", "is_gil_free", "nearest"]
 
 T = TypeVar("T")
 
@@ -88,6 +89,11 @@ def draws(data: Any) -> bool:
         return bool(data.dtype.hasobject)
     parts = _parts_of(data)
     return type(data) is not range and (parts is None or any(map(draws, parts)))
+
+
+def has_gil() -> bool:
+    """Whether this Python has a GIL, and it is on: then reference counts are exact."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 def nearest(kind: type, *names: str) -> Mapping[str, Any]:

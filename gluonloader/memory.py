@@ -7,6 +7,7 @@ sending it; where batches are made in the loader's own process, memory that was 
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +40,7 @@ def empty(shape: Shape, dtype: DTypeLike = np.float64) -> NDArray[Any]:
         dtype: any NumPy dtype; dtypes that hold Python objects get ordinary memory.
 
     Returns:
-        A C-contiguous array, aligned to 64 bytes in a worker.
+        A C-contiguous array; in a worker it is aligned to 64 bytes, and one of 64 kB or more begins at a page.
 
     >>> def pad(samples):
     ...     batch = empty((len(samples), max(map(len, samples))), np.int32)
@@ -56,7 +57,7 @@ def empty(shape: Shape, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     allocate = _local.allocate
     if allocate is None or dtype.hasobject:
         return np.empty(shape, dtype)
-    return allocate(shape, dtype)
+    return allocate(tuple(map(operator.index, shape)), dtype)  # NumPy's ints overflow, and do not travel
 
 
 def set_allocator(allocate: Allocator | None) -> Allocator | None:

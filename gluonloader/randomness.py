@@ -28,6 +28,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from .declared import has_gil
+
 __all__ = [
     "batch_seed",
     "draw_seed",
@@ -142,7 +144,7 @@ class _SavedNumpy:
 def _bytes_of_python() -> Any:
     """Position and key of Python's Mersenne Twister, in place; None if they do not lie where they are looked for."""
     generator = getattr(random.random, "__self__", None)
-    exact = getattr(sys, "_is_gil_enabled", lambda: True)() and sys.implementation.name == "cpython"
+    exact = has_gil() and sys.implementation.name == "cpython"
     if not exact or type(generator) is not random.Random:
         return None
     head = object.__basicsize__

@@ -44,7 +44,7 @@ def described(batch):
     if isinstance(batch, (tuple, list)):
         return type(batch), [described(part) for part in batch]
     if isinstance(batch, np.ndarray):
-        return batch.shape, batch.dtype, batch.tobytes()
+        return batch.shape, batch.dtype, batch.tolist() if batch.dtype.hasobject else batch.tobytes()
     return batch
 
 
@@ -53,7 +53,6 @@ def batch_as_read(samples):
     gathered = gather(first, len(samples))
     for sample in others:
         gathered.append(sample)
-    assert len(gathered) == len(samples)
     return gathered.batch() if isinstance(gathered, Gathered) else default_batchify(gathered)
 
 

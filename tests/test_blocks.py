@@ -1,6 +1,7 @@
 """Memory of batches that are made in the caller or in threads: used again, and never while anybody looks."""
 
 import gc
+import mmap
 import resource
 
 import numpy as np
@@ -43,7 +44,7 @@ def test_arrays_are_what_was_asked_for(shape, dtype):
         assert (array.shape, array.dtype) == (shape, np.dtype(dtype))
         assert array.flags.c_contiguous
         assert array.flags.writeable
-        assert array.nbytes <= 16 * 1024 or address(array) % 64 == 0
+        assert array.nbytes <= 16 * 1024 or address(array) % mmap.PAGESIZE == 0
 
 
 def test_memory_that_was_let_go_is_used_again():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import subprocess
@@ -120,6 +121,53 @@ def test_batchify_functions_may_write_into_the_batch_and_return_views_of_it(proc
     assert first["same"].tolist() == [[1, 2, 3, -1], [4, -1, -1, -1]]
     assert np.shares_memory(first["same"], first["views"][0])
     assert second["other"].tolist() == [0, 1, 2]
+
+
+def padded_by_numpy(samples):
+    lengths = np.array(list(map(len, samples)))
+    batch = gl.empty((len(samples), lengths.max()), np.float32)
+    batch[:] = 0
+    for row, sample in zip(batch, samples):
+        row[: len(sample)] = sample
+    kept = gl.empty(np.int64(len(lengths)), np.int64)
+    kept[:] = lengths
+    return batch, kept
+
+
+def test_shapes_may_be_numpys_ints(way):
+    samples = [np.ones(length) for length in (3, 1, 30_000, 2)]
+    with way.loader(samples, 2, batchify_fn=padded_by_numpy) as loader:
+        for (batch, lengths), expected in zip(loader, ([3, 1], [30_000, 2]), strict=True):
+            assert batch.shape == (2, max(expected))
+            assert batch.sum(1).tolist() == lengths.tolist() == expected
+
+
+def begin_at_pages(arrays):
+    return all(array.__array_interface__["data"][0] % mmap.PAGESIZE == 0 for array in arrays)
+
+
+def test_large_arrays_of_a_batch_begin_at_a_page(way):
+    sizes = (40_000, 9_000, 90_000, 70_001)
+    samples = [(np.full(size, i, np.int8), i, np.full((size, 3), i, np.int16)) for i, size in enumerate(sizes)]
+    with way.loader(samples, batch_sampler=[[0, 0], [1] * 8, [2, 2, 2], [3]]) as loader:
+        for first, numbers, second in loader:
+            assert begin_at_pages((first, second))
+            assert (first == numbers[:, None]).all()
+            assert (second == numbers[:, None, None]).all()
+
+
+def joined(samples):
+    return np.concatenate(samples), len(samples), np.stack(samples)
+
+
+def test_large_arrays_that_are_copied_to_the_parent_begin_at_a_page(process_way):
+    samples = [np.full(50_000, i, np.uint8) for i in range(40)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # memory_limit: some are private copies
+        with process_way.loader(samples, 2, batchify_fn=joined, memory_limit="2MB") as loader:
+            batches = list(loader)
+    assert all(begin_at_pages((joined, stacked)) for joined, _, stacked in batches)
+    assert [int(stacked[1, 0]) for _, _, stacked in batches] == list(range(1, 40, 2))
 
 
 def test_named_shared_memory_where_there_is_no_memfd(monkeypatch):

@@ -2,8 +2,10 @@
 
 import errno
 import gc
+import mmap
 import os
 import re
+import resource
 import warnings
 
 import numpy as np
@@ -191,6 +193,7 @@ def test_a_private_copy_frees_its_slab_at_once(make_pool):
     assert (copy[64:] == 7).all()
     assert len(copy) == 1000
     assert copy.ctypes.data % 64 == 0
+    assert pool.copy_out(pool.take(100_000, 0), 100_000).ctypes.data % mmap.PAGESIZE == 0
 
 
 def test_without_a_limit_a_hoarder_of_batches_gets_copies_in_the_end_and_no_warning(make_pool):
@@ -204,6 +207,28 @@ def test_without_a_limit_a_hoarder_of_batches_gets_copies_in_the_end_and_no_warn
             held.append(pool.lend(slab, 100)[64:100])
     assert len(slabs) < 30
     assert all((array == number).all() for number, array in enumerate(held))
+
+
+def test_batches_that_are_kept_leave_descriptors_for_others(make_pool):
+    pool, held, others = make_pool(window=30), [], [os.dup(0)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = max(map(int, descriptors()))
+    while others[-1] < most:
+        others.append(os.dup(0))  # no numbers are left between
+    resource.setrlimit(resource.RLIMIT_NOFILE, (others[-1] + 40, hard))
+    try:
+        for number in range(40):
+            slab = pool.take(0, 0)
+            bytes_of(slab)[64:100] = number
+            held.append(pool.lend(slab, 100)[64:100])
+        others += [os.dup(0) for _ in range(10)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for other in others:
+            os.close(other)
+    assert all((array == number).all() for number, array in enumerate(held))
+    slab = pool.take(0, 0)
+    assert np.shares_memory(pool.lend(slab, 100), bytes_of(slab)), "there is room again"
 
 
 def test_past_the_limit_batches_are_copies_with_one_warning(make_pool):

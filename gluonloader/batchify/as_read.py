@@ -80,9 +80,6 @@ class Gathered:
         }
         return columns if self._kind is dict else tuple(columns.values())
 
-    def __len__(self) -> int:
-        return self._length + len(self._others)
-
     def _is_alike(self, sample: Any) -> bool:
         if type(sample) is not self._kind or (self._kind is not np.ndarray and len(sample) != len(self._names)):
             return False

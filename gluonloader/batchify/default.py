@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ..containers import Indices, Rows, pick, refill
-from ..declared import by_itself
+from ..containers import Indices, Rows, copy_rows, pick, refill
+from ..declared import IN_MEMORY, by_itself
 from ..errors import BatchifyError
 from ..frameworks import owner_by_base
 from ..memory import empty
@@ -74,19 +74,14 @@ def _column(column: Any, indices: Indices | None, path: str) -> Any:
     """The batch of one column of `Rows`: just what `batch_of` makes of its elements one by one."""
     if isinstance(column, Rows):
         return _batch_of_rows(pick(column, indices), path)
-    if type(column) not in (np.ndarray, np.memmap) or not _stacks_as_it_is(column):
+    if type(column) not in IN_MEMORY or not _stacks_as_it_is(column):
         samples = pick(column, indices)
         return batch_of(samples if type(samples) is list else list(samples), path)
-    order = column.flags
-    simple = order.c_contiguous and order.aligned and column.dtype.isnative  # else np.take would copy all of it first
-    if indices is None and simple and order.writeable and type(column) is np.ndarray:
+    if indices is None and type(column) is np.ndarray and column.flags.carray and column.dtype.isnative:
         return column
     count = len(column) if indices is None else len(indices)
     out = empty((count, *column.shape[1:]), native(column.dtype))
-    if indices is not None and simple:
-        column.take(indices, 0, out, "clip")  # they are in range; "raise" would buffer `out`
-    else:
-        out[...] = column if indices is None else column[indices]
+    copy_rows(column, indices, out)
     return out
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..containers import Indices, Rows, as_list, is_int_array, is_mask, pick
+from ..containers import Indices, Rows, as_list, copy_rows, is_int_array, is_mask, pick
 from ..declared import IN_MEMORY, nearest
 from ..errors import add_note, bad_argument
 from ..memory import empty
@@ -125,13 +125,6 @@ class _Piece:
     def rows(self) -> Iterable[Any]:
         return self.column if self.indices is None else map(self.column.__getitem__, self.indices)
 
-    def copy_to(self, out: NDArray[Any]) -> None:
-        column, indices = self.column, self.indices
-        if indices is not None and column.flags.c_contiguous and column.flags.aligned:
-            column.take(indices, 0, out, "clip")  # they are in range; "raise" would buffer `out`
-        else:
-            out[...] = column if indices is None else column[indices]
-
 
 def _merge(pieces: Sequence[_Piece], order: NDArray[np.intp]) -> Sequence[Any]:
     first = pieces[0].column
@@ -146,11 +139,11 @@ def _merge(pieces: Sequence[_Piece], order: NDArray[np.intp]) -> Sequence[Any]:
         by_part: NDArray[Any] = np.empty(merged.shape, merged.dtype)
         start = 0
         for piece in pieces:
-            piece.copy_to(by_part[start : start + len(piece)])
+            copy_rows(piece.column, piece.indices, by_part[start : start + len(piece)])
             start += len(piece)
         places = np.empty(len(order), np.intp)
         places[order] = np.arange(len(order))
-        by_part.take(places, 0, merged, "clip")
+        copy_rows(by_part, places, merged)
         return cast("Sequence[Any]", merged)
     samples = [pick(piece.column, piece.indices) for piece in pieces]
     if _are_alike(samples):

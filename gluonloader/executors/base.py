@@ -46,7 +46,7 @@ class Part:
     keys: Keys
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen: see records.py
 class Task:
     """One batch to make."""
 
@@ -130,7 +130,7 @@ class Inbox:
         self._arrived.put(None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen: see records.py
 class Made:
     """A batch that was made in this process."""
 
@@ -145,7 +145,7 @@ class Made:
         pass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen: see records.py
 class Failed:
     """A batch that could not be made."""
 

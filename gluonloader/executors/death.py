@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
 from pathlib import Path
 from typing import Final
 
+from ..cgroups import GROUPS, OWN, group_folders, text_of
 from ..errors import WorkerDied
 from .base import Samples, Task
 from .supervisor import LaneProcess
@@ -21,17 +23,16 @@ _STACK_S: Final = 1.0
 _SHOWN_INDICES: Final = 16
 
 
-def oom_kills() -> int:
-    """How many processes of this cgroup the kernel has killed for want of memory; 0 where that cannot be read."""
-    try:
-        groups = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
-        if "memory" in groups:
-            text = Path(f"/sys/fs/cgroup/memory{groups['memory']}/memory.oom_control").read_text()
-        else:
-            text = Path(f"/sys/fs/cgroup{groups['']}/memory.events").read_text()
-        return int(dict(line.split() for line in text.splitlines())["oom_kill"])
-    except (OSError, KeyError, ValueError):
-        return 0
+def oom_kills(own: Path = OWN, groups: Path = GROUPS) -> int:
+    """How many processes of this cgroup the kernel has killed for want of memory; 0 where that cannot be read.
+
+    For the arguments see `group_folders`.
+    """
+    for folder in group_folders("memory", own, groups):
+        for name in ("memory.events", "memory.oom_control"):
+            if found := re.search(r"^oom_kill (\d+)$", text_of(folder / name), re.MULTILINE):
+                return int(found[1])
+    return 0
 
 
 def bury(process: LaneProcess) -> int | None:

@@ -186,17 +186,18 @@ class Maker:
         copying = len(pickle.dumps(first, protocol=5)) * _BYTE_S if self._copied else 0.0
         if took < copying + _SPLIT_S / len(indices):
             raise Unsplit("samples are read too quickly for it")
-        read = gather(first, len(indices)) if self.gathers else [first]
+        read, had = gather(first, len(indices)) if self.gathers else [first], 1
         del first
         while self._state() == before:
-            had = len(read)
             if had == len(indices):
                 samples = read.samples() if isinstance(read, Gathered) else read
                 if overlap(samples):
                     raise Unsplit("samples share memory")
                 return samples
-            for index in indices[had : 2 * had]:
+            group = indices[had : 2 * had]
+            for index in group:
                 read.append(dataset[index])
+            had += len(group)
         raise Unsplit("reading draws random numbers")
 
     def _read_bulk(self, task: Task, indices: Keys) -> Sequence[Any]:

@@ -339,9 +339,9 @@ class ProcessExecutor:
         self._backlog = deque(sorted((*self._backlog, order), key=lambda order: order.number))
 
     def _least_loaded(self, worker: int | None) -> Lane | None:
-        """The lane that takes the next batch, `worker`'s own if it is for that one; None if there is none with room.
+        """The lane that takes the next batch; None if there is none with room.
 
-        The least loaded one; but while batches are quick one that is busy anyway, see NOTE [waking].
+        `worker`'s own if it is for that one. Else the least loaded; while batches are quick, see NOTE [waking].
         """
         found, least, quick = None, self._depth, self._made_s < _QUICK_S
         for lane in self._lanes.values():

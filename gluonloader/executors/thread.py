@@ -30,7 +30,7 @@ __all__ = ["ThreadExecutor"]
 _CLOSING_S: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen: see records.py
 class _Request:
     task: Task
     inbox: Inbox

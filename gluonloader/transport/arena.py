@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .slab import Slab, align
+from .slab import Slab, align, alignment_of
 
 __all__ = ["Arena"]
 
@@ -48,11 +48,15 @@ class Arena:
 
     def reserve(self, nbytes: int) -> int:
         """Takes `nbytes`; returns their offset. Past the allowance it is only counted: nothing may be written there."""
-        offset = align(self.needed)
-        self.needed = offset + nbytes
+        offset = self._take(nbytes)
         if self.needed > self._slab.size and not self.overflowed:
             self._outgrown.append(_Mapping(self._slab.memory, self._slab.address, self._slab.size))
             self._slab.grow(self.needed, self._allowance)
+        return offset
+
+    def _take(self, nbytes: int) -> int:
+        offset = align(self.needed, alignment_of(nbytes))
+        self.needed = offset + nbytes
         return offset
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -74,8 +78,7 @@ class Arena:
             return placed[1]
         offset = self._offset_of_view(array)
         if offset is None:
-            offset = align(self.needed)
-            self.needed = offset + array.nbytes
+            offset = self._take(array.nbytes)
             self._later.append((array, offset))
         self._placed[id(array)] = array, offset
         return offset

@@ -1,7 +1,7 @@
 """A slab: one growable block of anonymous shared memory, and its layout.
 
     byte 0        64             64 + request           head
-    | five words | request      | arrays, 64-byte aligned ... | head |
+    | five words | request      | arrays, aligned ...         | head |
       HOLDERS      what to load   written by batchify            pickled structure
       TICKET       (parent)       (worker)                       (worker)
       STARTED
@@ -23,16 +23,32 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 import sys
 import tempfile
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cgroups import GROUPS, OWN, group_folders, text_of
 from ..errors import SharedMemoryError
 
-__all__ = ["ALIGNMENT", "HEADER", "HOLDERS", "POSITION", "STARTED", "TICKET", "TOOK", "Slab", "align", "anonymous_file"]
+__all__ = [
+    "ALIGNMENT",
+    "HEADER",
+    "HOLDERS",
+    "POSITION",
+    "STARTED",
+    "TICKET",
+    "TOOK",
+    "Slab",
+    "align",
+    "alignment_of",
+    "anonymous_file",
+]
 
 ALIGNMENT: Final = 64  # a cache line; what JAX and AVX-512 ask for
 HEADER: Final = 64
@@ -44,6 +60,10 @@ HOLDERS, TICKET, STARTED, POSITION, TOOK = range(5)
 # What the word HOLDERS starts with: more than there can be, since at 0 MXNet would take the memory for its own.
 _NO_HOLDERS: Final = 1 << 20
 
+# Bytes from which on arrays begin at a page: a copy that stores a little further into a page than it loads waits for
+# its own stores, and NumPy's large arrays begin just after a page.
+_LARGE: Final = 64 * 1024
+
 _HAS_MEMFD = hasattr(os, "memfd_create")
 # Python's mmap keeps a descriptor of its own unless told not to (3.13); one less per slab and process.
 _MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
@@ -53,6 +73,11 @@ _POPULATE: int = getattr(mmap, "MAP_POPULATE", 0)
 def align(offset: int, to: int = ALIGNMENT) -> int:
     """The next multiple of `to`."""
     return -(-offset // to) * to
+
+
+def alignment_of(nbytes: int) -> int:
+    """What the start of an array of so many bytes is a multiple of."""
+    return mmap.PAGESIZE if nbytes >= _LARGE else ALIGNMENT
 
 
 def anonymous_file() -> int:
@@ -87,17 +112,34 @@ def reserve(fd: int, size: int) -> None:
         ) from None
 
 
-def available_memory() -> int:
-    """Bytes that can be had without swapping, as the kernel and this process's cgroup see it; huge if unknown."""
-    left = [1 << 62]
-    try:
-        with open("/proc/meminfo") as file:
-            left += [int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:")]
-        with open("/sys/fs/cgroup/memory.max") as most, open("/sys/fs/cgroup/memory.current") as now:
-            left.append(int(most.read()) - int(now.read()))
-    except (OSError, ValueError):
-        pass  # no such file, or no limit
+def available_memory(own: Path = OWN, groups: Path = GROUPS) -> int:
+    """Bytes that can be had without swapping, as the kernel and this process's cgroups see it; huge if unknown.
+
+    For the arguments see `group_folders`.
+    """
+    kilobytes = re.findall(r"^MemAvailable: +(\d+) kB$", text_of(Path("/proc/meminfo")), re.MULTILINE)
+    left = [1 << 62, *(int(number) * 1024 for number in kilobytes)]
+    for most, now in _limits(own, groups):
+        try:
+            left.append(int(text_of(most)) - int(text_of(now)) + _cached_files(now.parent))
+        except ValueError:
+            pass  # no such file, or no limit, any more
     return min(left)
+
+
+@cache
+def _limits(own: Path, groups: Path) -> list[tuple[Path, Path]]:
+    """The files with limit and use of each group that has a limit; one that gets its first limit later is left out."""
+    names = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+    files = [(folder / most, folder / now) for folder in group_folders("memory", own, groups) for most, now in names]
+    return [(most, now) for most, now in files if (text := text_of(most).strip()).isdecimal() and int(text) < 1 << 62]
+
+
+def _cached_files(group: Path) -> int:
+    """Bytes of files that were read and stay in memory until it is needed; they count as used."""
+    sizes = dict(re.findall(r"^((?:total_)?(?:in)?active_file) (\d+)$", text_of(group / "memory.stat"), re.MULTILINE))
+    prefix = "total_" if "total_active_file" in sizes else ""  # version 1 tells apart what lies in groups within
+    return sum(int(sizes.get(f"{prefix}{name}", 0)) for name in ("active_file", "inactive_file"))
 
 
 class Slab:
@@ -110,13 +152,26 @@ class Slab:
         populate: enter all pages in this process's page table at once, for one who is about to write them.
     """
 
-    __slots__ = ("_populate", "address", "allowance", "control", "fd", "holders", "memory", "number", "size", "writer")
+    __slots__ = (
+        "_populate",
+        "address",
+        "allowance",
+        "control",
+        "fd",
+        "holders",
+        "leaves_room",
+        "memory",
+        "number",
+        "size",
+        "writer",
+    )
 
     def __init__(self, number: int, fd: int, size: int, populate: bool = False) -> None:
         self.number, self.fd, self._populate = number, fd, populate
         self.writer = -1  # the worker that wrote it last: its pages and cache lines are warm there
         self.allowance = size  # to how many bytes it may grow while it is in flight
         self.holders = 0  # frameworks that were given this loan's memory to map
+        self.leaves_room = False  # whether its descriptor is known to leave room for others
         self.map(size)
 
     def map(self, size: int) -> None:

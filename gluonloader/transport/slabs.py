@@ -38,13 +38,14 @@ from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
 from ..frameworks import Lent, leaves_room
-from .slab import ALIGNMENT, HEADER, Slab, align, anonymous_file, reserve
+from .slab import HEADER, Slab, align, alignment_of, anonymous_file, reserve
 
 __all__ = ["SlabPool"]
 
 _FIRST_SIZE: Final = 64 * 1024
 _SPARE_LOANS: Final = 16  # loans beyond the window that are given out where no limit is set
 _UNLIMITED: Final = 2**62
+_BYTE: Final = np.dtype(np.uint8)  # found once
 
 _pools: weakref.WeakSet[SlabPool] = weakref.WeakSet()
 
@@ -143,6 +144,7 @@ class SlabPool:
             raise
         self._next_number += 1
         self._all[slab.number] = slab
+        slab.leaves_room = leaves_room(fd)  # asked now, since it takes a third of all that a loan does
         return slab
 
     def demand(self, nbytes: int) -> bool:
@@ -156,7 +158,7 @@ class SlabPool:
         self._largest = max(self._largest, used)
         if not self._may_lend(slab):
             return self.copy_out(slab, used)
-        loan: _Loan = _Loan((slab.size,), np.uint8, slab.memory)
+        loan: _Loan = _Loan(slab.size, _BYTE, slab.memory)
         loan.slab, loan.address, loan.mappings = slab, slab.address, {}
         slab.begin_loan()
         returned, number = self._returned, slab.number
@@ -167,8 +169,9 @@ class SlabPool:
 
     def copy_out(self, slab: Slab, used: int) -> NDArray[np.uint8]:
         """The first `used` bytes of a slab in flight as private memory; its flight is over."""
-        private: NDArray[np.uint8] = np.empty(used + ALIGNMENT, np.uint8)
-        private = private[-private.__array_interface__["data"][0] % ALIGNMENT :][:used]
+        to = alignment_of(used)
+        private: NDArray[np.uint8] = np.empty(used + to, np.uint8)
+        private = private[-private.__array_interface__["data"][0] % to :][:used]
         private[:] = np.ndarray((used,), np.uint8, slab.memory)
         self.give_back(slab)
         return private
@@ -201,11 +204,14 @@ class SlabPool:
             self._reserved -= slab.allowance - slab.size
 
     def _may_lend(self, slab: Slab) -> bool:
-        self._collect()
-        if not leaves_room(slab.fd):
+        if not slab.leaves_room and not leaves_room(slab.fd):
             return False
         if self._limit is None:
-            return len(self._lent) < self._window + _SPARE_LOANS
+            most = self._window + _SPARE_LOANS
+            if len(self._lent) >= most:
+                self._collect()
+            return len(self._lent) < most
+        self._collect()
         cap = max(self._limit - self._window * self._share, self._limit // 2)
         if self._lent_bytes + slab.size <= cap:
             return True
