@@ -163,25 +163,35 @@ def test_sys_exit_in_a_sample_is_an_error_not_an_end(parallel_way):
 
 
 class SlowFirst(Numbered):
-    """Sample 0 takes as long as it takes until samples 2 to 39 have been made, half a minute at most."""
+    """Sample 0 takes as long as it takes until samples 2 to 39 have been made, and these until it was begun.
 
-    def __init__(self, made):
+    Half a minute at most.
+    """
+
+    def __init__(self, folder):
         super().__init__(80)
-        self.made = made
+        self.begun, self.made = folder / "begun", folder / "made"
 
     def __getitem__(self, index):
+        if index == 0:
+            self.begun.touch()
+            wait_until(lambda: self.made.exists() and self.made.stat().st_size >= 38)
         if index >= 2:
+            wait_until(self.begun.exists)
             with self.made.open("a") as file:
                 file.write(".")
-        patience = 3000 if index == 0 else 0
-        while patience and not (self.made.exists() and self.made.stat().st_size >= 38):
-            patience -= 1
-            time.sleep(0.01)
         return index, gl.get_worker_info().id
 
 
+def wait_until(true):
+    patience = 3000
+    while patience and not true():
+        patience -= 1
+        time.sleep(0.01)
+
+
 def test_a_slow_batch_keeps_its_place_and_does_not_idle_the_others(parallel_way, tmp_path):
-    with parallel_way.loader(SlowFirst(tmp_path / "made"), 2, prefetch=20) as loader:
+    with parallel_way.loader(SlowFirst(tmp_path), 2, prefetch=20) as loader:
         if parallel_way.arguments["num_workers"] == 1:
             pytest.skip("there is no other worker")
         batches = [(indices.tolist(), set(ids.tolist())) for indices, ids in loader]

@@ -18,13 +18,11 @@ down quickly while that is in vain, or takes long because a worker needs the cor
 never spin, and run as SCHED_BATCH: waking one does not push the training thread off its core.
 
 NOTE [waking]: while a batch is made in less time than it takes to wake a worker, one worker is as much as this process
-can keep busy; so a batch goes to the lane that is busy anyway. It does not wait long there, and if for once it does,
-idle lanes take over, as from any slow batch.
+can keep busy; so a batch goes to a lane that is at work anyway, as was seen a moment ago.
 """
 
 from __future__ import annotations
 
-import copy
 import errno
 import math
 import os
@@ -35,19 +33,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
-from ..errors import BatchTimeout, LoaderClosed, SharedMemoryError, TransportError, WorkerStartError, add_note
-from ..frameworks import Lent
+from ..errors import BatchTimeout, LoaderClosed, SharedMemoryError, TransportError, WorkerStartError
 from ..transport.records import Reply, Request, Status, Verb
-from ..transport.reduce import Head, Sealed, rebuild
 from ..transport.slab import TOOK, Slab, anonymous_file
 from ..transport.slabs import SlabPool
 from .base import Failed, Inbox, Job, Outcome, Part, Task
 from .death import bury, describe_exit, kill_stuck, oom_kills, start_hint, worker_died
+from .landed import Landed
 from .lane import Lane, Order, Trip
-from .making import Remainder, Unsplit
 from .remote import decode_error, pack_for
 from .supervisor import Supervisor, track_end
 from .worker import encode_task
@@ -60,41 +55,13 @@ _MOST_SPINS: Final = 100
 _LEAST_SPINS: Final = 2
 _SPIN_S: Final = 100e-6  # longer, and the core that was yielded is needed by others
 _QUICK_S: Final = 25e-6  # to wake a worker, and until it runs
+_ALIVE_S: Final = 1e-3  # a moment, in NOTE [waking]
 _FAILED_STARTS: Final = 3  # in a row, by the job's own doing
 _KILLED_STARTS: Final = 100  # in a row, by SIGKILL, which comes from outside and may pass
 
 _Events = list[tuple[int, int]]  # what poll tells: descriptor, event
 
 _yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
-
-
-@dataclass(slots=True, eq=False)
-class _Landed:
-    """A batch that lies in a slab, not delivered yet."""
-
-    task: Task
-    executor: ProcessExecutor
-    slab: Slab
-    head: Head
-    made_s: float
-    memory: Any = None  # set when it had to leave its slab
-
-    def take(self) -> Any:
-        memory = self.executor._lend(self)
-        if isinstance(self.task.work, Part):
-            if not isinstance(memory, Lent):
-                raise Unsplit("memory is too short to read a batch in parts")
-            return [Sealed(self.slab.number, self.head, memory)]
-        try:
-            batch = rebuild(memory, self.head)
-            # What a shard leaves over is kept to the end of the epoch, and must not keep slabs from batches.
-            return copy.deepcopy(batch) if isinstance(batch, Remainder) else batch
-        except Exception as error:
-            add_note(error, f"gluonloader: while rebuilding {self.task}")
-            raise
-
-    def discard(self) -> None:
-        self.executor._discarded.append(self)
 
 
 class ProcessExecutor:
@@ -134,8 +101,8 @@ class ProcessExecutor:
         self._slabs = SlabPool(window, memory_limit)
         self._backlog: deque[Order] = deque()
         self._lanes: dict[int, Lane] = {}  # by descriptor
-        self._landed: dict[int, _Landed] = {}  # by slab
-        self._discarded: deque[_Landed] = deque()
+        self._landed: dict[int, Landed] = {}  # by slab
+        self.discarded: deque[Landed] = deque()
         self._last_inbox: Inbox | None = None
         self._submitted = self._tickets = self._failed_starts = 0
         self._spins = _MOST_SPINS
@@ -287,7 +254,7 @@ class ProcessExecutor:
             slab.map(reply.size)
         if reply.status is Status.MADE and not trip.recalled and not order.inbox.withdrawn:
             self._made_s = slab.control[TOOK] * 1e-6
-            landed = _Landed(order.task, self, slab, reply.head, self._made_s)
+            landed = Landed(order.task, self, slab, reply.head, self._made_s)
             self._landed[slab.number] = landed
             order.inbox.put(landed)
             return
@@ -316,8 +283,8 @@ class ProcessExecutor:
 
     def _dispatch(self) -> None:
         """Sends as much of the backlog as lanes and memory take."""
-        while self._discarded:
-            landed = self._discarded.popleft()
+        while self.discarded:
+            landed = self.discarded.popleft()
             if self._claim(landed):
                 self._slabs.give_back(landed.slab)
         waiting: list[Order] = []  # for a worker of their own, which is busy or being replaced
@@ -343,12 +310,13 @@ class ProcessExecutor:
 
         `worker`'s own if it is for that one. Else the least loaded; while batches are quick, see NOTE [waking].
         """
-        found, least, quick = None, self._depth, self._made_s < _QUICK_S
+        found, least = None, self._depth
+        alive = time.monotonic() - _ALIVE_S if self._made_s < _QUICK_S else math.inf
         for lane in self._lanes.values():
             trips, slot = len(lane.trips), lane.process.slot
             if trips < least and (slot < self._in_use if worker is None else slot == worker):
                 found, least = lane, trips
-                if quick and trips:
+                if trips and lane.busy_since > alive:
                     break
         return found
 
@@ -422,7 +390,7 @@ class ProcessExecutor:
 
     # -- batches that have come -------------------------------------------------------------------------------------
 
-    def _lend(self, landed: _Landed) -> Any:
+    def lend(self, landed: Landed) -> Any:
         with self._lock:
             if self._claim(landed):
                 if self._closed:
@@ -430,14 +398,14 @@ class ProcessExecutor:
                 return self._slabs.lend(landed.slab, landed.head.offset + landed.head.length)
             return landed.memory
 
-    def _claim(self, landed: _Landed) -> bool:
+    def _claim(self, landed: Landed) -> bool:
         """Takes a landed batch off the list; False if it had to leave its slab, where another may lie by now."""
         if self._landed.get(landed.slab.number) is not landed:
             return False
         del self._landed[landed.slab.number]
         return True
 
-    def _evacuate(self, landed: _Landed) -> None:
+    def _evacuate(self, landed: Landed) -> None:
         self._claim(landed)
         landed.memory = self._slabs.copy_out(landed.slab, landed.head.offset + landed.head.length)
 
