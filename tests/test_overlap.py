@@ -77,7 +77,9 @@ def test_what_is_copied_as_it_is_read_may_be_read_in_parts(way, kind, once, tmp_
     with way.loader(Refills(kind, tmp_path), SIZE) as loader:
         assert [len(list(loader)) for _ in range(2)] == [5, 5]
     times = read_log(tmp_path)
-    assert {times[index] for index in range(SIZE)} == {2 if once else 3}
+    # Once more if the part had to be given up; not where it was taken back before it was begun.
+    assert max(times[index] for index in range(SIZE)) == (2 if once else 3)
+    assert min(times.values()) == 2
     assert {times[index] for index in range(SIZE, 36)} == {2}
 
 
