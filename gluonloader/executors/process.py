@@ -16,9 +16,6 @@ NOTE [spinning]: to wake a thread that sleeps costs its waker 8 us and another 1
 batch. So the leader, whose thread has nothing else to do, looks again a few times before it sleeps; how often goes
 down quickly while that is in vain, or takes long because a worker needs the core. Workers, whose cores others may need,
 never spin, and run as SCHED_BATCH: waking one does not push the training thread off its core.
-
-NOTE [waking]: while a batch is made in less time than it takes to wake a worker, one worker is as much as this process
-can keep busy; so a batch goes to a lane that is at work anyway, as was seen a moment ago.
 """
 
 from __future__ import annotations
@@ -54,8 +51,6 @@ _STALL_S: Final = 0.005  # a lane busy with one batch for longer gives its queue
 _MOST_SPINS: Final = 100
 _LEAST_SPINS: Final = 2
 _SPIN_S: Final = 100e-6  # longer, and the core that was yielded is needed by others
-_QUICK_S: Final = 25e-6  # to wake a worker, and until it runs
-_ALIVE_S: Final = 1e-3  # a moment, in NOTE [waking]
 _FAILED_STARTS: Final = 3  # in a row, by the job's own doing
 _KILLED_STARTS: Final = 100  # in a row, by SIGKILL, which comes from outside and may pass
 
@@ -106,7 +101,6 @@ class ProcessExecutor:
         self._last_inbox: Inbox | None = None
         self._submitted = self._tickets = self._failed_starts = 0
         self._spins = _MOST_SPINS
-        self._made_s = math.inf  # what the last batch took
         self._oom_kills = oom_kills()
         self._poll = select.poll()
         self._woken, self._wake = map(track_end, socket.socketpair())
@@ -253,8 +247,7 @@ class ProcessExecutor:
         if reply.size > slab.size:
             slab.map(reply.size)
         if reply.status is Status.MADE and not trip.recalled and not order.inbox.withdrawn:
-            self._made_s = slab.control[TOOK] * 1e-6
-            landed = Landed(order.task, self, slab, reply.head, self._made_s)
+            landed = Landed(order.task, self, slab, reply.head, slab.control[TOOK] * 1e-6)
             self._landed[slab.number] = landed
             order.inbox.put(landed)
             return
@@ -306,18 +299,12 @@ class ProcessExecutor:
         self._backlog = deque(sorted((*self._backlog, order), key=lambda order: order.number))
 
     def _least_loaded(self, worker: int | None) -> Lane | None:
-        """The lane that takes the next batch; None if there is none with room.
-
-        `worker`'s own if it is for that one. Else the least loaded; while batches are quick, see NOTE [waking].
-        """
+        """The lane that takes the next batch, `worker`'s own if it is for that one; None if there is none with room."""
         found, least = None, self._depth
-        alive = time.monotonic() - _ALIVE_S if self._made_s < _QUICK_S else math.inf
         for lane in self._lanes.values():
             trips, slot = len(lane.trips), lane.process.slot
             if trips < least and (slot < self._in_use if worker is None else slot == worker):
                 found, least = lane, trips
-                if trips and lane.busy_since > alive:
-                    break
         return found
 
     def use(self, lanes: int) -> None:
