@@ -41,8 +41,8 @@ __all__ = ["Choice", "ExecutorName", "Means"]
 ExecutorName = Literal["serial", "thread", "process", "auto"]
 
 _ENOUGH: Final = 24  # batches to judge by
-_CALLER_S: Final = 10e-6  # what a batch takes in the caller besides being made
-_GENERATORS_S: Final = 10e-6  # the same, to put the random generators back, where they may be used
+_CALLER_S: Final = 5e-6  # what a batch takes in the caller besides being made; a worker's time has its own besides
+_GENERATORS_S: Final = 8e-6  # the same, to put the random generators back, where they may be used
 _PACE: Final = 32  # batches between two looks at the pace
 
 _log = logging.getLogger("gluonloader")

@@ -184,8 +184,8 @@ class Slab:
         self.address: int = start.__array_interface__["data"][0]
 
     def grow(self, size: int, most: int) -> None:
-        """Makes room for `size` bytes, up to `most` a little more so that ragged batches settle soon."""
-        size = min(align(max(size, self.size + (self.size >> 5)), mmap.PAGESIZE), most)
+        """Makes room for `size` bytes, up to `most` a little more: for the head, and so that ragged batches settle soon."""
+        size = min(align(max(size + mmap.PAGESIZE, self.size + (self.size >> 5)), mmap.PAGESIZE), most)
         reserve(self.fd, size)
         self.map(size)
 
