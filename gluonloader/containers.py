@@ -152,8 +152,7 @@ class Rows(Sequence[Any]):
         held, rows = self.held, range(self._length) if self.indices is None else self.indices.tolist()
         if not isinstance(held, (Mapping, tuple)):
             return map(held.__getitem__, rows)
-        columns = held.values() if isinstance(held, Mapping) else held
-        samples: Iterator[Any] = zip(*[map(column.__getitem__, rows) for column in columns], strict=True)
+        samples: Iterator[Any] = zip(*[map(column.__getitem__, rows) for column in self._parts], strict=True)
         if isinstance(held, Mapping):
             samples = map(dict, map(zip, repeat(list(held)), samples))
         return samples if type(held) in (tuple, dict) else map(partial(refill, held), samples)

@@ -64,6 +64,8 @@ class LoaderIterator(Iterator[Any]):
         self._tasks: dict[int, Task] = {}
         self._inbox = Inbox()
         self._had, self._made_s = 0, 0.0  # batches, and what the last one took to make
+        alone = isinstance(self._executor, SerialExecutor)  # nothing is ahead of the program
+        self._starting = 0 if alone else min(self._window_size, _STARTING)
         self._drawn = False  # the plan has given all it has
         self._ended = False
         self._sampler_error: Exception | None = None
@@ -90,8 +92,7 @@ class LoaderIterator(Iterator[Any]):
                 text = "a position was loaded since this iterator began, with which the loader took other workers"
                 raise LoaderClosed(f"{text}; go on with iter(loader)") from error
             self._had += 1
-            steady = self._had > min(self._window_size, _STARTING) or isinstance(self._executor, SerialExecutor)
-            self._tally.count(time.perf_counter() - began, self._made_s, steady)
+            self._tally.count(time.perf_counter() - began, self._made_s, self._had > self._starting)
             return batch if self._finish is None else self._finish(batch)
 
     @property

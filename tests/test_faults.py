@@ -175,19 +175,12 @@ class SlowFirst(Numbered):
     def __getitem__(self, index):
         if index == 0:
             self.begun.touch()
-            wait_until(lambda: self.made.exists() and self.made.stat().st_size >= 38)
+            eventually(lambda: self.made.exists() and self.made.stat().st_size >= 38, 30)
         if index >= 2:
-            wait_until(self.begun.exists)
+            eventually(self.begun.exists, 30)
             with self.made.open("a") as file:
                 file.write(".")
         return index, gl.get_worker_info().id
-
-
-def wait_until(true):
-    patience = 3000
-    while patience and not true():
-        patience -= 1
-        time.sleep(0.01)
 
 
 def test_a_slow_batch_keeps_its_place_and_does_not_idle_the_others(parallel_way, tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MissingExtraError
-from ..memory import empty
+from .bulk import taken
 
 __all__ = ["Column", "column_of", "counts_nulls", "pyarrow"]
 
@@ -74,7 +74,7 @@ class Column:
         """The samples of these rows: an array or a list."""
         if self.dtype is None:
             return self._objects(self.take(decoded, rows))
-        return decoded.take(rows, 0, empty((len(rows), *self.shape), self.dtype), "clip")
+        return taken(decoded, rows)
 
     def take(self, decoded: Any, rows: NDArray[np.intp]) -> Any:
         """These rows, as they are decoded."""

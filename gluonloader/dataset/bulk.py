@@ -20,7 +20,7 @@ from ..declared import IN_MEMORY, nearest
 from ..errors import add_note, bad_argument
 from ..memory import empty
 
-__all__ = ["are_ints", "bulk_read", "check_no_mask", "each", "interleave", "read", "read_by"]
+__all__ = ["are_ints", "bulk_read", "check_no_mask", "each", "interleave", "read", "read_by", "taken"]
 
 _LARGE: Final = 32768  # bytes of a row that is best copied by itself
 
@@ -98,6 +98,13 @@ def each(fn: Callable[[Any], Any], values: Sequence[Any], indices: Sequence[Any]
     return results
 
 
+def taken(column: NDArray[Any], indices: Indices) -> NDArray[Any]:
+    """These rows of an array, copied into the batch's memory."""
+    out = empty((len(indices), *column.shape[1:]), column.dtype)
+    copy_rows(column, indices, out)
+    return out
+
+
 def interleave(parts: Sequence[Any], order: NDArray[np.intp]) -> Sequence[Any]:
     """The samples of all parts as one: `Rows` of `Rows`, an array of arrays, else a list.
 
@@ -167,9 +174,7 @@ def _structure(rows: Any) -> Any:
 
 
 def _columns(rows: Any) -> list[_Piece]:
-    pieces: list[_Piece] = []
-    rows.gather(lambda column, path: pieces.append(_Piece(column, rows.indices)))
-    return pieces
+    return [_Piece(column, rows.indices) for column in rows._parts]
 
 
 def _row(array: Any) -> Any:

@@ -21,7 +21,7 @@ from ..containers import Indices, Rows, position, positions
 from ..errors import MissingExtraError, add_note, bad_argument
 from ..memory import empty
 from .base import Dataset
-from .bulk import bulk_read
+from .bulk import bulk_read, taken
 
 __all__ = ["H5Dataset", "NpyDataset", "ZarrDataset"]
 
@@ -135,7 +135,7 @@ class _Stored(Dataset):
         elif (np.diff(keys) == 1).all():
             rows = self._slice(column, first, end)
         else:
-            rows = _picked(self._slice(column, first, end), keys - first)
+            rows = taken(self._slice(column, first, end), keys - first)
         return list(rows) if rows.dtype.kind in "OT" else rows
 
     def _open(self) -> tuple[Any, list[Any]]:
@@ -192,7 +192,7 @@ class H5Dataset(_Stored):
         if column.chunks:
             return super()._take(column, keys)
         wanted, back = np.unique(keys, return_inverse=True)
-        return _picked(np.asarray(_decoded(column)[wanted]), back)
+        return taken(np.asarray(_decoded(column)[wanted]), back)
 
 
 class ZarrDataset(_Stored):
@@ -244,10 +244,6 @@ def _filled(fields: Any, columns: Sequence[Any]) -> Any:
     if isinstance(fields, dict):
         return dict(zip(fields, columns, strict=True))
     return tuple(columns) if isinstance(fields, tuple) else columns[0]
-
-
-def _picked(rows: NDArray[Any], places: Indices) -> NDArray[Any]:
-    return rows.take(places, 0, empty((len(places), *rows.shape[1:]), rows.dtype), "clip")
 
 
 def _absolute(path: Any) -> Any:

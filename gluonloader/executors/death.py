@@ -13,6 +13,7 @@ from typing import Final
 from ..cgroups import GROUPS, OWN, group_folders, text_of
 from ..errors import WorkerDied
 from .base import Samples, Task
+from .lane import Lane
 from .supervisor import LaneProcess
 from .worker import DUMP_SIGNAL
 
@@ -102,18 +103,12 @@ def start_hint(forked: bool) -> str:
     return f"{guard} unpickling the dataset or worker_init_fn ends them: try num_workers=0"
 
 
-def kill_stuck(process: LaneProcess, notes: int, ready: bool, forked: bool) -> str:
-    """Kills a worker that does not answer, and says where it stood.
-
-    Args:
-        process: the worker.
-        notes: descriptor of its file for stacks.
-        ready: it has started.
-        forked: its start method is fork.
-    """
-    stack = _stack_of(process, notes)
+def kill_stuck(lane: Lane, forked: bool) -> str:
+    """Kills a worker that does not answer, and says where it stood; `forked`: its start method is fork."""
+    process = lane.process
+    stack = _stack_of(process, lane.notes)
     process.kill()
-    if ready:
+    if lane.ready:
         # JAX's own frames are not always on the stack.
         jax = forked and "jax" in sys.modules
         hint = "\nJAX hangs in a forked process: if it is that, use start_method='forkserver'" if jax else ""

@@ -157,9 +157,7 @@ class ProcessExecutor:
                     if trip.order.task is task and not trip.recalled:
                         trip.recall()
                         # The Pool orders the next one.
-                        return BatchTimeout(
-                            text + kill_stuck(lane.process, lane.notes, lane.ready, self._packed is None)
-                        )
+                        return BatchTimeout(text + kill_stuck(lane, self._packed is None))
             self._backlog = deque(order for order in self._backlog if order.task is not task)
         return BatchTimeout(f"{text}no worker has begun it: all are starting or busy, or memory is short")
 

@@ -184,7 +184,7 @@ class Slab:
         self.address: int = start.__array_interface__["data"][0]
 
     def grow(self, size: int, most: int) -> None:
-        """Makes room for `size` bytes, up to `most` a little more: for the head, and so that ragged batches settle soon."""
+        """Makes room for `size` bytes, up to `most` some more: for the head, and so that ragged batches settle soon."""
         size = min(align(max(size + mmap.PAGESIZE, self.size + (self.size >> 5)), mmap.PAGESIZE), most)
         reserve(self.fd, size)
         self.map(size)
