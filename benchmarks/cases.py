@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 # Those whose workers outlive an epoch, and that start them by fork.
 _POOLS: Final = ("gluonloader", "tensors out", "NDArrays out", "torch", "MXNet")
-_LOADERS: Final = (*_POOLS, "Grain", "SPDL")
+_LOADERS: Final = (*_POOLS, "auto", "Grain", "SPDL")
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class Loader(ABC):
     """One library: whether it is there, what it cannot do, and how it is set up for a case.
 
     Attributes:
-        peer: the loader that gives the same kind of arrays, where that is not the library's own kind.
+        peer: the loader that it is set beside in words: one that gives the same kind of arrays, or that most know.
         warm_up: epochs that are not timed.
     """
 

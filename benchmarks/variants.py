@@ -24,7 +24,7 @@ __all__ = ["CHOICES", "LOADERS", "measure_choices"]
 class Auto(GluonLoader):
     """gluonloader chooses the executor, and how many workers where the others have none."""
 
-    name = "auto"
+    name, peer = "auto", "torch"
     warm_up = 4  # it has chosen by then
 
     def _means(self, workers: int) -> dict[str, Any]:

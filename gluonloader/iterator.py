@@ -185,7 +185,8 @@ class LoaderIterator(Iterator[Any]):
             self._wait()
         outcome = self._window.take()
         task = self._tasks.pop(outcome.task.batch)
-        self._fill()  # first, so that a worker is busy while this thread rebuilds
+        if not self._executor.can_wait(self._window.in_flight):
+            self._fill()  # first, so that a worker is busy while this thread rebuilds
         try:
             self._made_s = outcome.made_s
             result = outcome.take()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FORK, PROCESSES, Way, workers
+from conftest import FORK, ONE_FORK, PROCESSES, Way, eventually, workers
 
 import gluonloader as gl
 from gluonloader.transport import slab as slab_module
@@ -65,6 +65,37 @@ def test_a_consumer_that_keeps_everything_gets_private_copies_within_the_limit(p
         said = [str(warning.message) for warning in caught if "memory_limit" in str(warning.message)]
         assert len(said) == 1
         assert "private copies" in said[0]
+
+
+@pytest.mark.parametrize("prefetch", [2, 3, 5])
+def test_large_batches_take_as_many_slabs_as_the_window_and_the_one_in_hand(prefetch):
+    with ONE_FORK.loader(Images(160), 16, prefetch=prefetch) as loader:
+        for _ in range(2):
+            assert [int(batch[0, 0]) for batch in loader] == list(range(0, 160, 16))
+            assert slab_bytes() <= (prefetch + 1) * 16.6 * MB  # room for header and head beside each 16 MB
+
+
+class Noted(Images):
+    """Images that note in a file when they are read."""
+
+    def __init__(self, size, path):
+        super().__init__(size)
+        self.path = path
+
+    def __getitem__(self, index):
+        with open(self.path, "a") as file:
+            print(index, file=file)
+        return super().__getitem__(index)
+
+
+def test_with_nothing_else_in_flight_a_large_batch_is_asked_for_at_once(tmp_path):
+    log = tmp_path / "log"
+    with ONE_FORK.loader(Noted(80, log), 16, prefetch=1) as loader:
+        iterator = iter(loader)
+        for number in range(4):
+            kept = next(iterator)
+            assert kept[0, 0] == 16 * number
+            assert eventually(lambda done=16 * (number + 2): len(log.read_text().split()) == done), "while it is used"
 
 
 def test_batches_larger_than_their_share_make_the_window_smaller(process_way):

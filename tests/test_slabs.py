@@ -176,6 +176,26 @@ def test_a_worker_gets_back_the_slab_that_it_wrote(make_pool):
     assert [pool.take(0, writer) for writer in (2, 0, 3, 1)] == [slabs[writer] for writer in (2, 0, 3, 1)]
 
 
+def test_a_slab_with_room_for_a_batch_comes_before_one_that_would_have_to_grow(make_pool):
+    pool = make_pool(window=4)
+    small, large = pool.take(0, writer=0), pool.take(0, writer=1)
+    Arena(large, HEADER, large.allowance).empty((20 << 20,), np.dtype(np.uint8))
+    pool.has_grown(large, large.size)
+    assert pool.exhausted, "both are in flight"
+    pool.give_back(small)
+    assert pool.exhausted, "it would take as much as a new one"
+    pool.give_back(large)
+    assert not pool.exhausted
+    assert pool.take(0, writer=0) is large
+    assert pool.take(0, writer=1) is small
+
+
+def test_small_slabs_cost_too_little_to_wait_for_one(make_pool):
+    pool = make_pool()
+    pool.lend(pool.take(0, 0), 50_000)
+    assert not pool.exhausted
+
+
 def test_a_request_of_any_size_has_room(make_pool):
     pool = make_pool()
     pool.give_back(pool.take(10, 0))

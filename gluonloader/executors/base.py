@@ -166,6 +166,9 @@ class Executor(Protocol):
     def submit(self, task: Task, inbox: Inbox) -> None:
         """Has the batch made; its outcome will be put into `inbox`."""
 
+    def can_wait(self, in_flight: int) -> bool:
+        """Whether the next task is better submitted when the program has let go of the batch that it holds."""
+
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         """The next outcome for `inbox`; None after `timeout` seconds without one, or when it is withdrawn."""
 

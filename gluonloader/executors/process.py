@@ -48,6 +48,7 @@ __all__ = ["ProcessExecutor"]
 
 _LANE_DEPTH: Final = 32  # requests on one lane; so few that neither side can ever block on a full socket
 _STALL_S: Final = 0.005  # a lane busy with one batch for longer gives its queue to idle lanes
+_COSTLY_STALL_S: Final = 0.1  # the same where another large slab would have to be made for it
 _MOST_SPINS: Final = 100
 _LEAST_SPINS: Final = 2
 _SPIN_S: Final = 100e-6  # longer, and the core that was yielded is needed by others
@@ -125,6 +126,9 @@ class ProcessExecutor:
             self._submitted, self._epoch = self._submitted + 1, task.epoch
             self._backlog.append(Order(task, inbox, self._submitted))
             self._dispatch()
+
+    def can_wait(self, in_flight: int) -> bool:
+        return in_flight >= self._in_use and self._slabs.exhausted
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -243,7 +247,7 @@ class ProcessExecutor:
         trip = lane.trips.pop(reply.ticket)
         slab, order = trip.slab, trip.order
         if reply.size > slab.size:
-            slab.map(reply.size)
+            self._slabs.has_grown(slab, reply.size)
         if reply.status is Status.MADE and not trip.recalled and not order.inbox.withdrawn:
             landed = Landed(order.task, self, slab, reply.head, slab.control[TOOK] * 1e-6)
             self._landed[slab.number] = landed
@@ -366,7 +370,7 @@ class ProcessExecutor:
         """Idle lanes take over what queues behind a slow batch."""
         while (stalled := self._stalled()) is not None:
             lane, trip = stalled
-            if time.monotonic() - lane.busy_since < _STALL_S:
+            if time.monotonic() - lane.busy_since < (_COSTLY_STALL_S if self._slabs.exhausted else _STALL_S):
                 return
             idle = min(self._lanes.values(), key=lambda other: (len(other.trips), not other.ready))
             if not self._send(idle, trip.order):

@@ -31,6 +31,9 @@ class SerialExecutor:
     def submit(self, task: Task, inbox: Inbox) -> None:
         inbox.asked.append(task)
 
+    def can_wait(self, in_flight: int) -> bool:
+        return False
+
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         with self._lock:
             if self._closed or not inbox.asked:

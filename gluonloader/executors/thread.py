@@ -58,6 +58,9 @@ class ThreadExecutor:
         if self._closed:
             self._refuse(queue)
 
+    def can_wait(self, in_flight: int) -> bool:
+        return False
+
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         outcome = inbox.get(timeout)
         if self._start_error is not None:

@@ -43,6 +43,7 @@ from .slab import HEADER, Slab, align, alignment_of, anonymous_file, reserve
 __all__ = ["SlabPool"]
 
 _FIRST_SIZE: Final = 64 * 1024
+_LARGE: Final = 16 << 20  # bytes of a batch that are worth saving, rather than asking for the next one at once
 _SPARE_LOANS: Final = 16  # loans beyond the window that are given out where no limit is set
 _UNLIMITED: Final = 2**62
 _BYTE: Final = np.dtype(np.uint8)  # found once
@@ -92,6 +93,11 @@ class SlabPool:
         self.retired: list[int] = []  # numbers of closed slabs, for the executor to tell the workers
         _pools.add(self)
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether one more batch would take new memory, and much of it."""
+        return self._largest >= _LARGE and not self._returned and not any(map(self._is_roomy, self._free))
+
     def take(self, nbytes: int, writer: int) -> Slab | None:
         """A slab for worker `writer`, with room for a request of `nbytes`; None while the memory limit leaves no room.
 
@@ -127,12 +133,21 @@ class SlabPool:
         return slab
 
     def _pop_free(self, writer: int) -> Slab | None:
-        """The warmest free slab: the last one that this worker wrote, else the last one at all."""
+        """The warmest free slab: rather one with room for a batch, then one that this worker wrote, then the last."""
+        best, most = None, -1
         for slab in reversed(self._free):
-            if slab.writer == writer:
-                self._free.remove(slab)
-                return slab
-        return self._free.pop() if self._free else None
+            score = 2 * self._is_roomy(slab) + (slab.writer == writer)
+            if score > most:
+                best, most = slab, score
+                if most == 3:
+                    break
+        if best is not None:
+            self._free.remove(best)
+        return best
+
+    def _is_roomy(self, slab: Slab) -> bool:
+        """Whether a batch will hardly make it grow."""
+        return 2 * slab.size >= self._largest
 
     def _make(self, size: int) -> Slab:
         fd = anonymous_file()
@@ -153,9 +168,13 @@ class SlabPool:
         self._share = max(self._share, share if self._limit is None else min(share, self._limit))
         return nbytes <= self._share
 
+    def has_grown(self, slab: Slab, size: int) -> None:
+        """A worker needed more room than the slab had."""
+        slab.map(size)
+        self._largest = max(self._largest, size)
+
     def lend(self, slab: Slab, used: int) -> NDArray[np.uint8]:
         """The memory of a batch of `used` bytes, to be looked at as long as anyone likes; see NOTE [loans]."""
-        self._largest = max(self._largest, used)
         if not self._may_lend(slab):
             return self.copy_out(slab, used)
         loan: _Loan = _Loan(slab.size, _BYTE, slab.memory)
