@@ -40,9 +40,8 @@ class Gathered:
         fields = dict(_fields(first))
         large = {name: field for name, field in fields.items() if _is_large(field)}
         self._kind, self._names = type(first), fields.keys()
-        self._large: dict[Any, Array] = {
-            name: empty((count, *array.shape), array.dtype) for name, array in large.items()
-        }
+        self._like = [(name, array.shape, array.dtype) for name, array in large.items()]
+        self._large: dict[Any, Array] = {name: empty((count, *shape), dtype) for name, shape, dtype in self._like}
         self._small: dict[Any, list[Any]] = {name: [] for name in fields if name not in large}
         self._length = 0
         self._others: list[Any] = []
@@ -53,11 +52,13 @@ class Gathered:
         if self._others or not self._is_alike(sample):
             self._others.append(sample)
             return
-        for name, field in _fields(sample):
-            if name in self._large:
-                self._large[name][self._length] = field
-            else:
-                self._small[name].append(field)
+        if self._kind is np.ndarray:
+            self._large[_ALONE][self._length] = sample
+        else:
+            for name, column in self._large.items():
+                column[self._length] = sample[name]
+            for name, values in self._small.items():
+                values.append(sample[name])
         self._length += 1
 
     def samples(self) -> list[Any]:
@@ -81,15 +82,18 @@ class Gathered:
         return columns if self._kind is dict else tuple(columns.values())
 
     def _is_alike(self, sample: Any) -> bool:
-        if type(sample) is not self._kind or (self._kind is not np.ndarray and len(sample) != len(self._names)):
+        if type(sample) is not self._kind:
             return False
-        if self._kind is dict and sample.keys() != self._names:
+        if self._kind is np.ndarray:
+            ((_, shape, dtype),) = self._like
+            return bool(sample.shape == shape and sample.dtype == dtype)
+        if len(sample) != len(self._names) or (self._kind is dict and sample.keys() != self._names):
             return False
-        fields = sample if self._kind is not np.ndarray else (sample,)
-        return all(
-            type(fields[name]) is np.ndarray and fields[name].shape == out.shape[1:] and fields[name].dtype == out.dtype
-            for name, out in self._large.items()
-        )
+        for name, shape, dtype in self._like:
+            field = sample[name]
+            if type(field) is not np.ndarray or field.shape != shape or field.dtype != dtype:
+                return False
+        return True
 
     def _sample(self, row: int) -> Any:
         """A sample that was copied already."""

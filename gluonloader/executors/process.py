@@ -48,7 +48,7 @@ __all__ = ["ProcessExecutor"]
 
 _LANE_DEPTH: Final = 32  # requests on one lane; so few that neither side can ever block on a full socket
 _STALL_S: Final = 0.005  # a lane busy with one batch for longer gives its queue to idle lanes
-_COSTLY_STALL_S: Final = 0.1  # the same where another large slab would have to be made for it
+_COSTLY_STALL_S: Final = 0.5  # the same where it takes another large slab, which is as slow to be had as one batch
 _MOST_SPINS: Final = 100
 _LEAST_SPINS: Final = 2
 _SPIN_S: Final = 100e-6  # longer, and the core that was yielded is needed by others
