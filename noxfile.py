@@ -2,9 +2,10 @@
 
 core     the default Python, newest NumPy, nothing else: under a minute
 gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow, h5py, zarr: where Gluon users are;
-         with coverage
+         `nox -s gluon -- --cov` takes half as long again, and tells the coverage
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
-         streams: pyarrow, pandas, polars, h5py, zarr, Hugging Face datasets, WebDataset
+         streams: pyarrow, pandas, polars, h5py, zarr, Hugging Face datasets, WebDataset; without the long tests that
+         need none of these
 newest   the newest Python at hand, NumPy alone
 lint     ruff, mypy --strict
 docs     the documentation, warnings are errors
@@ -28,6 +29,8 @@ TORCH = "torch==2.13.0"
 MXNET = "mxnet==1.9.1"
 # Slow to start, and told apart from fork by little: the quick session leaves them to the others.
 QUICK = "not spawn and not forkserver and not kill and not 300 and not examples and not docs and not shm"
+# Files of tests that take long and need NumPy alone: `newest` runs them with the newest one, `gluon` with the oldest.
+LONG = ["faults", "first_batch", "first_batch_bounds", "iterable", "memory", "overlap", "resume", "shuffle"]
 
 
 def newest_python() -> str:
@@ -54,11 +57,11 @@ def core(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def gluon(session: nox.Session) -> None:
-    """NumPy 1.23, MXNet with its toolkits and torch, with coverage."""
+    """NumPy 1.23, MXNet with its toolkits and torch."""
     toolkits = ["gluonnlp==0.10.0", "gluoncv==0.10.5.post0"]
     files = ["pyarrow<20", "h5py<3.11", "zarr==2.18.2", "numcodecs==0.13.1"]  # the last ones that work beside NumPy 1
     session.install("numpy<1.24", MXNET, *toolkits, TORCH, *files, "scikit-learn", "tqdm", *TEST, "-e", ".")
-    run_tests(session, "--cov", "--cov-report=term:skip-covered")
+    run_tests(session)
 
 
 @nox.session(python="3.11")
@@ -67,7 +70,7 @@ def modern(session: nox.Session) -> None:
     data = ["pyarrow", "pandas", "polars", "datasets", "webdataset", "h5py", "zarr"]
     session.install("numpy>=2", TORCH, "jax", *data, "requests", "scikit-learn", "tqdm", *TEST, "-e", ".")
     session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy
-    run_tests(session)
+    run_tests(session, *(f"--ignore=tests/test_{name}.py" for name in LONG))
 
 
 @nox.session(python=newest_python())

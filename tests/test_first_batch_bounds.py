@@ -11,7 +11,7 @@ from conftest import FORK, THREAD, eventually
 from test_first_batch import SIZE, Deadly, Plain, however_quick, read_log  # noqa: F401
 
 import gluonloader as gl
-from gluonloader.executors.base import Inbox, Job, Part, Task
+from gluonloader.executors.base import Inbox, Job, Made, Part, Samples, Task
 from gluonloader.executors.first import with_first_batch
 from gluonloader.frameworks import Lent
 from gluonloader.stats import Tally
@@ -80,6 +80,42 @@ def test_there_are_not_too_many_parts_for_a_lane(workers):
     assert len(parts) == min(workers, 16)
     assert sum([list(part.keys) for part in parts], []) == keys
     assert len(executor.tasks) - len(parts) == workers - 1, "one worker stays idle"
+
+
+class Answers(Collects):
+    """An executor that makes a list of arrays, one task after the other; notes how many samples of parts are alive."""
+
+    def __init__(self):
+        super().__init__()
+        self.read, self.alive = [], []
+
+    def submit(self, task, inbox):
+        super().submit(task, inbox)
+        self.alive.append(sum(sample() is not None for sample in self.read))
+
+    def wait(self, inbox, timeout):
+        task = self.tasks.pop(0)
+        if isinstance(task.work, Samples):
+            return Made(task, np.stack(task.work.samples))
+        samples = [np.full(1, index) for index in task.indices]
+        self.read += map(weakref.ref, samples if isinstance(task.work, Part) else ())
+        return Made(task, samples)
+
+
+def test_batches_behind_the_first_one_find_room_where_its_parts_lay():
+    executor = Answers()
+    first = with_first_batch(executor, Job(Plain(), list, None, 2, 0), 2, Tally())
+    inbox, tasks = Inbox(), [Task(0, number, 0, [2 * number, 2 * number + 1, 0, 0]) for number in range(4)]
+    for task in tasks:
+        first.submit(task, inbox)
+    assert [type(task.work) for task in executor.tasks] == [Part, Part, list]
+    assert first.wait(inbox, None).task is tasks[1]
+    assert [type(task.work) for task in executor.tasks] == [Samples], "the third and fourth batch are held back"
+    outcome = first.wait(inbox, None)
+    assert outcome.task is tasks[0]
+    assert outcome.take()[:, 0].tolist() == [0, 1, 0, 0]
+    assert executor.tasks == tasks[2:]
+    assert executor.alive == [0, 0, 0, 4, 0, 0]
 
 
 @pytest.mark.parametrize("victim", [0, 6])

@@ -10,9 +10,9 @@ read, and what batchify finds would depend on where the cuts are. In another pro
 these have to be compared by value. Whatever goes wrong, in a part or in batchify, is not told: the batch is made anew
 in the ordinary way, which tells it, and no first batch of this loader is split again. Nor is it if the first sample of
 a part shows that to read the others is no more work than to hand them over. A part that killed its worker is not tried
-again. Of the batches behind it only so many are given out meanwhile that one worker stays idle, for batchify. Under a
-memory limit nothing is split, since the parts lie in slabs beside the batch that is made of them; nor where the window
-is filled ahead (`auto_reload`), since nobody waits.
+again. Until it is there only so many of the batches behind it are given out that one worker is idle for batchify; the
+others find room where the parts lay. Under a memory limit nothing is split, since the parts lie in slabs beside the
+batch that is made of them; nor where the window is filled ahead (`auto_reload`), since nobody waits.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FirstBatch:
         self._read: dict[int, list[Any]] = {}
         self._made_s = 0.0
         self._reading = False
-        self._room = 0  # tasks that may be given out while parts are read
+        self._room = 0  # tasks that may be given out before the first batch is there
         self._held: list[Task] = []  # the others
 
     def submit(self, task: Task, inbox: Inbox) -> None:
@@ -87,6 +87,8 @@ class FirstBatch:
             if isinstance(outcome, Failed):
                 self._give_up(whole, inbox)
             elif (made := self._collect(whole, work, outcome, inbox)) is not None:
+                del outcome, work  # with the parts, whose slabs serve what was held back
+                self._go_on(inbox)
                 return made
         return None
 
@@ -98,14 +100,14 @@ class FirstBatch:
             self._give_up(whole, inbox)
             return None
         if isinstance(work, Samples):
-            self._whole, self._out = None, {}  # nor the parts: their slabs are on loan
+            self._whole, self._out = None, {}
             return Made(whole, found, self._made_s)
         self._read[work.number] = found
         del self._out[work.number]
         if not self._out:
             samples = [sample for _, part in sorted(self._read.items()) for sample in part]
             self._out, self._read = {0: replace(whole, work=Samples(samples))}, {}
-            self._go_on(inbox, self._out[0])
+            self._executor.submit(self._out[0], inbox)
         return None
 
     def _give_up(self, whole: Task, inbox: Inbox) -> None:
