@@ -24,7 +24,7 @@ _BATCHES: Final = 200
 _IDLE: Final = 3000  # batches where neither side has anything to do
 _MEAN_S: Final = 0.010  # of a batch; the consumer is as fast as all workers together
 _SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "as it comes": {},
+    "prefetch = 2 workers": {},
     "prefetch = workers": {"window": 1},
     "prefetch = 4 workers": {"window": 4},
     "prefetch = 8 workers": {"window": 8},

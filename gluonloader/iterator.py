@@ -185,8 +185,7 @@ class LoaderIterator(Iterator[Any]):
             self._wait()
         outcome = self._window.take()
         task = self._tasks.pop(outcome.task.batch)
-        if not self._executor.can_wait(self._window.in_flight):
-            self._fill()  # first, so that a worker is busy while this thread rebuilds
+        self._fill(holding=True)  # first, so that a worker is busy while this thread rebuilds
         try:
             self._made_s = outcome.made_s
             result = outcome.take()
@@ -206,8 +205,10 @@ class LoaderIterator(Iterator[Any]):
                 if self._window.empty:
                     self._end()
 
-    def _fill(self) -> None:
+    def _fill(self, holding: bool = False) -> None:
         """Asks the plan until the window is full; an error of a sampler is raised after the batches before it."""
+        if not self._drawn:
+            self._window.size = self._executor.window(self._window_size, holding)
         while self._window.has_room and not self._drawn:
             try:
                 with self._plan.lock:

@@ -81,8 +81,9 @@ class DataLoader:
         pin_memory: put arrays of torch and MXNet into page-locked memory, for fast copies to a device; without a
             device they stay where they are, with a warning.
         pin_device_id: the device that MXNet pins memory for.
-        prefetch: most batches in flight, over all workers, from drawing their indices to delivery; default
-            `2 * num_workers`, at least 1.
+        prefetch: most batches in flight, over all workers, from drawing their indices to delivery. By default
+            `2 * num_workers`, and twice as many from processes while these find batches of at most 1 MB, and have no
+            `memory_limit`.
         thread_pool: with workers: use threads, as `executor="thread"`.
         timeout: seconds after which a batch that is waited for is an error; None waits for ever. Not with 0 workers.
         auto_reload: begin the next epoch's window as soon as this one has delivered its last batch.
@@ -171,6 +172,7 @@ class DataLoader:
         self._means = Means(
             name,
             max(1, 2 * num_workers if prefetch is None else prefetch) if num_workers else 1,
+            prefetch is None and memory_limit is None,
             choose_start_method(start_method, name),
             check_int("max_retries", max_retries),
             parse_bytes(memory_limit),

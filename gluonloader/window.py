@@ -39,11 +39,6 @@ class Window(Generic[T]):
         return len(self._awaited) < self.size
 
     @property
-    def in_flight(self) -> int:
-        """How many were admitted and not handed out."""
-        return len(self._awaited)
-
-    @property
     def empty(self) -> bool:
         """Whether nothing is in flight."""
         return not self._awaited

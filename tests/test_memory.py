@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -73,6 +75,43 @@ def test_large_batches_take_as_many_slabs_as_the_window_and_the_one_in_hand(pref
         for _ in range(2):
             assert [int(batch[0, 0]) for batch in loader] == list(range(0, 160, 16))
             assert slab_bytes() <= (prefetch + 1) * 16.6 * MB  # room for header and head beside each 16 MB
+
+
+def test_where_descriptors_run_out_fewer_batches_are_in_flight():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with FORK.loader(range(200), 2) as loader:
+        iterator, fillers = iter(loader), []
+        found = [next(iterator)[0]]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 10, hard))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    fillers.append(os.dup(0))
+            found += [batch[0] for batch in iterator]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for filler in fillers:
+                os.close(filler)
+    assert found == list(range(0, 200, 2))
+
+
+@pytest.mark.parametrize(("shape", "window"), [((2, 30_000), 8), ((5, 30_000), 4)], ids=["0.5 MB", "1.2 MB"])
+@pytest.mark.parametrize("options", [{}, {"prefetch": 4}, {"memory_limit": "100MB"}], ids=["default", "given", "limit"])
+def test_more_small_batches_are_in_flight_unless_it_was_said_how_many(shape, window, options):
+    drawn = []
+
+    class Order:
+        def __iter__(self):
+            for index in range(40):
+                drawn.append(index)
+                yield [index]
+
+    dataset = [np.full(shape, index, np.float64) for index in range(40)]
+    with FORK.loader(dataset, batch_sampler=Order(), **options) as loader:
+        for number, batch in enumerate(loader):
+            assert (batch == number).all()
+            if number == 20:
+                assert len(drawn) - (number + 1) == (window if not options else 4)
 
 
 class Noted(Images):

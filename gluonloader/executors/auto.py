@@ -53,11 +53,13 @@ class Means:
     """How batches are to be made; see the arguments of `DataLoader`.
 
     Attributes:
+        elastic: the window was not given, and may be larger while batches are small.
         adaptive: `num_workers` is "auto", so lanes may be parked.
     """
 
     executor: ExecutorName
     window: int
+    elastic: bool
     start_method: str
     max_retries: int
     memory_limit: int | None
@@ -165,9 +167,8 @@ class Choice:
         elif name == "thread":
             self.executor = ThreadExecutor(job, means.window)
         else:
-            self.executor = ProcessExecutor(
-                job, means.start_method, means.window, means.max_retries, means.memory_limit, means.max_per_worker
-            )
+            limits = means.max_retries, means.memory_limit, means.max_per_worker
+            self.executor = ProcessExecutor(job, means.start_method, means.window, *limits, means.elastic)
         if means.executor == "auto":
             _log.debug("executor='auto': %s, since %s", name, why)
 

@@ -166,8 +166,13 @@ class Executor(Protocol):
     def submit(self, task: Task, inbox: Inbox) -> None:
         """Has the batch made; its outcome will be put into `inbox`."""
 
-    def can_wait(self, in_flight: int) -> bool:
-        """Whether the next task is better submitted when the program has let go of the batch that it holds."""
+    def window(self, size: int, holding: bool) -> int:
+        """How many batches are to be in flight now.
+
+        Args:
+            size: usually.
+            holding: the program still has the batch before the one that it is given next.
+        """
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         """The next outcome for `inbox`; None after `timeout` seconds without one, or when it is withdrawn."""

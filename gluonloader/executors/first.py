@@ -60,8 +60,8 @@ class FirstBatch:
             self._room -= self._reading
             self._executor.submit(task, inbox)
 
-    def can_wait(self, in_flight: int) -> bool:
-        return self._executor.can_wait(in_flight)
+    def window(self, size: int, holding: bool) -> int:
+        return self._executor.window(size, holding)
 
     def _begin(self, task: Task, inbox: Inbox) -> None:
         self._inbox, self._whole, self._out, self._read, self._held = inbox, None, {}, {}, []

@@ -49,6 +49,9 @@ __all__ = ["ProcessExecutor"]
 _LANE_DEPTH: Final = 32  # requests on one lane; so few that neither side can ever block on a full socket
 _STALL_S: Final = 0.005  # a lane busy with one batch for longer gives its queue to idle lanes
 _COSTLY_STALL_S: Final = 0.5  # the same where it takes another large slab, which is as slow to be had as one batch
+_DEEP: Final = 2  # how many times as many batches are in flight where they are small: then their workers sleep less
+_MOST_MORE: Final = 16  # and how many more: each needs descriptors
+_SMALL: Final = 1 << 20  # bytes
 _MOST_SPINS: Final = 100
 _LEAST_SPINS: Final = 2
 _SPIN_S: Final = 100e-6  # longer, and the core that was yielded is needed by others
@@ -70,6 +73,7 @@ class ProcessExecutor:
         max_retries: how often a batch that killed its worker is tried again.
         memory_limit: most bytes of shared memory for batches; None for no limit.
         max_per_worker: most batches that are given to one worker at once; None for as many as its lane holds.
+        elastic: more may be in flight while batches are small.
 
     Raises:
         TransportError: the job has to be pickled and cannot be.
@@ -83,6 +87,7 @@ class ProcessExecutor:
         max_retries: int,
         memory_limit: int | None,
         max_per_worker: int | None = None,
+        elastic: bool = False,
     ) -> None:
         self._packed = None if start_method == "fork" else pack_for(start_method, job)
         self._max_retries, self._memory_limit = max_retries, memory_limit
@@ -94,7 +99,8 @@ class ProcessExecutor:
         self._changed = threading.Condition(self._lock)
         self._leading = self._closed = False
         self._broken: WorkerStartError | None = None
-        self._slabs = SlabPool(window, memory_limit)
+        self._deep = _DEEP if elastic else 1
+        self._slabs = SlabPool(self._deep * window, memory_limit)
         self._backlog: deque[Order] = deque()
         self._lanes: dict[int, Lane] = {}  # by descriptor
         self._landed: dict[int, Landed] = {}  # by slab
@@ -127,8 +133,10 @@ class ProcessExecutor:
             self._backlog.append(Order(task, inbox, self._submitted))
             self._dispatch()
 
-    def can_wait(self, in_flight: int) -> bool:
-        return in_flight >= self._in_use and self._slabs.exhausted
+    def window(self, size: int, holding: bool) -> int:
+        if 0 < self._slabs.largest <= _SMALL:
+            return min(self._deep * size, size + _MOST_MORE)
+        return size - 1 if holding and size > self._in_use and self._slabs.exhausted else size
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -276,7 +284,7 @@ class ProcessExecutor:
 
     # -- giving out work --------------------------------------------------------------------------------------------
 
-    def _dispatch(self) -> None:
+    def _dispatch(self, waiting_for_it: bool = False) -> None:
         """Sends as much of the backlog as lanes and memory take."""
         while self.discarded:
             landed = self.discarded.popleft()
@@ -288,7 +296,7 @@ class ProcessExecutor:
             if order.inbox.withdrawn:
                 continue
             lane = self._least_loaded(order.task.worker)
-            if lane is None or not self._send(lane, order):
+            if lane is None or not self._send(lane, order, waiting_for_it):
                 waiting.append(order)
                 if lane is not None or not self._pinned:
                     break
@@ -314,13 +322,18 @@ class ProcessExecutor:
         with self._lock:
             self._in_use = lanes
 
-    def _send(self, lane: Lane, order: Order) -> bool:
-        """Sends an order on a trip; False if there is no memory for it now."""
+    def _send(self, lane: Lane, order: Order, waiting_for_it: bool = False) -> bool:
+        """Sends an order on a trip; False if there is no memory for it now.
+
+        That the system has none is an error only where a program waits, and no batch is on its way that frees a slab.
+        """
         payload = encode_task(order.task)
         try:
             slot = lane.process.slot
             slab = self._slabs.take(len(payload), slot) or self._make_memory(len(payload), slot)
         except OSError as error:
+            if not waiting_for_it or any(lane.trips for lane in self._lanes.values()):
+                return False
             order.inbox.put(Failed(order.task, error))
             return True
         if slab is None:
@@ -421,7 +434,7 @@ class ProcessExecutor:
             else:
                 hello = Request(Verb.HELLO, ticket=self._epoch, size=packed.size, length=packed.length)
                 lane.send(hello, (lane.notes, packed.fd))
-        self._dispatch()
+        self._dispatch(waiting_for_it=True)
 
     def _bury(self, lane: Lane) -> None:
         """A worker is dead: its batches go back to the backlog; see NOTE [exactly once]."""

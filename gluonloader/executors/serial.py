@@ -31,8 +31,8 @@ class SerialExecutor:
     def submit(self, task: Task, inbox: Inbox) -> None:
         inbox.asked.append(task)
 
-    def can_wait(self, in_flight: int) -> bool:
-        return False
+    def window(self, size: int, holding: bool) -> int:
+        return size
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         with self._lock:

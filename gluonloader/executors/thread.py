@@ -58,8 +58,8 @@ class ThreadExecutor:
         if self._closed:
             self._refuse(queue)
 
-    def can_wait(self, in_flight: int) -> bool:
-        return False
+    def window(self, size: int, holding: bool) -> int:
+        return size
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         outcome = inbox.get(timeout)

@@ -74,6 +74,9 @@ class SlabPool:
     Args:
         window: batches that are usually in flight at once.
         limit: most bytes of shared memory; None for no limit.
+
+    Attributes:
+        largest: bytes of the largest batch that has come, or of the slab that grew for it; 0 before.
     """
 
     def __init__(self, window: int, limit: int | None) -> None:
@@ -88,7 +91,7 @@ class SlabPool:
         self._reserved = 0  # bytes of all slabs, with what those in flight may still grow
         self._lent_bytes = 0
         self._share = _FIRST_SIZE if limit is None else max(_FIRST_SIZE, limit // (window + 1))
-        self._largest = 0
+        self.largest = 0
         self._warned = False
         self.retired: list[int] = []  # numbers of closed slabs, for the executor to tell the workers
         _pools.add(self)
@@ -96,7 +99,7 @@ class SlabPool:
     @property
     def exhausted(self) -> bool:
         """Whether one more batch would take new memory, and much of it."""
-        return self._largest >= _LARGE and not self._returned and not any(map(self._is_roomy, self._free))
+        return self.largest >= _LARGE and not self._returned and not any(map(self._is_roomy, self._free))
 
     def take(self, nbytes: int, writer: int) -> Slab | None:
         """A slab for worker `writer`, with room for a request of `nbytes`; None while the memory limit leaves no room.
@@ -112,7 +115,7 @@ class SlabPool:
             raise SharedMemoryError(errno.ENOMEM, f"memory_limit={self._limit:,} bytes: a request needs {least:,}")
         self._share = max(self._share, least)
         slab = self._pop_free(writer)
-        size = slab.size if slab else align(max(self._largest, least), mmap.PAGESIZE)
+        size = slab.size if slab else align(max(self.largest, least), mmap.PAGESIZE)
         allowance = _UNLIMITED if self._limit is None else max(size, self._share)
         more = allowance - (slab.size if slab else 0)
         if not self._reserve(more):
@@ -147,7 +150,7 @@ class SlabPool:
 
     def _is_roomy(self, slab: Slab) -> bool:
         """Whether a batch will hardly make it grow."""
-        return 2 * slab.size >= self._largest
+        return 2 * slab.size >= self.largest
 
     def _make(self, size: int) -> Slab:
         fd = anonymous_file()
@@ -171,10 +174,11 @@ class SlabPool:
     def has_grown(self, slab: Slab, size: int) -> None:
         """A worker needed more room than the slab had."""
         slab.map(size)
-        self._largest = max(self._largest, size)
+        self.largest = max(self.largest, size)
 
     def lend(self, slab: Slab, used: int) -> NDArray[np.uint8]:
         """The memory of a batch of `used` bytes, to be looked at as long as anyone likes; see NOTE [loans]."""
+        self.largest = max(self.largest, used)
         if not self._may_lend(slab):
             return self.copy_out(slab, used)
         loan: _Loan = _Loan(slab.size, _BYTE, slab.memory)
