@@ -29,8 +29,11 @@ TORCH = "torch==2.13.0"
 MXNET = "mxnet==1.9.1"
 # Slow to start, and told apart from fork by little: the quick session leaves them to the others.
 QUICK = "not spawn and not forkserver and not kill and not 300 and not examples and not docs and not shm"
-# Files of tests that take long and need NumPy alone: `newest` runs them with the newest one, `gluon` with the oldest.
-LONG = ["faults", "first_batch", "first_batch_bounds", "iterable", "memory", "overlap", "resume", "shuffle"]
+# Tests that take long and need NumPy alone: `newest` runs them with the newest one, `gluon` with the oldest.
+LONG = [
+    *(f"--ignore=tests/test_{name}.py" for name in ("faults", "first_batch_bounds", "memory", "resume", "shuffle")),
+    "--deselect=tests/test_iterable.py::test_random_lengths_workers_and_deaths",
+]
 
 
 def newest_python() -> str:
@@ -70,7 +73,7 @@ def modern(session: nox.Session) -> None:
     data = ["pyarrow", "pandas", "polars", "datasets", "webdataset", "h5py", "zarr"]
     session.install("numpy>=2", TORCH, "jax", *data, "requests", "scikit-learn", "tqdm", *TEST, "-e", ".")
     session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy
-    run_tests(session, *(f"--ignore=tests/test_{name}.py" for name in LONG))
+    run_tests(session, *LONG)
 
 
 @nox.session(python=newest_python())

@@ -82,8 +82,8 @@ class DataLoader:
             device they stay where they are, with a warning.
         pin_device_id: the device that MXNet pins memory for.
         prefetch: most batches in flight, over all workers, from drawing their indices to delivery. By default
-            `2 * num_workers`, and twice as many from processes while these find batches of at most 1 MB, and have no
-            `memory_limit`.
+            `2 * num_workers`; in processes twice as many, but at most 16 more, until a batch takes more than 1 MB, and
+            if there is no `memory_limit`.
         thread_pool: with workers: use threads, as `executor="thread"`.
         timeout: seconds after which a batch that is waited for is an error; None waits for ever. Not with 0 workers.
         auto_reload: begin the next epoch's window as soon as this one has delivered its last batch.

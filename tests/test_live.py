@@ -2,10 +2,11 @@
 
 import json
 import random
+import threading
 import tracemalloc
 
 import pytest
-from conftest import FORK
+from conftest import FORK, SERIAL, THREAD
 from pipelines import Stateful
 
 from gluonloader import (
@@ -21,6 +22,34 @@ from gluonloader import (
 from gluonloader.state import sealed
 
 # -- live samplers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
+def test_closing_while_another_thread_is_in_the_sampler_ends_its_loop(way):
+    inside, closed, ended = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow:
+        def __iter__(self):
+            for index in range(100):
+                if index == 6:
+                    inside.set()
+                    closed.wait(20)
+                yield [index]
+
+    def run():
+        for _ in iterator:
+            pass
+        ended.set()
+
+    with way.loader(range(100), batch_sampler=Slow()) as loader:
+        iterator = iter(loader)
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        assert inside.wait(20)
+        iterator.close()
+        closed.set()
+        assert ended.wait(20)
+        thread.join()
 
 
 def test_new_weights_take_effect_with_the_next_batch_after_a_flush(any_way):

@@ -77,22 +77,45 @@ def test_large_batches_take_as_many_slabs_as_the_window_and_the_one_in_hand(pref
             assert slab_bytes() <= (prefetch + 1) * 16.6 * MB  # room for header and head beside each 16 MB
 
 
-def test_where_descriptors_run_out_fewer_batches_are_in_flight():
+@contextlib.contextmanager
+def no_descriptors():
+    """Within the block no file can be opened."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fillers = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 10, hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                fillers.append(os.dup(0))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for filler in fillers:
+            os.close(filler)
+
+
+def test_where_descriptors_run_out_fewer_batches_are_in_flight():
     with FORK.loader(range(200), 2) as loader:
-        iterator, fillers = iter(loader), []
+        iterator = iter(loader)
         found = [next(iterator)[0]]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 10, hard))
-        try:
-            with contextlib.suppress(OSError):
-                while True:
-                    fillers.append(os.dup(0))
+        with no_descriptors():
             found += [batch[0] for batch in iterator]
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            for filler in fillers:
-                os.close(filler)
     assert found == list(range(0, 200, 2))
+
+
+@pytest.mark.parametrize("prefetch", [1, 6])
+@pytest.mark.parametrize("neighbours", [0, 1])
+def test_where_there_is_none_for_a_single_one_the_batch_that_is_waited_for_is_lost_and_no_other(prefetch, neighbours):
+    with ONE_FORK.loader(range(60), 2, prefetch=prefetch, timeout=None) as loader:
+        others = [iter(loader) for _ in range(neighbours)]  # which nobody waits for
+        iterator, kept = iter(loader), []
+        with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
+            kept += iterator  # all of them held, so no slab comes back
+        lost = len(kept)
+        kept.clear()
+        assert [batch[0] for batch in iterator] == list(range(2 * (lost + 1), 60, 2))
+        for other in others:
+            assert [batch[0] for batch in other] == list(range(0, 60, 2))
 
 
 @pytest.mark.parametrize(("shape", "window"), [((2, 30_000), 8), ((5, 30_000), 4)], ids=["0.5 MB", "1.2 MB"])

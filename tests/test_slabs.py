@@ -192,8 +192,9 @@ def test_a_slab_with_room_for_a_batch_comes_before_one_that_would_have_to_grow(m
 
 def test_small_slabs_cost_too_little_to_wait_for_one(make_pool):
     pool = make_pool()
-    pool.lend(pool.take(0, 0), 50_000)
+    loan = pool.lend(pool.take(0, 0), 50_000)
     assert not pool.exhausted
+    del loan
 
 
 def test_a_request_of_any_size_has_room(make_pool):

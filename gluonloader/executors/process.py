@@ -48,7 +48,7 @@ __all__ = ["ProcessExecutor"]
 
 _LANE_DEPTH: Final = 32  # requests on one lane; so few that neither side can ever block on a full socket
 _STALL_S: Final = 0.005  # a lane busy with one batch for longer gives its queue to idle lanes
-_COSTLY_STALL_S: Final = 0.5  # the same where it takes another large slab, which is as slow to be had as one batch
+_COSTLY_STALL_S: Final = 0.5  # the same where it takes another large slab: to make one takes as long as a batch
 _DEEP: Final = 2  # how many times as many batches are in flight where they are small: then their workers sleep less
 _MOST_MORE: Final = 16  # and how many more: each needs descriptors
 _SMALL: Final = 1 << 20  # bytes
@@ -93,14 +93,13 @@ class ProcessExecutor:
         self._max_retries, self._memory_limit = max_retries, memory_limit
         self._depth = min(max_per_worker or _LANE_DEPTH, _LANE_DEPTH)
         self._num_workers = self._in_use = job.num_workers
-        self._pinned = job.iterable
+        self._pinned, self._elastic = job.iterable, elastic
         self._epoch = job.epoch
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._leading = self._closed = False
         self._broken: WorkerStartError | None = None
-        self._deep = _DEEP if elastic else 1
-        self._slabs = SlabPool(self._deep * window, memory_limit)
+        self._slabs = SlabPool(window, memory_limit)
         self._backlog: deque[Order] = deque()
         self._lanes: dict[int, Lane] = {}  # by descriptor
         self._landed: dict[int, Landed] = {}  # by slab
@@ -134,8 +133,9 @@ class ProcessExecutor:
             self._dispatch()
 
     def window(self, size: int, holding: bool) -> int:
-        if 0 < self._slabs.largest <= _SMALL:
-            return min(self._deep * size, size + _MOST_MORE)
+        if self._elastic and 0 < self._slabs.largest <= _SMALL:
+            size = min(_DEEP * size, size + _MOST_MORE)
+        self._slabs.window = size
         return size - 1 if holding and size > self._in_use and self._slabs.exhausted else size
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
@@ -148,7 +148,7 @@ class ProcessExecutor:
                     return None
                 if self._closed:
                     raise LoaderClosed("the loader was closed while a batch was waited for")
-                self._begin_ordered()
+                self._begin_ordered(inbox)
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return None
@@ -284,19 +284,35 @@ class ProcessExecutor:
 
     # -- giving out work --------------------------------------------------------------------------------------------
 
-    def _dispatch(self, waiting_for_it: bool = False) -> None:
-        """Sends as much of the backlog as lanes and memory take."""
+    def _dispatch(self, waited_for: Inbox | None = None) -> None:
+        """Sends as much of the backlog as lanes and memory take.
+
+        That the system has no memory is an error only for the batch that a program waits for, and only if none is on
+        its way, which would free a slab.
+        """
         while self.discarded:
             landed = self.discarded.popleft()
             if self._claim(landed):
                 self._slabs.give_back(landed.slab)
-        waiting: list[Order] = []  # for a worker of their own, which is busy or being replaced
+        waiting: list[Order] = []  # for memory, or for a worker of their own, which is busy or being replaced
         while self._backlog:
             order = self._backlog.popleft()
             if order.inbox.withdrawn:
                 continue
             lane = self._least_loaded(order.task.worker)
-            if lane is None or not self._send(lane, order, waiting_for_it):
+            try:
+                sent = lane is not None and self._send(lane, order)
+            except OSError as error:
+                if waited_for is not None and not any(lane.trips for lane in self._lanes.values()):
+                    if order.inbox is waited_for:
+                        waited_for = None  # the next ones may find memory when it has handled the error
+                        order.inbox.put(Failed(order.task, error))
+                        self._supervisor.wake()
+                    else:
+                        waiting.append(order)
+                    continue
+                sent = False
+            if not sent:
                 waiting.append(order)
                 if lane is not None or not self._pinned:
                     break
@@ -322,20 +338,14 @@ class ProcessExecutor:
         with self._lock:
             self._in_use = lanes
 
-    def _send(self, lane: Lane, order: Order, waiting_for_it: bool = False) -> bool:
-        """Sends an order on a trip; False if there is no memory for it now.
+    def _send(self, lane: Lane, order: Order) -> bool:
+        """Sends an order on a trip; False if the memory limit leaves no room for it now.
 
-        That the system has none is an error only where a program waits, and no batch is on its way that frees a slab.
+        Raises:
+            OSError: there is no memory for it, or no descriptor.
         """
-        payload = encode_task(order.task)
-        try:
-            slot = lane.process.slot
-            slab = self._slabs.take(len(payload), slot) or self._make_memory(len(payload), slot)
-        except OSError as error:
-            if not waiting_for_it or any(lane.trips for lane in self._lanes.values()):
-                return False
-            order.inbox.put(Failed(order.task, error))
-            return True
+        payload, slot = encode_task(order.task), lane.process.slot
+        slab = self._slabs.take(len(payload), slot) or self._make_memory(len(payload), slot)
         if slab is None:
             return False
         self._tickets += 1
@@ -386,7 +396,10 @@ class ProcessExecutor:
             if time.monotonic() - lane.busy_since < (_COSTLY_STALL_S if self._slabs.exhausted else _STALL_S):
                 return
             idle = min(self._lanes.values(), key=lambda other: (len(other.trips), not other.ready))
-            if not self._send(idle, trip.order):
+            try:
+                if not self._send(idle, trip.order):
+                    return
+            except OSError:
                 return
             trip.recall()
 
@@ -413,7 +426,7 @@ class ProcessExecutor:
 
     # -- life and death of workers ----------------------------------------------------------------------------------
 
-    def _begin_ordered(self) -> None:
+    def _begin_ordered(self, waited_for: Inbox | None = None) -> None:
         """Begins the processes that the Pool has ordered; see NOTE [who forks] in supervisor.py."""
         # While a dead worker's lane is there its number is not free, and its burial comes next.
         while self._supervisor.ordered and self._broken is None and len(self._lanes) < self._num_workers:
@@ -434,7 +447,7 @@ class ProcessExecutor:
             else:
                 hello = Request(Verb.HELLO, ticket=self._epoch, size=packed.size, length=packed.length)
                 lane.send(hello, (lane.notes, packed.fd))
-        self._dispatch(waiting_for_it=True)
+        self._dispatch(waited_for)
 
     def _bury(self, lane: Lane) -> None:
         """A worker is dead: its batches go back to the backlog; see NOTE [exactly once]."""

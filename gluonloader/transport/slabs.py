@@ -76,11 +76,12 @@ class SlabPool:
         limit: most bytes of shared memory; None for no limit.
 
     Attributes:
+        window: the same; it may be set.
         largest: bytes of the largest batch that has come, or of the slab that grew for it; 0 before.
     """
 
     def __init__(self, window: int, limit: int | None) -> None:
-        self._window, self._limit = window, limit
+        self.window, self._limit = window, limit
         self._all: dict[int, Slab] = {}
         self._free: list[Slab] = []  # the last one given back is warmest: used first
         self._lent: dict[int, tuple[Slab, weakref.ref[Any]]] = {}
@@ -230,12 +231,12 @@ class SlabPool:
         if not slab.leaves_room and not leaves_room(slab.fd):
             return False
         if self._limit is None:
-            most = self._window + _SPARE_LOANS
+            most = self.window + _SPARE_LOANS
             if len(self._lent) >= most:
                 self._collect()
             return len(self._lent) < most
         self._collect()
-        cap = max(self._limit - self._window * self._share, self._limit // 2)
+        cap = max(self._limit - self.window * self._share, self._limit // 2)
         if self._lent_bytes + slab.size <= cap:
             return True
         if not self._warned and len(self._lent) > 1:  # one is only the batch before this, in a usual loop
@@ -263,7 +264,7 @@ class SlabPool:
             self._put(slab)
 
     def _put(self, slab: Slab) -> None:
-        if slab.number in self._retiring or len(self._free) > self._window + 1:
+        if slab.number in self._retiring or len(self._free) > self.window + 1:
             self._retire(slab)
         else:
             self._free.append(slab)

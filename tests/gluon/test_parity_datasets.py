@@ -303,7 +303,10 @@ def test_records_load_in_threads(gdata, records, monkeypatch):
         dataset = gdata.RecordFileDataset(path)
         monkeypatch.setattr(mx.recordio.MXIndexedRecordIO, "seek", seek_together)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            return list(pool.map(dataset.__getitem__, [2, 7]))
+            try:
+                return list(pool.map(dataset.__getitem__, [2, 7]))
+            except mx.base.MXNetError as error:  # it may be read from the middle of a record, too
+                return str(error)
 
     assert in_child(read) == [wanted[2], wanted[7]]
 
