@@ -219,7 +219,7 @@ class LoaderIterator(Iterator[Any]):
             except Exception as error:
                 self._drawn, self._sampler_error = True, error
                 return
-            if task is None or self._inbox.withdrawn:  # the sampler took its time, and it was closed meanwhile
+            if task is None:
                 return
             self._window.admit(task.batch)
             self._tasks[task.batch] = task
@@ -236,7 +236,7 @@ class LoaderIterator(Iterator[Any]):
         if self._inbox.withdrawn:  # closed by another thread
             if outcome is not None:
                 outcome.discard()
-            self._drop()  # what this thread asked for just then
+            self._drop()  # what this thread drew and asked for meanwhile
             return
         if outcome is None:
             number = self._window.head

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
 import pkgutil
+import resource
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -156,6 +159,23 @@ def few_descriptors(before: int) -> bool:
     """Whether no more are open than before, but for two; a ThreadPool's go with it, when its last thread has ended."""
     gc.collect()
     return descriptors() <= before + 2
+
+
+@contextlib.contextmanager
+def scarce_descriptors(more: int, left: int | None = None) -> Iterator[None]:
+    """Within the block descriptors go no further than `more` beyond the last one; all but about `left` are taken."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most, fillers = max(map(int, os.listdir("/proc/self/fd"))) + more, list[int]()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    try:
+        with contextlib.suppress(OSError):
+            while left is not None and (not fillers or fillers[-1] < most - left):
+                fillers.append(os.dup(0))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for filler in fillers:
+            os.close(filler)
 
 
 def shared_memory() -> set[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -15,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FORK, ONE_FORK, PROCESSES, Way, eventually, workers
+from conftest import FORK, ONE_FORK, PROCESSES, Way, eventually, scarce_descriptors, workers
 
 import gluonloader as gl
 from gluonloader.transport import slab as slab_module
@@ -77,28 +75,11 @@ def test_large_batches_take_as_many_slabs_as_the_window_and_the_one_in_hand(pref
             assert slab_bytes() <= (prefetch + 1) * 16.6 * MB  # room for header and head beside each 16 MB
 
 
-@contextlib.contextmanager
-def no_descriptors():
-    """Within the block no file can be opened."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    fillers = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 10, hard))
-    try:
-        with contextlib.suppress(OSError):
-            while True:
-                fillers.append(os.dup(0))
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for filler in fillers:
-            os.close(filler)
-
-
 def test_where_descriptors_run_out_fewer_batches_are_in_flight():
     with FORK.loader(range(200), 2) as loader:
         iterator = iter(loader)
         found = [next(iterator)[0]]
-        with no_descriptors():
+        with scarce_descriptors(10, left=0):
             found += [batch[0] for batch in iterator]
     assert found == list(range(0, 200, 2))
 
@@ -109,7 +90,7 @@ def test_where_there_is_none_for_a_single_one_the_batch_that_is_waited_for_is_lo
     with ONE_FORK.loader(range(60), 2, prefetch=prefetch, timeout=None) as loader:
         others = [iter(loader) for _ in range(neighbours)]  # which nobody waits for
         iterator, kept = iter(loader), []
-        with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
+        with scarce_descriptors(10, left=0), pytest.raises(OSError, match="Too many open files"):
             kept += iterator  # all of them held, so no slab comes back
         lost = len(kept)
         kept.clear()

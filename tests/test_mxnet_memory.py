@@ -4,13 +4,22 @@ import gc
 import multiprocessing
 import os
 import random
-import resource
 import threading
 import warnings
 
 import numpy as np
 import pytest
-from conftest import FORK, WAYS, children, descriptors, eventually, load_mxnet, mapped_slabs, workers
+from conftest import (
+    FORK,
+    WAYS,
+    children,
+    descriptors,
+    eventually,
+    load_mxnet,
+    mapped_slabs,
+    scarce_descriptors,
+    workers,
+)
 
 import gluonloader.mxnet
 from gluonloader import DataLoader, memory
@@ -170,35 +179,21 @@ def test_batches_past_the_limit_are_copies_of_their_own(no_slabs_left):
 
 def test_without_descriptors_batches_still_come(no_slabs_left):
     """Gluon's loader ends with an error where a process may open few files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     loader = gluonloader.mxnet.DataLoader(Rows(100 * 16), 16, num_workers=2)
     with loader:
         next(iter(loader))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 30, hard))
-        try:
+        with scarce_descriptors(30):
             batches = list(loader)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert all(right(batch, number, 16) for number, batch in enumerate(batches))
 
 
 def test_slabs_that_mxnet_cannot_map_come_back(no_slabs_left):
     """There are slabs already when the descriptors run out."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    fillers = []
     with gluonloader.mxnet.DataLoader(Rows(100 * 16), 16, num_workers=2) as loader:
         iterator = iter(loader)
         batches = [next(iterator)]
-        most = max(map(int, os.listdir("/proc/self/fd"))) + 30
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        try:
-            while not fillers or fillers[-1] < most - 10:
-                fillers.append(os.dup(0))
+        with scarce_descriptors(30, left=10):
             batches += iterator
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            for filler in fillers:
-                os.close(filler)
     assert all(right(batch, number, 16) for number, batch in enumerate(batches))
 
 

@@ -287,8 +287,8 @@ class ProcessExecutor:
     def _dispatch(self, waited_for: Inbox | None = None) -> None:
         """Sends as much of the backlog as lanes and memory take.
 
-        That the system has no memory is an error only for the batch that a program waits for, and only if none is on
-        its way, which would free a slab.
+        That the system has no memory is an error only for the batch that a program waits for, and only if none is
+        under way.
         """
         while self.discarded:
             landed = self.discarded.popleft()
@@ -303,15 +303,16 @@ class ProcessExecutor:
             try:
                 sent = lane is not None and self._send(lane, order)
             except OSError as error:
-                if waited_for is not None and not any(lane.trips for lane in self._lanes.values()):
-                    if order.inbox is waited_for:
-                        waited_for = None  # the next ones may find memory when it has handled the error
-                        order.inbox.put(Failed(order.task, error))
-                        self._supervisor.wake()
-                    else:
-                        waiting.append(order)
+                if waited_for is None or self._under_way:
+                    waiting.append(order)
+                    break
+                if order.inbox is not waited_for:
+                    waiting.append(order)
                     continue
-                sent = False
+                waited_for = None  # the next ones may find memory when it has handled the error
+                order.inbox.put(Failed(order.task, error))
+                self._supervisor.wake()
+                continue
             if not sent:
                 waiting.append(order)
                 if lane is not None or not self._pinned:
@@ -319,6 +320,11 @@ class ProcessExecutor:
         self._backlog.extendleft(reversed(waiting))
         if self._slabs.retired:
             self._drop_retired()
+
+    @property
+    def _under_way(self) -> bool:
+        """Whether a batch is with a worker: when it comes back it may free a slab."""
+        return any(lane.trips for lane in self._lanes.values())
 
     def _requeue(self, order: Order) -> None:
         """Back to its place in the backlog: the oldest batch is the one that is waited for."""
@@ -353,8 +359,8 @@ class ProcessExecutor:
         return True
 
     def _make_memory(self, nbytes: int, slot: int) -> Slab | None:
-        """When nothing is in flight that would free a slab: batches that wait for delivery leave theirs."""
-        if any(lane.trips for lane in self._lanes.values()):
+        """When nothing is under way: batches that wait for delivery leave their slabs."""
+        if self._under_way:
             return None
         for landed in list(self._landed.values()):
             self._evacuate(landed)
@@ -397,9 +403,10 @@ class ProcessExecutor:
                 return
             idle = min(self._lanes.values(), key=lambda other: (len(other.trips), not other.ready))
             try:
-                if not self._send(idle, trip.order):
-                    return
+                sent = self._send(idle, trip.order)
             except OSError:
+                sent = False
+            if not sent:
                 return
             trip.recall()
 
