@@ -174,11 +174,12 @@ class LoaderIterator(Iterator[Any]):
 
     def _next(self) -> Any:
         """What comes next: a batch, or NOTHING where the plan has none for the user."""
-        self._fill()
-        if self._window.empty:
-            self._end()
-            error, self._sampler_error = self._sampler_error, None
-            raise error or StopIteration
+        if self._window.size < self._window_size or not self._window.ready:
+            self._fill()
+            if self._window.empty:
+                self._end()
+                error, self._sampler_error = self._sampler_error, None
+                raise error or StopIteration
         while not self._window.ready:
             if self._window.empty:
                 return NOTHING

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["empty", "set_allocator"]
+__all__ = ["empty", "empty_of", "set_allocator"]
 
 Shape = int | tuple[int, ...]
 Allocator = Callable[[tuple[int, ...], "np.dtype[Any]"], "NDArray[Any]"]
@@ -52,12 +52,14 @@ def empty(shape: Shape, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     array([[1, 2, 3],
            [4, 0, 0]], dtype=int32)
     """
-    dtype = np.dtype(dtype)
-    shape = shape if isinstance(shape, tuple) else (shape,)
+    lengths = shape if isinstance(shape, tuple) else (shape,)
+    return empty_of(tuple(map(operator.index, lengths)), np.dtype(dtype))  # NumPy's ints overflow, and do not travel
+
+
+def empty_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The same, for a shape of Python's ints and a dtype that is one."""
     allocate = _local.allocate
-    if allocate is None or dtype.hasobject:
-        return np.empty(shape, dtype)
-    return allocate(tuple(map(operator.index, shape)), dtype)  # NumPy's ints overflow, and do not travel
+    return np.empty(shape, dtype) if allocate is None or dtype.hasobject else allocate(shape, dtype)
 
 
 def set_allocator(allocate: Allocator | None) -> Allocator | None:

@@ -4,8 +4,9 @@ NOTE [batch seeds]: promise P1. Every batch has a seed of its own, a hash of the
 batch number, so augmentation is the same for every executor, worker count and resume. A worker process, which has
 its global generators to itself, reseeds them before each batch: Python's, NumPy's, and those of torch and MXNet
 where they are loaded (frameworks/loaded.py). The serial executor does the same and puts the user's state back, but
-leaves MXNet's alone, which cannot be read. Threads share the process's global generators, so no seeding could be
-right there: they get `get_rng()` only.
+leaves MXNet's alone, which cannot be read. What nobody draws from is left out: NOTE [undrawn] in
+executors/generators.py. Threads share the process's global generators, so no seeding could be right there: they get
+`get_rng()` only.
 
 NOTE [saving states]: to get and set the states of Python's and NumPy's generators takes 60 us, as much as making a
 small batch. So their bytes are copied, which takes one. NumPy tells the address of its own. They are not all: the
@@ -89,12 +90,29 @@ def state_of_generators() -> object:
 @contextmanager
 def preserved_generators() -> Iterator[None]:
     """Puts the state of Python's and NumPy's global generators back at the end of the block."""
-    python, numpy = _SavedPython(), _SavedNumpy()
+    saved = SavedGenerators()
     try:
         yield
     finally:
-        python.put_back()
-        numpy.put_back()
+        saved.put_back()
+
+
+class SavedGenerators:
+    """The state of Python's and NumPy's global generators, as it is now."""
+
+    def __init__(self) -> None:
+        self._python, self._numpy = _SavedPython(), _SavedNumpy()
+
+    @property
+    def bare_state(self) -> object:
+        """As `state_of_generators` tells it; None if one keeps a normal variate, which could be given unseen."""
+        python, numpy = self._python.bare, self._numpy.bare
+        return None if python is None or numpy is None else (python, numpy)
+
+    def put_back(self) -> None:
+        """The generators are again as they were."""
+        self._python.put_back()
+        self._numpy.put_back()
 
 
 class _SavedPython:
@@ -108,6 +126,11 @@ class _SavedPython:
         self._bytes: bytes = _PYTHON_BYTES.raw
         self._variate = _PYTHON.gauss_next
 
+    @property
+    def bare(self) -> bytes | None:
+        """All of the state, where it is these bytes."""
+        return self._bytes if self._state is None and self._variate is None else None
+
     def put_back(self) -> None:
         if _PYTHON_BYTES is None:
             random.setstate(self._state)
@@ -116,7 +139,7 @@ class _SavedPython:
 
 
 class _SavedNumpy:
-    """The state of NumPy's global generator, which is spoilt; see NOTE [saving states]."""
+    """The state of NumPy's global generator; see NOTE [saving states]."""
 
     def __init__(self) -> None:
         self._state: Any = None
@@ -124,15 +147,28 @@ class _SavedNumpy:
         if generator is None:
             self._state = np.random.get_state(legacy=False)
             return
-        self._bytes: bytes = _bytes_of(generator).raw
-        variate = np.random.randn()
-        self._variate = variate if _bytes_of(generator).raw == self._bytes else None
+        where = _bytes_of(generator)
+        self._bytes: bytes = where.raw
+        self._variate: float | None = np.random.randn()
+        if where.raw == self._bytes:
+            return
+        self._variate = None
+        np.random.randn()  # the second one of a pair, which was none before
+        with generator.lock:
+            where.raw = self._bytes
+
+    @property
+    def bare(self) -> bytes | None:
+        """All of the state, where it is these bytes."""
+        return self._bytes if self._state is None and self._variate is None else None
 
     def put_back(self) -> None:
         generator = _mersenne_twister()
         if self._state is not None:
             np.random.set_state(self._state)
         elif self._variate is None and generator is not None:
+            if _bytes_of(generator).raw == self._bytes:
+                return  # nothing was drawn
             np.random.seed(0)  # no variate is kept
             with generator.lock:
                 _bytes_of(generator).raw = self._bytes

@@ -14,7 +14,7 @@ from ..containers import Indices, Rows, copy_rows, pick, refill
 from ..declared import IN_MEMORY, by_itself
 from ..errors import BatchifyError
 from ..frameworks import owner_by_base
-from ..memory import empty
+from ..memory import empty, empty_of
 
 __all__ = [
     "Array",
@@ -63,7 +63,9 @@ def default_batchify(samples: Sequence[Any]) -> Any:
     {'x': array([[0., 0.],
            [1., 1.]]), 'name': ['a', 'b']}
     """
-    return _batch_of_rows(samples, "") if isinstance(samples, Rows) else batch_of(samples, "")
+    if type(samples) is not list and isinstance(samples, Rows):
+        return _batch_of_rows(samples, "")
+    return batch_of(samples, "")
 
 
 def _batch_of_rows(rows: Rows, path: str) -> Any:
@@ -72,15 +74,15 @@ def _batch_of_rows(rows: Rows, path: str) -> Any:
 
 def _column(column: Any, indices: Indices | None, path: str) -> Any:
     """The batch of one column of `Rows`: just what `batch_of` makes of its elements one by one."""
-    if isinstance(column, Rows):
-        return _batch_of_rows(pick(column, indices), path)
     if type(column) not in IN_MEMORY or not _stacks_as_it_is(column):
         samples = pick(column, indices)
+        if isinstance(samples, Rows):
+            return _batch_of_rows(samples, path)
         return batch_of(samples if type(samples) is list else list(samples), path)
     if indices is None and type(column) is np.ndarray and column.flags.carray and column.dtype.isnative:
         return column
     count = len(column) if indices is None else len(indices)
-    out = empty((count, *column.shape[1:]), native(column.dtype))
+    out = empty_of((count, *column.shape[1:]), native(column.dtype))
     copy_rows(column, indices, out)
     return out
 
@@ -184,13 +186,13 @@ def stack(arrays: Sequence[Array], path: str) -> Array:
     """Stacks arrays of one shape along a new first axis, in the batch's own memory."""
     first, shape = arrays[0], arrays[0].shape
     if len(arrays) == 1:
-        out = empty((1, *shape), native(first.dtype))
+        out = empty_of((1, *shape), native(first.dtype))
         out[0] = first
         return out
     if shape and first.size and len(set(map(_rows, arrays))) == 1:
         # Joined along the first axis the rows are the stack; np.stack would make a view of every array first.
         # Other differences of shape or dtype are rare: NumPy finds them on the way, and they are told below.
-        out = empty((len(arrays), *shape), native(first.dtype))
+        out = empty_of((len(arrays), *shape), native(first.dtype))
         try:
             np.concatenate(arrays, out=out.reshape(-1, *shape[1:]), casting="equiv")
             return out

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +10,7 @@ import numpy as np
 
 from ..randomness import get_rng
 
-__all__ = ["LoaderInfo", "WorkerInfo", "get_worker_info", "worker_within"]
+__all__ = ["AtWork", "LoaderInfo", "WorkerInfo", "get_worker_info"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +83,14 @@ def get_worker_info() -> WorkerInfo | None:
     return _local.info
 
 
-@contextmanager
-def worker_within(info: WorkerInfo) -> Iterator[None]:
+class AtWork:
     """Within the block this thread is that worker."""
-    before, _local.info = _local.info, info
-    try:
-        yield
-    finally:
-        _local.info = before
+
+    def __init__(self, info: WorkerInfo) -> None:
+        self._info = info
+
+    def __enter__(self) -> None:
+        self._before, _local.info = _local.info, self._info
+
+    def __exit__(self, *exc_info: object) -> None:
+        _local.info = self._before

@@ -72,20 +72,24 @@ class Lane:
 
     def give(self, order: Order, slab: Slab, ticket: int, payload: bytes) -> None:
         """Sends an order on a trip, its task written into the slab."""
-        slab.memory[HEADER : HEADER + len(payload)] = payload
+        length, work = len(payload), order.task.work
+        slab.memory[HEADER : HEADER + length] = payload
         slab.control[TICKET], slab.control[STARTED], slab.control[POSITION] = ticket, 0, 0
         if not self.trips:
             self.busy_since = time.monotonic()
         self.trips[ticket] = Trip(order, slab, ticket)
-        work = order.task.work
-        for sample in work.samples if isinstance(work, Samples) else ():
+        if isinstance(work, Samples):
+            self._show(work)
+        self._send_slab(
+            Request(Verb.MAKE, False, order.deaths > 0, slab.number, ticket, slab.size, slab.allowance, length), slab
+        )
+
+    def _show(self, work: Samples) -> None:
+        """Tells of the slabs that samples lie in."""
+        for sample in work.samples:
             if isinstance(sample, Sealed):
                 source: Slab = sample.loan.slab
                 self._send_slab(Request(Verb.SHOW, slab=source.number, size=source.size), source)
-        request = Request(
-            Verb.MAKE, False, order.deaths > 0, slab.number, ticket, slab.size, slab.allowance, len(payload)
-        )
-        self._send_slab(request, slab)
 
     def _send_slab(self, request: Request, slab: Slab) -> None:
         """Sends a record about a slab, with its descriptor if the worker does not have it yet."""

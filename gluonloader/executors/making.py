@@ -22,9 +22,10 @@ from ..dataset.bulk import read_by
 from ..dataset.streams import Chunk, Hint, Streams
 from ..declared import draws
 from ..errors import BatchifyError, add_note
-from ..randomness import batch_seed, is_rng_in_use
+from ..randomness import batch_seed
 from .base import Job, Part, Samples, Task
-from .info import WorkerInfo, worker_within
+from .generators import Generators
+from .info import AtWork, WorkerInfo
 from .overlap import overlap
 
 __all__ = ["Maker", "Remainder", "ShardBatch", "Unsplit", "may_draw"]
@@ -68,8 +69,7 @@ class Maker:
     Args:
         job: what is made.
         worker: the worker's number.
-        seed: seeds the random generators that this kind of worker may seed; NOTE [batch seeds] in randomness.py.
-        state: of these generators: what is equal as long as nothing is drawn from them.
+        generators: those that this kind of worker may seed.
         copied: samples that were read as a part are copied to another process.
 
     Attributes:
@@ -81,11 +81,10 @@ class Maker:
         self,
         job: Job,
         worker: int,
-        seed: Callable[[int], None],
-        state: Callable[[], object] = is_rng_in_use,
+        generators: Generators,
         copied: bool = False,
     ) -> None:
-        self._job, self._seed, self._state, self._copied = job, seed, state, copied
+        self._job, self._generators, self._copied = job, generators, copied
         # To seed generators, and in the caller to put them back, takes as long as making a small batch.
         self.draws = may_draw(job)
         self._bulk = getattr(job.dataset, "__getitems__", None)
@@ -98,7 +97,7 @@ class Maker:
 
     def at_work(self) -> AbstractContextManager[None]:
         """Within the block this thread is the worker."""
-        return worker_within(self._info)
+        return AtWork(self._info)
 
     def start(self, epoch: int) -> None:
         """Runs the user's `worker_init_fn`."""
@@ -118,10 +117,15 @@ class Maker:
                 `SystemExit` come as a RuntimeError, since they would end the user's loop or program without a word.
         """
         self._info.epoch = task.epoch
+        if not self.draws:
+            return self._make(task, mark)
+        by_itself = isinstance(task.work, Chunk)
+        seed = None if by_itself else batch_seed(task.seed, task.epoch, task.batch)
+        return self._generators.run(seed, self._make, task, mark)
+
+    def _make(self, task: Task, mark: Mark | None) -> Any:
         if isinstance(task.work, Chunk):
             return self._make_chunk(task, task.work, mark)
-        if self.draws:
-            self._seed(batch_seed(task.seed, task.epoch, task.batch))
         if isinstance(task.work, Samples):
             return self._batchify(task, task.work.samples)
         if isinstance(task.work, Part):
@@ -137,7 +141,7 @@ class Maker:
         assert self._streams is not None
 
         def seed_group(number: int) -> None:
-            self._seed(batch_seed(chunk.seed, chunk.epoch, number))
+            self._generators.seed(batch_seed(chunk.seed, chunk.epoch, number))
 
         piece = self._streams.read(chunk, seed_group, mark)
         if len(piece.samples) < chunk.size:
@@ -180,7 +184,8 @@ class Maker:
             Unsplit: they do, or the first one was read in no time, or they share memory.
             Exception: the user's own, as it is: nobody is told.
         """
-        indices, dataset, before, began = task.indices or [], self._job.dataset, self._state(), time.perf_counter()
+        indices, dataset, state = task.indices or [], self._job.dataset, self._generators.state
+        before, began = state(), time.perf_counter()
         first = dataset[indices[0]]
         took = time.perf_counter() - began
         copying = len(pickle.dumps(first, protocol=5)) * _BYTE_S if self._copied else 0.0
@@ -188,7 +193,7 @@ class Maker:
             raise Unsplit("samples are read too quickly for it")
         read, had = gather(first, len(indices)) if self.gathers else [first], 1
         del first
-        while self._state() == before:
+        while state() == before:
             if had == len(indices):
                 samples = read.samples() if isinstance(read, Gathered) else read
                 if overlap(samples):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import RLock
 from typing import NoReturn
 
-from .. import frameworks
 from ..blocks import BatchMemory, Blocks
 from ..errors import LoaderClosed, WorkerStartError
-from ..randomness import preserved_generators, seed_generators, set_current_seed
 from .base import Failed, Inbox, Job, Made, Outcome, Task
+from .generators import CallersGenerators
 from .making import Maker
 
 __all__ = ["SerialExecutor"]
@@ -22,7 +19,7 @@ class SerialExecutor:
     """Makes batches one at a time, in the thread that waits for them."""
 
     def __init__(self, job: Job) -> None:
-        self._maker = Maker(job, 0, _seed)
+        self._maker = Maker(job, 0, CallersGenerators())
         self._blocks = Blocks(window=1)
         self._memory = BatchMemory(self._blocks)
         self._started = self._closed = False
@@ -57,7 +54,7 @@ class SerialExecutor:
             self._start(task.epoch)
         if not self._maker.draws:  # nor asks who makes it
             return self._made(task)
-        with self._maker.at_work(), _generators_kept():
+        with self._maker.at_work():
             return self._made(task)
 
     def _made(self, task: Task) -> Outcome:
@@ -75,19 +72,3 @@ class SerialExecutor:
         except Exception as error:
             raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
         self._started = True
-
-
-@contextmanager
-def _generators_kept() -> Iterator[None]:
-    """At the end of the block the random generators are what they were before."""
-    with preserved_generators(), frameworks.preserved_generators():
-        try:
-            yield
-        finally:
-            set_current_seed(None)
-
-
-def _seed(seed: int) -> None:
-    seed_generators(seed)
-    frameworks.seed_restorable(seed)
-    set_current_seed(seed)

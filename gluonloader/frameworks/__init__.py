@@ -8,9 +8,9 @@ from .find import mxnet_arrays as mxnet_arrays
 from .find import named as named
 from .find import owner as owner
 from .find import owner_by_base as owner_by_base
+from .loaded import SavedGenerators as SavedGenerators
 from .loaded import enter_worker as enter_worker
 from .loaded import preparations as preparations
-from .loaded import preserved_generators as preserved_generators
 from .loaded import seed_generators as seed_generators
 from .loaded import seed_restorable as seed_restorable
 from .loaded import state_of_generators as state_of_generators
@@ -23,6 +23,7 @@ __all__ = [
     "OUTPUTS",
     "Framework",
     "Lent",
+    "SavedGenerators",
     "converter",
     "enter_worker",
     "in_worker",
@@ -34,7 +35,6 @@ __all__ = [
     "owner_by_base",
     "pinner",
     "preparations",
-    "preserved_generators",
     "seed_generators",
     "seed_restorable",
     "state_of_generators",

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from .base import set_in_worker
 from .mxnet_random import noted_seed, seed_later
 
 __all__ = [
+    "SavedGenerators",
     "enter_worker",
     "preparations",
-    "preserved_generators",
     "seed_generators",
     "seed_restorable",
     "state_of_generators",
@@ -41,25 +40,24 @@ def seed_generators(seed: int) -> None:
         seed_later(seed)
 
 
-@contextmanager
-def preserved_generators() -> Iterator[None]:
-    """Puts the state of torch's global generator back at the end of the block.
+class SavedGenerators:
+    """The state of torch's global generator, as it is now.
 
     MXNet's is left alone: its state cannot be read, so it could not be put back.
     """
-    generator = _torch_generator()
-    if generator is None:
-        yield
-        return
-    state = generator.get_state()
-    try:
-        yield
-    finally:
-        generator.set_state(state)
+
+    def __init__(self) -> None:
+        self._generator = _torch_generator()
+        self._state = None if self._generator is None else self._generator.get_state()
+
+    def put_back(self) -> None:
+        """The generator is again as it was."""
+        if self._generator is not None:
+            self._generator.set_state(self._state)
 
 
 def seed_restorable(seed: int) -> None:
-    """Seeds those whose state `preserved_generators` can put back."""
+    """Seeds those whose state `SavedGenerators` can put back."""
     generator = _torch_generator()
     if generator is not None:
         generator.manual_seed(seed)

@@ -118,5 +118,5 @@ class ReplyReader(RecordReader):
         super().__init__(_REPLY)
 
     def read(self, data: bytes) -> Iterator[Reply]:
-        for status, slab, ticket, size, *head in self.feed(data):
-            yield Reply(_STATUSES[status], slab, ticket, size, Head(*head))
+        for status, slab, ticket, size, offset, length, spans in self.feed(data):
+            yield Reply(_STATUSES[status], slab, ticket, size, Head(offset, length, spans))

@@ -115,8 +115,9 @@ def _head_of_arrays(batch: Any, arena: Arena) -> bytes | None:
     for array in arrays:
         if type(array) is not np.ndarray or array.dtype.hasobject or _is_special(array.dtype):
             return None
-    if any(type(key) is not str for key in keys):
-        return None
+    for key in keys:
+        if type(key) is not str:
+            return None
     places = [_place(array, arena) for array in arrays]
     return _NO_PICKLE + marshal.dumps((_CONTAINERS.index(kind), keys, places))
 
