@@ -22,7 +22,7 @@ from typing import Final
 from .cases import Case
 from .loaders import Loader
 
-__all__ = ["Usage", "measure_usage", "processes"]
+__all__ = ["Usage", "measure_usage", "memory_of", "processes"]
 
 _WARM_UP: Final = 2  # epochs
 _COUNTED_S, _SAMPLED_S = 1.5, 0.5  # at least so long, in whole epochs
@@ -129,20 +129,26 @@ def processes() -> dict[int, list[str]]:
 
 
 def _memory() -> int:
-    """Bytes of this process and all below it, each page shared out among those who have it.
+    """Bytes of this process and all below it, and shared memory."""
+    return memory_of("Anon", "File") + _shared_memory()
 
-    Of shared memory it is all that there is on the machine: a batch that is under way may be mapped by nobody.
-    """
+
+def _shared_memory() -> int:
+    """All that there is on the machine: a batch that is under way may be mapped by nobody."""
     shared = re.findall(r"^Shmem: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    total = 1024 * sum(map(int, shared))
+    return 1024 * sum(map(int, shared))
+
+
+def memory_of(*kinds: str) -> int:
+    """Bytes of these kinds that this process and all below it have mapped, each page shared out among those who do."""
+    total = 0
     for pid in processes():
         try:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
             continue
-        parts = re.findall(r"^Pss_(?:Anon|File): +(\d+) kB", rollup, re.MULTILINE)
-        total += 1024 * sum(map(int, parts))
-    return total
+        total += sum(map(int, re.findall(rf"^Pss_(?:{'|'.join(kinds)}): +(\d+) kB", rollup, re.MULTILINE)))
+    return 1024 * total
 
 
 @contextmanager

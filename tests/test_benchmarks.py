@@ -99,6 +99,7 @@ class Hungry:
 def test_usage_counts_what_workers_take(monkeypatch):
     monkeypatch.setattr(usage, "_COUNTED_S", 0.1)
     monkeypatch.setattr(usage, "_SAMPLED_S", 0.1)
+    monkeypatch.setattr(usage, "_shared_memory", lambda: usage.memory_of("Shmem"))  # other tests have some, too
     case = Case("hungry", "", lambda length: Hungry(), 2, 2)
     in_processes = usage._use(case, LOADERS[0], 1)
     assert in_processes.peak > 16e6
