@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import gluonloader.mxnet
-
 from .cases import CASES, Case
 from .copying import PlainCopy
 from .measure import Result, measure
@@ -26,7 +24,6 @@ _REPEATS: Final = ("inproc", "columns-f32", "copy-limit")  # for "auto" they are
 def main() -> None:
     """Runs what was asked for, and prints each case as soon as it is done."""
     arguments = _parse()
-    gluonloader.mxnet.patch_numpy()  # before anything imports MXNet
     command = f"python -m benchmarks {shlex.join(sys.argv[1:])}"
     about = f"{machine(LOADERS)}\n{arguments.workers} workers, {arguments.rounds} rounds\n{command}"
     print(f"{about}\n")

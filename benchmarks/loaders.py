@@ -89,7 +89,10 @@ class Loader(ABC):
     @property
     def version(self) -> str:
         """As the package's metadata tell it."""
-        return importlib.metadata.version(self.distribution)
+        try:
+            return importlib.metadata.version(self.distribution)
+        except importlib.metadata.PackageNotFoundError:
+            return "not installed"
 
     def imported(self) -> Any:
         """The module that is used, typed as anything: no stubs are needed for what may not be installed."""

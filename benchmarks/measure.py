@@ -1,6 +1,10 @@
 """Rounds: each times one epoch of every loader in turn, so that a machine that drifts is unfair to none.
 
-The worker processes of all others are stopped meanwhile: some look for work all the time.
+    measure --its turn--> program of one loader: forked from this one, with the dataset that all have
+            <--seconds---
+
+A program and its workers are stopped outside of their turns: some look for work all the time. And a loader finds in its
+program what it has imported itself, and nothing of the others.
 """
 
 from __future__ import annotations
@@ -12,7 +16,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from typing import Any, Final
+
+import gluonloader.mxnet
 
 from .cases import Case
 from .loaders import Loader, Run
@@ -56,35 +64,84 @@ def measure(case: Case, loaders: Sequence[Loader], workers: int, rounds: int) ->
     if all(result.missing for result in results):
         return results
     dataset = case.dataset()
+    programs: list[tuple[Result, _Program]] = []
     with ExitStack() as stack:
-        timers: list[tuple[Result, Timer, list[int]]] = []
         for loader, result in zip(loaders, results, strict=True):
             if result.missing is None:
-                before = processes().keys()
-                timer = _timer(loader, case, dataset, result.workers, stack)
-                for _ in range(loader.warm_up):
-                    timer()  # at once: who forks at the first batch does so before the next loader starts threads
-                workers_of = sorted(processes().keys() - before)
-                stack.callback(_send, signal.SIGCONT, workers_of)
-                _send(signal.SIGSTOP, workers_of)
-                timers.append((result, timer, workers_of))
+                program = _Program(case, loader, dataset, result.workers)
+                stack.callback(program.end)
+                result.missing = program.prepare()
+                if result.missing is None:
+                    programs.append((result, program))
         for _ in range(rounds):
-            for result, timer, workers_of in timers:
-                _send(signal.SIGCONT, workers_of)
-                result.times.append(timer())
-                _send(signal.SIGSTOP, workers_of)
+            for result, program in programs:
+                result.times.append(program.turn())
     return results
 
 
-def _send(number: int, pids: Sequence[int]) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
 def _reason(loader: Loader, case: Case) -> str | None:
-    unmeasured = None if loader.name in case.contenders else UNMEASURED
-    return unmeasured or case.absence() or loader.absence() or loader.limitation(case)
+    return case.absence() if loader.name in case.contenders else UNMEASURED
+
+
+class _Program:
+    """The parent's side of one loader's program."""
+
+    def __init__(self, case: Case, loader: Loader, dataset: Any, workers: int) -> None:
+        self._what = f"{loader.name} in case {case.name}"
+        context = get_context("fork")
+        self._line, far_end = context.Pipe()
+        self._process = context.Process(target=_serve, args=(far_end, case, loader, dataset, workers))
+        self._process.start()
+        far_end.close()
+
+    def prepare(self) -> str | None:
+        """Returns when it is warm; or says why there is nothing to time."""
+        missing: str | None = self._answer()
+        self._send(signal.SIGSTOP)
+        return missing
+
+    def turn(self) -> float:
+        """Seconds that it took."""
+        self._send(signal.SIGCONT)
+        self._line.send(True)
+        seconds: float = self._answer()
+        self._send(signal.SIGSTOP)
+        return seconds
+
+    def end(self) -> None:
+        """Has it close its loader."""
+        self._send(signal.SIGCONT)
+        with suppress(BrokenPipeError):  # it has ended by itself
+            self._line.send(False)
+        self._process.join()
+        self._line.close()
+
+    def _answer(self) -> Any:
+        try:
+            return self._line.recv()
+        except EOFError:
+            raise RuntimeError(f"{self._what}: its program has ended; what it printed says why") from None
+
+    def _send(self, number: int) -> None:
+        for pid in processes(self._process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def _serve(line: Connection, case: Case, loader: Loader, dataset: Any, workers: int) -> None:
+    """The program of one loader."""
+    gluonloader.mxnet.patch_numpy()  # before anything imports MXNet
+    missing = loader.absence() or loader.limitation(case)
+    if missing is not None:
+        line.send(missing)
+        return
+    with ExitStack() as stack:
+        timer = _timer(loader, case, dataset, workers, stack)
+        for _ in range(loader.warm_up):
+            timer()
+        line.send(None)
+        while line.recv():
+            line.send(timer())
 
 
 def _timer(loader: Loader, case: Case, dataset: Any, workers: int, stack: ExitStack) -> Timer:

@@ -13,13 +13,13 @@ __all__ = ["page"]
 
 Times = Mapping[str, Sequence[Result]]
 
-_TIMES = """Times are medians and minima of the rounds, each of which times one epoch of every loader in turn, while the
-worker processes of the others are stopped. *Ratio*: how many times as long as the loader with 1.00 (median of the
-rounds' ratios). *Of the limit*: 100 % is the case's bare loop, with as many cores as gluonloader has workers, or its
-plain copy. Without workers gluonloader's processor time is that of making batches."""
+_TIMES = """Times are medians and minima of the rounds, each of which times one epoch of every loader in turn. Each
+loader has a program of its own, and those of the others are stopped. *Ratio*: how many times as long as the loader with
+1.00 (median of the rounds' ratios). *Of the limit*: 100 % is the case's bare loop, with as many cores as gluonloader
+has workers, or its plain copy. Without workers gluonloader's processor time is that of making batches."""
 _USAGE = """Processor time and page faults are by batch, after two epochs of warm-up, of the main program with all its
 threads, and of the workers; memory is the highest sum of what all processes have for themselves and of all shared
-memory, over what there was before the loader was opened. Each loader had a program of its own for these."""
+memory, over what there was before the loader was opened. These are of another program for each loader."""
 
 
 def page(times: Times, usage: Mapping[str, Mapping[str, Usage]], auto: Times, about: str, picture: str) -> str:

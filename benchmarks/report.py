@@ -116,7 +116,7 @@ def machine(loaders: Iterable[Loader]) -> str:
     libraries = {"NumPy": np.__version__}
     for loader in loaders:
         if loader.peer is None and loader.distribution != "numpy":
-            libraries.setdefault(loader.distribution, loader.absence() or loader.version)
+            libraries.setdefault(loader.distribution, loader.version)
     return (
         f"{available_cores()} cores, {found[1] if found else platform.processor() or platform.machine()}, "
         f"{platform.system()} {platform.release()}, "

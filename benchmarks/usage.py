@@ -114,18 +114,18 @@ def _spent() -> dict[int, _Spent]:
     return spent
 
 
-def processes() -> dict[int, list[str]]:
-    """This process and all below it, with what /proc says of each from its state on."""
+def processes(root: int | None = None) -> dict[int, list[str]]:
+    """This process, or another one, and all below it, with what /proc says of each from its state on."""
     stats = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             stats[int(folder.name)] = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has ended
-    found = [os.getpid()]
+    found = [os.getpid() if root is None else root]
     for pid in found:
         found += [child for child, stat in stats.items() if int(stat[1]) == pid]
-    return {pid: stats[pid] for pid in found}
+    return {pid: stats[pid] for pid in found if pid in stats}
 
 
 def _memory() -> int:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -159,11 +157,6 @@ CHOICES: tuple[Loader, ...] = (Serial(), Threads(), Processes(), Auto())
 
 
 def measure_choices(case: str, workers: int, rounds: int) -> list[Result]:
-    """Times each fixed choice and "auto", in a fresh program: where MXNet is loaded, "auto" leaves more as it is."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as program:
-        return program.submit(_measure_choices, case, workers, rounds).result()
-
-
-def _measure_choices(name: str, workers: int, rounds: int) -> list[Result]:
+    """Times each fixed choice and "auto"."""
     contenders = tuple(loader.name for loader in CHOICES)
-    return measure(replace(CASES[name], contenders=contenders), CHOICES, workers, rounds)
+    return measure(replace(CASES[case], contenders=contenders), CHOICES, workers, rounds)

@@ -6,11 +6,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from statistics import fmean, median
 from typing import Final
 
-__all__ = ["LoaderStats", "Tally", "trimmed_mean"]
+__all__ = ["LoaderStats", "Tally", "in_a_row", "trimmed_mean"]
 
 _RECENT: Final = 256  # batches
+_BURST: Final = 8  # batches; more come at once, but seldom
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,17 @@ class Tally:
         """From now on other circumstances are measured."""
         self.waits.clear()
         self.makes.clear()
+
+
+def in_a_row(values: Iterable[float]) -> float:
+    """The usual mean of values in a row; of batches that come in bursts, most are had at once, and one is waited for.
+
+    >>> in_a_row([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 9.0] * 4 + [500.0])
+    2.0
+    """
+    found = list(values)
+    starts = range(0, max(len(found) - _BURST, 0) + 1, _BURST)
+    return median(fmean(found[start : start + _BURST]) for start in starts)
 
 
 def trimmed_mean(values: Iterable[float]) -> float:

@@ -172,7 +172,7 @@ def test_a_run_writes_page_and_plot(monkeypatch, tmp_path, capsys):
     case = Case("tiny", "1 of 16 float32", recycled(lambda: [np.zeros(16)]), 1, 8, contenders=("serial", "threads"))
     monkeypatch.setitem(CASES, "tiny", replace(case, base="serial"))
     monkeypatch.setattr(command, "LOADERS", (Serial(), Threads()))
-    monkeypatch.setattr(command.gluonloader.mxnet, "patch_numpy", lambda: None)
+    monkeypatch.setattr("gluonloader.mxnet.patch_numpy", lambda: None)  # inherited by the programs
     monkeypatch.setattr(
         "sys.argv", ["benchmarks", "tiny", "--rounds", "2", "--auto", "--markdown", str(tmp_path / "R.md")]
     )

@@ -5,7 +5,7 @@
     measured   at the start of an epoch: a batch is made in less time than the
                program spends to get one from workers --------------------------> the caller, from now on
                data in memory, where the caller may be quicker than threads:
-               an epoch in it is tried -----------------------------------------> whichever was quicker
+               both are tried, epoch by epoch ----------------------------------> whichever was quicker
     running    num_workers="auto": lanes are parked while the program never waits
 
 NOTE [auto]: no batch depends on this (P1), so what can be told apart is left alone: MXNet's generator is seeded in
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ..declared import in_memory, is_gil_free
-from ..stats import Tally, trimmed_mean
+from ..stats import Tally, in_a_row, trimmed_mean
 from .base import Executor, Job
 from .first import with_first_batch
 from .making import may_draw
@@ -41,8 +41,9 @@ __all__ = ["Choice", "ExecutorName", "Means"]
 ExecutorName = Literal["serial", "thread", "process", "auto"]
 
 _ENOUGH: Final = 24  # batches to judge by
-_CALLER_S: Final = 5e-6  # what a batch takes in the caller besides being made; a worker's time has its own besides
-_GENERATORS_S: Final = 8e-6  # the same, to put the random generators back, where they may be used
+_CALLER_S: Final = 3e-6  # what a batch takes in the caller besides being made; a worker's time has its own besides
+_GENERATORS_S: Final = 3e-6  # the same, to leave the random generators as they are, where they may be used
+_TRIALS: Final = 4  # epochs in threads and in the caller, as many of each: the machine may be busy in one
 _PACE: Final = 32  # batches between two looks at the pace
 
 _log = logging.getLogger("gluonloader")
@@ -110,14 +111,14 @@ class Choice:
         self._pace: Pace | None = None
         if means.adaptive and isinstance(self.executor, ProcessExecutor) and not job.iterable:
             self._pace, tally.watch = Pace(job.num_workers), self._keep_pace
-        self._wait_in_threads: float | None = None  # while the caller is tried
+        self._tried: list[float] = []  # waits in threads and in the caller, in turn
         self._looked_at, self._looked = time.perf_counter(), tally.waited_s
 
     def next_epoch(self, alone: bool, waited_for: bool) -> Executor:
         """Who makes the batches of an epoch; `alone`: no other one is under way; `waited_for`: it is begun in need."""
         with self._lock:
             if alone and self._may_change and len(self._tally.waits) >= _ENOUGH and not self._closed:
-                self._judge(trimmed_mean(self._tally.waits), trimmed_mean(self._tally.makes))
+                self._judge(in_a_row(self._tally.waits), trimmed_mean(self._tally.makes))
             if not alone or not waited_for or self._means.memory_limit is not None:
                 return self.executor
             return with_first_batch(self.executor, self._job, self.num_workers, self._tally)
@@ -137,22 +138,29 @@ class Choice:
 
     def _judge(self, wait: float, make: float) -> None:
         """Whether the caller is to make the batches, by the mean seconds for which one was waited and made."""
-        if self._wait_in_threads is not None:
-            before, self._may_change = self._wait_in_threads, False
-            why = f"a batch took {before * 1e6:.0f} us to get from threads, and {wait * 1e6:.0f} us in the caller"
-            if wait > before:
-                self._change("thread", why)
-            else:
-                self.why = why
-        elif self.name == "thread" and in_memory(self._job.dataset):
+        if self._tried or (self.name == "thread" and in_memory(self._job.dataset)):
             # Threads hold each other up, so that a batch may take as long as those of all of them in turn. The caller
             # needs at least what is left: if that is more than the program waits, as it does other work, it is slower.
-            if (make + self._overhead_s) / self._job.num_workers < wait:
-                self._wait_in_threads = wait
-                self._change("serial", f"the data are in memory, and it is tried; threads took {wait * 1e6:.0f} us")
+            if self._tried or (make + self._overhead_s) / self._job.num_workers < wait:
+                self._try(wait)
         elif make + self._overhead_s < wait:
             self._may_change, self._tally.watch = False, None
             self._change("serial", f"a batch is made in {make * 1e6:.0f} us, and took {wait * 1e6:.0f} us to get")
+
+    def _try(self, wait: float) -> None:
+        """One more epoch in threads or in the caller has shown for how many seconds a batch is waited for."""
+        self._tried.append(wait)
+        in_threads, in_the_caller = (min(self._tried[start::2], default=wait) * 1e6 for start in (0, 1))
+        if len(self._tried) < _TRIALS:
+            name: ExecutorName = "serial" if self.name == "thread" else "thread"
+            self._change(name, f"the data are in memory, and both are tried; threads took {in_threads:.0f} us")
+            return
+        self._may_change = False
+        why = f"a batch took {in_threads:.0f} us to get from threads, and {in_the_caller:.0f} us in the caller"
+        if in_threads < in_the_caller:
+            self._change("thread", why)
+        else:
+            self.why = why
 
     def _change(self, name: ExecutorName, why: str) -> None:
         self.executor.close()
