@@ -75,6 +75,13 @@ def test_large_batches_take_as_many_slabs_as_the_window_and_the_one_in_hand(pref
             assert slab_bytes() <= (prefetch + 1) * 16.6 * MB  # room for header and head beside each 16 MB
 
 
+@pytest.mark.parametrize(("options", "slabs"), [({}, 4), ({"prefetch": 4}, 5)], ids=["default", "given"])
+def test_one_large_batch_less_is_in_flight_unless_it_was_said_how_many(options, slabs):
+    with FORK.loader(Images(320), 16, **options) as loader:
+        most = [slab_bytes() for _ in range(2) for _ in loader]
+    assert (slabs - 0.5) * 16 * MB < max(most) <= slabs * 16.6 * MB
+
+
 def test_where_descriptors_run_out_fewer_batches_are_in_flight():
     with FORK.loader(range(200), 2) as loader:
         iterator = iter(loader)

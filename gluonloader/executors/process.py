@@ -73,7 +73,7 @@ class ProcessExecutor:
         max_retries: how often a batch that killed its worker is tried again.
         memory_limit: most bytes of shared memory for batches; None for no limit.
         max_per_worker: most batches that are given to one worker at once; None for as many as its lane holds.
-        elastic: more may be in flight while batches are small.
+        elastic: more may be in flight while batches are small, and one less where they are large.
 
     Raises:
         TransportError: the job has to be pickled and cannot be.
@@ -135,6 +135,8 @@ class ProcessExecutor:
     def window(self, size: int, holding: bool) -> int:
         if self._elastic and 0 < self._slabs.largest <= _SMALL:
             size = min(_DEEP * size, size + _MOST_MORE)
+        elif self._elastic and self._slabs.are_large and size - 1 > self._in_use:
+            size -= 1
         self._slabs.window = size
         return size - 1 if holding and size > self._in_use and self._slabs.exhausted else size
 

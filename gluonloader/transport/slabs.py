@@ -43,7 +43,7 @@ from .slab import HEADER, Slab, align, alignment_of, anonymous_file, reserve
 __all__ = ["SlabPool"]
 
 _FIRST_SIZE: Final = 64 * 1024
-_LARGE: Final = 16 << 20  # bytes of a batch that are worth saving, rather than asking for the next one at once
+_LARGE: Final = 16 << 20  # bytes of a batch
 _SPARE_LOANS: Final = 16  # loans beyond the window that are given out where no limit is set
 _UNLIMITED: Final = 2**62
 _BYTE: Final = np.dtype(np.uint8)  # found once
@@ -98,9 +98,14 @@ class SlabPool:
         _pools.add(self)
 
     @property
+    def are_large(self) -> bool:
+        """Whether the memory of one batch is worth saving."""
+        return self.largest >= _LARGE
+
+    @property
     def exhausted(self) -> bool:
         """Whether one more batch would take new memory, and much of it."""
-        return self.largest >= _LARGE and not self._returned and not any(map(self._is_roomy, self._free))
+        return self.are_large and not self._returned and not any(map(self._is_roomy, self._free))
 
     def take(self, nbytes: int, writer: int) -> Slab | None:
         """A slab for worker `writer`, with room for a request of `nbytes`; None while the memory limit leaves no room.
