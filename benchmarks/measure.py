@@ -117,10 +117,13 @@ class _Program:
         self._line.close()
 
     def _answer(self) -> Any:
-        try:
-            return self._line.recv()
-        except EOFError:
-            raise RuntimeError(f"{self._what}: its program has ended; what it printed says why") from None
+        while not self._line.poll(1):
+            if not self._process.is_alive():  # though its workers may keep the line open
+                break
+        else:
+            with suppress(EOFError):
+                return self._line.recv()
+        raise RuntimeError(f"{self._what}: its program has ended; what it printed says why")
 
     def _send(self, number: int) -> None:
         for pid in processes(self._process.pid):

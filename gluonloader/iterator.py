@@ -174,7 +174,7 @@ class LoaderIterator(Iterator[Any]):
 
     def _next(self) -> Any:
         """What comes next: a batch, or NOTHING where the plan has none for the user."""
-        if self._window.size < self._window_size or not self._window.ready:
+        if self._window.size < self._window_size or not self._window.ready:  # room was held back, or nothing is there
             self._fill()
             if self._window.empty:
                 self._end()

@@ -4,9 +4,9 @@ NOTE [batch seeds]: promise P1. Every batch has a seed of its own, a hash of the
 batch number, so augmentation is the same for every executor, worker count and resume. A worker process, which has
 its global generators to itself, reseeds them before each batch: Python's, NumPy's, and those of torch and MXNet
 where they are loaded (frameworks/loaded.py). The serial executor does the same and puts the user's state back, but
-leaves MXNet's alone, which cannot be read. What nobody draws from is left out: NOTE [undrawn] in
-executors/generators.py. Threads share the process's global generators, so no seeding could be right there: they get
-`get_rng()` only.
+leaves MXNet's alone, which cannot be read. Threads share the process's global generators, so no seeding could be
+right there: they get `get_rng()` only. NumPy makes a state from a seed in less than half of the time that Python takes,
+and both have a Mersenne Twister: so NumPy makes both, of one half of the seed each.
 
 NOTE [saving states]: to get and set the states of Python's and NumPy's generators takes 60 us, as much as making a
 small batch. So their bytes are copied, which takes one. NumPy tells the address of its own. They are not all: the
@@ -46,6 +46,7 @@ __all__ = [
 _TwisterBytes: Final = ctypes.c_char * (624 * 4 + 4)  # the key of a Mersenne Twister, and the position in it
 _WORDS: Final = struct.Struct("<QQQ")
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
+_HALF: Final = 0xFFFF_FFFF
 
 
 class _Local(threading.local):
@@ -73,8 +74,15 @@ def batch_seed(seed: int, epoch: int, batch: int = 0) -> int:
 
 def seed_generators(seed: int) -> None:
     """Seeds Python's and NumPy's global generators for one batch; see NOTE [batch seeds]."""
-    random.seed(seed)
-    np.random.seed(seed & 0xFFFF_FFFF)
+    np.random.seed(seed & _HALF)
+    _pythons.seed(seed >> 32 & _HALF)
+    if _PYTHON_BYTES is None:
+        state = _pythons.get_state(legacy=False)["state"]
+        random.setstate((3, (*state["key"].tolist(), state["pos"]), None))
+    else:
+        key_and_position = _pythons_bytes.raw
+        _PYTHON_BYTES.raw = key_and_position[-4:] + key_and_position[:-4]
+        _PYTHON.gauss_next = None
 
 
 def state_of_generators() -> object:
@@ -98,16 +106,10 @@ def preserved_generators() -> Iterator[None]:
 
 
 class SavedGenerators:
-    """The state of Python's and NumPy's global generators, as it is now."""
+    """The state of Python's and NumPy's global generators, until it is put back. That of NumPy's is spoilt."""
 
     def __init__(self) -> None:
         self._python, self._numpy = _SavedPython(), _SavedNumpy()
-
-    @property
-    def bare_state(self) -> object:
-        """As `state_of_generators` tells it; None if one keeps a normal variate, which could be given unseen."""
-        python, numpy = self._python.bare, self._numpy.bare
-        return None if python is None or numpy is None else (python, numpy)
 
     def put_back(self) -> None:
         """The generators are again as they were."""
@@ -116,7 +118,7 @@ class SavedGenerators:
 
 
 class _SavedPython:
-    """The state of Python's global generator; see NOTE [saving states]."""
+    """See NOTE [saving states]."""
 
     def __init__(self) -> None:
         self._state: Any = None
@@ -126,11 +128,6 @@ class _SavedPython:
         self._bytes: bytes = _PYTHON_BYTES.raw
         self._variate = _PYTHON.gauss_next
 
-    @property
-    def bare(self) -> bytes | None:
-        """All of the state, where it is these bytes."""
-        return self._bytes if self._state is None and self._variate is None else None
-
     def put_back(self) -> None:
         if _PYTHON_BYTES is None:
             random.setstate(self._state)
@@ -139,7 +136,7 @@ class _SavedPython:
 
 
 class _SavedNumpy:
-    """The state of NumPy's global generator; see NOTE [saving states]."""
+    """See NOTE [saving states]."""
 
     def __init__(self) -> None:
         self._state: Any = None
@@ -149,32 +146,30 @@ class _SavedNumpy:
             return
         where = _bytes_of(generator)
         self._bytes: bytes = where.raw
-        self._variate: float | None = np.random.randn()
-        if where.raw == self._bytes:
-            return
-        self._variate = None
-        np.random.randn()  # the second one of a pair, which was none before
-        with generator.lock:
-            where.raw = self._bytes
-
-    @property
-    def bare(self) -> bytes | None:
-        """All of the state, where it is these bytes."""
-        return self._bytes if self._state is None and self._variate is None else None
+        self._variate = _take_variate(where)
 
     def put_back(self) -> None:
         generator = _mersenne_twister()
         if self._state is not None:
             np.random.set_state(self._state)
         elif self._variate is None and generator is not None:
-            if _bytes_of(generator).raw == self._bytes:
-                return  # nothing was drawn
-            np.random.seed(0)  # no variate is kept
+            where = _bytes_of(generator)
+            _take_variate(where)
             with generator.lock:
-                _bytes_of(generator).raw = self._bytes
+                where.raw = self._bytes
         else:
             key, position = np.frombuffer(self._bytes, np.uint32, 624), int.from_bytes(self._bytes[-4:], sys.byteorder)
             np.random.set_state(("MT19937", key, position, self._variate is not None, self._variate or 0.0))
+
+
+def _take_variate(where: Any) -> float | None:
+    """The normal variate that NumPy's generator keeps, which has its bytes at `where`; from now on it keeps none."""
+    before = where.raw
+    variate: float = np.random.randn()
+    if where.raw == before:
+        return variate
+    np.random.randn()  # the second of a new pair
+    return None
 
 
 def _bytes_of_python() -> Any:
@@ -233,3 +228,5 @@ def get_rng() -> np.random.Generator:
 
 _PYTHON: Final[Any] = getattr(random.random, "__self__", None)
 _PYTHON_BYTES: Final = _bytes_of_python()
+_twister = np.random.MT19937(0)
+_pythons, _pythons_bytes = np.random.RandomState(_twister), _bytes_of(_twister)  # where its states are made

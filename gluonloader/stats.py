@@ -12,7 +12,7 @@ from typing import Final
 __all__ = ["LoaderStats", "Tally", "in_a_row", "trimmed_mean"]
 
 _RECENT: Final = 256  # batches
-_BURST: Final = 8  # batches; more come at once, but seldom
+_BURST: Final = 8  # batches, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,15 @@ class Tally:
         self.makes.clear()
 
 
-def in_a_row(values: Iterable[float]) -> float:
-    """The usual mean of values in a row; of batches that come in bursts, most are had at once, and one is waited for.
+def in_a_row(waits: Iterable[float], burst: int) -> float:
+    """What a batch was usually waited for, where up to so many may come at once.
 
-    >>> in_a_row([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 9.0] * 4 + [500.0])
-    2.0
+    >>> in_a_row([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 8.0] * 4 + [500.0], 8)
+    1.0
     """
-    found = list(values)
-    starts = range(0, max(len(found) - _BURST, 0) + 1, _BURST)
-    return median(fmean(found[start : start + _BURST]) for start in starts)
+    found, burst = list(waits), max(burst, _BURST)
+    starts = range(0, max(len(found) - burst, 0) + 1, burst)
+    return median(fmean(found[start : start + burst]) for start in starts)
 
 
 def trimmed_mean(values: Iterable[float]) -> float:

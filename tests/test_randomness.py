@@ -82,6 +82,25 @@ def test_seed_generators_determines_python_and_numpy(seed, other):
     assert (different == first) == (seed == other)
 
 
+@given(seeds)
+def test_seeds_make_the_same_states_where_they_cannot_be_written_in_place(seed):
+    def states():
+        random.gauss(0, 1), np.random.randn()
+        seed_generators(seed)
+        return random.getstate(), repr(np.random.get_state())
+
+    expected = states()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(randomness, "_PYTHON_BYTES", None)
+        assert states() == expected
+
+
+@given(seeds)
+def test_the_two_generators_have_streams_of_their_own(seed):
+    seed_generators(seed)
+    assert random.random() != np.random.random() or seed >> 32 == seed & 0xFFFF_FFFF
+
+
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize(
     "draw", [random.random, lambda: random.gauss(0, 1), lambda: random.getrandbits(1), np.random.rand, np.random.randn]

@@ -44,6 +44,7 @@ _ENOUGH: Final = 24  # batches to judge by
 _CALLER_S: Final = 3e-6  # what a batch takes in the caller besides being made; a worker's time has its own besides
 _GENERATORS_S: Final = 3e-6  # the same, to leave the random generators as they are, where they may be used
 _TRIALS: Final = 4  # epochs in threads and in the caller, as many of each: the machine may be busy in one
+_CLEAR: Final = 3  # times as long, and it needs no more of them
 _PACE: Final = 32  # batches between two looks at the pace
 
 _log = logging.getLogger("gluonloader")
@@ -118,7 +119,8 @@ class Choice:
         """Who makes the batches of an epoch; `alone`: no other one is under way; `waited_for`: it is begun in need."""
         with self._lock:
             if alone and self._may_change and len(self._tally.waits) >= _ENOUGH and not self._closed:
-                self._judge(in_a_row(self._tally.waits), trimmed_mean(self._tally.makes))
+                wait = in_a_row(self._tally.waits, 2 * self._means.window)
+                self._judge(wait, trimmed_mean(self._tally.makes))
             if not alone or not waited_for or self._means.memory_limit is not None:
                 return self.executor
             return with_first_batch(self.executor, self._job, self.num_workers, self._tally)
@@ -150,17 +152,19 @@ class Choice:
     def _try(self, wait: float) -> None:
         """One more epoch in threads or in the caller has shown for how many seconds a batch is waited for."""
         self._tried.append(wait)
-        in_threads, in_the_caller = (min(self._tried[start::2], default=wait) * 1e6 for start in (0, 1))
-        if len(self._tried) < _TRIALS:
+        threads, caller = (min(self._tried[start::2], default=wait) for start in (0, 1))
+        clear = max(threads, caller) > _CLEAR * min(threads, caller)
+        if len(self._tried) < _TRIALS and not clear:
             name: ExecutorName = "serial" if self.name == "thread" else "thread"
-            self._change(name, f"the data are in memory, and both are tried; threads took {in_threads:.0f} us")
+            self._change(name, f"the data are in memory, and both are tried; threads took {threads * 1e6:.0f} us")
             return
         self._may_change = False
-        why = f"a batch took {in_threads:.0f} us to get from threads, and {in_the_caller:.0f} us in the caller"
-        if in_threads < in_the_caller:
-            self._change("thread", why)
-        else:
+        name = "serial" if caller <= threads else "thread"
+        why = f"a batch took {threads * 1e6:.0f} us to get from threads, and {caller * 1e6:.0f} us in the caller"
+        if name == self.name:
             self.why = why
+        else:
+            self._change(name, why)
 
     def _change(self, name: ExecutorName, why: str) -> None:
         self.executor.close()

@@ -22,9 +22,8 @@ from ..dataset.bulk import read_by
 from ..dataset.streams import Chunk, Hint, Streams
 from ..declared import draws
 from ..errors import BatchifyError, add_note
-from ..randomness import batch_seed
+from ..randomness import batch_seed, is_rng_in_use
 from .base import Job, Part, Samples, Task
-from .generators import Generators
 from .info import AtWork, WorkerInfo
 from .overlap import overlap
 
@@ -69,7 +68,8 @@ class Maker:
     Args:
         job: what is made.
         worker: the worker's number.
-        generators: those that this kind of worker may seed.
+        seed: seeds the random generators that this kind of worker may seed; NOTE [batch seeds] in randomness.py.
+        state: of these generators: what is equal as long as nothing is drawn from them.
         copied: samples that were read as a part are copied to another process.
 
     Attributes:
@@ -81,10 +81,11 @@ class Maker:
         self,
         job: Job,
         worker: int,
-        generators: Generators,
+        seed: Callable[[int], None],
+        state: Callable[[], object] = is_rng_in_use,
         copied: bool = False,
     ) -> None:
-        self._job, self._generators, self._copied = job, generators, copied
+        self._job, self._seed, self._state, self._copied = job, seed, state, copied
         # To seed generators, and in the caller to put them back, takes as long as making a small batch.
         self.draws = may_draw(job)
         self._bulk = getattr(job.dataset, "__getitems__", None)
@@ -117,15 +118,10 @@ class Maker:
                 `SystemExit` come as a RuntimeError, since they would end the user's loop or program without a word.
         """
         self._info.epoch = task.epoch
-        if not self.draws:
-            return self._make(task, mark)
-        by_itself = isinstance(task.work, Chunk)
-        seed = None if by_itself else batch_seed(task.seed, task.epoch, task.batch)
-        return self._generators.run(seed, self._make, task, mark)
-
-    def _make(self, task: Task, mark: Mark | None) -> Any:
         if isinstance(task.work, Chunk):
             return self._make_chunk(task, task.work, mark)
+        if self.draws:
+            self._seed(batch_seed(task.seed, task.epoch, task.batch))
         if isinstance(task.work, Samples):
             return self._batchify(task, task.work.samples)
         if isinstance(task.work, Part):
@@ -141,7 +137,7 @@ class Maker:
         assert self._streams is not None
 
         def seed_group(number: int) -> None:
-            self._generators.seed(batch_seed(chunk.seed, chunk.epoch, number))
+            self._seed(batch_seed(chunk.seed, chunk.epoch, number))
 
         piece = self._streams.read(chunk, seed_group, mark)
         if len(piece.samples) < chunk.size:
@@ -184,8 +180,7 @@ class Maker:
             Unsplit: they do, or the first one was read in no time, or they share memory.
             Exception: the user's own, as it is: nobody is told.
         """
-        indices, dataset, state = task.indices or [], self._job.dataset, self._generators.state
-        before, began = state(), time.perf_counter()
+        indices, dataset, before, began = task.indices or [], self._job.dataset, self._state(), time.perf_counter()
         first = dataset[indices[0]]
         took = time.perf_counter() - began
         copying = len(pickle.dumps(first, protocol=5)) * _BYTE_S if self._copied else 0.0
@@ -193,7 +188,7 @@ class Maker:
             raise Unsplit("samples are read too quickly for it")
         read, had = gather(first, len(indices)) if self.gathers else [first], 1
         del first
-        while state() == before:
+        while self._state() == before:
             if had == len(indices):
                 samples = read.samples() if isinstance(read, Gathered) else read
                 if overlap(samples):

@@ -6,10 +6,11 @@ import time
 from threading import RLock
 from typing import NoReturn
 
+from .. import frameworks
 from ..blocks import BatchMemory, Blocks
 from ..errors import LoaderClosed, WorkerStartError
+from ..randomness import SavedGenerators, seed_generators, set_current_seed
 from .base import Failed, Inbox, Job, Made, Outcome, Task
-from .generators import CallersGenerators
 from .making import Maker
 
 __all__ = ["SerialExecutor"]
@@ -19,7 +20,7 @@ class SerialExecutor:
     """Makes batches one at a time, in the thread that waits for them."""
 
     def __init__(self, job: Job) -> None:
-        self._maker = Maker(job, 0, CallersGenerators())
+        self._maker = Maker(job, 0, _seed)
         self._blocks = Blocks(window=1)
         self._memory = BatchMemory(self._blocks)
         self._started = self._closed = False
@@ -54,7 +55,7 @@ class SerialExecutor:
             self._start(task.epoch)
         if not self._maker.draws:  # nor asks who makes it
             return self._made(task)
-        with self._maker.at_work():
+        with self._maker.at_work(), _GeneratorsKept():
             return self._made(task)
 
     def _made(self, task: Task) -> Outcome:
@@ -72,3 +73,21 @@ class SerialExecutor:
         except Exception as error:
             raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
         self._started = True
+
+
+class _GeneratorsKept:
+    """At the end of the block the random generators are what they were before."""
+
+    def __enter__(self) -> None:
+        self._saved = SavedGenerators(), frameworks.SavedGenerators()
+
+    def __exit__(self, *exc_info: object) -> None:
+        for saved in self._saved:
+            saved.put_back()
+        set_current_seed(None)
+
+
+def _seed(seed: int) -> None:
+    seed_generators(seed)
+    frameworks.seed_restorable(seed)
+    set_current_seed(seed)

@@ -21,8 +21,8 @@ from typing import Final
 
 from ..blocks import BatchMemory, Blocks
 from ..errors import BatchTimeout, LoaderClosed, WorkerStartError
+from ..randomness import set_current_seed
 from .base import Failed, Inbox, Job, Made, Outcome, Task
-from .generators import ThreadGenerators
 from .making import Maker
 
 __all__ = ["ThreadExecutor"]
@@ -107,7 +107,7 @@ class ThreadExecutor:
 
     def serve(self, worker: int) -> None:
         """The life of one thread."""
-        me, maker = threading.get_ident(), Maker(self._job, worker, ThreadGenerators())
+        me, maker = threading.get_ident(), Maker(self._job, worker, set_current_seed)
         memory = BatchMemory(self._blocks)
         requests = self._own[worker] if self._job.iterable else self._shared
         self._threads.append(threading.current_thread())

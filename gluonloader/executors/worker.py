@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 from .. import frameworks
 from ..errors import SharedMemoryError
 from ..memory import set_allocator
+from ..randomness import is_rng_in_use, seed_generators, set_current_seed, state_of_generators
 from ..transport.arena import Arena
 from ..transport.job import PackedJob, load_job
 from ..transport.records import Reply, Request, RequestReader, Status, Verb
 from ..transport.reduce import Head, Sealed, rebuild, reduce
 from ..transport.slab import HEADER, POSITION, STARTED, TICKET, TOOK, Slab
 from .base import Job, Part, Samples, Task
-from .generators import ProcessGenerators
 from .making import Maker, Unsplit
 from .remote import encode_error
 
@@ -48,6 +48,16 @@ _CLOEXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _ERROR_BYTES: Final = 32 * 1024  # always fits the smallest slab
 
 _job: Job | None = None  # the worker global: dataset, batchify_fn and all
+
+
+def _seed(seed: int) -> None:
+    seed_generators(seed)
+    frameworks.seed_generators(seed)
+    set_current_seed(seed)
+
+
+def _state() -> object:
+    return state_of_generators(), frameworks.state_of_generators(), is_rng_in_use()
 
 
 class _EndOfWorker(Exception):
@@ -127,7 +137,7 @@ class _Worker:
             else:
                 gc.freeze()  # inherited objects: the collector would write to them, and so copy their pages
             frameworks.enter_worker()  # only now: unpickling the job may have loaded some
-            maker = Maker(job, self._slot, ProcessGenerators(), copied=True)
+            maker = Maker(job, self._slot, _seed, _state, copied=True)
             with maker.at_work():
                 maker.start(hello.ticket)
         except BaseException as error:
