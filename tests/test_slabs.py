@@ -190,6 +190,21 @@ def test_a_slab_with_room_for_a_batch_comes_before_one_that_would_have_to_grow(m
     assert pool.take(0, writer=1) is small
 
 
+@pytest.mark.parametrize(("nbytes", "retired"), [(20 << 20, 1), (1 << 20, 0)], ids=["large", "small"])
+def test_a_large_slab_beyond_the_window_and_the_batch_in_hand_is_not_kept(make_pool, nbytes, retired):
+    pool = make_pool(window=2)
+    slabs = [pool.take(0, writer=0) for _ in range(4)]
+    for slab in slabs[1:]:
+        Arena(slab, HEADER, slab.allowance).empty((nbytes,), np.dtype(np.uint8))
+        pool.has_grown(slab, slab.size)
+    in_hand = pool.lend(slabs[3], nbytes)
+    for slab in slabs[:3]:
+        pool.give_back(slab)
+    assert pool.retired == [slabs[0].number][:retired], "the smallest"
+    assert {pool.take(0, writer=0) for _ in range(2)} == set(slabs[1:3])
+    del in_hand
+
+
 def test_small_slabs_cost_too_little_to_wait_for_one(make_pool):
     pool = make_pool()
     loan = pool.lend(pool.take(0, 0), 50_000)

@@ -271,8 +271,13 @@ class SlabPool:
     def _put(self, slab: Slab) -> None:
         if slab.number in self._retiring or len(self._free) > self.window + 1:
             self._retire(slab)
-        else:
-            self._free.append(slab)
+            return
+        self._free.append(slab)
+        # What only the second trip of a batch took is not kept, where it is much.
+        if self.are_large and len(self._free) > 1 and len(self._all) > self.window + max(len(self._lent), 1):
+            smallest = min(self._free, key=lambda free: free.size)
+            self._free.remove(smallest)
+            self._retire(smallest)
 
     def _retire(self, slab: Slab) -> None:
         if slab.number in self._retiring:
