@@ -97,35 +97,35 @@ class _Program:
     def prepare(self) -> str | None:
         """Returns when it is warm; or says why there is nothing to time."""
         missing: str | None = self._answer()
-        self._send(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
         return missing
 
     def turn(self) -> float:
         """Seconds that it took."""
-        self._send(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
         self._line.send(True)
         seconds: float = self._answer()
-        self._send(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
         return seconds
 
     def end(self) -> None:
         """Has it close its loader."""
-        self._send(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
         with suppress(BrokenPipeError):  # it has ended by itself
             self._line.send(False)
         self._process.join()
         self._line.close()
 
     def _answer(self) -> Any:
-        while not self._line.poll(1):
-            if not self._process.is_alive():  # though its workers may keep the line open
-                break
-        else:
-            with suppress(EOFError):
-                return self._line.recv()
-        raise RuntimeError(f"{self._what}: its program has ended; what it printed says why")
+        try:
+            while not self._line.poll(1):
+                if not (self._process.is_alive() or self._line.poll()):  # its workers may keep the line open
+                    raise EOFError
+            return self._line.recv()
+        except EOFError:
+            raise RuntimeError(f"{self._what}: its program has ended; what it printed says why") from None
 
-    def _send(self, number: int) -> None:
+    def _signal(self, number: int) -> None:
         for pid in processes(self._process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)

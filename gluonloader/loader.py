@@ -83,7 +83,7 @@ class DataLoader:
         pin_device_id: the device that MXNet pins memory for.
         prefetch: most batches in flight, over all workers, from drawing their indices to delivery. By default
             `2 * num_workers`; in processes twice as many, but at most 16 more, until a batch takes more than 1 MB, and
-            if there is no `memory_limit`.
+            if there is no `memory_limit`; and one less where batches take 16 MB or more.
         thread_pool: with workers: use threads, as `executor="thread"`.
         timeout: seconds after which a batch that is waited for is an error; None waits for ever. Not with 0 workers.
         auto_reload: begin the next epoch's window as soon as this one has delivered its last batch.

@@ -23,8 +23,6 @@ import random
 import struct
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -32,11 +30,11 @@ import numpy as np
 from .declared import has_gil
 
 __all__ = [
+    "PreservedGenerators",
     "batch_seed",
     "draw_seed",
     "get_rng",
     "is_rng_in_use",
-    "preserved_generators",
     "seed_generators",
     "set_current_seed",
     "state_of_generators",
@@ -75,12 +73,12 @@ def batch_seed(seed: int, epoch: int, batch: int = 0) -> int:
 def seed_generators(seed: int) -> None:
     """Seeds Python's and NumPy's global generators for one batch; see NOTE [batch seeds]."""
     np.random.seed(seed & _HALF)
-    _pythons.seed(seed >> 32 & _HALF)
+    _SOURCE.seed(seed >> 32 & _HALF)
     if _PYTHON_BYTES is None:
-        state = _pythons.get_state(legacy=False)["state"]
+        state = _SOURCE.get_state(legacy=False)["state"]
         random.setstate((3, (*state["key"].tolist(), state["pos"]), None))
     else:
-        key_and_position = _pythons_bytes.raw
+        key_and_position = _SOURCE_BYTES.raw
         _PYTHON_BYTES.raw = key_and_position[-4:] + key_and_position[:-4]
         _PYTHON.gauss_next = None
 
@@ -95,30 +93,19 @@ def state_of_generators() -> object:
     return python, object() if generator is None else _bytes_of(generator).raw
 
 
-@contextmanager
-def preserved_generators() -> Iterator[None]:
+class PreservedGenerators:
     """Puts the state of Python's and NumPy's global generators back at the end of the block."""
-    saved = SavedGenerators()
-    try:
-        yield
-    finally:
-        saved.put_back()
 
-
-class SavedGenerators:
-    """The state of Python's and NumPy's global generators, until it is put back. That of NumPy's is spoilt."""
-
-    def __init__(self) -> None:
+    def __enter__(self) -> None:
         self._python, self._numpy = _SavedPython(), _SavedNumpy()
 
-    def put_back(self) -> None:
-        """The generators are again as they were."""
+    def __exit__(self, *exc_info: object) -> None:
         self._python.put_back()
         self._numpy.put_back()
 
 
 class _SavedPython:
-    """See NOTE [saving states]."""
+    """The state of Python's global generator; see NOTE [saving states]."""
 
     def __init__(self) -> None:
         self._state: Any = None
@@ -136,7 +123,7 @@ class _SavedPython:
 
 
 class _SavedNumpy:
-    """See NOTE [saving states]."""
+    """The state of NumPy's global generator, which is spoilt; see NOTE [saving states]."""
 
     def __init__(self) -> None:
         self._state: Any = None
@@ -228,5 +215,6 @@ def get_rng() -> np.random.Generator:
 
 _PYTHON: Final[Any] = getattr(random.random, "__self__", None)
 _PYTHON_BYTES: Final = _bytes_of_python()
-_twister = np.random.MT19937(0)
-_pythons, _pythons_bytes = np.random.RandomState(_twister), _bytes_of(_twister)  # where its states are made
+_TWISTER: Final = np.random.MT19937(0)  # where NumPy makes Python's states
+_SOURCE: Final = np.random.RandomState(_TWISTER)
+_SOURCE_BYTES: Final = _bytes_of(_TWISTER)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gluonloader import get_rng, randomness
 from gluonloader.randomness import (
+    PreservedGenerators,
     batch_seed,
     draw_seed,
-    preserved_generators,
     seed_generators,
     set_current_seed,
     state_of_generators,
@@ -23,7 +23,7 @@ seeds = st.integers(0, 2**64 - 1)
 
 @pytest.fixture(autouse=True)
 def _own_state():
-    with preserved_generators():
+    with PreservedGenerators():
         yield
     set_current_seed(None)
 
@@ -123,7 +123,7 @@ def test_preserved_generators_puts_the_state_back():
     seed_generators(1)
     np.random.standard_normal()  # leaves a second normal number in the state
     python, numpy = random.getstate(), np.random.get_state()
-    with preserved_generators():
+    with PreservedGenerators():
         seed_generators(99)
         drawn()
     assert random.getstate() == python
@@ -136,7 +136,7 @@ def test_preserved_generators_puts_the_state_back_after_an_error():
     seed_generators(1)
 
     def fail():
-        with preserved_generators():
+        with PreservedGenerators():
             drawn()
             raise KeyError
 
@@ -223,7 +223,7 @@ def test_batches_in_the_caller_leave_its_generators_alone(steps):
         return drawn
 
     def batch():
-        with preserved_generators():
+        with PreservedGenerators():
             np.random.seed(5)
             np.random.randn(3)
             random.gauss(0, 1)

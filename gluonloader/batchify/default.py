@@ -63,7 +63,7 @@ def default_batchify(samples: Sequence[Any]) -> Any:
     {'x': array([[0., 0.],
            [1., 1.]]), 'name': ['a', 'b']}
     """
-    if type(samples) is not list and isinstance(samples, Rows):
+    if type(samples) is not list and isinstance(samples, Rows):  # to ask an abstract class takes longer
         return _batch_of_rows(samples, "")
     return batch_of(samples, "")
 
@@ -201,7 +201,7 @@ def stack(arrays: Sequence[Array], path: str) -> Array:
     shapes = list(map(_shape, arrays))
     if shapes.count(shape) != len(shapes):
         differ(shapes, lambda shape: f"shape {shape}", path)
-    out = empty((len(arrays), *shape), common_dtype(arrays, path))
+    out = empty_of((len(arrays), *shape), common_dtype(arrays, path))
     for row, array in zip(out if shape else out.reshape(-1, 1), arrays, strict=True):
         row[...] = array
     return out

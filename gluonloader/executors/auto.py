@@ -119,7 +119,7 @@ class Choice:
         """Who makes the batches of an epoch; `alone`: no other one is under way; `waited_for`: it is begun in need."""
         with self._lock:
             if alone and self._may_change and len(self._tally.waits) >= _ENOUGH and not self._closed:
-                wait = in_a_row(self._tally.waits, 2 * self._means.window)
+                wait = in_a_row(self._tally.waits, 2 * self._means.window)  # as many may be in flight
                 self._judge(wait, trimmed_mean(self._tally.makes))
             if not alone or not waited_for or self._means.memory_limit is not None:
                 return self.executor
@@ -140,10 +140,12 @@ class Choice:
 
     def _judge(self, wait: float, make: float) -> None:
         """Whether the caller is to make the batches, by the mean seconds for which one was waited and made."""
-        if self._tried or (self.name == "thread" and in_memory(self._job.dataset)):
+        if self._tried:
+            self._try(wait)
+        elif self.name == "thread" and in_memory(self._job.dataset):
             # Threads hold each other up, so that a batch may take as long as those of all of them in turn. The caller
             # needs at least what is left: if that is more than the program waits, as it does other work, it is slower.
-            if self._tried or (make + self._overhead_s) / self._job.num_workers < wait:
+            if (make + self._overhead_s) / self._job.num_workers < wait:
                 self._try(wait)
         elif make + self._overhead_s < wait:
             self._may_change, self._tally.watch = False, None
@@ -152,7 +154,8 @@ class Choice:
     def _try(self, wait: float) -> None:
         """One more epoch in threads or in the caller has shown for how many seconds a batch is waited for."""
         self._tried.append(wait)
-        threads, caller = (min(self._tried[start::2], default=wait) for start in (0, 1))
+        threads = min(self._tried[::2])
+        caller = min(self._tried[1::2], default=threads)
         clear = max(threads, caller) > _CLEAR * min(threads, caller)
         if len(self._tried) < _TRIALS and not clear:
             name: ExecutorName = "serial" if self.name == "thread" else "thread"

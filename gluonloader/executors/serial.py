@@ -9,7 +9,7 @@ from typing import NoReturn
 from .. import frameworks
 from ..blocks import BatchMemory, Blocks
 from ..errors import LoaderClosed, WorkerStartError
-from ..randomness import SavedGenerators, seed_generators, set_current_seed
+from ..randomness import PreservedGenerators, seed_generators, set_current_seed
 from .base import Failed, Inbox, Job, Made, Outcome, Task
 from .making import Maker
 
@@ -55,8 +55,11 @@ class SerialExecutor:
             self._start(task.epoch)
         if not self._maker.draws:  # nor asks who makes it
             return self._made(task)
-        with self._maker.at_work(), _GeneratorsKept():
-            return self._made(task)
+        with self._maker.at_work(), PreservedGenerators(), frameworks.PreservedGenerators():
+            try:
+                return self._made(task)
+            finally:
+                set_current_seed(None)
 
     def _made(self, task: Task) -> Outcome:
         with self._memory:
@@ -73,18 +76,6 @@ class SerialExecutor:
         except Exception as error:
             raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
         self._started = True
-
-
-class _GeneratorsKept:
-    """At the end of the block the random generators are what they were before."""
-
-    def __enter__(self) -> None:
-        self._saved = SavedGenerators(), frameworks.SavedGenerators()
-
-    def __exit__(self, *exc_info: object) -> None:
-        for saved in self._saved:
-            saved.put_back()
-        set_current_seed(None)
 
 
 def _seed(seed: int) -> None:

@@ -8,7 +8,7 @@ from .find import mxnet_arrays as mxnet_arrays
 from .find import named as named
 from .find import owner as owner
 from .find import owner_by_base as owner_by_base
-from .loaded import SavedGenerators as SavedGenerators
+from .loaded import PreservedGenerators as PreservedGenerators
 from .loaded import enter_worker as enter_worker
 from .loaded import preparations as preparations
 from .loaded import seed_generators as seed_generators
@@ -23,7 +23,7 @@ __all__ = [
     "OUTPUTS",
     "Framework",
     "Lent",
-    "SavedGenerators",
+    "PreservedGenerators",
     "converter",
     "enter_worker",
     "in_worker",

@@ -10,7 +10,7 @@ from .base import set_in_worker
 from .mxnet_random import noted_seed, seed_later
 
 __all__ = [
-    "SavedGenerators",
+    "PreservedGenerators",
     "enter_worker",
     "preparations",
     "seed_generators",
@@ -40,24 +40,23 @@ def seed_generators(seed: int) -> None:
         seed_later(seed)
 
 
-class SavedGenerators:
-    """The state of torch's global generator, as it is now.
+class PreservedGenerators:
+    """Puts the state of torch's global generator back at the end of the block.
 
     MXNet's is left alone: its state cannot be read, so it could not be put back.
     """
 
-    def __init__(self) -> None:
+    def __enter__(self) -> None:
         self._generator = _torch_generator()
         self._state = None if self._generator is None else self._generator.get_state()
 
-    def put_back(self) -> None:
-        """The generator is again as it was."""
+    def __exit__(self, *exc_info: object) -> None:
         if self._generator is not None:
             self._generator.set_state(self._state)
 
 
 def seed_restorable(seed: int) -> None:
-    """Seeds those whose state `SavedGenerators` can put back."""
+    """Seeds those whose state `PreservedGenerators` can put back."""
     generator = _torch_generator()
     if generator is not None:
         generator.manual_seed(seed)
