@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gluonloader.cores import available_cores
+from gluonloader.limits import available_cores
 
 from .cases import Case
 from .loaders import Loader

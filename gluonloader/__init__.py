@@ -3,19 +3,21 @@
 The public names, and nothing else. Layers, imports point down only (tests/test_layers.py holds that true):
 
     mxnet        stands in for mxnet.gluon.data
-    loader, bridges, testing
-    iterator     one epoch: window, delivery, position
-    plan         what is made next
-    buckets, split
-    arguments
+    bridges, testing
+    loader       DataLoader: arguments to parts
+    iterator     one epoch
+    loading      arguments, plan, window, choice of executor, statistics
     executors    where work runs
-    transport    how a batch travels
-    batchify, window, sampler, dataset
-    blocks
-    memory, randomness, state
+    work         a task, and how one batch is made
+    batchify
+    dataset, sampler
+    memory       how a batch travels
     frameworks   arrays of MXNet, torch and JAX, in and out
-    declared, cores, stats
-    errors, containers, cgroups
+    randomness
+    rows
+    declared, indices, limits, state, tree
+    checks
+    errors
 """
 
 from . import batchify as batchify
@@ -27,18 +29,11 @@ from .batchify import NamedTuple as NamedTuple
 from .batchify import Pad as Pad
 from .batchify import Stack as Stack
 from .batchify import default_batchify as default_batchify
+from .batchify.split import Split as Split
 from .bridges import Bridge as Bridge
 from .bridges import BridgeIterator as BridgeIterator
 from .bridges import BridgeStats as BridgeStats
 from .bridges import bridge as bridge
-from .buckets import ConstWidthBucket as ConstWidthBucket
-from .buckets import ExpWidthBucket as ExpWidthBucket
-from .buckets import FixedBucketSampler as FixedBucketSampler
-from .buckets import LinearWidthBucket as LinearWidthBucket
-from .buckets import SortedBucketSampler as SortedBucketSampler
-from .buckets import SortedSampler as SortedSampler
-from .buckets import SplitSampler as SplitSampler
-from .containers import Rows as Rows
 from .dataset import ArrayDataset as ArrayDataset
 from .dataset import ArrowDataset as ArrowDataset
 from .dataset import ConcatDataset as ConcatDataset
@@ -63,13 +58,12 @@ from .errors import SharedMemoryError as SharedMemoryError
 from .errors import TransportError as TransportError
 from .errors import WorkerDied as WorkerDied
 from .errors import WorkerStartError as WorkerStartError
-from .executors.info import LoaderInfo as LoaderInfo
-from .executors.info import WorkerInfo as WorkerInfo
-from .executors.info import get_worker_info as get_worker_info
 from .iterator import LoaderIterator as LoaderIterator
 from .loader import DataLoader as DataLoader
+from .loading.stats import LoaderStats as LoaderStats
 from .memory import empty as empty
 from .randomness import get_rng as get_rng
+from .rows import Rows as Rows
 from .sampler import BatchSampler as BatchSampler
 from .sampler import BlockShuffleSampler as BlockShuffleSampler
 from .sampler import FilterSampler as FilterSampler
@@ -80,7 +74,15 @@ from .sampler import SequentialSampler as SequentialSampler
 from .sampler import ShardedSampler as ShardedSampler
 from .sampler import SubsetSampler as SubsetSampler
 from .sampler import WeightedSampler as WeightedSampler
-from .split import Split as Split
-from .stats import LoaderStats as LoaderStats
+from .sampler.buckets import ConstWidthBucket as ConstWidthBucket
+from .sampler.buckets import ExpWidthBucket as ExpWidthBucket
+from .sampler.buckets import FixedBucketSampler as FixedBucketSampler
+from .sampler.buckets import LinearWidthBucket as LinearWidthBucket
+from .sampler.buckets import SortedBucketSampler as SortedBucketSampler
+from .sampler.buckets import SortedSampler as SortedSampler
+from .sampler.buckets import SplitSampler as SplitSampler
+from .work.info import LoaderInfo as LoaderInfo
+from .work.info import WorkerInfo as WorkerInfo
+from .work.info import get_worker_info as get_worker_info
 
 __version__ = "0.1.0"

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from .errors import LoaderClosed, WorkerStartError
-from .executors.base import Executor, Inbox, Outcome, Task
+from .executors.base import Executor, Inbox, Outcome
 from .executors.serial import SerialExecutor
-from .plan import NOTHING, Plan
-from .stats import Tally
-from .window import Window
+from .loading.plan import NOTHING, Plan
+from .loading.stats import Tally
+from .loading.window import Window
+from .work.task import Task
 
 __all__ = ["LoaderIterator"]
 

@@ -26,16 +26,18 @@ from itertools import count
 from multiprocessing.util import Finalize
 from typing import Any, Literal
 
-from .arguments import (
+from .batchify import default_batchify
+from .checks import ExecutorName, LastBatch, check_flags, check_functions, check_int, check_timeout, parse_bytes
+from .dataset.iterable import check_iterable, is_iterable
+from .errors import LoaderClosed, other_words
+from .executors.base import Executor
+from .iterator import LoaderIterator
+from .loading.arguments import (
     TORCH_WORDS,
     check_dataset,
-    check_flags,
-    check_functions,
-    check_int,
     check_not_for_iterables,
     check_only_for_iterables,
     check_pins,
-    check_timeout,
     choose_batch_sampler,
     choose_executor,
     choose_finish,
@@ -43,20 +45,15 @@ from .arguments import (
     choose_shuffle_buffer,
     choose_start_method,
     choose_workers,
-    parse_bytes,
 )
-from .batchify import default_batchify
-from .dataset.iterable import check_iterable, is_iterable
-from .errors import LoaderClosed, other_words
-from .executors.auto import Choice, ExecutorName, Means
-from .executors.base import Executor, Job
-from .executors.info import LoaderInfo, WorkerInfo
-from .iterator import LoaderIterator
-from .plan import IndexPlan, Leftover, Loaded, Plan, ShardPlan, Shards, Start, only_sample
+from .loading.choice import Choice, Means
+from .loading.plan import IndexPlan, Leftover, Loaded, Plan, ShardPlan, Shards, Start, only_sample
+from .loading.stats import LoaderStats, Tally
 from .randomness import draw_seed
-from .sampler import LastBatch, knows_epoch
+from .sampler import knows_epoch
 from .state import check_whole, field, has_state, int_field, opened, same, sealed, to_json
-from .stats import LoaderStats, Tally
+from .work.info import LoaderInfo, WorkerInfo
+from .work.task import Job
 
 __all__ = ["DataLoader", "LoaderIterator"]
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from test_bulk import assert_bulk_is_the_same, assert_same
 
 import gluonloader as gl
-from gluonloader.containers import Rows
 from gluonloader.dataset import ArrowDataset, ConcatDataset
 from gluonloader.errors import BatchifyError, MissingExtraError
+from gluonloader.rows import Rows
 from gluonloader.sampler import BlockShuffleSampler
 
 pa = pytest.importorskip("pyarrow")

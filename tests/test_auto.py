@@ -15,7 +15,7 @@ from test_loader_states import in_child
 import gluonloader as gl
 from gluonloader import cores
 from gluonloader.declared import is_gil_free
-from gluonloader.executors import auto
+from gluonloader.loading import choice as auto
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -360,7 +360,7 @@ def choice_of(dataset):
 
 
 def test_as_many_workers_as_cores(monkeypatch):
-    monkeypatch.setattr("gluonloader.arguments.available_cores", lambda: 3)
+    monkeypatch.setattr("gluonloader.loading.arguments.available_cores", lambda: 3)
     for arguments in ({"num_workers": "auto"}, {"executor": "auto"}, {"num_workers": "auto", "executor": "auto"}):
         with gl.DataLoader(Decoded(), 10, **arguments) as loader:
             assert (loader.stats().num_workers, loader.stats().executor) == (3, "thread")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gluonloader as gl
-from gluonloader.blocks import BatchMemory, Blocks
+from gluonloader.memory.blocks import BatchMemory, Blocks
 
 LARGE = 50_000
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gluonloader import BatchSampler, Pad, RandomSampler
-from gluonloader.buckets import (
+from gluonloader.sampler.buckets import (
     ConstWidthBucket,
     ExpWidthBucket,
     FixedBucketSampler,

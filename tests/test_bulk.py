@@ -30,9 +30,9 @@ from gluonloader import (
     default_batchify,
     get_rng,
 )
-from gluonloader.containers import Rows
 from gluonloader.dataset import ConcatDataset, PackedList, StackDataset, Subset
 from gluonloader.errors import BatchifyError
+from gluonloader.rows import Rows
 
 NUMBERS = ["?", "i1", "<u2", ">i4", "i8", "f2", ">f4", "f8", "c8", "M8[s]", ">m8[ms]"]
 DTYPES = [*NUMBERS, "S3", "U2", ">U3", "V2", [("a", "<i2"), ("b", ">i4")]]

@@ -2,9 +2,7 @@
 
 import pytest
 
-from gluonloader.cgroups import group_folders
-from gluonloader.executors.death import oom_kills
-from gluonloader.transport.slab import available_memory
+from gluonloader.limits import available_memory, group_folders, oom_kills
 
 V2, V1 = "0::/a/b\n", "4:memory:/a/b\n3:cpu,cpuacct:/a\n1:name=systemd:/\n"
 MB = 1 << 20

@@ -9,10 +9,11 @@ from conftest import modules
 from gluonloader.randomness import PreservedGenerators
 
 WITH_EXAMPLES = [
-    "batchify.default", "batchify.functions", "buckets", "containers", "dataset.arrays", "dataset.base",
-    "dataset.iterable", "dataset.join", "dataset.packed", "declared", "executors.pace", "frameworks.base",
-    "loader", "memory", "plan.base", "randomness", "sampler.base", "sampler.bijection", "sampler.ordered",
-    "sampler.sharded", "sampler.shuffled", "sampler.weighted", "split", "stats", "window",
+    "batchify.default", "batchify.functions", "batchify.split", "dataset.arrays", "dataset.base",
+    "dataset.iterable", "dataset.join", "dataset.packed", "declared", "executors.pace", "frameworks.base", "loader",
+    "loading.plan.base", "loading.stats", "loading.window", "memory.allocator", "randomness", "rows", "sampler.base",
+    "sampler.buckets", "sampler.bijection", "sampler.ordered",
+    "sampler.sharded", "sampler.shuffled", "sampler.weighted", "tree",
 ]  # fmt: skip
 
 

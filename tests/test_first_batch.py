@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gluonloader as gl
-from gluonloader.executors import making
+from gluonloader.work import maker as making
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

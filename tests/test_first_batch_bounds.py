@@ -11,10 +11,11 @@ from conftest import FORK, THREAD, eventually
 from test_first_batch import SIZE, Deadly, Plain, however_quick, read_log  # noqa: F401
 
 import gluonloader as gl
-from gluonloader.executors.base import Inbox, Job, Made, Part, Samples, Task
+from gluonloader.executors.base import Inbox, Made
 from gluonloader.executors.first import with_first_batch
 from gluonloader.frameworks import Lent
-from gluonloader.stats import Tally
+from gluonloader.loading.stats import Tally
+from gluonloader.work.task import Job, Part, Samples, Task
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

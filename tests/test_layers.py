@@ -30,7 +30,7 @@ LAYERS = layers()
 
 
 def part_of(dotted):
-    """gluonloader.transport.slab -> transport"""
+    """gluonloader.memory.slab -> memory"""
     return dotted.split(".")[1] if "." in dotted else ""
 
 
@@ -58,7 +58,7 @@ def imports(file):
 def test_the_comment_names_every_part_once():
     parts = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert set(LAYERS) == parts - {"__init__"}
-    assert LAYERS["loader"] > LAYERS["executors"] > LAYERS["transport"] > LAYERS["window"] > LAYERS["errors"]
+    assert LAYERS["loader"] > LAYERS["executors"] > LAYERS["work"] > LAYERS["memory"] > LAYERS["errors"]
 
 
 @pytest.mark.parametrize("file", FILES, ids=module_name)

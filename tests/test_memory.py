@@ -16,7 +16,7 @@ import pytest
 from conftest import FORK, ONE_FORK, PROCESSES, Way, eventually, scarce_descriptors, workers
 
 import gluonloader as gl
-from gluonloader.transport import slab as slab_module
+from gluonloader.memory import slab as slab_module
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -265,7 +265,7 @@ sys.path[:0] = {path!r}
 import os
 import numpy as np
 import gluonloader as gl
-from gluonloader.transport import slab
+from gluonloader.memory import slab
 from test_memory import Images
 assert os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize == 64 << 20
 slab._HAS_MEMFD = {memfd}

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gluonloader.dataset.streams import Chunk
-from gluonloader.executors.making import Remainder, ShardBatch
-from gluonloader.plan import NOTHING, IndexPlan, ShardPlan, Shards, Start
-from gluonloader.plan.base import Progress
+from gluonloader.loading.plan import NOTHING, IndexPlan, ShardPlan, Shards, Start
+from gluonloader.loading.plan.base import Progress
 from gluonloader.sampler import BatchSampler
 from gluonloader.state import ranges_field
+from gluonloader.work.maker import Remainder, ShardBatch
+from gluonloader.work.streams import Chunk
 
 
 @given(window=st.integers(1, 5), choices=st.lists(st.integers(0, 99), max_size=60), again=st.integers(0, 60))

@@ -9,7 +9,7 @@ import pytest
 
 from gluonloader import BatchifyError
 from gluonloader.errors import GluonLoaderError, RemoteTraceback, SharedMemoryError, add_note
-from gluonloader.executors.remote import decode_error, encode_error
+from gluonloader.executors.process.remote import decode_error, encode_error
 
 
 class TwoArguments(Exception):

@@ -19,7 +19,7 @@ from gluonloader import (
     SortedSampler,
     SplitSampler,
 )
-from gluonloader.containers import as_list
+from gluonloader.indices import as_list
 from gluonloader.sampler import (
     BlockShuffleSampler,
     OrderedSampler,

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gluonloader.errors import SharedMemoryError
-from gluonloader.transport import slab as slab_module
-from gluonloader.transport.arena import Arena
-from gluonloader.transport.reduce import rebuild, reduce
-from gluonloader.transport.slab import HEADER, Slab, align, anonymous_file, reserve
-from gluonloader.transport.slabs import SlabPool
+from gluonloader.memory import slab as slab_module
+from gluonloader.memory.arena import Arena
+from gluonloader.memory.reduce import rebuild, reduce
+from gluonloader.memory.slab import HEADER, Slab, align, anonymous_file, reserve
+from gluonloader.memory.slabs import SlabPool
 
 KB = 1024
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import gluonloader.mxnet
 from gluonloader import AsList, BatchifyError, Dict, Group, Pad, Stack
+from gluonloader.batchify.split import Split
 from gluonloader.memory import set_allocator
-from gluonloader.split import Split
 
 
 @given(parts=st.integers(1, 8), more=st.integers(0, 40))

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gluonloader.dataset.iterable import IterableDataset
-from gluonloader.dataset.streams import Chunk, Hint, Streams
 from gluonloader.randomness import batch_seed, get_rng, seed_generators, set_current_seed
+from gluonloader.work.streams import Chunk, Hint, Streams
 
 SEED = 5
 

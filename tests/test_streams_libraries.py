@@ -6,8 +6,8 @@ from conftest import load_mxnet
 from test_streams import ask, flat, read_all, through_json
 
 from gluonloader.dataset.iterable import IterableDataset
-from gluonloader.dataset.streams import Streams
 from gluonloader.randomness import set_current_seed
+from gluonloader.work.streams import Streams
 
 
 @pytest.fixture(autouse=True)

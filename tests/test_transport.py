@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gluonloader.errors import SharedMemoryError, TransportError
-from gluonloader.transport import slab as slab_module
-from gluonloader.transport.arena import Arena
-from gluonloader.transport.job import load_job, pack_job
-from gluonloader.transport.records import Reply, ReplyReader, Request, RequestReader, Status, Verb
-from gluonloader.transport.reduce import Head, rebuild, reduce
-from gluonloader.transport.slab import ALIGNMENT, HEADER, Slab, align, anonymous_file, reserve
+from gluonloader.executors.process.packed_job import load_job, pack_job
+from gluonloader.executors.process.records import Reply, ReplyReader, Request, RequestReader, Status, Verb
+from gluonloader.memory import slab as slab_module
+from gluonloader.memory.arena import Arena
+from gluonloader.memory.reduce import Head, rebuild, reduce
+from gluonloader.memory.slab import ALIGNMENT, HEADER, Slab, align, anonymous_file, reserve
 
 Point = namedtuple("Point", ["x", "y"])
 PLENTY = 1 << 24

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ..containers import Indices, Rows, copy_rows, pick, refill
 from ..declared import IN_MEMORY, by_itself
 from ..errors import BatchifyError
 from ..frameworks import owner_by_base
+from ..indices import Indices
 from ..memory import empty, empty_of
+from ..rows import Rows, copy_rows, pick
+from ..tree import refill
 
 __all__ = [
     "Array",
@@ -130,7 +132,7 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
     if dataclasses.is_dataclass(first):
         names = [field.name for field in dataclasses.fields(first)]
         return refill(
-            first, {name: batch_of([getattr(sample, name) for sample in samples], f"{path}.{name}") for name in names}
+            first, [batch_of([getattr(sample, name) for sample in samples], f"{path}.{name}") for name in names]
         )
     if owner_by_base(type(first)) is not None:
         return like(first, stack([as_array(sample, None, i, path) for i, sample in enumerate(samples)], path))
@@ -158,7 +160,7 @@ def _mapping(samples: Sequence[Mapping[Any, Any]], path: str) -> Any:
             what = [f"no key {', '.join(missing)}"] * bool(missing) + [f"extra key {', '.join(extra)}"] * bool(extra)
             usual = ", ".join(sorted(map(repr, keys)))
             raise BatchifyError(f"{' and '.join(what)}, others have {usual}", position, path)
-    return refill(samples[0], {key: batch_of([sample[key] for sample in samples], f"{path}[{key!r}]") for key in keys})
+    return refill(samples[0], [batch_of([sample[key] for sample in samples], f"{path}[{key!r}]") for key in keys])
 
 
 def _numbers(samples: Sequence[Any], dtype: type, path: str) -> Array:

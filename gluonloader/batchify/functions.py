@@ -9,9 +9,9 @@ from typing import NamedTuple as TypingNamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..containers import refill
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
+from ..tree import refill
 from .default import Array, Batchify, as_array, common_dtype, differ, like, native, stack
 
 __all__ = ["Append", "AsList", "Dict", "Group", "List", "NamedTuple", "Pad", "Stack", "Tuple", "on_field"]

@@ -16,7 +16,8 @@ from multiprocessing.util import Finalize
 from time import perf_counter
 from typing import Any, Literal
 
-from ..arguments import check_int, check_pins, check_timeout, choose_finish
+from ..checks import check_int, check_timeout
+from ..loading.arguments import check_pins, choose_finish
 from ..state import check_whole, field, int_field, opened, same, sealed
 from .reader import Came, Position, Reader, Run
 from .source import Convert, Source

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..containers import Rows, as_list, lengths_of
 from ..declared import IN_MEMORY
+from ..indices import as_list, lengths_of
+from ..rows import Rows
 from .base import Dataset, SimpleDataset
 from .bulk import are_ints, bulk_read, each, read
 from .packed import PackedList

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ..containers import Indices, Rows, position, positions
 from ..errors import add_note, bad_argument
+from ..indices import Indices, position, positions
+from ..rows import Rows
 from .arrow_columns import column_of, counts_nulls, pyarrow
 from .base import Dataset
 from .bulk import bulk_read

@@ -9,9 +9,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..containers import Rows, as_list, positions
 from ..declared import IN_MEMORY, in_memory
 from ..errors import bad_argument
+from ..indices import as_list, positions
+from ..rows import Rows
 from .bulk import are_ints, bulk_read, check_no_mask, each, read
 
 __all__ = ["Dataset", "SimpleDataset", "Subset"]

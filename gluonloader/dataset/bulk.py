@@ -15,10 +15,11 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..containers import Indices, Rows, as_list, copy_rows, is_int_array, is_mask, pick
 from ..declared import IN_MEMORY, nearest
 from ..errors import add_note, bad_argument
+from ..indices import Indices, as_list, is_int_array, is_mask
 from ..memory import empty
+from ..rows import Rows, copy_rows, pick
 
 __all__ = ["are_ints", "bulk_read", "check_no_mask", "each", "interleave", "read", "read_by", "taken"]
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..containers import lengths_of, position, positions
 from ..errors import bad_argument, other_words
+from ..indices import lengths_of, position, positions
 from ..randomness import batch_seed, draw_seed
 from .base import Dataset, Subset
 from .bulk import bulk_read, interleave, read

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..containers import position
+from ..indices import position
 from .base import Dataset
 
 __all__ = ["PackedList"]

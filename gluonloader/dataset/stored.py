@@ -17,9 +17,10 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..containers import Indices, Rows, position, positions
 from ..errors import MissingExtraError, add_note, bad_argument
+from ..indices import Indices, position, positions
 from ..memory import empty
+from ..rows import Rows
 from .base import Dataset
 from .bulk import bulk_read, taken
 

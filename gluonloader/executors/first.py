@@ -22,8 +22,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 from ..declared import in_memory
-from ..stats import Tally
-from .base import Executor, Failed, Inbox, Job, Made, Outcome, Part, Samples, Task
+from ..loading.stats import Tally
+from ..work.task import Job, Part, Samples, Task
+from .base import Executor, Failed, Inbox, Made, Outcome
 
 __all__ = ["with_first_batch"]
 

@@ -7,11 +7,12 @@ from threading import RLock
 from typing import NoReturn
 
 from .. import frameworks
-from ..blocks import BatchMemory, Blocks
 from ..errors import LoaderClosed, WorkerStartError
+from ..memory.blocks import BatchMemory, Blocks
 from ..randomness import PreservedGenerators, seed_generators, set_current_seed
-from .base import Failed, Inbox, Job, Made, Outcome, Task
-from .making import Maker
+from ..work.maker import Maker
+from ..work.task import Job, Task
+from .base import Failed, Inbox, Made, Outcome
 
 __all__ = ["SerialExecutor"]
 

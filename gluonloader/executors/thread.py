@@ -19,11 +19,12 @@ from multiprocessing.pool import ThreadPool
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from ..blocks import BatchMemory, Blocks
 from ..errors import BatchTimeout, LoaderClosed, WorkerStartError
+from ..memory.blocks import BatchMemory, Blocks
 from ..randomness import set_current_seed
-from .base import Failed, Inbox, Job, Made, Outcome, Task
-from .making import Maker
+from ..work.maker import Maker
+from ..work.task import Job, Task
+from .base import Failed, Inbox, Made, Outcome
 
 __all__ = ["ThreadExecutor"]
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
-from ..containers import refill
 from ..errors import add_note
+from ..tree import map_leaves
 from .base import Framework, is_numeric
 from .find import named, owner
 
@@ -29,25 +28,18 @@ def map_arrays(fn: Leaf, batch: Any) -> Any:
     Raises:
         Exception: whatever `fn` raises, with a note that says at which place of the batch.
     """
-    return _map(fn, batch, "")
 
-
-def _map(fn: Leaf, value: Any, path: str) -> Any:
-    kind = type(value)
-    if kind is np.ndarray or owner(kind) is not None:
+    def on_leaf(leaf: Any, path: str) -> Any:
+        kind = type(leaf)
+        if kind is not np.ndarray and owner(kind) is None:
+            return leaf
         try:
-            return fn(value)
+            return fn(leaf)
         except Exception as error:
             add_note(error, f"gluonloader: in output, at {path or 'the batch'}")
             raise
-    if isinstance(value, (tuple, list)):
-        return refill(value, [_map(fn, item, f"{path}[{i}]") for i, item in enumerate(value)])
-    if isinstance(value, Mapping):
-        return refill(value, {key: _map(fn, item, f"{path}[{key!r}]") for key, item in value.items()})
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        return refill(value, {name: _map(fn, getattr(value, name), f"{path}.{name}") for name in names})
-    return value
+
+    return map_leaves(on_leaf, batch)
 
 
 def converter(output: str | Framework | Leaf) -> Leaf:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from ..checks import LastBatch
 from ..frameworks import map_arrays
 from ..loader import DataLoader as CoreDataLoader
-from ..sampler import LastBatch
 from .gluon import dataloader as _gluon
 from .gluon import mx
 from .ndarrays import to_ndarray

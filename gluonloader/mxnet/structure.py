@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..batchify import default_batchify, on_field
-from ..containers import Rows
 from ..declared import by_itself
 from ..errors import BatchifyError
 from ..frameworks import owner_by_base
+from ..rows import Rows
 
 __all__ = ["gluon_batchify"]
 

@@ -10,15 +10,12 @@ bijection       an order of n indices without a table of them
 
 from .base import BatchPass as BatchPass
 from .base import BatchSampler as BatchSampler
-from .base import LastBatch as LastBatch
 from .base import OrderedSampler as OrderedSampler
 from .base import Pass as Pass
 from .base import Sampler as Sampler
 from .base import SeededSampler as SeededSampler
 from .base import Sliceable as Sliceable
 from .base import as_keys as as_keys
-from .base import check_int as check_int
-from .base import check_last_batch as check_last_batch
 from .base import cut as cut
 from .base import iterate as iterate
 from .base import knows_epoch as knows_epoch
@@ -41,7 +38,6 @@ __all__ = [
     "BlockShuffleSampler",
     "FilterSampler",
     "IntervalSampler",
-    "LastBatch",
     "OrderedSampler",
     "Pass",
     "RandomSampler",
@@ -53,8 +49,6 @@ __all__ = [
     "SubsetSampler",
     "WeightedSampler",
     "as_keys",
-    "check_int",
-    "check_last_batch",
     "cut",
     "iterate",
     "knows_epoch",

@@ -13,21 +13,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..containers import Keys, as_list, is_int_array
+from ..checks import LastBatch, check_int, check_last_batch
 from ..declared import IN_MEMORY
-from ..errors import bad_argument, bad_state, other_words
+from ..errors import bad_state, other_words
+from ..indices import Keys, as_list, is_int_array
 from ..randomness import batch_seed, draw_seed
 from ..state import field, has_state, int_field, same
 
 __all__ = [
     "BatchPass",
     "BatchSampler",
-    "LastBatch",
     "OrderedSampler",
     "Pass",
     "Sampler",
@@ -35,8 +35,6 @@ __all__ = [
     "Sliceable",
     "as_keys",
     "begin_order",
-    "check_int",
-    "check_last_batch",
     "cut",
     "digest",
     "inner_state",
@@ -48,8 +46,6 @@ __all__ = [
     "saved_pass",
     "skip",
 ]
-
-LastBatch = Literal["keep", "discard", "rollover"]
 
 PATH: Final = "sampler."  # where pass states lie in the state of a loader
 _BLOCK: Final = 4096
@@ -70,25 +66,10 @@ class Sliceable(Protocol):
     def __getitem__(self, part: slice, /) -> Any: ...
 
 
-def check_int(name: str, value: Any, least: int | None = 0, right: str = "") -> int:
-    """An argument that is an int, at least `least`."""
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or (least is not None and value < least):
-        raise bad_argument(name, value, right or ("give an int" if least is None else f"give an int >= {least}"))
-    return int(value)
-
-
 def digest(array: NDArray[Any]) -> str:
     """A hash of what an array holds, 32 hexadecimal digits: what a state keeps in its place."""
     little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
     return hashlib.blake2b(little.tobytes(), digest_size=16).hexdigest()
-
-
-def check_last_batch(value: Any) -> LastBatch:
-    """An argument that says what becomes of a last batch that is too short."""
-    if value not in ("keep", "discard", "rollover"):
-        raise bad_argument("last_batch", value, "give 'keep', 'discard' or 'rollover'")
-    known: LastBatch = value
-    return known
 
 
 class Sampler:

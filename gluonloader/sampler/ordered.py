@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import check_int
 from ..errors import bad_argument
-from .base import OrderedSampler, Sliceable, check_int
+from .base import OrderedSampler, Sliceable
 
 __all__ = ["FilterSampler", "IntervalSampler", "SequentialSampler", "check_length"]
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal
 
-from ..containers import Keys
+from ..checks import check_int
 from ..errors import bad_argument, other_words
+from ..indices import Keys
 from ..state import int_field, same
 from .base import (
     PATH,
@@ -17,7 +18,6 @@ from .base import (
     Sliceable,
     as_keys,
     begin_order,
-    check_int,
     inner_state,
     join_keys,
     load_saved_pass,

@@ -8,9 +8,10 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import check_int
 from ..errors import bad_argument, other_words
 from ..randomness import batch_seed
-from .base import SeededSampler, Sliceable, check_int, digest
+from .base import SeededSampler, Sliceable, digest
 from .bijection import LARGEST, Bijection
 from .ordered import check_length
 

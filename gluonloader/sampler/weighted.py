@@ -7,9 +7,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import check_int
 from ..errors import bad_argument, bad_state, other_words
 from ..state import field
-from .base import PATH, SeededSampler, Sliceable, check_int, digest
+from .base import PATH, SeededSampler, Sliceable, digest
 from .bijection import hashes
 
 __all__ = ["WeightedSampler"]

@@ -13,10 +13,11 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..transport.records import Reply, ReplyReader, Request, Verb
-from ..transport.reduce import Sealed
-from ..transport.slab import HEADER, POSITION, STARTED, TICKET, Slab
-from .base import Inbox, Samples, Task
+from ...memory.reduce import Sealed
+from ...memory.slab import HEADER, POSITION, STARTED, TICKET, Slab
+from ...work.task import Samples, Task
+from ..base import Inbox
+from .records import Reply, ReplyReader, Request, Verb
 from .supervisor import LaneProcess
 
 __all__ = ["Lane", "Order", "Trip"]

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Final
 
-from ..cgroups import GROUPS, OWN, group_folders, text_of
-from ..errors import WorkerDied
-from .base import Samples, Task
+from ...errors import WorkerDied
+from ...limits import oom_kills
+from ...work.task import Samples, Task
 from .lane import Lane
 from .supervisor import LaneProcess
 from .worker import DUMP_SIGNAL
 
-__all__ = ["bury", "describe_exit", "kill_stuck", "oom_kills", "start_hint", "worker_died"]
+__all__ = ["bury", "describe_exit", "kill_stuck", "start_hint", "worker_died"]
 
 _REAPING_S: Final = 1.0
 _STACK_S: Final = 1.0
 _SHOWN_INDICES: Final = 16
-
-
-def oom_kills(own: Path = OWN, groups: Path = GROUPS) -> int:
-    """How many processes of this cgroup the kernel has killed for want of memory; 0 where that cannot be read.
-
-    For the arguments see `group_folders`.
-    """
-    for folder in group_folders("memory", own, groups):
-        for name in ("memory.events", "memory.oom_control"):
-            if found := re.search(r"^oom_kill (\d+)$", text_of(folder / name), re.MULTILINE):
-                return int(found[1])
-    return 0
 
 
 def bury(process: LaneProcess) -> int | None:

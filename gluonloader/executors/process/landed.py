@@ -11,12 +11,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..errors import add_note
-from ..frameworks import Lent
-from ..transport.reduce import Head, Sealed, rebuild
-from ..transport.slab import Slab
-from .base import Part, Task
-from .making import Remainder, Unsplit
+from ...errors import add_note
+from ...frameworks import Lent
+from ...memory.reduce import Head, Sealed, rebuild
+from ...memory.slab import Slab
+from ...work.maker import Remainder, Unsplit
+from ...work.task import Part, Task
 
 __all__ = ["Landed"]
 

@@ -23,18 +23,15 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import re
 import sys
 import tempfile
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cgroups import GROUPS, OWN, group_folders, text_of
 from ..errors import SharedMemoryError
+from ..limits import available_memory
 
 __all__ = [
     "ALIGNMENT",
@@ -110,36 +107,6 @@ def reserve(fd: int, size: int) -> None:
             f"no room for {size:,} bytes of shared memory in {place} ({error.strerror}); "
             "use a smaller batch_size or prefetch, or set memory_limit",
         ) from None
-
-
-def available_memory(own: Path = OWN, groups: Path = GROUPS) -> int:
-    """Bytes that can be had without swapping, as the kernel and this process's cgroups see it; huge if unknown.
-
-    For the arguments see `group_folders`.
-    """
-    kilobytes = re.findall(r"^MemAvailable: +(\d+) kB$", text_of(Path("/proc/meminfo")), re.MULTILINE)
-    left = [1 << 62, *(int(number) * 1024 for number in kilobytes)]
-    for most, now in _limits(own, groups):
-        try:
-            left.append(int(text_of(most)) - int(text_of(now)) + _cached_files(now.parent))
-        except ValueError:
-            pass  # no such file, or no limit, any more
-    return min(left)
-
-
-@cache
-def _limits(own: Path, groups: Path) -> list[tuple[Path, Path]]:
-    """The files with limit and use of each group that has a limit; one that gets its first limit later is left out."""
-    names = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-    files = [(folder / most, folder / now) for folder in group_folders("memory", own, groups) for most, now in names]
-    return [(most, now) for most, now in files if (text := text_of(most).strip()).isdecimal() and int(text) < 1 << 62]
-
-
-def _cached_files(group: Path) -> int:
-    """Bytes of files that were read and stay in memory until it is needed; they count as used."""
-    sizes = dict(re.findall(r"^((?:total_)?(?:in)?active_file) (\d+)$", text_of(group / "memory.stat"), re.MULTILINE))
-    prefix = "total_" if "total_active_file" in sizes else ""  # version 1 tells apart what lies in groups within
-    return sum(int(sizes.get(f"{prefix}{name}", 0)) for name in ("active_file", "inactive_file"))
 
 
 class Slab:

@@ -17,12 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..dataset.streams import Chunk, Hint
-from ..errors import BatchTimeout, WorkerDied, bad_state
-from ..executors.base import Samples, Task
-from ..executors.making import ShardBatch
-from ..sampler import LastBatch
-from ..state import field, int_field, ranges_field
+from ...checks import LastBatch
+from ...errors import BatchTimeout, WorkerDied, bad_state
+from ...state import field, int_field, ranges_field
+from ...work.maker import ShardBatch
+from ...work.streams import Chunk, Hint
+from ...work.task import Samples, Task
 from .base import NOTHING, Progress
 
 __all__ = ["Leftover", "ShardPlan", "Shards", "only_sample"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
-from .reduce import Head
+from ...memory.reduce import Head
 
 __all__ = ["Reply", "ReplyReader", "Request", "RequestReader", "Status", "Verb"]
 

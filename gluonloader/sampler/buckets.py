@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arguments import check_flags, check_int
-from .errors import bad_argument
-from .randomness import batch_seed
-from .sampler.base import OrderedSampler, SeededSampler, Sliceable, digest
+from ..checks import check_flags, check_int
+from ..errors import bad_argument
+from ..randomness import batch_seed
+from .base import OrderedSampler, SeededSampler, Sliceable, digest
 
 __all__ = [
     "ConstWidthBucket",

@@ -17,15 +17,15 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from ..batchify import Gathered, default_batchify, gather
-from ..containers import Keys, as_list
 from ..dataset.bulk import read_by
-from ..dataset.streams import Chunk, Hint, Streams
 from ..declared import draws
 from ..errors import BatchifyError, add_note
+from ..executors.overlap import overlap
+from ..indices import Keys, as_list
 from ..randomness import batch_seed, is_rng_in_use
-from .base import Job, Part, Samples, Task
 from .info import AtWork, WorkerInfo
-from .overlap import overlap
+from .streams import Chunk, Hint, Streams
+from .task import Job, Part, Samples, Task
 
 __all__ = ["Maker", "Remainder", "ShardBatch", "Unsplit", "may_draw"]
 

@@ -32,14 +32,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..errors import BatchTimeout, LoaderClosed, SharedMemoryError, TransportError, WorkerStartError
-from ..transport.records import Reply, Request, Status, Verb
-from ..transport.slab import TOOK, Slab, anonymous_file
-from ..transport.slabs import SlabPool
-from .base import Failed, Inbox, Job, Outcome, Part, Task
-from .death import bury, describe_exit, kill_stuck, oom_kills, start_hint, worker_died
+from ...errors import BatchTimeout, LoaderClosed, SharedMemoryError, TransportError, WorkerStartError
+from ...limits import oom_kills
+from ...memory.slab import TOOK, Slab, anonymous_file
+from ...memory.slabs import SlabPool
+from ...work.task import Job, Part, Task
+from ..base import Failed, Inbox, Outcome
+from .death import bury, describe_exit, kill_stuck, start_hint, worker_died
 from .landed import Landed
 from .lane import Lane, Order, Trip
+from .records import Reply, Request, Status, Verb
 from .remote import decode_error, pack_for
 from .supervisor import Supervisor, track_end
 from .worker import encode_task

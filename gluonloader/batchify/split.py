@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from .arguments import check_flags, check_functions, check_int
-from .batchify import Batchify, default_batchify
-from .errors import BatchifyError
+from ..checks import check_flags, check_functions, check_int
+from ..errors import BatchifyError
+from .default import Batchify, default_batchify
 
 __all__ = ["Split"]
 

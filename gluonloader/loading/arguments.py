@@ -7,35 +7,28 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
-from . import frameworks
-from .containers import Keys, is_int_array
-from .cores import available_cores
-from .dataset.bulk import check_no_mask
-from .errors import bad_argument
-from .executors.auto import ExecutorName
-from .sampler import BatchSampler, LastBatch, RandomSampler, SequentialSampler, as_keys, check_int, check_last_batch
+from .. import frameworks
+from ..checks import ExecutorName, LastBatch, check_flags, check_int, check_last_batch
+from ..dataset.bulk import check_no_mask
+from ..errors import bad_argument
+from ..indices import Keys, is_int_array
+from ..limits import available_cores
+from ..sampler import BatchSampler, RandomSampler, SequentialSampler, as_keys
 
 __all__ = [
     "TORCH_WORDS",
     "check_batch",
     "check_dataset",
-    "check_flags",
-    "check_functions",
     "check_indices",
-    "check_int",
     "check_not_for_iterables",
     "check_only_for_iterables",
     "check_pins",
-    "check_timeout",
     "choose_batch_sampler",
     "choose_executor",
     "choose_finish",
@@ -43,7 +36,6 @@ __all__ = [
     "choose_shuffle_buffer",
     "choose_start_method",
     "choose_workers",
-    "parse_bytes",
 ]
 
 
@@ -58,9 +50,7 @@ TORCH_WORDS: Final = {
     "prefetch_factor": "give prefetch, which counts over all workers: prefetch_factor * num_workers",
 }
 
-_SMALLEST_LIMIT: Final = 1 << 20
 _SHUFFLE_BUFFER: Final = 1000
-_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def check_dataset(dataset: Any, sized: bool) -> None:
@@ -87,29 +77,12 @@ def _in_place_of(dataset: Any, sized: bool) -> str:
     return ""
 
 
-def check_flags(**flags: object) -> None:
-    for name, flag in flags.items():
-        if not isinstance(flag, (bool, int, np.bool_)):
-            raise bad_argument(name, flag, "give True or False")
-
-
-def check_functions(**functions: object) -> None:
-    for name, function in functions.items():
-        if function is not None and not callable(function):
-            raise bad_argument(name, function, "give a function, or None")
-
-
 def check_pins(pin_memory: object, pin_device_id: object, output: object) -> None:
     """Page-locked memory is for arrays of torch and MXNet."""
     check_flags(pin_memory=pin_memory)
     check_int("pin_device_id", pin_device_id)
     if pin_memory and output in ("numpy", "jax"):
         raise bad_argument("pin_memory", pin_memory, f"output={output!r} has no page-locked memory; leave it False")
-
-
-def check_timeout(timeout: Any) -> None:
-    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
-        raise bad_argument("timeout", timeout, "give seconds > 0, or None to wait for ever")
 
 
 def check_indices(name: str, indices: Any, example: str) -> None:
@@ -263,20 +236,3 @@ class _Finish:
 
     def __reduce__(self) -> Any:
         return _Finish, self._arguments
-
-
-def parse_bytes(limit: int | str | None) -> int | None:
-    """Bytes of a memory limit such as 268435456, "256MB" or "1.5 GiB" (units of 1024)."""
-    right = f'give bytes, at least {_SMALLEST_LIMIT:,}, or a text such as "256MB"; None for no limit'
-    if limit is None:
-        return None
-    if isinstance(limit, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", limit, re.IGNORECASE)
-        if match is None:
-            raise bad_argument("memory_limit", limit, right)
-        nbytes = int(float(match[1]) * _UNITS[match[2].upper()])
-    else:
-        nbytes = limit
-    if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < _SMALLEST_LIMIT:
-        raise bad_argument("memory_limit", limit, right)
-    return nbytes

@@ -6,9 +6,9 @@ import pickle
 import traceback
 from typing import Any
 
-from ..errors import GluonLoaderError, RemoteTraceback, TransportError, add_note
-from ..transport.job import PackedJob, pack_job
-from .base import Job
+from ...errors import GluonLoaderError, RemoteTraceback, TransportError, add_note
+from ...work.task import Job
+from .packed_job import PackedJob, pack_job
 
 __all__ = ["decode_error", "encode_error", "pack_for"]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Protocol
 
-from ..executors.base import Task
-from ..state import to_ranges
+from ...state import to_ranges
+from ...work.task import Task
 
 __all__ = ["NOTHING", "Loaded", "Plan", "Progress", "Start"]
 

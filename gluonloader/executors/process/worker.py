@@ -25,17 +25,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import frameworks
-from ..errors import SharedMemoryError
-from ..memory import set_allocator
-from ..randomness import is_rng_in_use, seed_generators, set_current_seed, state_of_generators
-from ..transport.arena import Arena
-from ..transport.job import PackedJob, load_job
-from ..transport.records import Reply, Request, RequestReader, Status, Verb
-from ..transport.reduce import Head, Sealed, rebuild, reduce
-from ..transport.slab import HEADER, POSITION, STARTED, TICKET, TOOK, Slab
-from .base import Job, Part, Samples, Task
-from .making import Maker, Unsplit
+from ... import frameworks
+from ...errors import SharedMemoryError
+from ...memory import set_allocator
+from ...memory.arena import Arena
+from ...memory.reduce import Head, Sealed, rebuild, reduce
+from ...memory.slab import HEADER, POSITION, STARTED, TICKET, TOOK, Slab
+from ...randomness import is_rng_in_use, seed_generators, set_current_seed, state_of_generators
+from ...work.maker import Maker, Unsplit
+from ...work.task import Job, Part, Samples, Task
+from .packed_job import PackedJob, load_job
+from .records import Reply, Request, RequestReader, Status, Verb
 from .remote import encode_error
 
 __all__ = ["DUMP_SIGNAL", "encode_task", "serve_lane"]

@@ -25,8 +25,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .declared import has_gil
-from .memory import Allocator, set_allocator
+from ..declared import has_gil
+from . import Allocator, set_allocator
 
 __all__ = ["BatchMemory", "Blocks"]
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from ..frameworks import named, owner, preparations
-from .slab import align, anonymous_file, reserve
+from ...frameworks import named, owner, preparations
+from ...memory.slab import align, anonymous_file, reserve
 
 __all__ = ["PackedJob", "load_job", "pack_job"]
 

@@ -243,4 +243,4 @@ def _preload_numpy() -> None:
     """Has the fork server import NumPy once, so that its workers start in milliseconds."""
     server: Any = forkserver._forkserver
     if server._preload_modules == ["__main__"]:  # a list of the user's own is left alone
-        forkserver.set_forkserver_preload(["__main__", "gluonloader.executors.worker"])
+        forkserver.set_forkserver_preload(["__main__", "gluonloader.executors.process.worker"])

@@ -24,21 +24,21 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
+from ..checks import ExecutorName
 from ..declared import in_memory, is_gil_free
-from ..stats import Tally, in_a_row, trimmed_mean
-from .base import Executor, Job
-from .first import with_first_batch
-from .making import may_draw
-from .pace import Pace
-from .process import ProcessExecutor
-from .serial import SerialExecutor
-from .thread import ThreadExecutor
+from ..executors.base import Executor
+from ..executors.first import with_first_batch
+from ..executors.pace import Pace
+from ..executors.process.executor import ProcessExecutor
+from ..executors.serial import SerialExecutor
+from ..executors.thread import ThreadExecutor
+from ..work.maker import may_draw
+from ..work.task import Job
+from .stats import Tally, in_a_row, trimmed_mean
 
-__all__ = ["Choice", "ExecutorName", "Means"]
-
-ExecutorName = Literal["serial", "thread", "process", "auto"]
+__all__ = ["Choice", "Means"]
 
 _ENOUGH: Final = 24  # batches to judge by
 _CALLER_S: Final = 3e-6  # what a batch takes in the caller besides being made; a worker's time has its own besides

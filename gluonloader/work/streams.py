@@ -28,10 +28,10 @@ from typing import Any, Final
 import numpy as np
 
 from .. import frameworks
+from ..dataset.iterable import Step, Take, Transform, unwrap
 from ..errors import add_note
 from ..randomness import batch_seed
 from ..state import to_json
-from .iterable import Step, Take, Transform, unwrap
 
 __all__ = ["Chunk", "Hint", "Piece", "Streams"]
 

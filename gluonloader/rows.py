@@ -1,73 +1,19 @@
-"""What samples come in and batches keep: tuples, lists, mappings, dataclasses; and `Rows`, samples held as columns."""
+"""`Rows`: samples that are held as columns."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Indices",
-    "Keys",
-    "Rows",
-    "as_list",
-    "copy_rows",
-    "is_int_array",
-    "is_mask",
-    "lengths_of",
-    "pick",
-    "position",
-    "positions",
-    "refill",
-]
+from .indices import Indices, lengths_of, positions
+from .tree import refill
 
-Indices = NDArray[np.intp]
-_SIGNED: Final = np.dtype(np.intp)
-_UNSIGNED: Final = np.dtype(np.uintp)
-Keys = list[Any] | NDArray[np.int64]  # of samples; an array is not to be written to, nor given to what is not ours
-
-
-def as_list(keys: Any) -> list[Any]:
-    """Keys as a list; Python ints instead of NumPy's, which datasets of every kind take."""
-    return keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
-
-
-def is_int_array(keys: Any) -> bool:
-    """Whether it is an array of ints, shape (N,)."""
-    return isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype.kind in "iu"
-
-
-def refill(container: Any, contents: Any) -> Any:
-    """A container of the same kind as `container`.
-
-    Args:
-        container: a tuple, named tuple, list, mapping or dataclass; it stays as it is.
-        contents: a list of the items of a tuple or list; a dict by key of a mapping, by field of a dataclass.
-
-    >>> refill((1, 2), ["a", "b"]), refill({"x": 1}, {"x": 5})
-    (('a', 'b'), {'x': 5})
-    """
-    kind = type(container)
-    if isinstance(container, tuple):
-        return kind._make(contents) if hasattr(kind, "_make") else kind(contents)
-    if isinstance(container, list):
-        return kind(contents)
-    mapping = isinstance(container, Mapping)
-    if mapping and (kind is dict or not hasattr(container, "update")):
-        return contents
-    new = copy.copy(container)  # an OrderedDict, a defaultdict ... stays one
-    for key, item in contents.items():
-        if mapping:
-            new[key] = item  # not update(), which adds in a Counter
-        else:
-            # Past a frozen dataclass's own __setattr__, and past a __post_init__ that checks single samples.
-            object.__setattr__(new, key, item)
-    return new
+__all__ = ["Rows", "copy_rows", "pick"]
 
 
 class Rows(Sequence[Any]):
@@ -132,7 +78,7 @@ class Rows(Sequence[Any]):
         if isinstance(self.held, tuple):
             return refill(self.held, [take(column, f"[{i}]") for i, column in enumerate(self.held)])
         if isinstance(self.held, Mapping):
-            return refill(self.held, {key: take(column, f"[{key!r}]") for key, column in self.held.items()})
+            return refill(self.held, [take(column, f"[{key!r}]") for key, column in self.held.items()])
         return take(self.held, "")
 
     @property
@@ -153,16 +99,16 @@ class Rows(Sequence[Any]):
         if not isinstance(held, (Mapping, tuple)):
             return map(held.__getitem__, rows)
         samples: Iterator[Any] = zip(*[map(column.__getitem__, rows) for column in self._parts], strict=True)
-        if isinstance(held, Mapping):
-            samples = map(dict, map(zip, repeat(list(held)), samples))
-        return samples if type(held) in (tuple, dict) else map(partial(refill, held), samples)
+        if type(held) is dict:
+            return map(dict, map(zip, repeat(list(held)), samples))
+        return samples if type(held) is tuple else map(partial(refill, held), samples)
 
     def __repr__(self) -> str:
         return f"Rows({self.columns!r})"
 
     def _sample(self, row: Any) -> Any:
         if isinstance(self.held, Mapping):
-            return refill(self.held, {key: column[row] for key, column in self.held.items()})
+            return refill(self.held, [column[row] for column in self.held.values()])
         if isinstance(self.held, tuple):
             return refill(self.held, [column[row] for column in self.held])
         return self.held[row]
@@ -198,62 +144,3 @@ def copy_rows(column: NDArray[Any], indices: Indices | None, out: NDArray[Any]) 
         column.take(indices, 0, out, "clip")  # they are in range; "raise" would buffer `out`
     else:  # np.take would copy all of the column first
         out[...] = column if indices is None else column[indices]
-
-
-def lengths_of(name: str, parts: Any) -> list[int]:
-    """The length of each part of a sequence or mapping, an argument that is called `name`.
-
-    Raises:
-        ValueError: a part has none.
-    """
-    found = []
-    for key, part in parts.items() if isinstance(parts, Mapping) else enumerate(parts):
-        try:
-            found.append(len(part))
-        except TypeError as error:
-            right = "it has no length; give a list, an array or a dataset that has one"
-            raise ValueError(f"{name}[{key!r}]={part!r:.80}: {right}") from error
-    return found
-
-
-def is_mask(indices: Any) -> bool:
-    """Whether it is an array, column or list of bools, which would be taken for the indices 0 and 1."""
-    if hasattr(indices, "dtype"):
-        return "bool" in str(indices.dtype).lower()
-    listed = isinstance(indices, (list, tuple)) and len(indices) > 0
-    return listed and all(isinstance(index, (bool, np.bool_)) for index in indices)
-
-
-def position(index: Any, length: int) -> int:
-    """The index of a sample, from 0 to `length - 1`; a negative one counts from the end.
-
-    Raises:
-        IndexError: it is out of range.
-        TypeError: it is no int.
-    """
-    if not hasattr(index, "__index__"):
-        raise TypeError(f"index={index!r:.80}: give an int; for several samples, Subset(dataset, indices)")
-    if not -length <= index < length:
-        raise IndexError(f"index {index} is out of range for {length} samples")
-    return int(index) % length
-
-
-def positions(indices: Any, length: int) -> Indices:
-    """Indices of samples as an array, shape (M,), each from 0 to `length - 1`; negative ones count from the end.
-
-    Raises:
-        IndexError: one is out of range.
-        TypeError: they are no ints.
-    """
-    found = np.asarray(indices)
-    if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size):
-        raise TypeError(f"indices={indices!r:.80}: give ints, shape (M,)")
-    if found.dtype is not _SIGNED:
-        found = found.astype(_SIGNED)
-    sizes = found.view(_UNSIGNED)  # a negative one is very large
-    if found.size and sizes.item(sizes.argmax()) >= length:
-        outside = (found < -length) | (found >= length)
-        if outside.any():
-            raise IndexError(f"index {found[outside][0]} is out of range for {length} samples")
-        found = np.where(found < 0, found + length, found)
-    return found

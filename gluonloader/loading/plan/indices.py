@@ -14,12 +14,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..arguments import check_batch
-from ..containers import Keys
-from ..errors import bad_state
-from ..executors.base import Task
-from ..randomness import batch_seed
-from ..sampler import (
+from ...errors import bad_state
+from ...indices import Keys
+from ...randomness import batch_seed
+from ...sampler import (
     BatchPass,
     BatchSampler,
     ShardedSampler,
@@ -30,7 +28,9 @@ from ..sampler import (
     saved_pass,
     skip,
 )
-from ..state import field, has_state, int_field, ranges_field, to_json
+from ...state import field, has_state, int_field, ranges_field, to_json
+from ...work.task import Task
+from ..arguments import check_batch
 from .base import Progress, Start
 
 __all__ = ["IndexPlan"]

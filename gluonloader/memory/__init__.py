@@ -1,0 +1,8 @@
+"""How a batch travels: `empty` makes its arrays in slabs of recycled shared memory; reduce and rebuild do the rest."""
+
+from .allocator import Allocator as Allocator
+from .allocator import empty as empty
+from .allocator import empty_of as empty_of
+from .allocator import set_allocator as set_allocator
+
+__all__ = ["Allocator", "empty", "empty_of", "set_allocator"]
