@@ -31,7 +31,8 @@ MXNET = "mxnet==1.9.1"
 QUICK = "not spawn and not forkserver and not kill and not 300 and not examples and not docs and not shm"
 # Tests that take long and need NumPy alone: `newest` runs them with the newest one, `gluon` with the oldest.
 LONG = [
-    *(f"--ignore=tests/test_{name}.py" for name in ("faults", "first_batch_bounds", "memory", "resume", "shuffle")),
+    *(f"--ignore=tests/{name}.py" for name in ("executors/test_faults", "executors/test_first_batch_bounds")),
+    *(f"--ignore=tests/{name}.py" for name in ("memory/test_memory", "test_resume", "sampler/test_shuffle")),
     "--deselect=tests/test_iterable.py::test_random_lengths_workers_and_deaths",
 ]
 
@@ -105,5 +106,6 @@ def soak(session: nox.Session) -> None:
     session.install("numpy<1.24", MXNET, *TEST, "-e", ".")
     session.env.update(GLUONLOADER_KILLS="300", GLUONLOADER_BIG="1")
     session.env.update(GLUONLOADER_BATCHES="10000", GLUONLOADER_DELETES="300")
-    files = [f"tests/test_{name}.py" for name in ("faults", "memory", "mxnet_memory")]
+    names = ("executors/test_faults", "memory/test_memory", "frameworks/test_mxnet_memory")
+    files = [f"tests/{name}.py" for name in names]
     session.run("python", "-m", "pytest", *files, *session.posargs)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from bridges import Counted, Stateful, no_threads_are_left, numbers  # noqa: F401, the fixture is used by its presence
+from bridge_sources import Counted, Stateful, no_threads_are_left, numbers  # noqa: F401, the fixture is used by its presence
 from conftest import eventually, load_or_skip
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 import pytest
-from bridges import Counted, Resetting, no_threads_are_left, numbers  # noqa: F401, the fixture is used by its presence
+from bridge_sources import Counted, Resetting, no_threads_are_left, numbers  # noqa: F401, the fixture is used by its presence
 from conftest import FORK, eventually, load_mxnet, load_or_skip
 
 from gluonloader import DataLoader, MissingExtraError, bridge, frameworks

@@ -9,7 +9,7 @@ import traceback
 
 import numpy as np
 import pytest
-from bridges import Counted, Resetting, Spoiled, no_threads_are_left, read_all, threads  # noqa: F401, the fixture is used by its presence
+from bridge_sources import Counted, Resetting, Spoiled, no_threads_are_left, read_all, threads  # noqa: F401, the fixture is used by its presence
 from conftest import eventually
 
 from gluonloader import BatchTimeout, LoaderClosed, bridge
