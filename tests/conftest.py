@@ -148,7 +148,12 @@ def _is_helper(pid: int) -> bool:
 
 def workers(loader: DataLoader) -> list[int]:
     """The pids of a loader's live workers, as the operating system's tree of processes shows them."""
-    return [process.pid for process in loader._executor._supervisor.begun if process.is_alive()]
+    return crew(loader).pids
+
+
+def crew(loader: DataLoader) -> Any:
+    """The worker processes of a loader, and their lanes."""
+    return loader._epochs.workers.executor(0).crew
 
 
 def descriptors() -> int:

@@ -460,7 +460,7 @@ def test_an_older_iterator_says_that_its_workers_are_gone(any_way):
         old = iter(loader)
         next(old)
         loader.load_state_dict(state)
-        with pytest.raises(LoaderClosed, match=r"a position was loaded since this iterator began.*iter\(loader\)"):
+        with pytest.raises(LoaderClosed, match=r"a position was loaded after this iterator started.*iter\(loader\)"):
             list(old)
         assert len(lists(loader)) == 19
 

@@ -78,6 +78,11 @@ class Crew:
         return self._packed is None
 
     @property
+    def pids(self) -> list[int]:
+        """The worker processes that are alive."""
+        return [process.pid for process in self._supervisor.alive if process.pid is not None]
+
+    @property
     def busy(self) -> bool:
         """Whether any worker has a batch to make."""
         return any(lane.attempts for lane in self.lanes.values())

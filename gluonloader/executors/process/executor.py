@@ -58,6 +58,9 @@ class ProcessExecutor:
         memory_limit: most bytes of shared memory for batches; None for no limit.
         max_per_worker: most batches that are given to one worker at once; None for as many as its lane holds.
 
+    Attributes:
+        crew: the worker processes.
+
     Raises:
         TransportError: the job has to be pickled and cannot be.
     """
@@ -82,11 +85,11 @@ class ProcessExecutor:
         self._woken.setblocking(False)
         waker.setblocking(False)
         self._slabs = SlabPool(2 * job.num_workers if prefetch is None else prefetch, memory_limit)
-        self._crew = Crew(job, start_method, packed, waker)
-        self._crew.poll.register(self._woken, select.POLLIN)
-        self._dispatcher = Dispatcher(self._lock, self._crew, self._slabs, max_retries, max_per_worker, job.iterable)
+        self.crew = Crew(job, start_method, packed, waker)
+        self.crew.poll.register(self._woken, select.POLLIN)
+        self._dispatcher = Dispatcher(self._lock, self.crew, self._slabs, max_retries, max_per_worker, job.iterable)
         try:
-            self._crew.start_requested(self._epoch)
+            self.crew.start_requested(self._epoch)
         except BaseException:
             self.close()
             raise
@@ -108,13 +111,13 @@ class ProcessExecutor:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             while (outcome := inbox.get()) is None:
-                if self._crew.error is not None:
-                    raise self._crew.error
+                if self.crew.error is not None:
+                    raise self.crew.error
                 if inbox.cancelled:
                     return None
                 if self._closed:
                     raise LoaderClosed("the loader was closed while a batch was waited for")
-                self._crew.start_requested(self._epoch)
+                self.crew.start_requested(self._epoch)
                 self._dispatcher.dispatch(inbox)
                 if not inbox.empty:
                     continue
@@ -128,7 +131,7 @@ class ProcessExecutor:
             return outcome
 
     def wake(self) -> None:
-        self._crew.wake()
+        self.crew.wake()
 
     def time_out(self, task: Task, timeout: float) -> BatchTimeout:
         text = f"{task} took more than timeout={timeout} seconds; "
@@ -136,20 +139,20 @@ class ProcessExecutor:
             lane = self._dispatcher.give_up(task)
             if lane is None:
                 return BatchTimeout(f"{text}no worker has started it: all are starting or busy, or memory is short")
-            return BatchTimeout(text + kill_stuck(lane, self._crew.forks))  # the Pool requests another worker
+            return BatchTimeout(text + kill_stuck(lane, self.crew.forks))  # the Pool requests another worker
 
     def close(self) -> None:
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            self._crew.wake()
-            self._crew.close_lanes()
+            self.crew.wake()
+            self.crew.close_lanes()
             self._changed.notify_all()
-        self._crew.shut()
+        self.crew.shut()
         with self._lock:
             self._dispatcher.close()
-            self._crew.close()
+            self.crew.close()
             self._woken.close()
             self._waker.close()
 
@@ -165,14 +168,14 @@ class ProcessExecutor:
                 stalled = self._dispatcher.stalled
                 pause = min(timeout or STALL_S, STALL_S) if stalled else timeout
                 pause_ms = None if pause is None else max(1, math.ceil(pause * 1000))
-                events = self._unlocked(self._crew.poll.poll, pause_ms)
+                events = self._unlocked(self.crew.poll.poll, pause_ms)
         finally:
             self._leading = False
             self._changed.notify_all()
         if self._closed:
             return
         for fd, _ in events:
-            lane = self._crew.lanes.get(fd)
+            lane = self.crew.lanes.get(fd)
             if lane is not None:
                 self._receive(lane)
             elif fd == self._woken.fileno():
@@ -184,7 +187,7 @@ class ProcessExecutor:
         """Polls a few times before the thread sleeps; see NOTE [spinning]."""
         until = time.perf_counter() + _SPIN_S
         for _ in range(self._spins):
-            events = self._crew.poll.poll(0)
+            events = self.crew.poll.poll(0)
             late = time.perf_counter() > until
             if events or late:
                 break
@@ -202,12 +205,12 @@ class ProcessExecutor:
     def _receive(self, lane: Lane) -> None:
         replies = lane.receive()
         if replies is None:
-            self._dispatcher.handle_death(self._crew.bury(lane))
+            self._dispatcher.handle_death(self.crew.bury(lane))
             return
         for reply in replies:
             if reply.status is Status.READY:
-                self._crew.has_started(lane)
+                self.crew.has_started(lane)
             elif reply.status is Status.BROKEN:
-                self._crew.could_not_start(lane, reply.size)
+                self.crew.could_not_start(lane, reply.size)
             else:
                 self._dispatcher.handle(lane, reply)

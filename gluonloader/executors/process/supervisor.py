@@ -216,9 +216,14 @@ class Supervisor(Pool):
         """Starts a requested process; only in the consumer's thread."""
         lane = process.start_as(worker)
         process._request = None
-        self._started = [other for other in self._started if other.is_alive()] + [process]
+        self._started = [*self.alive, process]
         self._change_notifier.put(None)  # type: ignore[attr-defined]  # has the Pool watch the new process
         return lane
+
+    @property
+    def alive(self) -> list[LaneProcess]:
+        """The processes that run."""
+        return [process for process in self._started if process.is_alive()]
 
     def shut(self) -> None:
         """Ends all workers, whose lanes are closed already, and the Pool's threads.
