@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -144,6 +144,23 @@ def _is_helper(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return True
     return b"resource_tracker" in line or b"forkserver" in line
+
+
+def in_child(call: Callable[[], str]) -> str:
+    """What a call returns in a forked child, or the text of its error."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            text = call()
+        except Exception as error:
+            text = repr(error)
+        os.write(write, text.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with open(read) as pipe:
+        return pipe.read()
 
 
 def workers(loader: DataLoader) -> list[int]:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bulk_reads import arrays, assert_same, columns
 from conftest import SERIAL, THREAD, load
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_bulk import arrays, assert_same, columns
-from test_stored import COLUMNS, KINDS
+from stored_files import COLUMNS, KINDS
 
 import gluonloader as gl
 from gluonloader import Rows

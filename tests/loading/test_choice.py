@@ -10,7 +10,7 @@ import types
 
 import numpy as np
 import pytest
-from test_loader_states import in_child
+from conftest import in_child
 
 import gluonloader as gl
 from gluonloader import cores

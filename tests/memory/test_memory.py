@@ -14,27 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import FORK, ONE_FORK, PROCESSES, Way, eventually, scarce_descriptors, workers
+from samples import MB, Images
 
 import gluonloader as gl
 from gluonloader.memory import slab as slab_module
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
-MB = 1 << 20
 BIG = os.environ.get("GLUONLOADER_BIG") == "1"  # the sizes that the soak run uses
-
-
-class Images:
-    """Images of 1 MB that say which they are."""
-
-    def __init__(self, size):
-        self.size = size
-
-    def __len__(self):
-        return self.size
-
-    def __getitem__(self, index):
-        return np.full(MB // 4, index, np.int32)
 
 
 def slab_bytes():
@@ -266,7 +253,7 @@ import os
 import numpy as np
 import gluonloader as gl
 from gluonloader.memory import slab
-from test_memory import Images
+from samples import Images
 assert os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize == 64 << 20
 slab._HAS_MEMFD = {memfd}
 with gl.DataLoader(Images(240), 40, num_workers=2, memory_limit={limit}) as loader:
@@ -303,7 +290,7 @@ import sys
 sys.path[:0] = {path!r}
 import resource
 import gluonloader as gl
-from test_memory import Images
+from samples import Images
 resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20))
 with gl.DataLoader(Images(8), 4, num_workers=2) as loader:
     try:
