@@ -8,6 +8,7 @@ import importlib
 import os
 import pkgutil
 import resource
+import subprocess
 import sys
 import time
 import warnings
@@ -144,6 +145,12 @@ def _is_helper(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return True
     return b"resource_tracker" in line or b"forkserver" in line
+
+
+def run_program(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program in a new interpreter, with what it printed."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def in_child(call: Callable[[], str]) -> str:
