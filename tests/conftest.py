@@ -25,6 +25,7 @@ from gluonloader import DataLoader
 from gluonloader.mxnet import patch_numpy
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one may take its time
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)  # `nox -s core` selects it
 hypothesis.settings.load_profile("any machine")
 
 
@@ -66,6 +67,15 @@ AUTO = Way("auto", {"num_workers": 2, "executor": "auto"})
 
 WAYS = [SERIAL, THREAD, FORK, ONE_FORK, FORKSERVER, SPAWN, AUTO]
 PROCESSES = [FORK, FORKSERVER, SPAWN]
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest reads the markers for -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests over ways whose workers start in new interpreters with `spawn`."""
+    for item in items:
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if any(isinstance(value, Way) and not value.quick for value in parameters):
+            item.add_marker(pytest.mark.spawn)
 
 
 @pytest.fixture(params=WAYS, ids=str)

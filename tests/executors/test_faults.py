@@ -20,7 +20,7 @@ from samples import Numbered
 
 import gluonloader as gl
 
-pytestmark = pytest.mark.usefixtures("no_leaks")
+pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytest.mark.soak]
 
 KILLS = int(os.environ.get("GLUONLOADER_KILLS", "40"))
 
@@ -82,6 +82,7 @@ class Killer(threading.Thread):
                 self.killed += 1
 
 
+@pytest.mark.kill
 @pytest.mark.parametrize("dataset", [Numbered, SlowToUnpickle])
 def test_random_kills_lose_no_batch_and_double_none(process_way, dataset):
     slow = dataset is SlowToUnpickle or process_way is not FORK
@@ -354,6 +355,7 @@ def run_parent(tmp_path, way, end):
     return done, pids
 
 
+@pytest.mark.spawn
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), signal.SIGTERM)", "sys.exit(3)"])
 def test_workers_end_with_their_parent(process_way, end, tmp_path):
     _, pids = run_parent(tmp_path, process_way, end)
@@ -368,6 +370,7 @@ def alive(pid):
         return False
 
 
+@pytest.mark.spawn
 def test_ctrl_c_gives_one_traceback_and_leaves_no_worker(process_way, tmp_path):
     done, pids = run_parent(tmp_path, process_way, "os.killpg(0, signal.SIGINT)")
     assert done.stderr.count("Traceback") == 1, done.stderr

@@ -18,7 +18,7 @@ from samples import MB, Images
 
 import gluonloader as gl
 
-pytestmark = pytest.mark.usefixtures("no_leaks")
+pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytest.mark.soak]
 
 BIG = os.environ.get("GLUONLOADER_BIG") == "1"  # the sizes that the soak run uses
 
@@ -237,12 +237,11 @@ def test_large_arrays_that_are_copied_to_the_parent_begin_at_a_page(process_way)
     assert [int(stacked[1, 0]) for _, _, stacked in batches] == list(range(1, 40, 2))
 
 
-def test_named_shared_memory_where_there_is_no_memfd(monkeypatch):
+def test_named_shared_memory_where_there_is_no_memfd(process_way, monkeypatch):
     monkeypatch.delattr(os, "memfd_create", raising=False)
-    for way in PROCESSES:
-        with way.loader(Images(12), 3) as loader:
-            for _ in range(2):
-                assert [int(batch[0, 0]) for batch in loader] == [0, 3, 6, 9]
+    with process_way.loader(Images(12), 3) as loader:
+        for _ in range(2):
+            assert [int(batch[0, 0]) for batch in loader] == [0, 3, 6, 9]
 
 
 SMALL_SHM = """
@@ -268,6 +267,7 @@ print(firsts)
 """
 
 
+@pytest.mark.spawn
 @pytest.mark.parametrize(
     ("memfd", "limit", "expected"),
     [(True, None, "0, 40, 80"), (False, "'60MB'", "0, 40, 80"), (False, None, "No space left on device")],
@@ -301,6 +301,7 @@ with gl.DataLoader(Images(8), 4, num_workers=2) as loader:
 """
 
 
+@pytest.mark.spawn
 def test_a_full_machine_is_an_os_error_that_says_so(tmp_path):
     script = tmp_path / "full.py"
     script.write_text(FULL.format(path=sys.path))
@@ -335,6 +336,7 @@ def test_a_large_dataset_is_not_copied_per_worker(way: Way):
     assert max(grown) < 50, grown
 
 
+@pytest.mark.spawn
 def test_workers_write_to_their_own_copy_of_the_dataset():
     with PROCESSES[1].loader(Scribbler(), 1) as loader:
         assert sorted(set(np.concatenate(list(loader)).tolist())) == [0]

@@ -15,6 +15,8 @@ from gluonloader import BatchSampler, RandomSampler
 from gluonloader.sampler import BlockShuffleSampler, SubsetSampler, WeightedSampler, iterate
 from gluonloader.sampler.bijection import Bijection, hashes
 
+pytestmark = pytest.mark.numpy_only
+
 SIGMAS = 5
 
 
