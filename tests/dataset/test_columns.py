@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bulk_reads import arrays, assert_same, columns
-from conftest import SERIAL, THREAD, load
+from conftest import SERIAL, THREAD, examples, load
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stored_files import COLUMNS, KINDS
@@ -176,7 +176,7 @@ def check(dataset, data):
     assert str(outside) in str(told.value) + "".join(getattr(told.value, "__notes__", ()))
 
 
-@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200), suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_bulk_reads_are_the_samples_one_by_one(folder, data):
     check(data.draw(pipelines(folder), "dataset"), data)
