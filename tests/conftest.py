@@ -227,7 +227,7 @@ def mapped_slabs() -> int:
     return Path("/proc/self/maps").read_text().count("memfd:gluonloader")
 
 
-def eventually(condition: Any, seconds: float = 10.0) -> bool:
+def eventually(condition: Any, seconds: float = 30.0) -> bool:
     """Whether a condition comes true within some seconds: for what another process or thread is about to do."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -359,7 +359,7 @@ def run_parent(tmp_path, way, end):
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), signal.SIGTERM)", "sys.exit(3)"])
 def test_workers_end_with_their_parent(process_way, end, tmp_path):
     _, pids = run_parent(tmp_path, process_way, end)
-    assert eventually(lambda: not any(map(alive, pids)), 5)
+    assert eventually(lambda: not any(map(alive, pids)))
 
 
 def alive(pid):
@@ -375,7 +375,7 @@ def test_ctrl_c_gives_one_traceback_and_leaves_no_worker(process_way, tmp_path):
     done, pids = run_parent(tmp_path, process_way, "os.killpg(0, signal.SIGINT)")
     assert done.stderr.count("Traceback") == 1, done.stderr
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")
-    assert eventually(lambda: not any(map(alive, pids)), 5)
+    assert eventually(lambda: not any(map(alive, pids)))
 
 
 def test_300_epochs_half_of_them_broken_off_leave_nothing(process_way):

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -358,19 +357,25 @@ class Scribbler:
 
 
 class LargeFirst:
-    """The first batch is late and large: those after it wait in slabs whose memory it needs."""
+    """The first batch is large, and made after four others: these wait in slabs whose memory it needs."""
+
+    def __init__(self, log):
+        self.log = log
 
     def __len__(self):
         return 60
 
     def __getitem__(self, index):
         if index == 0:
-            time.sleep(0.05)
+            assert eventually(lambda: self.log.exists() and self.log.stat().st_size >= 4, 30)
+        else:
+            with self.log.open("a") as file:
+                file.write(".")
         return np.full(4_000_000 if index == 0 else 400_000, index, np.uint8)
 
 
-def test_batches_that_wait_make_room_for_the_one_that_is_waited_for():
-    with FORK.loader(LargeFirst(), 1, memory_limit="6MB", prefetch=12) as loader:
+def test_batches_that_wait_make_room_for_the_one_that_is_waited_for(tmp_path):
+    with FORK.loader(LargeFirst(tmp_path / "log"), 1, memory_limit="6MB", prefetch=12) as loader:
         for index, batch in enumerate(loader):
             assert (batch == index).all()
             assert slab_bytes() <= 6 * MB
