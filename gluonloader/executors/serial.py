@@ -6,10 +6,9 @@ import time
 from threading import RLock
 from typing import NoReturn
 
-from .. import frameworks
 from ..errors import LoaderClosed, WorkerStartError
 from ..memory.blocks import BatchMemory, Blocks
-from ..randomness import PreservedGenerators, seed_generators, set_current_seed
+from ..randomness import preserved_generators, seed_restorable
 from ..work.maker import Maker
 from ..work.task import Job, Task
 from .base import Failed, Inbox, Made, Outcome
@@ -21,7 +20,7 @@ class SerialExecutor:
     """Makes batches one at a time, in the thread that waits for them."""
 
     def __init__(self, job: Job) -> None:
-        self._maker = Maker(job, 0, _seed)
+        self._maker = Maker(job, 0, seed_restorable)
         self._blocks = Blocks(window=1)
         self._memory = BatchMemory(self._blocks)
         self._started = self._closed = False
@@ -56,11 +55,8 @@ class SerialExecutor:
             self._start(task.epoch)
         if not self._maker.draws:  # nor asks who makes it
             return self._made(task)
-        with self._maker.at_work(), PreservedGenerators(), frameworks.PreservedGenerators():
-            try:
-                return self._made(task)
-            finally:
-                set_current_seed(None)
+        with self._maker.at_work(), preserved_generators():
+            return self._made(task)
 
     def _made(self, task: Task) -> Outcome:
         with self._memory:
@@ -77,9 +73,3 @@ class SerialExecutor:
         except Exception as error:
             raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
         self._started = True
-
-
-def _seed(seed: int) -> None:
-    seed_generators(seed)
-    frameworks.seed_restorable(seed)
-    set_current_seed(seed)

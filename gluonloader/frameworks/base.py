@@ -24,12 +24,10 @@ __all__ = [
     "carrier",
     "extension",
     "fit_for_views",
-    "in_worker",
     "is_numeric",
     "leaves_room",
     "no_dtype",
     "raw",
-    "set_in_worker",
     "without_carrier",
 ]
 
@@ -38,8 +36,6 @@ Array = NDArray[Any]
 _UNSIGNED: Final = {1: "u1", 2: "u2"}
 
 _ROOM: Final = 16  # descriptors
-
-_in_worker = False
 
 
 class Framework(Protocol):
@@ -154,14 +150,3 @@ def fit_for_views(array: Array) -> Array:
 def no_dtype(framework: str, array: Array, cure: str) -> TypeError:
     """The error for a dtype that a framework does not have."""
     return TypeError(f"{framework} has no dtype {carried(array.dtype) or array.dtype}; {cure}")
-
-
-def set_in_worker() -> None:
-    """This process is a worker: from now on nothing here starts a framework's threads."""
-    global _in_worker
-    _in_worker = True
-
-
-def in_worker() -> bool:
-    """Whether this process is a worker."""
-    return _in_worker

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .base import Array, in_worker, without_carrier
+from .base import Array, without_carrier
+from .worker import in_worker
 
 __all__ = ["Jax"]
 

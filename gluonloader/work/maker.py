@@ -8,29 +8,23 @@ Task(Part)    -> dataset[i] ...                    -> list of samples, or Unspli
 
 from __future__ import annotations
 
-import pickle
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from ..batchify import Gathered, default_batchify, gather
 from ..dataset.bulk import read_by
 from ..declared import draws
 from ..errors import BatchifyError, add_note
-from ..executors.overlap import overlap
 from ..indices import Keys, as_list
-from ..randomness import batch_seed, is_rng_in_use
+from ..randomness import batch_seed
 from .info import AtWork, WorkerInfo
 from .streams import Chunk, Hint, Streams
 from .task import Job, Part, Samples, Task
 
 __all__ = ["Maker", "Remainder", "ShardBatch", "Unsplit", "may_draw"]
-
-_SPLIT_S: Final = 0.005  # what a part has to take for its batch to be split
-_BYTE_S: Final = 4e-9  # the same, for each byte of it that is copied
 
 Mark = Callable[[int], None]
 S = TypeVar("S", list[Any], "list[Any] | Gathered")
@@ -68,24 +62,15 @@ class Maker:
     Args:
         job: what is made.
         worker: the worker's number.
-        seed: seeds the random generators that this kind of worker may seed; NOTE [batch seeds] in randomness.py.
-        state: of these generators: what is equal as long as nothing is drawn from them.
-        copied: samples that were read as a part are copied to another process.
+        seed: seeds the random generators that this kind of worker may seed; NOTE [batch seeds] in randomness/seeds.py.
 
     Attributes:
         draws: whether making a batch may use random generators, as far as is known.
         gathers: batches are made by `default_batchify`, which neither keeps nor changes a sample.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        worker: int,
-        seed: Callable[[int], None],
-        state: Callable[[], object] = is_rng_in_use,
-        copied: bool = False,
-    ) -> None:
-        self._job, self._seed, self._state, self._copied = job, seed, state, copied
+    def __init__(self, job: Job, worker: int, seed: Callable[[int], None]) -> None:
+        self._job, self._seed = job, seed
         # To seed generators, and in the caller to put them back, takes as long as making a small batch.
         self.draws = may_draw(job)
         self._bulk = getattr(job.dataset, "__getitems__", None)
@@ -125,7 +110,7 @@ class Maker:
         if isinstance(task.work, Samples):
             return self._batchify(task, task.work.samples)
         if isinstance(task.work, Part):
-            return self._read_part(task)
+            raise Unsplit("batches are not read in parts")
         if self._bulk is not None:
             return self._batchify(task, self._read_bulk(task, task.work))
         indices = as_list(task.work)
@@ -172,33 +157,6 @@ class Maker:
             beyond = isinstance(error, IndexError) and hasattr(dataset, "__len__")
             _note(error, task, batching or f"dataset[{index!r}]{f' of {len(dataset)} samples' if beyond else ''}")
             raise
-
-    def _read_part(self, task: Task) -> list[Any]:
-        """Reads samples in groups that double, so that it is soon known if they draw.
-
-        Raises:
-            Unsplit: they do, or the first one was read in no time, or they share memory.
-            Exception: the user's own, as it is: nobody is told.
-        """
-        indices, dataset, before, began = task.indices or [], self._job.dataset, self._state(), time.perf_counter()
-        first = dataset[indices[0]]
-        took = time.perf_counter() - began
-        copying = len(pickle.dumps(first, protocol=5)) * _BYTE_S if self._copied else 0.0
-        if took < copying + _SPLIT_S / len(indices):
-            raise Unsplit("samples are read too quickly for it")
-        read, had = gather(first, len(indices)) if self.gathers else [first], 1
-        del first
-        while self._state() == before:
-            if had == len(indices):
-                samples = read.samples() if isinstance(read, Gathered) else read
-                if overlap(samples):
-                    raise Unsplit("samples share memory")
-                return samples
-            group = indices[had : 2 * had]
-            for index in group:
-                read.append(dataset[index])
-            had += len(group)
-        raise Unsplit("reading draws random numbers")
 
     def _read_bulk(self, task: Task, indices: Keys) -> Sequence[Any]:
         try:

@@ -47,7 +47,7 @@ class Task:
 
     epoch: int
     batch: int  # number in its epoch, from 0
-    seed: int  # of the loader, or of its rank: NOTE [batch seeds] in randomness.py
+    seed: int  # of the loader, or of its rank: NOTE [batch seeds] in randomness/seeds.py
     work: Keys | Chunk | Samples | Part  # keys: indices of a map-style dataset
     worker: int | None = None  # the worker that has to make it; None: any
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gluonloader.dataset.iterable import IterableDataset
-from gluonloader.randomness import batch_seed, get_rng, seed_generators, set_current_seed
+from gluonloader.randomness import batch_seed, get_rng, seed_restorable, set_current_seed
 from gluonloader.work.streams import Chunk, Hint, Streams
 
 SEED = 5
@@ -26,8 +26,7 @@ def seeder(epoch):
     """As in a worker process."""
 
     def seed(number):
-        seed_generators(batch_seed(SEED, epoch, number))
-        set_current_seed(batch_seed(SEED, epoch, number))
+        seed_restorable(batch_seed(SEED, epoch, number))
 
     return seed
 

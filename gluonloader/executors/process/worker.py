@@ -31,7 +31,7 @@ from ...memory import set_allocator
 from ...memory.arena import Arena
 from ...memory.reduce import Head, Sealed, rebuild, reduce
 from ...memory.slab import HEADER, POSITION, STARTED, TICKET, TOOK, Slab
-from ...randomness import is_rng_in_use, seed_generators, set_current_seed, state_of_generators
+from ...randomness import seed_all
 from ...work.maker import Maker, Unsplit
 from ...work.task import Job, Part, Samples, Task
 from .packed_job import PackedJob, load_job
@@ -48,16 +48,6 @@ _CLOEXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _ERROR_BYTES: Final = 32 * 1024  # always fits the smallest slab
 
 _job: Job | None = None  # the worker global: dataset, batchify_fn and all
-
-
-def _seed(seed: int) -> None:
-    seed_generators(seed)
-    frameworks.seed_generators(seed)
-    set_current_seed(seed)
-
-
-def _state() -> object:
-    return state_of_generators(), frameworks.state_of_generators(), is_rng_in_use()
 
 
 class _EndOfWorker(Exception):
@@ -137,7 +127,7 @@ class _Worker:
             else:
                 gc.freeze()  # inherited objects: the collector would write to them, and so copy their pages
             frameworks.enter_worker()  # only now: unpickling the job may have loaded some
-            maker = Maker(job, self._slot, _seed, _state, copied=True)
+            maker = Maker(job, self._slot, seed_all)
             with maker.at_work():
                 maker.start(hello.ticket)
         except BaseException as error:

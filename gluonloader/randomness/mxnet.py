@@ -1,9 +1,9 @@
-"""MXNet's random generators in a worker, seeded for each batch that uses MXNet.
+"""MXNet's generators, which can be seeded but neither read nor restored.
 
-NOTE [late seeds]: a call of `mx.random.seed` is short, but it gives a thread of the engine 1 ms to do, whether anybody
-draws or not. So a batch's seed is only noted, and the functions of MXNet's C interface through which all operators go
-seed first, once a batch: whoever does not use MXNet pays nothing. A seed that the user's own code sets comes after
-it, and stays.
+NOTE [late seeds]: `mx.random.seed` returns quickly, but keeps a thread of MXNet's engine busy for 1 ms, even if nobody
+draws a number. So `seed` only notes the seed. The functions of MXNet's C interface that run operators are wrapped, and
+the first call seeds. A batch that does not use MXNet costs nothing. A seed that the user's code sets comes later and
+therefore wins.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-__all__ = ["noted_seed", "seed_later"]
+__all__ = ["seed"]
 
 _OPERATORS: Final = ("MXImperativeInvokeEx", "MXInvokeCachedOpEx", "MXNetFuncCall", "MXExecutorForward")
 _SEEDS: Final = ("MXRandomSeed", "MXRandomSeedContext")
@@ -19,21 +19,20 @@ _SEEDS: Final = ("MXRandomSeed", "MXRandomSeedContext")
 _late_seed: _LateSeed | None = None
 
 
-def seed_later(seed: int) -> None:
-    """Has MXNet's generators seeded before its next operator runs; for workers only, which have MXNet to themselves."""
+def seed(seed: int) -> None:
+    """Seeds MXNet's generators before its next operator runs; for worker processes only."""
     global _late_seed
     if _late_seed is None:
         _late_seed = _LateSeed(sys.modules["mxnet.base"])
     _late_seed.seed = seed & 0x7FFF_FFFF
 
 
-def noted_seed() -> int | None:
-    """The seed that waits for MXNet's next operator; None where one has run since, or MXNet was not seeded at all."""
-    return None if _late_seed is None else _late_seed.seed
-
-
 class _LateSeed:
-    """The functions of the C interface, with a look at the noted seed before each call."""
+    """Wraps functions of the C interface; the first call after `seed` was set seeds MXNet.
+
+    Attributes:
+        seed: what to seed MXNet with before its next operator; None if that is done.
+    """
 
     def __init__(self, base: Any) -> None:
         self.seed: int | None = None
