@@ -29,7 +29,7 @@ from typing import Any, Literal
 from .batchify import default_batchify
 from .checks import ExecutorName, LastBatch, check_flags, check_functions, check_int, check_timeout, parse_bytes
 from .dataset.iterable import check_iterable, is_iterable
-from .errors import LoaderClosed, other_words
+from .errors import LoaderClosed, explain_torch_arguments
 from .executors.base import Executor
 from .iterator import LoaderIterator
 from .loading.arguments import (
@@ -51,7 +51,7 @@ from .loading.plan import IndexPlan, Leftover, Loaded, Plan, ShardPlan, Shards, 
 from .loading.stats import LoaderStats, Tally
 from .randomness import draw_seed
 from .sampler import knows_epoch
-from .state import check_whole, field, has_state, int_field, opened, same, sealed, to_json
+from .state import add_checksum, check_same, field, has_state, int_field, parse_state, to_json, verify_checksum
 from .work.info import LoaderInfo, WorkerInfo
 from .work.task import Job
 
@@ -124,7 +124,7 @@ class DataLoader:
 
     _begun: LoaderIterator | None  # auto_reload: the next epoch, its window filled already
 
-    @other_words(**TORCH_WORDS)
+    @explain_torch_arguments(**TORCH_WORDS)
     def __init__(
         self,
         dataset: Any,
@@ -319,7 +319,7 @@ class DataLoader:
             if plan is not None:
                 return self._state_of(plan)
             if self._loaded is not None:
-                return sealed(self._loaded.state)
+                return add_checksum(self._loaded.state)
             return self._seal(self._epoch, self._fresh_state())
 
     def load_state_dict(self, state: Any) -> None:
@@ -339,12 +339,12 @@ class DataLoader:
                 self._begun = self._begin()
 
     def _load(self, state: Any) -> None:
-        fields = opened(state)
+        fields = parse_state(state)
         self._check_loader(fields)
         job = self._job if fields["seed"] == self._seed else self._job_with(fields["seed"])
         if self._shards is not None:
             ShardPlan.check(self._shards, fields)
-            check_whole(fields)
+            verify_checksum(fields)
             self._warn_of_reading(fields)
             start = Start()
         else:
@@ -378,9 +378,9 @@ class DataLoader:
         if "source" in fields:
             raise ValueError("state: saved by a bridge, and this is a DataLoader; load it into that bridge")
         int_field(fields, "epoch")
-        same(fields, "length", self._length(), "the dataset here")
+        check_same(fields, "length", self._length(), "the dataset here")
         if self._seed_given:
-            same(fields, "seed", self._seed, "the loader here")
+            check_same(fields, "seed", self._seed, "the loader here")
         else:
             int_field(fields, "seed", None)
         if self._has_own_state() != (field(fields, "dataset") is not None):
@@ -402,7 +402,7 @@ class DataLoader:
         put_back = IndexPlan.keep(self._batch_sampler)
         try:
             start = IndexPlan.load(self._batch_sampler, fields)
-            check_whole(fields)
+            verify_checksum(fields)
             saved = fields["dataset"]
             if saved is not None and saved != self._dataset_state():
                 self._job.dataset.load_state_dict(saved)
@@ -424,7 +424,7 @@ class DataLoader:
 
     def _seal(self, epoch: int, position: dict[str, Any]) -> dict[str, Any]:
         about = {"length": self._length(), "seed": self._seed, "epoch": epoch, "dataset": self._dataset_state()}
-        return sealed({**about, **position})
+        return add_checksum({**about, **position})
 
     def _fresh_state(self) -> dict[str, Any]:
         if self._shards is None:

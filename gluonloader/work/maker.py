@@ -194,7 +194,7 @@ def _note(error: Exception, task: Task, where: str) -> Exception:
 
 def _located(error: BatchifyError, task: Task) -> BatchifyError:
     """The same error, naming the sample by its index in the dataset."""
-    indices, position = task.indices, error.position
+    indices, position = task.indices, error.row
     if position is None or (indices is not None and position >= len(indices)):
         return error
     name = task.sample(position) if indices is None else f"sample {indices[position]!r}"
