@@ -12,9 +12,8 @@ thread while it holds the GIL. So a release function that needs the GIL, like th
 a fork. Nothing here needs the GIL: MXNet unmaps a slab in C++, and the release function of a DLPack struct is the C
 library's `time`. It overwrites the struct's first word, and once that word has changed, MXNet is done.
 
-NOTE [slices of a slab]: to send an array in `cpu_shared` to another process, MXNet sends its mapping from the start. All
-arrays of a slab are slices of one mapping, so the receiver would see other values. So NDArrays that are sent by
-`multiprocessing` are copied first.
+NOTE [slices of a slab]: to send an array in `cpu_shared` to another process, MXNet sends the start of its mapping. The
+arrays of a slab are slices of one mapping, so the receiver would see other values. So `multiprocessing` sends copies.
 """
 
 from __future__ import annotations
@@ -32,9 +31,8 @@ from .base import Array, Lent, carrier, leaves_room
 __all__ = ["MXNetMemory"]
 
 _FIRST_ELEMENT: Final = 16  # bytes of MXNet's header in shared memory: a count of holders, then unused
-_TWO_HOLDERS: Final = (2).to_bytes(
-    _FIRST_ELEMENT, "little"
-)  # only MXNet counts down; at 0 it would unlink a file name, and there is none
+# MXNet counts itself out, down to 1. At 0 it would unlink a file name, and the file has none.
+_TWO_HOLDERS: Final = (2).to_bytes(_FIRST_ELEMENT, "little")
 _MAX_ELEMENTS: Final = 2**31 - 1  # of one NDArray
 
 
