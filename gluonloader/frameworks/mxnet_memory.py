@@ -65,21 +65,10 @@ class _Borrowed:
     def __init__(self, array: Array, deleter: int) -> None:
         self.array = array
         self.shape = (ctypes.c_int64 * array.ndim)(*array.shape)
-        dtype = array.dtype
-        self.struct = _DLTensor(
-            array.__array_interface__["data"][0],
-            _CPU,
-            0,
-            array.ndim,
-            _DLPACK_CODES[dtype.kind],
-            1 if dtype.kind == "b" else dtype.itemsize * 8,
-            1,
-            ctypes.addressof(self.shape),
-            None,
-            0,
-            None,
-            deleter,
-        )
+        kind, data = array.dtype.kind, array.__array_interface__["data"][0]
+        bits = 1 if kind == "b" else array.itemsize * 8
+        dtype, shape = (_DLPACK_CODES[kind], bits, 1), ctypes.addressof(self.shape)
+        self.struct = _DLTensor(data, _CPU, 0, array.ndim, *dtype, shape, None, 0, None, deleter)
 
     @property
     def done(self) -> bool:

@@ -9,6 +9,7 @@ therefore wins.
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import Any, Final
 
 __all__ = ["seed"]
@@ -16,35 +17,30 @@ __all__ = ["seed"]
 _OPERATORS: Final = ("MXImperativeInvokeEx", "MXInvokeCachedOpEx", "MXNetFuncCall", "MXExecutorForward")
 _SEEDS: Final = ("MXRandomSeed", "MXRandomSeedContext")
 
-_late_seed: _LateSeed | None = None
+_noted_seed: int | None = None
 
 
 def seed(seed: int) -> None:
     """Seeds MXNet's generators before its next operator runs; for worker processes only."""
-    global _late_seed
-    if _late_seed is None:
-        _late_seed = _LateSeed(sys.modules["mxnet.base"])
-    _late_seed.seed = seed & 0x7FFF_FFFF
+    global _noted_seed
+    _wrap_operators()
+    _noted_seed = seed & 0x7FFF_FFFF
 
 
-class _LateSeed:
-    """Wraps functions of the C interface; the first call after `seed` was set seeds MXNet.
+@cache
+def _wrap_operators() -> None:
+    library: Any = sys.modules["mxnet.base"]._LIB
+    seed_now = library.MXRandomSeed
 
-    Attributes:
-        seed: what to seed MXNet with before its next operator; None if that is done.
-    """
-
-    def __init__(self, base: Any) -> None:
-        self.seed: int | None = None
-        self._seed_now = base._LIB.MXRandomSeed
-        for name in (*_OPERATORS, *_SEEDS):
-            setattr(base._LIB, name, self._seeding_first(getattr(base._LIB, name)))
-
-    def _seeding_first(self, function: Any) -> Any:
+    def seeding_first(function: Any) -> Any:
         def call(*arguments: Any) -> Any:
-            seed, self.seed = self.seed, None
-            if seed is not None:
-                self._seed_now(seed)
+            global _noted_seed
+            noted, _noted_seed = _noted_seed, None
+            if noted is not None:
+                seed_now(noted)
             return function(*arguments)
 
         return call
+
+    for name in (*_OPERATORS, *_SEEDS):
+        setattr(library, name, seeding_first(getattr(library, name)))

@@ -1,7 +1,7 @@
 """NumPy's global generator, `np.random`.
 
 NOTE [saving NumPy's state]: `get_state` and `set_state` take 70 us together, as long as making a small batch. So `save`
-and `restore` copy the memory of the Mersenne Twister, whose address NumPy publishes for this purpose; that takes 3 us.
+and `restore` copy the memory of the Mersenne Twister, whose address NumPy publishes for this purpose; that takes 5 us.
 One thing lies elsewhere: normal variates are made in pairs, and the second one is kept for the next call. `save` finds
 it by drawing a normal variate: if the Twister did not move, the variate was a kept one.
 """
