@@ -58,7 +58,7 @@ def test_batch_seeds_do_not_collide_over_a_grid():
 
 
 @given(seeds, seeds, seeds)
-def test_batch_seeds_are_64_bit_and_depend_on_each_part_in_its_place(seed, epoch, batch):
+def test_batch_seeds_are_64_bit_and_depend_on_each_argument_and_its_place(seed, epoch, batch):
     one = batch_seed(seed, epoch, batch)
     assert type(one) is int
     assert 0 <= one < 2**64
@@ -156,7 +156,7 @@ def test_a_torch_that_another_thread_is_still_importing_is_left_alone(monkeypatc
 
 @pytest.mark.skipif(not hasattr(np.random, "set_bit_generator"), reason="NumPy 1.24")
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_bit_generator_that_a_batch_replaces_is_put_back(kept):
+def test_a_bit_generator_that_a_batch_replaces_is_restored(kept):
     np.random.seed(3)
     if kept:
         np.random.standard_normal()
@@ -246,7 +246,7 @@ def test_a_batch_inside_a_batch_leaves_the_outer_one_its_generator():
     assert get_rng() is rng
 
 
-def test_the_current_seed_is_the_threads_own():
+def test_each_thread_has_its_own_current_seed():
     set_current_seed(5)
     mine, seen = get_rng(), []
 
