@@ -1,7 +1,4 @@
-"""Checks of arguments, used by every part of the library.
-
-Every check raises a ValueError that names the argument, its value and what would be right.
-"""
+"""Checks of arguments. Each raises a ValueError that names the argument, its value and the values that are right."""
 
 from __future__ import annotations
 
@@ -26,54 +23,57 @@ __all__ = [
 ExecutorName = Literal["serial", "thread", "process", "auto"]
 LastBatch = Literal["keep", "discard", "rollover"]
 
-_SMALLEST_LIMIT: Final = 1 << 20  # bytes; less than a loader needs for its own bookkeeping and one small batch
+_MIN_MEMORY_LIMIT: Final = 1 << 20  # bytes; a loader needs about that much for one small batch
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def check_int(name: str, value: Any, least: int | None = 0, right: str = "") -> int:
-    """An argument that is an int, at least `least`."""
+def check_int(name: str, value: Any, least: int | None = 0, expected: str = "") -> int:
+    """Returns the argument as an int, at least `least` if that is given; `expected` replaces the text of the error."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or (least is not None and value < least):
-        raise bad_argument(name, value, right or ("give an int" if least is None else f"give an int >= {least}"))
+        raise bad_argument(name, value, expected or ("give an int" if least is None else f"give an int >= {least}"))
     return int(value)
 
 
 def check_flags(**flags: object) -> None:
+    """Checks that each argument is True or False."""
     for name, flag in flags.items():
         if not isinstance(flag, (bool, int, np.bool_)):
             raise bad_argument(name, flag, "give True or False")
 
 
 def check_functions(**functions: object) -> None:
+    """Checks that each argument is callable or None."""
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise bad_argument(name, function, "give a function, or None")
 
 
 def check_timeout(timeout: Any) -> None:
+    """Checks that `timeout` is a number of seconds or None."""
     if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
-        raise bad_argument("timeout", timeout, "give seconds > 0, or None to wait for ever")
+        raise bad_argument("timeout", timeout, "give seconds > 0, or None to wait without limit")
 
 
 def check_last_batch(value: Any) -> LastBatch:
-    """An argument that says what becomes of a last batch that is too short."""
+    """Returns the argument that says what happens to a last batch that is too short."""
     if value not in ("keep", "discard", "rollover"):
         raise bad_argument("last_batch", value, "give 'keep', 'discard' or 'rollover'")
-    known: LastBatch = value
-    return known
+    checked: LastBatch = value
+    return checked
 
 
 def parse_bytes(limit: int | str | None) -> int | None:
-    """Bytes of a memory limit such as 268435456, "256MB" or "1.5 GiB" (units of 1024)."""
-    right = f'give bytes, at least {_SMALLEST_LIMIT:,}, or a text such as "256MB"; None for no limit'
+    """Returns the bytes of a memory limit such as 268435456, "256MB" or "1.5 GiB" (units of 1024)."""
+    expected = f'give bytes, at least {_MIN_MEMORY_LIMIT:,}, or a text such as "256MB"; None for no limit'
     if limit is None:
         return None
     if isinstance(limit, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", limit, re.IGNORECASE)
         if match is None:
-            raise bad_argument("memory_limit", limit, right)
+            raise bad_argument("memory_limit", limit, expected)
         nbytes = int(float(match[1]) * _UNITS[match[2].upper()])
     else:
         nbytes = limit
-    if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < _SMALLEST_LIMIT:
-        raise bad_argument("memory_limit", limit, right)
+    if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < _MIN_MEMORY_LIMIT:
+        raise bad_argument("memory_limit", limit, expected)
     return nbytes

@@ -1,7 +1,7 @@
-"""Every exception of the library, and the helpers that say where it went wrong and what to do.
+"""Every exception of the library, and helpers that build error texts.
 
-Each class also derives from the built-in that a caller would catch, so `except ValueError` or
-`except TimeoutError` keeps working.
+Each class also derives from the built-in exception that a caller would catch, so `except ValueError` or
+`except TimeoutError` works.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
     "add_note",
     "bad_argument",
     "bad_state",
-    "other_words",
+    "explain_torch_arguments",
 ]
 
 P = ParamSpec("P")
@@ -34,23 +34,31 @@ R = TypeVar("R")
 
 
 class GluonLoaderError(Exception):
-    """Base of everything that gluonloader raises in its own name."""
+    """Base class of the library's exceptions. Errors in user code keep their own type."""
 
 
 class BatchifyError(GluonLoaderError, ValueError):
-    """Samples do not fit together in one batch.
+    """The samples of a batch cannot be stacked: shapes, types or keys differ.
+
+    The text names the sample and the leaf that differs from the others. Make all samples alike in the dataset (crop,
+    resize, convert), or pass a `batchify_fn` that can join them, e.g. `Pad()` for arrays of different lengths.
 
     Args:
         reason: what differs, and what was expected.
-        position: position of the offending sample in its batch.
-        path: where in the sample the leaf lies, as Python would index it, e.g. ``['image'][0]``.
-        sample: what to call the sample; a loader, which knows its index in the dataset, says it.
+        row: number of the differing sample in its batch, from 0; None if no single sample differs.
+        path: where the leaf lies in the sample, as Python writes it, e.g. ``['image'][0]``.
+        sample: how the text names the sample; by default by its row. A loader names it by its index in the dataset.
     """
 
-    def __init__(self, reason: str, position: int | None = None, path: str = "", sample: str = "") -> None:
-        super().__init__(reason, position, path, sample)
-        self.reason, self.position, self.path = reason, position, path
-        self.sample = sample or ("" if position is None else f"sample at position {position}")
+    def __init__(self, reason: str, row: int | None = None, path: str = "", sample: str = "") -> None:
+        super().__init__(reason, row, path, sample)
+        self.reason, self.row, self.path = reason, row, path
+        self.sample = sample or ("" if row is None else f"sample {row} of the batch")
+
+    @property
+    def position(self) -> int | None:
+        """The old name of `row`."""
+        return self.row
 
     def __str__(self) -> str:
         at = f" at {self.path}" if self.path else ""
@@ -58,68 +66,95 @@ class BatchifyError(GluonLoaderError, ValueError):
 
 
 class WorkerDied(GluonLoaderError, RuntimeError):
-    """A worker process died more often on one batch than `max_retries` allows."""
+    """A worker process was killed or exited while it made a batch, more often than `max_retries` allows.
+
+    The text names the signal or exit code and the samples of the batch. After SIGKILL by the kernel's out-of-memory
+    killer, lower `batch_size`, `prefetch` or `num_workers`. After a crash (SIGSEGV, SIGABRT), read the named samples
+    with `num_workers=0` to find the one that crashes.
+    """
 
 
 class WorkerStartError(GluonLoaderError, RuntimeError):
-    """Workers could not start: the dataset or `worker_init_fn` fails there. Raised once; the loader is closed."""
+    """A worker could not start: `worker_init_fn` raised, the dataset did not unpickle there, or the worker was killed.
+
+    The text holds the worker's own error, or how the process ended. The loader is closed: correct the cause and make a
+    new loader.
+    """
 
 
 class BatchTimeout(GluonLoaderError, TimeoutError, multiprocessing.TimeoutError):
-    """A batch took longer than `timeout` seconds; the text shows the stack of the worker that is stuck."""
+    """A batch took longer than `timeout` seconds.
+
+    The text shows the stack of the worker that makes it. If the worker hangs (a lock, a network read), correct the code
+    at the top of that stack. If it is only slow, raise `timeout`, or pass `timeout=None` to wait without limit.
+    """
 
 
 class LoaderClosed(GluonLoaderError, RuntimeError):
-    """The loader was closed and is used again."""
+    """A loader or an iterator was used after it was closed, or was closed while another thread waited for a batch.
+
+    Iterate inside the loader's `with` block, or make a new loader.
+    """
 
 
 class TransportError(GluonLoaderError, TypeError):
-    """A batch holds something that cannot travel between processes."""
+    """The dataset, a batch or an exception cannot be pickled or unpickled, so it cannot travel between processes.
+
+    The text names the object. Return arrays, numbers and texts from the dataset; open files and connections in
+    `worker_init_fn`; or use `executor="thread"`, which sends nothing.
+    """
 
 
 class SharedMemoryError(GluonLoaderError, OSError):
-    """Shared memory could not be had; the text says how much was asked for and why it failed."""
+    """A batch does not fit into the shared memory that the system or `memory_limit` allows.
+
+    The text says how many bytes were needed and which bound was reached. Lower `batch_size` or `prefetch`, keep fewer
+    batches at a time, or raise `memory_limit`.
+    """
 
 
 class MissingExtraError(GluonLoaderError, ImportError):
-    """A framework was asked for that is not installed; the text says how to install it."""
+    """An optional package is not installed. The text holds the `pip install` line that installs it."""
 
     def __init__(self, package: str) -> None:
         super().__init__(f'{package} is not installed: pip install "gluonloader[{package}]"')
 
 
 class RemoteTraceback(Exception):
-    """Carries a worker's traceback as text; it is the `__cause__` of an error that came from a worker."""
+    """Holds a worker's traceback as text; the `__cause__` of an exception that was raised in a worker.
+
+    It is never raised itself: read it to see which line failed in the worker.
+    """
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Attaches a line of context to an exception, shown under its traceback (on Python 3.10: kept in `__notes__`)."""
+    """Adds a line that is shown below the exception's traceback (Python 3.10 only stores it, in `__notes__`)."""
     if sys.version_info >= (3, 11):
         error.add_note(note)
     else:
         error.__dict__.setdefault("__notes__", []).append(note)
 
 
-def bad_argument(name: str, value: object, right: str) -> ValueError:
-    """The error for a wrong argument: its name, its value, and what would be right."""
-    return ValueError(f"{name}={value!r:.200}: {right}")
+def bad_argument(name: str, value: object, expected: str) -> ValueError:
+    """Returns the error for a wrong argument; `expected` says which values are right."""
+    return ValueError(f"{name}={value!r:.200}: {expected}")
 
 
-def bad_state(field: str, value: object, right: str) -> ValueError:
-    """The error for a saved position that does not fit: its field, what that holds, and what would be right."""
-    return ValueError(f"state: {field}={value!r:.200}: {right}")
+def bad_state(field: str, value: object, expected: str) -> ValueError:
+    """Returns the error for a field of a state that does not fit; `expected` says what would."""
+    return ValueError(f"state: {field}={value!r:.200}: {expected}")
 
 
-def other_words(**words: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Has a function say what to do in the place of an argument that it has in torch, and not here.
+def explain_torch_arguments(**replacements: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorates a function whose counterpart in torch has more arguments: passing one raises an error that helps.
 
     Args:
-        words: by name of the argument, the cure.
+        replacements: by name of torch's argument, what to do instead.
 
-    >>> @other_words(generator="give seed, an int")
+    >>> @explain_torch_arguments(generator="give seed, an int")
     ... def draw(seed: int) -> int:
     ...     return seed
     >>> draw(generator=3)
@@ -132,9 +167,9 @@ def other_words(**words: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            for word in kwargs:
-                if word in words:
-                    raise TypeError(f"{name}() has no argument {word}: {words[word]}")
+            for argument in kwargs:
+                if argument in replacements:
+                    raise TypeError(f"{name}() has no argument {argument}: {replacements[argument]}")
             return function(*args, **kwargs)
 
         return checked

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from .batchify import default_batchify
 from .checks import ExecutorName, LastBatch, check_flags, check_functions, check_int, check_timeout, parse_bytes
-from .errors import other_words
+from .errors import explain_torch_arguments
 from .iterator import LoaderIterator
 from .loading.arguments import (
     TORCH_WORDS,
@@ -106,7 +106,7 @@ class DataLoader:
     [4] [-4]
     """
 
-    @other_words(**TORCH_WORDS)
+    @explain_torch_arguments(**TORCH_WORDS)
     def __init__(
         self,
         dataset: Any,

@@ -1,6 +1,6 @@
-"""A position as JSON: sealed when it is saved, checked field by field when it is loaded.
+"""A position as JSON. It gets a checksum when it is saved, and each field is checked when it is loaded.
 
-{"version": 1, ... what the loader is ..., ... where it stands ..., "check": a hash of all the others}
+{"version": 1, ... fields that identify the loader ..., ... its position ..., "check": a hash of all other fields}
 """
 
 from __future__ import annotations
@@ -13,64 +13,68 @@ from typing import Any, Final
 from .errors import bad_state
 
 __all__ = [
-    "check_whole",
+    "add_checksum",
+    "check_same",
     "field",
     "has_state",
     "int_field",
-    "opened",
+    "parse_state",
     "ranges_field",
-    "same",
-    "sealed",
     "to_json",
     "to_ranges",
+    "verify_checksum",
 ]
 
 _VERSION: Final = 1
 
 
 def has_state(thing: Any) -> bool:
-    """Whether it keeps a state of its own, as torch's and torchdata's conventions have it."""
+    """Whether it saves and loads its own state, by the method names of torch and torchdata."""
     return hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
 
 
 def to_json(name: str, value: Any) -> Any:
-    """The state that something of the user's gave, as JSON keeps it.
+    """Returns the state of a user's object as it looks after saving to JSON and loading.
+
+    Args:
+        name: how the error text names the object.
+        value: what its `state_dict()` returned.
 
     Raises:
-        TypeError: it is not JSON.
+        TypeError: JSON cannot hold it.
     """
     try:
         return json.loads(json.dumps(value, default=_plain))
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"{name}.state_dict() gave something that JSON does not hold ({error}); "
-            "let it give numbers, texts, lists and dicts only, no pickles"
+            f"{name}.state_dict() returned something that JSON cannot hold ({error}); "
+            "return numbers, texts, lists and dicts only, no pickles"
         ) from None
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # numbers and arrays of NumPy
+    if hasattr(value, "tolist"):  # a number or an array of NumPy
         return value.tolist()
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
-def sealed(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A state of these fields, with version and check."""
+def add_checksum(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a state: these fields, the version and the checksum."""
     state = {"version": _VERSION, **fields}
     return {**state, "check": _hash(state)}
 
 
-def opened(state: Any) -> dict[str, Any]:
-    """The fields of a state, or of its JSON text; what it says of itself is checked last, by `check_whole`.
+def parse_state(state: Any) -> dict[str, Any]:
+    """Returns the fields of a state, which may be JSON text; call `verify_checksum` after they are checked.
 
     Raises:
-        ValueError: it is no state, or one of another version.
+        ValueError: it is not a state, or one of another version.
     """
     if isinstance(state, (str, bytes)):
         try:
             state = json.loads(state)
         except ValueError as error:
-            raise ValueError(f"state: its text is not whole JSON ({error}); give what state_dict() returned") from None
+            raise ValueError(f"state: incomplete JSON ({error}); give all that state_dict() returned") from None
     if not isinstance(state, Mapping):
         raise ValueError(f"state: a {type(state).__name__}; give what state_dict() returned, or its JSON text")
     version = field(state, "version")
@@ -79,36 +83,36 @@ def opened(state: Any) -> dict[str, Any]:
     return dict(state)
 
 
-def check_whole(state: Mapping[str, Any]) -> None:
-    """After all fields are known to be possible: that none was changed.
+def verify_checksum(state: Mapping[str, Any]) -> None:
+    """Checks that no field was changed. Call it last: the checks of single fields raise clearer errors.
 
     Raises:
-        ValueError: the state is not what was saved.
+        ValueError: a field was changed.
     """
     check = field(state, "check")
     if check != _hash({key: value for key, value in state.items() if key != "check"}):
-        raise bad_state("check", check, "does not fit the other fields: the state was changed after it was saved")
+        raise bad_state("check", check, "does not match the other fields: the state was changed after it was saved")
 
 
 def field(state: Any, name: str, path: str = "") -> Any:
-    """A field that has to be there; `path` is where `state` lies in the whole."""
+    """Returns a required field; `path` is the prefix of its name if `state` is part of a larger state."""
     if not isinstance(state, Mapping):
-        raise bad_state(path.rstrip("."), state, "has to be a dict")
+        raise bad_state(path.rstrip("."), state, "must be a dict")
     if name not in state:
-        raise ValueError(f"state: {path}{name} is missing: it was cut off, or saved by something else")
+        raise ValueError(f"state: {path}{name} is missing: the state was cut off, or not saved by gluonloader")
     return state[name]
 
 
 def int_field(state: Any, name: str, least: int | None = 0, path: str = "") -> int:
-    """A field that is an int, at least `least`."""
+    """Returns a field that must be an int, and at least `least` if that is given."""
     value = field(state, name, path)
     if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
-        raise bad_state(path + name, value, "has to be an int" if least is None else f"has to be an int >= {least}")
+        raise bad_state(path + name, value, "must be an int" if least is None else f"must be an int >= {least}")
     return value
 
 
 def to_ranges(numbers: Iterable[int]) -> list[list[int]]:
-    """Ascending ints as JSON, which stays short where they lie together: pairs of a first and the one past the last.
+    """Returns ascending ints as [start, stop] pairs, one for each run of consecutive numbers.
 
     >>> to_ranges([3, 4, 5, 9])
     [[3, 6], [9, 10]]
@@ -123,21 +127,21 @@ def to_ranges(numbers: Iterable[int]) -> list[list[int]]:
 
 
 def ranges_field(state: Any, name: str) -> list[range]:
-    """A field that `to_ranges` made."""
+    """Returns the ranges of a field that `to_ranges` made."""
     values, ranges, end = field(state, name), [], 0
     for pair in values if isinstance(values, list) else [None]:
         if not isinstance(pair, list) or [type(part) for part in pair] != [int, int] or not end <= pair[0] < pair[1]:
-            raise bad_state(name, values, "has to be a list of pairs of ints, ascending")
+            raise bad_state(name, values, "must be a list of [start, stop] pairs of ascending ints")
         ranges.append(range(*pair))
         end = pair[1]
     return ranges
 
 
-def same(state: Any, name: str, ours: object, whose: str, path: str = "") -> None:
-    """A field that has to be as it is in whatever the state is loaded into, which is called `whose`."""
+def check_same(state: Any, name: str, ours: object, owner: str, path: str = "") -> None:
+    """Checks that a field equals the value `ours` of the `owner` that loads the state, e.g. "the loader here"."""
     value = field(state, name, path)
     if value != ours or type(value) is not type(ours):
-        raise bad_state(path + name, value, f"{whose} has {ours!r}; make it as it was when the state was saved")
+        raise bad_state(path + name, value, f"{owner} has {ours!r}; use the value that it had when the state was saved")
 
 
 def _hash(state: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import itertools
 import json
 
-from gluonloader.randomness import batch_seed, seed_generators, set_current_seed
+from gluonloader.randomness import batch_seed, seed_restorable
 from gluonloader.work.streams import Chunk, Hint, Streams
 
 SEED = 5
@@ -13,8 +13,7 @@ def seeder(epoch):
     """As in a worker process."""
 
     def seed(number):
-        seed_generators(batch_seed(SEED, epoch, number))
-        set_current_seed(batch_seed(SEED, epoch, number))
+        seed_restorable(batch_seed(SEED, epoch, number))
 
     return seed
 

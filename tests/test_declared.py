@@ -1,4 +1,4 @@
-"""What parts say of themselves: what draws random numbers is seeded for each batch, and all else is not asked for."""
+"""Declarations: what may draw random numbers is seeded for each batch, and nothing else is."""
 
 import functools
 
@@ -42,7 +42,7 @@ def test_packed_items_are_in_memory_and_need_the_gil_and_objects_may_draw():
             assert draws(data) == drawing
 
 
-def test_batchify_functions_of_ours_draw_nothing_and_leave_the_gil():
+def test_the_librarys_batchify_functions_draw_nothing_and_release_the_gil():
     ours = [gl.default_batchify, gl.Stack(), Named(), gl.Pad(), gl.Append(), gl.AsList(), gl.Split(2, gl.Stack())]
     ours += [gl.Group(gl.Stack(), gl.Pad()), gl.Dict({"x": gl.Stack()}), gl.Group(gl.Split(2), gl.default_batchify)]
     assert not any(map(draws, ours))
@@ -50,7 +50,7 @@ def test_batchify_functions_of_ours_draw_nothing_and_leave_the_gil():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_so_does_gluons():
+def test_gluons_batchify_draws_nothing_and_releases_the_gil():
     gluonloader.mxnet.patch_numpy()
     load_or_skip("mxnet")
     from gluonloader.mxnet.structure import gluon_batchify
@@ -60,7 +60,7 @@ def test_so_does_gluons():
 
 
 @pytest.mark.parametrize("batchify", [*DRAWING, *[gl.Group(fn) for fn in DRAWING], gl.Dict({"x": gl.Group(jitter)})])
-def test_what_is_not_ours_may_draw(batchify):
+def test_user_code_may_draw(batchify):
     assert draws(batchify)
     assert not is_gil_free(batchify)
 
@@ -73,4 +73,4 @@ def test_a_batchify_that_draws_is_seeded(batchify):
 
     np.random.seed(1)
     assert epoch(0) == epoch(0) != epoch(1)
-    assert np.random.random() == np.random.RandomState(1).random_sample()  # the caller's generator goes on
+    assert np.random.random() == np.random.RandomState(1).random_sample()  # the caller's generator is restored

@@ -6,20 +6,20 @@ import importlib
 import pytest
 from conftest import modules
 
-from gluonloader.randomness import PreservedGenerators
+from gluonloader.randomness import preserved_generators
 
 WITH_EXAMPLES = [
     "batchify.default", "batchify.functions", "batchify.split", "dataset.arrays", "dataset.base",
     "dataset.iterable", "dataset.join", "dataset.packed", "declared", "executors.pace", "frameworks.base", "loader",
-    "loading.plan.base", "loading.stats", "loading.window", "memory.allocator", "randomness", "rows", "sampler.base",
-    "sampler.buckets", "sampler.bijection", "sampler.ordered",
+    "loading.plan.base", "loading.stats", "loading.window", "memory.allocator", "randomness.seeds", "rows",
+    "sampler.base", "sampler.buckets", "sampler.bijection", "sampler.ordered",
     "sampler.sharded", "sampler.shuffled", "sampler.weighted", "tree",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", modules())
 def test_examples(name):
-    with PreservedGenerators():
+    with preserved_generators():
         result = doctest.testmod(importlib.import_module(name))
     assert result.failed == 0
     if name.removeprefix("gluonloader.") in WITH_EXAMPLES:

@@ -1,4 +1,4 @@
-"""What control groups say of this process, by files as the kernel has them in version 1 and 2."""
+"""Limits of cgroups, read from files as the kernel writes them in version 1 and 2."""
 
 import pytest
 
@@ -61,12 +61,12 @@ def old_group(folder, most, now, stat=""):
         (V1, old_group("", 5 * MB, 5 * MB, f"active_file 4096\ntotal_inactive_file 0\ntotal_active_file {MB}"), MB),
     ],
 )
-def test_the_memory_left_is_that_of_the_narrowest_group(make_groups, own, files, expected):
+def test_the_memory_left_is_that_of_the_tightest_group(make_groups, own, files, expected):
     assert available_memory(*make_groups(own, files)) == expected
 
 
 @pytest.mark.parametrize("files", [{}, group("a/", "max", MB), group("a/", "what", "is this"), old_group("", NONE, MB)])
-def test_without_limits_the_memory_left_is_the_machines(make_groups, files):
+def test_without_limits_the_memory_left_is_that_of_the_machine(make_groups, files):
     assert available_memory(*make_groups(V1 + V2, files)) > 16 * MB
 
 

@@ -12,7 +12,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, children, eventually, in_child
 
 from gluonloader import BatchTimeout, DataLoader, IterableDataset, LoaderClosed, WorkerStartError, get_worker_info
-from gluonloader.state import sealed
+from gluonloader.state import add_checksum
 
 WAYS = [SERIAL, THREAD, FORK]
 
@@ -279,7 +279,7 @@ def test_a_state_that_the_dataset_refuses_changes_nothing(any_way):
         next(iterator)
         there = loader.state_dict()
         other = {key: value for key, value in there.items() if key not in ("check", "version")}
-        wrong = sealed({**other, "batch": 2, "skip": 2, "dataset": {"level": 2}})
+        wrong = add_checksum({**other, "batch": 2, "skip": 2, "dataset": {"level": 2}})
         with pytest.raises(OSError, match="no such level"):
             loader.load_state_dict(wrong)
         assert loader.state_dict() == there

@@ -206,7 +206,7 @@ def test_a_state_that_json_does_not_hold_is_named():
             return {"rng": object()}
 
     loader = DataLoader(range(LENGTH), 2, sampler=Odd())
-    with pytest.raises(TypeError, match=r"Odd\.state_dict\(\) gave something that JSON does not hold"):
+    with pytest.raises(TypeError, match=r"Odd\.state_dict\(\) returned something that JSON cannot hold"):
         loader.state_dict()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ..declared import IN_MEMORY, by_itself
+from ..declared import IN_MEMORY, calls_no_user_code
 from ..errors import BatchifyError
 from ..frameworks import owner_by_base
 from ..indices import Indices
@@ -44,7 +44,7 @@ def _rows(array: Array) -> tuple[int, ...]:
 _NUMBERS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 
-@by_itself
+@calls_no_user_code
 def default_batchify(samples: Sequence[Any]) -> Any:
     """The batch that keeps the structure of its samples, with arrays and numbers stacked along a new first axis.
 

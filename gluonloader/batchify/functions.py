@@ -282,7 +282,7 @@ def on_field(path: str, fn: Batchify, samples: Sequence[Any]) -> Any:
     try:
         return fn(samples)
     except BatchifyError as error:
-        raise BatchifyError(error.reason, error.position, path + error.path) from error.__cause__
+        raise BatchifyError(error.reason, error.row, path + error.path) from error.__cause__
 
 
 def _check_callable(name: str, fns: Any) -> None:

@@ -56,6 +56,6 @@ class Split:
         try:
             return self._batchify(samples[start:stop])
         except BatchifyError as error:
-            if error.position is None:
+            if error.row is None:
                 raise
-            raise BatchifyError(error.reason, error.position + start, error.path) from error.__cause__
+            raise BatchifyError(error.reason, error.row + start, error.path) from error.__cause__

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from ..checks import check_int, check_timeout
 from ..loading.arguments import check_pins, choose_output
-from ..state import check_whole, field, int_field, opened, same, sealed
+from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
 from .reader import Came, Position, Reader, Run
 from .source import Convert, Source
 
@@ -142,7 +142,7 @@ class Bridge:
         if isinstance(position.source, Exception):
             raise position.source
         about = {"epoch": position.epoch, "batch": position.batch, "length": self._source.length()}
-        return sealed({**about, "source": position.source})
+        return add_checksum({**about, "source": position.source})
 
     def load_state_dict(self, state: Any) -> None:
         """Has the next iteration go on where `state` was saved, in this process or another.
@@ -157,12 +157,12 @@ class Bridge:
         Raises:
             ValueError: it does not fit, or was changed; the text names the field. Nothing has changed.
         """
-        fields = opened(state)
+        fields = parse_state(state)
         if "seed" in fields:
             raise ValueError("state: saved by a DataLoader, and this is a bridge; load it into that DataLoader")
         epoch, batch, own = int_field(fields, "epoch"), int_field(fields, "batch"), field(fields, "source")
-        same(fields, "length", self._source.length(), "the source here")
-        check_whole(fields)
+        check_same(fields, "length", self._source.length(), "the source here")
+        verify_checksum(fields)
         if batch and own is None:
             warnings.warn(
                 f"resuming a bridge to {self._source.name} reads {batch:,} batches again, to skip them; a source with "

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..declared import IN_MEMORY, nearest
+from ..declared import IN_MEMORY, defining_namespace
 from ..errors import add_note, bad_argument
 from ..indices import Indices, as_list, is_int_array, is_mask
 from ..memory import empty
@@ -44,7 +44,7 @@ class bulk_read:  # noqa: N801, a decorator
     def __get__(self, dataset: Any, kind: type) -> Any:
         if dataset is None:
             return self
-        if "__getitems__" not in nearest(kind, "__getitem__", "__getitems__") or not self._offered(dataset):
+        if "__getitems__" not in defining_namespace(kind, "__getitem__", "__getitems__") or not self._offered(dataset):
             raise AttributeError(f"this {kind.__name__} has no __getitems__: it reads sample by sample")
         return self._method.__get__(dataset, kind)
 

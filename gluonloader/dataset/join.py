@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..errors import bad_argument, other_words
+from ..errors import bad_argument, explain_torch_arguments
 from ..indices import lengths_of, position, positions
 from ..randomness import batch_seed, draw_seed
 from .base import Dataset, Subset
@@ -84,7 +84,7 @@ class ConcatDataset(Dataset):
         return self._ends[part - 1] if part else 0
 
 
-@other_words(generator="give seed, an int")
+@explain_torch_arguments(generator="give seed, an int")
 def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None) -> list[Subset]:
     """Cuts a dataset at random into parts that have no sample in common.
 

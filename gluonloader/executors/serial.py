@@ -6,10 +6,9 @@ import time
 from threading import RLock
 from typing import NoReturn
 
-from .. import frameworks
 from ..errors import LoaderClosed, WorkerStartError
 from ..memory.blocks import BatchMemory, Blocks
-from ..randomness import PreservedGenerators, seed_generators, set_current_seed
+from ..randomness import preserved_generators, seed_restorable
 from ..work.maker import BatchMaker
 from ..work.task import Job, Task
 from .base import Failed, Inbox, Made, Outcome
@@ -23,7 +22,7 @@ class SerialExecutor:
     window = 1
 
     def __init__(self, job: Job) -> None:
-        self._maker = BatchMaker(job, 0, _seed)
+        self._maker = BatchMaker(job, 0, seed_restorable)
         self._blocks = Blocks(window=1)
         self._memory = BatchMemory(self._blocks)
         self._started = self._closed = False
@@ -55,11 +54,8 @@ class SerialExecutor:
             self._start(task.epoch)
         if not self._maker.may_draw:  # then nothing asks for the worker, either
             return self._made(task)
-        with self._maker.running(), PreservedGenerators(), frameworks.PreservedGenerators():
-            try:
-                return self._made(task)
-            finally:
-                set_current_seed(None)
+        with self._maker.running(), preserved_generators():
+            return self._made(task)
 
     def _made(self, task: Task) -> Outcome:
         with self._memory:
@@ -76,9 +72,3 @@ class SerialExecutor:
         except Exception as error:
             raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
         self._started = True
-
-
-def _seed(seed: int) -> None:
-    seed_generators(seed)
-    frameworks.seed_restorable(seed)
-    set_current_seed(seed)

@@ -1,10 +1,10 @@
-"""What a framework has to offer, and the dtypes that NumPy does not know.
+"""The interface of a framework, and the dtypes that NumPy lacks.
 
     worker   array of a framework --to_numpy--> NumPy view --> slab
     parent   slab --> NumPy view --from_numpy--> array of the framework, over the same memory
 
-A dtype that NumPy lacks (bfloat16, the 8-bit floats) travels as its carrier: a structured dtype of one field of
-unsigned integers, which is named like it. It is what MXNet itself gives for bfloat16.
+An array of a dtype that NumPy lacks (bfloat16, the 8-bit floats) travels with a carrier dtype. That is a structured
+dtype with one field of unsigned integers, named after the lacking dtype. MXNet itself uses this form for bfloat16.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ __all__ = [
     "carrier",
     "extension",
     "fit_for_views",
-    "in_worker",
     "is_numeric",
     "leaves_room",
     "no_dtype",
     "raw",
-    "set_in_worker",
     "without_carrier",
 ]
 
@@ -37,66 +35,66 @@ Array = NDArray[Any]
 
 _UNSIGNED: Final = {1: "u1", 2: "u2"}
 
-_ROOM: Final = 16  # descriptors
-
-_in_worker = False
+_SPARE_DESCRIPTORS: Final = 16  # for the user's own files
 
 
 class Framework(Protocol):
-    """One framework's kind of array.
+    """Converts the arrays of one framework to NumPy and back.
 
     Attributes:
-        name: what `named` finds it by; it travels with the arrays.
+        name: the name by which `named` finds the framework; it travels with the arrays.
     """
 
     name: str
 
     def owns(self, kind: type) -> bool:
-        """Whether arrays of exactly this type are the framework's."""
+        """Whether arrays of exactly this type belong to the framework."""
 
     def to_numpy(self, array: Any) -> Array | None:
-        """The same values as a NumPy array, a view where they lie in this process's memory in any order of axes.
+        """Returns a NumPy view of the array's memory, with any order of axes.
 
-        None where they do not (sparse, on a device): such an array travels as its own pickle.
+        Returns None for an array that is sparse or lies on a device: it travels as its own pickle.
         """
 
     def from_numpy(self, array: Array) -> Any:
-        """An array over the memory of `array`, which stays untouched as long as it lives; a copy only if it has to be.
+        """Returns an array over the memory of `array`, or over a copy if the framework needs another layout.
+
+        The caller does not change that memory while the new array lives.
 
         Raises:
-            TypeError: the framework has no such dtype.
+            TypeError: the framework lacks the dtype.
         """
 
     def pin(self, array: Any, device_id: int) -> Any:
-        """The array in page-locked memory; itself, with a warning the first time, where there is no device."""
+        """Returns the array in page-locked memory; without a device itself, and the first time a warning."""
 
 
 class Lent(np.ndarray[Any, Any]):
-    """The bytes of a delivered batch in their slab, base of all its arrays; a framework can map the slab by itself.
+    """The bytes of the slab that a delivered batch lies in; the base of all its arrays.
 
     Attributes:
-        address: of byte 0 in this process.
-        mappings: what a framework keeps of its mappings, as long as the batch lives.
+        address: address of byte 0 in this process.
+        mappings: a framework's own mappings of the slab; they live as long as the batch.
     """
 
     address: int
     mappings: dict[Any, Any]
 
     def share(self) -> int | None:
-        """A new descriptor of the slab, for a holder that subtracts 1 from the int32 at byte 0 when it is done.
+        """Returns a new descriptor of the slab, so that a framework can map it and become one of its holders.
 
-        None where the slab cannot be shared any more.
+        The holder subtracts 1 from the int32 at byte 0 when it is done. Returns None if the slab cannot be shared.
         """
         raise NotImplementedError
 
 
 def leaves_room(descriptor: int) -> bool:
-    """Whether this process may open some more files after this one: batches that are kept must not take the last."""
-    return descriptor < resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _ROOM
+    """Whether this process can open some more files after this one; batches must not use up all descriptors."""
+    return descriptor < resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_DESCRIPTORS
 
 
 def carrier(name: str, itemsize: int) -> np.dtype[Any]:
-    """The dtype that stands for one that NumPy does not know.
+    """Returns the carrier of a dtype that NumPy lacks.
 
     >>> carrier("bfloat16", 2)
     dtype([('bfloat16', '<u2')])
@@ -105,7 +103,7 @@ def carrier(name: str, itemsize: int) -> np.dtype[Any]:
 
 
 def carried(dtype: np.dtype[Any]) -> str | None:
-    """The name of the dtype that a carrier, or an extension dtype as in `ml_dtypes`, stands for; else None."""
+    """Returns the name behind a carrier or a dtype that `ml_dtypes` adds to NumPy; None for other dtypes."""
     if dtype.itemsize not in _UNSIGNED:
         return None
     name: str = dtype.names[0] if dtype.names else dtype.name
@@ -113,18 +111,18 @@ def carried(dtype: np.dtype[Any]) -> str | None:
 
 
 def raw(array: Array) -> Array:
-    """The bits of an array with a carried dtype, as unsigned integers."""
+    """Returns the bits of an array as unsigned integers; for dtypes that NumPy lacks."""
     return array.view(_UNSIGNED[array.dtype.itemsize])
 
 
 def extension(name: str) -> np.dtype[Any] | None:
-    """The dtype of that name that `ml_dtypes` adds to NumPy; None where it is not loaded."""
+    """Returns the dtype of this name that `ml_dtypes` adds to NumPy; None if `ml_dtypes` is not loaded."""
     found = getattr(sys.modules.get("ml_dtypes"), name, None)
     return None if found is None else np.dtype(found)
 
 
 def without_carrier(array: Array, framework: str, cure: str) -> Array:
-    """The array with the dtype of `ml_dtypes` in place of a carrier.
+    """Returns the array with a dtype of `ml_dtypes` instead of a carrier; other arrays as they are.
 
     Raises:
         TypeError: `ml_dtypes` is not loaded; the text names the framework and the cure.
@@ -139,12 +137,12 @@ def without_carrier(array: Array, framework: str, cure: str) -> Array:
 
 
 def is_numeric(dtype: np.dtype[Any]) -> bool:
-    """Whether a framework could have it; texts, times, objects and records stay NumPy arrays."""
+    """Whether frameworks have such dtypes; arrays of texts, times, objects and records stay NumPy arrays."""
     return dtype.kind in "biufc" or carried(dtype) is not None
 
 
 def fit_for_views(array: Array) -> Array:
-    """The array itself, or a copy of it, in a layout that every framework can look at: native, writable, C order."""
+    """Returns the array, or a copy if it is not writable, contiguous and in native byte order, as frameworks need."""
     if array.flags.c_contiguous and array.flags.writeable and array.dtype.isnative:
         return array
     dtype = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
@@ -152,16 +150,5 @@ def fit_for_views(array: Array) -> Array:
 
 
 def no_dtype(framework: str, array: Array, cure: str) -> TypeError:
-    """The error for a dtype that a framework does not have."""
+    """Returns the error for a dtype that the framework lacks."""
     return TypeError(f"{framework} has no dtype {carried(array.dtype) or array.dtype}; {cure}")
-
-
-def set_in_worker() -> None:
-    """This process is a worker: from now on nothing here starts a framework's threads."""
-    global _in_worker
-    _in_worker = True
-
-
-def in_worker() -> bool:
-    """Whether this process is a worker."""
-    return _in_worker

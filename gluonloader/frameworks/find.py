@@ -1,4 +1,4 @@
-"""Which framework an array belongs to, by its type; and a framework by its name."""
+"""Finds a framework by its name, or by the type of one of its arrays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAKERS: Final[dict[str, Callable[[], Framework]]] = {
     "mxnet.nd": lambda: MXNet(numpy_like=False),
     "mxnet.np": lambda: MXNet(numpy_like=True),
 }
-# By the package that a type is defined in; such a package is loaded, since its type is at hand.
+# By the package that defines a type. The package is loaded, since its type exists.
 _NAMES: Final = {"torch": ("torch",), "jax": ("jax",), "jaxlib": ("jax",), "mxnet": ("mxnet.nd", "mxnet.np")}
 
 _frameworks: dict[str, Framework] = {}
@@ -33,11 +33,11 @@ _owners: dict[type, Framework | None] = {}
 
 
 def named(name: str) -> Framework:
-    """The framework of that name; it is imported if it is not loaded yet.
+    """Returns the framework of this name and imports it if necessary.
 
     Raises:
         MissingExtraError: it is not installed.
-        ImportError: it cannot be imported here; the text says what to do.
+        ImportError: it does not work with this Python or NumPy; the text says what to do.
     """
     framework = _frameworks.get(name)
     if framework is None:
@@ -65,13 +65,13 @@ def _import(package: str) -> None:
 
 
 def mxnet_arrays(shared: bool) -> Framework:
-    """MXNet, with control over where an array is made that lies in no slab: in `cpu_shared(0)` if `shared`."""
+    """Returns MXNet; with `shared` its arrays always lie in `cpu_shared(0)`, even if they do not lie in a slab."""
     named("mxnet")
     return MXNet(numpy_like=None, shared=shared)
 
 
 def owner(kind: type) -> Framework | None:
-    """The framework whose arrays have exactly this type; None for every other type, NumPy's included."""
+    """Returns the framework whose arrays have exactly this type; None for NumPy arrays and all other types."""
     try:
         return _owners[kind]
     except KeyError:
@@ -84,5 +84,5 @@ def owner(kind: type) -> Framework | None:
 
 
 def owner_by_base(kind: type) -> Framework | None:
-    """The same, for subclasses too: a labelled tensor is stacked as a tensor."""
+    """Returns the framework of this type or of its nearest base class that has one."""
     return next((framework for base in kind.__mro__ if (framework := owner(base)) is not None), None)

@@ -1,4 +1,4 @@
-"""JAX: arrays on its default device. A worker never starts XLA: there they are NumPy arrays, to become JAX's."""
+"""JAX: arrays on its default device. XLA hangs in a forked process, so workers use NumPy arrays in their place."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from .base import Array, in_worker, without_carrier
+from .base import Array, without_carrier
+from .worker import in_worker
 
 __all__ = ["Jax"]
 
 
 class Promised(np.ndarray[Any, Any]):
-    """A NumPy array in a worker that is going to be a JAX array in the parent: XLA hangs in a forked process."""
+    """A NumPy array in a worker that becomes a JAX array in the parent."""
 
 
 class Jax:
-    """Arrays that one host can read whole."""
+    """Arrays that lie completely on this host."""
 
     name = "jax"
 
@@ -35,11 +36,11 @@ class Jax:
         if in_worker():
             return array.view(Promised)
         self._check_range(array)
-        # On a CPU, memory that is aligned to 64 bytes and of a dtype that JAX has enabled is not copied.
+        # On a CPU, JAX copies only memory that is not aligned to 64 bytes or has a dtype that JAX has not enabled.
         return self._jax.device_put(array)
 
     def _check_range(self, array: Array) -> None:
-        """JAX cuts 64-bit integers to 32 bits without a word, unless told otherwise."""
+        """Raises if JAX would silently cut a 64-bit integer to 32 bits, as it does by default."""
         if array.dtype.kind not in "iu" or array.itemsize < 8 or self._jax.config.jax_enable_x64 or not array.size:
             return
         fits = np.iinfo(np.int32 if array.dtype.kind == "i" else np.uint32)

@@ -18,11 +18,11 @@ class MXNet:
     """Dense arrays in host memory.
 
     Args:
-        numpy_like: True for `mx.np.ndarray`, False for `mx.nd.NDArray`, None for either: new ones are then what
-            `mx.util.is_np_array()` asks for.
-        shared: what lies in a slab becomes an array in `cpu_shared(0)`. What does not becomes one in `cpu(0)`, over
-            the same memory; or with `shared` one in `cpu_shared(0)`, for which it is copied, unless this process
-            has no descriptor left.
+        numpy_like: True for `mx.np.ndarray`, False for `mx.nd.NDArray`, None for both. With None,
+            `mx.util.is_np_array()` decides what new arrays are.
+        shared: where an array is made whose memory does not lie in a slab. False: in `cpu(0)`, over the same memory.
+            True: in `cpu_shared(0)`, by a copy, unless the process runs out of descriptors. Memory in a slab always
+            becomes an array in `cpu_shared(0)`.
     """
 
     def __init__(self, numpy_like: bool | None, shared: bool = False) -> None:
@@ -47,9 +47,10 @@ class MXNet:
         if array.dtype not in self._memory.codes:
             raise no_dtype("MXNet", array, _CURE)
         numpy_like = self._mx.util.is_np_array() if self._numpy_like is None else self._numpy_like
-        return self._types[numpy_like](handle=self._bring_in(array, base))
+        return self._types[numpy_like](handle=self._handle_over(array, base))
 
-    def _bring_in(self, array: Array, base: Any) -> Any:
+    def _handle_over(self, array: Array, base: Any) -> Any:
+        """Returns the handle of an NDArray over the memory of `array`, or over a copy."""
         memory = self._memory
         if not array.size or not array.ndim:
             return memory.copy(array, self._shared)
@@ -57,7 +58,7 @@ class MXNet:
         handle = memory.attach(array, base) if lent else None
         if handle is None and self._shared:
             handle = memory.share(array)
-        if handle is None:  # a slab is never borrowed: nobody would notice in time that MXNet is done with it
+        if handle is None:  # `borrow` notices too late when MXNet is done, so it is not for slabs
             handle = memory.copy(array, False) if lent else memory.borrow(array)
         return handle
 

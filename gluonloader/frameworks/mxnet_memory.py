@@ -1,19 +1,19 @@
-"""How memory gets into MXNet and out of it without a copy, and without Python where MXNet lets go of it.
+"""Moves arrays into MXNet and out of it, without a copy if possible.
 
-    attach   a slab: MXNet maps it by its descriptor, as `cpu_shared(0)`, and counts itself out at byte 0 at its end
-    share    any NumPy array: a copy in a file without a name, which MXNet maps like a slab
-    borrow   any NumPy array: a DLPack struct by hand, as `cpu(0)`
-    view     an NDArray, as a NumPy array
-    copy     an NDArray of MXNet's own memory, for arrays without elements or without axes
+    attach   an array in a slab -> NDArray in `cpu_shared(0)`: MXNet maps the slab, and at its end counts itself out as
+             a holder at byte 0
+    share    any NumPy array -> NDArray in `cpu_shared(0)`: copied to an unnamed file, which MXNet maps like a slab
+    borrow   any NumPy array -> NDArray in `cpu(0)` over the same memory, by a DLPack struct
+    copy     any NumPy array -> NDArray in MXNet's own memory, for arrays without elements or without axes
+    view     NDArray -> NumPy array over the same memory
 
-NOTE [no Python in the engine]: MXNet lets go of memory on a thread of its engine, and waits for that thread before
-every fork, holding the GIL. A release function that needs the GIL, as that of `mx.nd.from_numpy`, therefore deadlocks
-with a fork. Nothing here needs it: a mapping is undone by MXNet in C++, and the release function of a DLPack struct
-is the C library's `time`, which writes the time over the struct's first word: once it has changed, MXNet is done.
+NOTE [no Python in the engine]: MXNet releases memory in a thread of its engine. Before every fork it waits for that
+thread while it holds the GIL. So a release function that needs the GIL, like that of `mx.nd.from_numpy`, deadlocks with
+a fork. Nothing here needs the GIL: MXNet unmaps a slab in C++, and the release function of a DLPack struct is the C
+library's `time`. It overwrites the struct's first word, and once that word has changed, MXNet is done.
 
-NOTE [slices of a slab]: when MXNet sends an array in `cpu_shared` to another process it sends the memory it was mapped
-with, from its start. For a slice, as all arrays of a slab are, the receiver would see other values. So what leaves by
-`multiprocessing` is a copy.
+NOTE [slices of a slab]: to send an array in `cpu_shared` to another process, MXNet sends the start of its mapping. The
+arrays of a slab are slices of one mapping, so the receiver would see other values. So `multiprocessing` sends copies.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from .base import Array, Lent, carrier, leaves_room
 
 __all__ = ["MXNetMemory"]
 
-_FIRST_ELEMENT: Final = 16  # MXNet's own header in shared memory: a count of holders, and room
-_TWO_HOLDERS: Final = (2).to_bytes(_FIRST_ELEMENT, "little")  # MXNet, and nobody: at 0 it would look for a name
-_MOST_ELEMENTS: Final = 2**31 - 1  # of one array
+_FIRST_ELEMENT: Final = 16  # bytes of MXNet's header in shared memory: a count of holders, then unused
+# MXNet counts itself out, down to 1. At 0 it would unlink a file name, and the file has none.
+_TWO_HOLDERS: Final = (2).to_bytes(_FIRST_ELEMENT, "little")
+_MAX_ELEMENTS: Final = 2**31 - 1  # of one NDArray
 
 
 class _DLTensor(ctypes.Structure):
@@ -57,40 +58,29 @@ _DLPACK_CODES: Final = {"i": 0, "u": 1, "b": 1, "f": 2}
 
 
 class _Borrowed:
-    """A NumPy array that MXNet looks into, until it says that it is done."""
+    """A NumPy array that MXNet uses, until `done`; see NOTE [no Python in the engine]."""
 
     __slots__ = ("array", "shape", "struct")
 
     def __init__(self, array: Array, deleter: int) -> None:
         self.array = array
         self.shape = (ctypes.c_int64 * array.ndim)(*array.shape)
-        dtype = array.dtype
-        self.struct = _DLTensor(
-            array.__array_interface__["data"][0],
-            _CPU,
-            0,
-            array.ndim,
-            _DLPACK_CODES[dtype.kind],
-            1 if dtype.kind == "b" else dtype.itemsize * 8,
-            1,
-            ctypes.addressof(self.shape),
-            None,
-            0,
-            None,
-            deleter,
-        )
+        kind, data = array.dtype.kind, array.__array_interface__["data"][0]
+        bits = 1 if kind == "b" else array.itemsize * 8
+        dtype, shape = (_DLPACK_CODES[kind], bits, 1), ctypes.addressof(self.shape)
+        self.struct = _DLTensor(data, _CPU, 0, array.ndim, *dtype, shape, None, 0, None, deleter)
 
     @property
     def done(self) -> bool:
         return bool(self.struct.data != self.array.__array_interface__["data"][0])
 
 
-_borrowed: list[_Borrowed] = []  # of the whole process
+_borrowed: list[_Borrowed] = []  # keeps the arrays alive that MXNet uses
 _lock = threading.Lock()
 
 
 def _send_copies(mx: Any) -> None:
-    """See NOTE [slices of a slab]."""
+    """Makes `multiprocessing` send copies; see NOTE [slices of a slab]."""
     for kind in (mx.nd.NDArray, mx.np.ndarray):
         reduce = ForkingPickler._extra_reducers.get(kind)  # type: ignore[attr-defined]
         if reduce is not None and not isinstance(reduce, _SendCopy):
@@ -106,7 +96,7 @@ class _SendCopy:
 
 
 class MXNetMemory:
-    """The roads, over MXNet's C interface, as far as its Python side uses it too."""
+    """The five ways above. They call only functions of MXNet's C interface that MXNet's own Python code calls, too."""
 
     def __init__(self, mx: Any) -> None:
         self._mx, self._lib, self._handle = mx, mx.base._LIB, mx.base.NDArrayHandle
@@ -118,14 +108,14 @@ class MXNetMemory:
         self._deleter = ctypes.cast(ctypes.CDLL(None).time, ctypes.c_void_p).value or 0
 
     def attach(self, array: Array, base: Lent) -> Any | None:
-        """The handle of an NDArray over `array`, which lies in the slab `base`; None if MXNet cannot map that."""
+        """Returns the handle of an NDArray over `array`, which lies in the slab `base`; None if MXNet cannot map it."""
         itemsize = array.dtype.itemsize
         start = (array.__array_interface__["data"][0] - base.address - _FIRST_ELEMENT) // itemsize
-        extent = min((base.nbytes - _FIRST_ELEMENT) // itemsize, _MOST_ELEMENTS)
+        extent = min((base.nbytes - _FIRST_ELEMENT) // itemsize, _MAX_ELEMENTS)
         if start + array.size > extent:
             return None
         whole = base.mappings.get(array.dtype)
-        if whole is None:  # one mapping for all arrays of a dtype: a mapping costs more than a slice of it
+        if whole is None:  # one mapping for all arrays of a dtype, since slicing is cheaper than mapping
             descriptor = base.share()
             if descriptor is None:
                 return None
@@ -144,16 +134,16 @@ class MXNetMemory:
 
     def _map(self, descriptor: int, length: int, dtype: np.dtype[Any]) -> Any:
         handle, shape = self._handle(), (ctypes.c_int * 1)(length)
-        # MXNet owns the descriptor from here on; the process id that comes first is not looked at on Linux.
+        # MXNet owns the descriptor from here on, and ignores the process id on Linux.
         self._call(
             "MXNDArrayCreateFromSharedMemEx", os.getpid(), descriptor, shape, 1, self.codes[dtype], ctypes.byref(handle)
         )
         return self._mx.nd.NDArray(handle)
 
     def share(self, array: Array) -> Any | None:
-        """The handle of an NDArray over a copy of `array` in shared memory; None if there is no descriptor for it.
+        """Returns the handle of an NDArray over a copy of `array` in shared memory; None if descriptors run out.
 
-        MXNet would make one in /dev/shm, which can be small, and writing past its end kills the process.
+        MXNet's own shared arrays lie in /dev/shm. It can be small, and writing to a full one kills the process.
         """
         try:
             descriptor = os.memfd_create("gluonloader", os.MFD_CLOEXEC)
@@ -168,9 +158,9 @@ class MXNetMemory:
         return self._slice(self._map(descriptor, array.size, array.dtype), 0, array)
 
     def borrow(self, array: Array) -> Any:
-        """The handle of an NDArray over the memory of any C-contiguous array."""
+        """Returns the handle of an NDArray over the memory of any C-contiguous array."""
         if array.dtype.names:
-            return self.copy(array, False)  # bfloat16: there is no code for it in this DLPack
+            return self.copy(array, False)  # bfloat16, which MXNet's version of DLPack lacks
         lent = _Borrowed(array, self._deleter)
         handle = self._handle()
         self._call("MXNDArrayFromDLPackEx", ctypes.byref(lent.struct), False, ctypes.byref(handle))
@@ -179,29 +169,29 @@ class MXNetMemory:
         return handle
 
     def copy(self, array: Array, shared: bool) -> Any:
-        """The handle of an NDArray with memory of its own."""
+        """Returns the handle of an NDArray over a copy in MXNet's own memory."""
         context = self._mx.Context("cpu_shared" if shared else "cpu", 0)
         allocate = self._mx.nd.ndarray._new_alloc_handle
         new = self._mx.nd.NDArray(allocate(array.shape, context, False, array.dtype))
         if not array.ndim:
-            new[:] = array  # without axes it has no memory until it is written
+            new[:] = array  # without axes, MXNet allocates the memory at the first write
         elif array.size:
-            np.copyto(self._look_at(new), array)
+            np.copyto(self._memory_of(new), array)
         handle, new.handle = new.handle, self._handle()
         return handle
 
     def view(self, array: Any) -> Array | None:
-        """The memory of an NDArray as a NumPy array that keeps it alive; None if it is sparse, or on a device."""
-        if array.stype != "default":  # first: a sparse one has no size
+        """Returns a NumPy array over the memory of an NDArray, and keeps that alive; None if sparse or on a device."""
+        if array.stype != "default":  # checked first, since a sparse NDArray has no size
             return None
         if not array.size or not array.shape:
             values: Array = array.asnumpy()
             return values
-        if array.ctx.device_type == "gpu":  # .context warns where the array is of the NumPy mode
+        if array.ctx.device_type == "gpu":  # not .context, which warns in the NumPy mode
             return None
-        return self._look_at(array)
+        return self._memory_of(array)
 
-    def _look_at(self, array: Any) -> Array:
+    def _memory_of(self, array: Any) -> Array:
         array.wait_to_read()
         dtype, shape = np.dtype(array.dtype), array.shape
         pointer = ctypes.c_void_p()

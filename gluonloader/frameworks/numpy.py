@@ -1,4 +1,4 @@
-"""NumPy itself, as one framework among the others: what `output="numpy"` converts to."""
+"""NumPy as a framework like the others, for `output="numpy"`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch: tensors over the same memory, both ways."""
+"""torch: tensors over the memory of NumPy arrays, and the reverse."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["Torch"]
 
 
 class Torch:
-    """Dense CPU tensors. Those with a gradient, sparse ones and those on a device travel as torch's own pickles."""
+    """Dense CPU tensors. Tensors that need a gradient, are sparse or lie on a device travel as torch's own pickles."""
 
     name = "torch"
 
     def __init__(self) -> None:
         self._torch: Any = sys.modules["torch"]
-        # What torch has and NumPy has not, by name: torch.bfloat16 is "bfloat16".
+        # The dtypes that NumPy lacks, by name: torch.bfloat16 is "bfloat16".
         named = {str(value)[6:]: value for value in vars(self._torch).values() if isinstance(value, self._torch.dtype)}
         self._extra = {name: dtype for name, dtype in named.items() if name == "bfloat16" or name.startswith("float8_")}
         self._carriers = {dtype: carrier(name, dtype.itemsize) for name, dtype in self._extra.items()}
@@ -36,7 +36,7 @@ class Torch:
             return self._unusual(array)
 
     def _unusual(self, array: Any) -> Array | None:
-        """What `Tensor.numpy` refuses: lazily conjugated or negated values, and dtypes that NumPy lacks."""
+        """Converts what `Tensor.numpy` refuses: lazily conjugated or negated values, and dtypes that NumPy lacks."""
         if array.requires_grad or array.device.type != "cpu" or array.layout is not self._torch.strided:
             return None
         kind = self._carriers.get(array.dtype)
@@ -45,7 +45,7 @@ class Torch:
                 values: Array = array.resolve_conj().resolve_neg().numpy()
                 return values
             bits: Array = array.view(self._uints[kind.itemsize]).numpy()
-        except (TypeError, RuntimeError):  # quantized, 4 bits
+        except (TypeError, RuntimeError):  # quantized, or less than 8 bits
             return None
         return bits.view(extension(str(array.dtype)[6:]) or kind)
 

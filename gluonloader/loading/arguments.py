@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-# For `other_words`: arguments of torch's loader, and what to give here.
+# For `explain_torch_arguments`: arguments of torch's loader, and what to give here.
 TORCH_WORDS: Final = {
     "collate_fn": "give batchify_fn",
     "drop_last": 'give last_batch="discard"',

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..sampler import knows_epoch
-from ..state import field, has_state, int_field, opened, same, sealed, to_json
+from ..state import add_checksum, check_same, field, has_state, int_field, parse_state, to_json
 from .epoch import Delivery, Epoch
 from .plan import Plan
 from .sources import Source
@@ -150,7 +150,9 @@ class Epochs:
             if plan is not None:
                 return self.state_of(plan)
             if self._loaded is not None:
-                return sealed({key: value for key, value in self._loaded.items() if key not in ("version", "check")})
+                return add_checksum(
+                    {key: value for key, value in self._loaded.items() if key not in ("version", "check")}
+                )
             return self._sealed(self._number, self._source.fresh_state(self._number, self.workers.job.seed))
 
     def state_of(self, plan: Plan) -> dict[str, Any]:
@@ -162,7 +164,7 @@ class Epochs:
     def _sealed(self, number: int, position: dict[str, Any]) -> dict[str, Any]:
         job = self.workers.job
         about = {"length": _length(job.dataset), "seed": job.seed, "epoch": number, "dataset": self._dataset_state()}
-        return sealed({**about, **position})
+        return add_checksum({**about, **position})
 
     def load(self, state: Any) -> None:
         """The next epoch starts where `state` was saved.
@@ -170,7 +172,7 @@ class Epochs:
         Raises:
             ValueError: it does not fit. Nothing has changed.
         """
-        fields = opened(state)
+        fields = parse_state(state)
         self._check(fields)
         job = self.workers.job
         new_job = job if fields["seed"] == job.seed else self.workers.job_with(fields["seed"])
@@ -197,9 +199,9 @@ class Epochs:
             raise ValueError("state: a bridge saved it, and this is a DataLoader; load it into that bridge")
         job = self.workers.job
         int_field(fields, "epoch")
-        same(fields, "length", _length(job.dataset), "the dataset here")
+        check_same(fields, "length", _length(job.dataset), "the dataset here")
         if self._seed_given:
-            same(fields, "seed", job.seed, "the loader here")
+            check_same(fields, "seed", job.seed, "the loader here")
         else:
             int_field(fields, "seed", None)
         if self._keeps_dataset_state != (field(fields, "dataset") is not None):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from ..state import check_whole
+from ..state import verify_checksum
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start
 
 __all__ = ["IndexSource", "ShardSource", "Source"]
@@ -67,7 +67,7 @@ class IndexSource:
         restore = IndexPlan.keep(self.sampler)
         try:
             start = IndexPlan.load(self.sampler, fields)
-            check_whole(fields)
+            verify_checksum(fields)
             load_rest()
         except BaseException:
             restore()
@@ -101,7 +101,7 @@ class ShardSource:
 
     def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
         ShardPlan.check(self._shards, fields)
-        check_whole(fields)
+        verify_checksum(fields)
         load_rest()
         self._carried = ShardPlan.carried_of(self._shards, fields)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..batchify import default_batchify, on_field
-from ..declared import by_itself
+from ..declared import calls_no_user_code
 from ..errors import BatchifyError
 from ..frameworks import owner_by_base
 from ..rows import Rows
@@ -16,7 +16,7 @@ from ..rows import Rows
 __all__ = ["gluon_batchify"]
 
 
-@by_itself
+@calls_no_user_code
 def gluon_batchify(samples: Sequence[Any]) -> Any:
     """Tuples become a list of the batches of their fields; a list is one array; all else as `default_batchify` has it.
 

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from ..checks import LastBatch, check_int, check_last_batch
 from ..declared import IN_MEMORY
-from ..errors import bad_state, other_words
+from ..errors import bad_state, explain_torch_arguments
 from ..indices import Keys, as_list, is_int_array
 from ..randomness import batch_seed, draw_seed
-from ..state import field, has_state, int_field, same
+from ..state import check_same, field, has_state, int_field
 
 __all__ = [
     "BatchPass",
@@ -211,7 +211,7 @@ class OrderedSampler(Sampler):
     def _check_state(self, state: Mapping[str, Any], *free: str) -> None:
         for name, ours in self.pass_state().items():
             if name not in free:
-                same(state, name, ours, f"the {type(self).__name__} here", PATH)
+                check_same(state, name, ours, f"the {type(self).__name__} here", PATH)
 
 
 def begin_order(sampler: Any) -> tuple[Sliceable | None, int]:
@@ -278,7 +278,7 @@ class BatchSampler(Sampler):
     (3, [[4, 0], [1, 2], [3, 4]])
     """
 
-    @other_words(drop_last='give last_batch="discard"')
+    @explain_torch_arguments(drop_last='give last_batch="discard"')
     def __init__(self, sampler: SizedIterable, batch_size: int, last_batch: LastBatch = "keep") -> None:
         right = "give the number of samples in a batch, an int >= 1"
         self.batch_size = check_int("batch_size", batch_size, 1, right)
@@ -328,7 +328,7 @@ class BatchSampler(Sampler):
             ValueError: the state does not fit; it names the field, and nothing has changed.
         """
         for name in ("batch_size", "last_batch"):
-            same(state, name, getattr(self, name), f"the {type(self).__name__} here", PATH)
+            check_same(state, name, getattr(self, name), f"the {type(self).__name__} here", PATH)
         inner = inner_state(state)
         carried = self._check_carried(state, inner)
         indices = max(drawn * self.batch_size - len(carried), 0)
@@ -435,11 +435,11 @@ def saved_pass(sampler: Any) -> dict[str, Any]:
 def load_saved_pass(sampler: Any, state: Mapping[str, Any], drawn: int) -> int:
     """Has the next pass of any sampler be the one that `saved_pass` was taken of; see `load_pass_state`."""
     whose = "the sampler here"
-    same(state, "kind", type(sampler).__name__, whose, PATH)
+    check_same(state, "kind", type(sampler).__name__, whose, PATH)
     if hasattr(sampler, "load_pass_state"):
         return int(sampler.load_pass_state({key: state[key] for key in state if key != "kind"}, drawn))
     if isinstance(sampler, _FIXED):
-        same(state, "length", len(sampler), whose, PATH)
+        check_same(state, "length", len(sampler), whose, PATH)
     elif _counts_epochs(sampler):
         sampler.set_epoch(int_field(state, "epoch", path=PATH))
     return drawn

@@ -7,9 +7,9 @@ from itertools import islice
 from typing import Any, Literal
 
 from ..checks import check_int
-from ..errors import bad_argument, other_words
+from ..errors import bad_argument, explain_torch_arguments
 from ..indices import Keys
-from ..state import int_field, same
+from ..state import check_same, int_field
 from .base import (
     PATH,
     Pass,
@@ -51,7 +51,7 @@ class ShardedSampler(Sampler):
     [[0, 2, 4], [1, 3, 0]]
     """
 
-    @other_words(
+    @explain_torch_arguments(
         num_replicas="give num_shards",
         rank="give index",
         drop_last='give even="drop"',
@@ -131,7 +131,7 @@ class ShardedSampler(Sampler):
         start, shards = int_field(state, "start", path=PATH), int_field(state, "num_shards", 1, PATH)
         int_field(state, "index", path=PATH)
         length = len(self.sampler)
-        same(state, "length", length, f"the sampler of the {type(self).__name__} here", PATH)
+        check_same(state, "length", length, f"the sampler of the {type(self).__name__} here", PATH)
         load_saved_pass(self.sampler, inner_state(state), 0)
         self._start = min(length, start + drawn * shards)
         epoch = inner_state(state).get("epoch")

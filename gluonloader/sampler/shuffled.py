@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import check_int
-from ..errors import bad_argument, other_words
+from ..errors import bad_argument, explain_torch_arguments
 from ..randomness import batch_seed
 from .base import SeededSampler, Sliceable, digest
 from .bijection import LARGEST, Bijection
@@ -45,7 +45,7 @@ class RandomSampler(SeededSampler):
     593367043002
     """
 
-    @other_words(
+    @explain_torch_arguments(
         data_source="give length, len(dataset)",
         replacement="leave it out, or draw with replacement by WeightedSampler(np.ones(length), num_samples)",
         num_samples="leave it out, or draw with replacement by WeightedSampler(np.ones(length), num_samples)",

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import check_int
-from ..errors import bad_argument, bad_state, other_words
+from ..errors import bad_argument, bad_state, explain_torch_arguments
 from ..state import field
 from .base import PATH, SeededSampler, Sliceable, digest
 from .bijection import hashes
@@ -42,7 +42,7 @@ class WeightedSampler(SeededSampler):
     [0, 0, 0, 0, 0, 0, 0, 0]
     """
 
-    @other_words(generator="give seed, an int")
+    @explain_torch_arguments(generator="give seed, an int")
     def __init__(
         self, weights: Any, num_samples: int | None = None, replacement: bool = True, seed: int | None = None
     ) -> None:

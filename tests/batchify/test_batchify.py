@@ -339,13 +339,13 @@ IMAGE = np.zeros((3, 4))
 def test_errors_name_sample_path_and_difference(samples, position, path, text):
     with pytest.raises(BatchifyError, match=text) as caught:
         default_batchify(samples)
-    assert (caught.value.position, caught.value.path) == (position, path)
-    where = f"sample at position {position} at {path}: " if path else f"sample at position {position}: "
+    assert (caught.value.row, caught.value.path) == (position, path)
+    where = f"sample {position} of the batch at {path}: " if path else f"sample {position} of the batch: "
     assert str(caught.value).startswith(where)
 
 
 def test_a_batchify_error_is_a_value_error():
-    with pytest.raises(ValueError, match="sample at position 1"):
+    with pytest.raises(ValueError, match="sample 1 of the batch"):
         default_batchify([1, "a"])
 
 

@@ -95,9 +95,9 @@ def test_fields_have_values_of_their_own_by_composition():
     ],
 )
 def test_a_sample_that_differs_elsewhere_is_named(axis, samples, position, text):
-    with pytest.raises(BatchifyError, match=f"sample at position {position}: {text}") as caught:
+    with pytest.raises(BatchifyError, match=f"sample {position} of the batch: {text}") as caught:
         Pad(axis=axis)(samples)
-    assert caught.value.position == position
+    assert caught.value.row == position
 
 
 def test_numbers_have_no_length():
@@ -109,7 +109,7 @@ def test_the_place_in_a_structure_is_named():
     fn = Dict({"a": Group(Stack(), Pad(axis=0))})
     with pytest.raises(BatchifyError) as caught:
         fn([{"a": (1, np.ones((1, 2)))}, {"a": (1, np.ones((2, 2)))}, {"a": (1, np.ones((1, 3)))}])
-    assert (caught.value.position, caught.value.path) == (2, "['a'][1]")
+    assert (caught.value.row, caught.value.path) == (2, "['a'][1]")
 
 
 # -- Pad: value and dtype ---------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_a_value_that_the_batch_does_not_hold_is_an_error(val, dtype):
         BatchifyError, match=rf"{name} does not hold val=.*; give Pad a dtype=\.\.\. that does"
     ) as caught:
         Pad(val)([np.ones(1, dtype), np.ones(2, dtype)])
-    assert caught.value.position is None
+    assert caught.value.row is None
     with pytest.raises(ValueError, match=f"val=.*: dtype {name} does not hold it; give another val or dtype"):
         Pad(val, dtype)
 

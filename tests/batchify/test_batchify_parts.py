@@ -53,7 +53,7 @@ def test_stack_takes_numbers_and_nests_in_lists():
 def test_stack_names_the_sample_that_does_not_fit(samples, position, path, text):
     with pytest.raises(BatchifyError, match=text) as caught:
         Stack()(samples)
-    assert (caught.value.position, caught.value.path) == (position, path)
+    assert (caught.value.row, caught.value.path) == (position, path)
 
 
 # -- Pad --------------------------------------------------------------------------------------------------------------
@@ -112,13 +112,13 @@ def test_pad_of_numbers_is_a_stack():
 def test_pad_names_the_sample_that_does_not_fit(samples, position, text):
     with pytest.raises(BatchifyError, match=text) as caught:
         Pad()(samples)
-    assert caught.value.position == position
+    assert caught.value.row == position
 
 
 def test_pad_names_the_sample_that_is_not_of_its_dtype():
     with pytest.raises(BatchifyError, match="not an array .*could not convert") as caught:
         Pad(dtype=np.float32)([[1], ["a"]])
-    assert caught.value.position == 1
+    assert caught.value.row == 1
 
 
 @pytest.mark.parametrize("round_to", [0, -1])
@@ -147,7 +147,7 @@ def test_append_puts_the_axis_where_it_is_told():
 
 
 def test_append_names_the_sample_that_is_no_array():
-    with pytest.raises(BatchifyError, match="sample at position 1: not an array of numbers: NoneType"):
+    with pytest.raises(BatchifyError, match="sample 1 of the batch: not an array of numbers: NoneType"):
         Append()([1, None])
 
 
@@ -209,7 +209,7 @@ def test_pieces_nest():
 def test_errors_name_the_sample_and_the_way_to_the_leaf(fn, samples, position, path, text):
     with pytest.raises(BatchifyError, match=text) as caught:
         fn(samples)
-    assert (caught.value.position, caught.value.path) == (position, path)
+    assert (caught.value.row, caught.value.path) == (position, path)
 
 
 def test_errors_of_the_users_own_functions_pass_as_they_are():

@@ -65,7 +65,7 @@ def test_the_arrays_of_every_part_are_made_in_the_batchs_own_memory():
 def test_samples_that_cannot_be_cut_are_an_error_that_says_what_to_do(split, count, text):
     with pytest.raises(BatchifyError, match=text) as caught:
         split(list(range(count)))
-    assert caught.value.position is None
+    assert caught.value.row is None
 
 
 @pytest.mark.parametrize("even", [True, False])
@@ -73,12 +73,12 @@ def test_errors_name_the_sample_in_the_whole_batch(even):
     samples = [{"x": (1, np.zeros(2))} for _ in range(8 + (not even))]
     samples[6] = {"x": (1, np.zeros(3))}
     for fn in (None, Dict({"x": Group(Stack(), Stack())})):
-        with pytest.raises(BatchifyError, match=r"position 6 at \['x'\]\[1\]: shape \(3,\)") as caught:
+        with pytest.raises(BatchifyError, match=r"sample 6 of the batch at \['x'\]\[1\]: shape \(3,\)") as caught:
             Split(2, fn, even)(samples)
-        assert (caught.value.position, caught.value.path) == (6, "['x'][1]")
+        assert (caught.value.row, caught.value.path) == (6, "['x'][1]")
         with pytest.raises(BatchifyError) as caught:
             Group(Split(2, fn, even))([(sample,) for sample in samples])
-        assert (caught.value.position, caught.value.path) == (6, "[0]['x'][1]")
+        assert (caught.value.row, caught.value.path) == (6, "[0]['x'][1]")
 
 
 def test_errors_without_a_position_and_those_of_the_user_pass_as_they_are():

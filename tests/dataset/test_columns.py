@@ -154,7 +154,7 @@ def outcome(make):
     try:
         return make()
     except BatchifyError as error:
-        return BatchifyError, error.position, error.path
+        return BatchifyError, error.row, error.path
 
 
 def check(dataset, data):

@@ -67,7 +67,7 @@ def test_from_any_framework_to_any_other(framework, other):
 
 
 def test_a_loan_lives_as_long_as_the_frameworks_array(framework, no_leaks):
-    """Batches are let go of in random order, with collections in between."""
+    """Batches are released in random order, with garbage collections in between."""
     rng, kept = random.Random(0), {}
     with FORK.loader(Plain(4000), 8, output=framework) as loader:
         for number, batch in enumerate(loader):
@@ -94,10 +94,10 @@ def test_memory_is_shared_where_the_framework_can(framework):
         loader.close()
         del iterator
         gc.collect()
-        assert 0 < mapped_slabs() <= mapped  # what is left is the batch's
+        assert 0 < mapped_slabs() <= mapped  # only the batch still holds one
 
 
-def test_a_batchify_of_the_users_own_may_return_them(framework):
+def test_a_users_batchify_may_return_a_frameworks_arrays(framework):
     def halves(samples):
         array = np.stack([np.asarray(sample.x) for sample in samples])
         return [make(framework, array[:2]), make(framework, array[2:])]
@@ -111,7 +111,7 @@ def test_a_batchify_of_the_users_own_may_return_them(framework):
     assert values(second)[:, 0, 0].tolist() == [2, 3]
 
 
-def test_default_batchify_by_itself(framework):
+def test_default_batchify_without_a_loader(framework):
     samples = Samples(framework)
     batch = default_batchify([samples[i] for i in range(3)])
     assert package(batch["x"]) == framework

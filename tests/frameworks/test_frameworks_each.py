@@ -16,7 +16,7 @@ class TestJax:
         return pytest.importorskip("jax")
 
     @pytest.mark.parametrize(("number", "dtype"), [(2**31, np.int64), (-(2**31) - 1, np.int64), (2**32, np.uint64)])
-    def test_integers_are_not_cut_in_silence(self, jax, any_way, number, dtype):
+    def test_integers_are_never_cut_silently(self, jax, any_way, number, dtype):
         samples = [np.array(1, dtype), np.array(number, dtype), np.array(2, dtype)]
         with any_way.loader(samples, 1, output="jax") as loader:
             iterator = iter(loader)
@@ -102,7 +102,7 @@ class TestTorch:
         (batch,) = DataLoader(samples, 2)
         assert type(batch) is torch.Tensor
 
-    def test_randomness_is_the_batchs(self, torch, any_way):
+    def test_random_numbers_depend_on_the_batch_alone(self, torch, any_way):
         def draw(samples):
             return torch.rand(2)
 
@@ -116,7 +116,7 @@ class TestTorch:
         with FORK.loader(range(4), 1, batchify_fn=draw) as loader:
             assert torch.equal(first, torch.stack(list(loader)))
         assert len(set(first[:, 0].tolist())) == 4
-        assert torch.equal(torch.rand(1), expected), "the user's own generator has moved"
+        assert torch.equal(torch.rand(1), expected), "the user's generator was not restored"
 
     def test_a_parent_that_computes_does_not_break_forked_workers(self, torch):
         """Forked processes have lost the threads of OpenMP's pool."""
@@ -182,7 +182,7 @@ class TestMXNet:
         assert batch.stype == "csr"
         assert batch.asnumpy().tolist() == [[1, 1], [1, 1]]
 
-    def test_randomness_of_workers_is_the_batchs(self, mx):
+    def test_random_numbers_in_workers_depend_on_the_batch_alone(self, mx):
         def draw(samples):
             return mx.nd.random.uniform(shape=(2,))
 
@@ -192,8 +192,8 @@ class TestMXNet:
             assert first == [batch.asnumpy().tolist() for batch in loader]
         assert len({row[0] for row in first}) == 4
 
-    def test_an_operation_that_failed_later_is_the_users_own_error(self, mx):
-        """MXNet tells of it when the result is read, which is when the batch leaves its worker."""
+    def test_an_operation_that_fails_late_raises_the_users_error(self, mx):
+        """MXNet raises when the result is read, which is when the batch leaves its worker."""
 
         def negative_deviation(samples):
             return mx.nd.random.normal(0, -1 if samples[0] == 1 else 1, (2, 2))
@@ -214,7 +214,7 @@ class TestMXNet:
             first, *others = [batch.asnumpy().tolist() for batch in loader]
         assert others == [first] * 2
 
-    def test_transforms_and_networks_draw_the_batchs_numbers(self, mx):
+    def test_transforms_and_networks_draw_numbers_from_the_seed_of_the_batch(self, mx):
         transforms, flips = mx.gluon.data.vision.transforms, mx.nd.arange(64).reshape((1, 64, 1))
         network = mx.gluon.nn.Dropout(0.5)
         network.hybridize()

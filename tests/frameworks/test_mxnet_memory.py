@@ -1,4 +1,4 @@
-"""NDArrays over slabs: what is delivered never changes, however late MXNet reads it, whoever forks, whatever dies."""
+"""NDArrays over slabs: a delivered batch never changes, however late MXNet reads it, and whatever forks or dies."""
 
 import contextlib
 import gc
@@ -58,7 +58,7 @@ def right(batch, number, size):
 
 
 def work(batch):
-    """Operations that MXNet does later, on a thread of its engine."""
+    """Operations that MXNet runs later, in a thread of its engine."""
     rows = batch[0]
     return [mx.nd.dot(rows, rows.T), (rows * 2).sum(axis=1), rows.reshape((-1,)).slice_axis(0, 3, 9)]
 
@@ -77,8 +77,8 @@ def no_slabs_left():
 
 
 @pytest.mark.parametrize("limit", [None, "2MB"])
-def test_no_batch_ever_changes_while_anybody_may_look(no_slabs_left, limit):
-    """Batches and results kept at random, collections and forks in between."""
+def test_no_batch_changes_while_it_can_be_read(no_slabs_left, limit):
+    """Batches and results are kept at random, with garbage collections and forks in between."""
     size, rng = 16, random.Random(0)
     kept, results, forks = {}, [], 0
     with warnings.catch_warnings():
@@ -110,7 +110,7 @@ def test_no_batch_ever_changes_while_anybody_may_look(no_slabs_left, limit):
 
 
 def check_in_child(kept, size):
-    """A forked child sees its parent's batches, lets go of some, and ends without a word to MXNet."""
+    """A forked child reads its parent's batches, releases some, and exits without telling MXNet."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -123,7 +123,7 @@ def check_in_child(kept, size):
 
 
 def test_what_mxnet_still_reads_is_not_overwritten(no_slabs_left):
-    """All Python objects of a batch are gone while MXNet has yet to begin with it."""
+    """All Python objects of a batch are gone before MXNet starts to compute with it."""
     size, sums = 8, []
     busy = mx.nd.ones((600, 600))
     with DataLoader(Rows(200 * size, 4096), size, num_workers=2, output="mxnet", prefetch=2) as loader:
@@ -171,8 +171,8 @@ def test_workers_killed_while_the_engine_is_busy_cost_nothing(no_slabs_left):
     assert killed == KILLS
 
 
-def test_batches_past_the_limit_are_copies_of_their_own(no_slabs_left):
-    """They stay in the context that Gluon gives, and need no room in /dev/shm."""
+def test_batches_past_the_limit_are_private_copies(no_slabs_left):
+    """They lie in the context that Gluon uses, and need no room in /dev/shm."""
     loader = gluonloader.mxnet.DataLoader(Rows(64 * 16, 4096), 16, num_workers=2, memory_limit="3MB")
     with loader, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "memory_limit", RuntimeWarning)
@@ -182,7 +182,7 @@ def test_batches_past_the_limit_are_copies_of_their_own(no_slabs_left):
 
 
 def test_without_descriptors_batches_still_come(no_slabs_left):
-    """Gluon's loader ends with an error where a process may open few files."""
+    """Gluon's loader raises if the process may open only a few files."""
     loader = gluonloader.mxnet.DataLoader(Rows(100 * 16), 16, num_workers=2)
     with loader:
         next(iter(loader))
@@ -192,7 +192,7 @@ def test_without_descriptors_batches_still_come(no_slabs_left):
 
 
 def test_slabs_that_mxnet_cannot_map_come_back(no_slabs_left):
-    """There are slabs already when the descriptors run out."""
+    """Some slabs exist already when the descriptors run out."""
     with gluonloader.mxnet.DataLoader(Rows(100 * 16), 16, num_workers=2) as loader:
         iterator = iter(loader)
         batches = [next(iterator)]

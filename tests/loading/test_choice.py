@@ -409,7 +409,7 @@ def test_gil_free_says_so_of_functions_classes_and_objects():
     assert all(map(is_gil_free, said))
     assert not is_gil_free(Squares())
     assert not is_gil_free(ReadsItsOwnWay())
-    with pytest.raises(ValueError, match="it takes no attributes; put it into a function of your own"):
+    with pytest.raises(ValueError, match="it takes no attributes; decorate a function that calls it"):
         gl.gil_free(len)
 
     @functools.wraps(decode)

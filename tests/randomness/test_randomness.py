@@ -1,31 +1,51 @@
-"""Randomness: seeds without collisions, generators that belong to their batch, and the user's state put back."""
+"""Randomness: seeds without collisions, generators seeded for each batch, and the user's generators restored."""
 
 import random
+import sys
 import threading
+import types
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import get_rng, randomness
+from gluonloader import get_rng
 from gluonloader.randomness import (
-    PreservedGenerators,
     batch_seed,
     draw_seed,
-    seed_generators,
+    preserved_generators,
+    seed_all,
     set_current_seed,
-    state_of_generators,
 )
+from gluonloader.randomness import numpy as numpy_generator
+from gluonloader.randomness import python as python_generator
+from gluonloader.randomness import torch as torch_generator
 
 seeds = st.integers(0, 2**64 - 1)
 
 
 @pytest.fixture(autouse=True)
 def _own_state():
-    with PreservedGenerators():
+    with preserved_generators():
         yield
     set_current_seed(None)
+
+
+def of_python():
+    return python_generator, random.random, lambda: random.gauss(0, 1)
+
+
+def of_numpy():
+    return numpy_generator, np.random.random, np.random.randn
+
+
+def of_torch():
+    torch = pytest.importorskip("torch")
+    return torch_generator, lambda: torch.rand(1).item(), lambda: torch.randn(1).item()
+
+
+GENERATORS = {"python": of_python, "numpy": of_numpy, "torch": of_torch}
 
 
 def drawn():
@@ -38,7 +58,7 @@ def test_batch_seeds_do_not_collide_over_a_grid():
 
 
 @given(seeds, seeds, seeds)
-def test_batch_seeds_are_64_bit_and_depend_on_each_part_in_its_place(seed, epoch, batch):
+def test_batch_seeds_are_64_bit_and_depend_on_each_argument_and_its_place(seed, epoch, batch):
     one = batch_seed(seed, epoch, batch)
     assert type(one) is int
     assert 0 <= one < 2**64
@@ -72,71 +92,112 @@ def test_draw_seed_follows_numpys_seed():
 
 
 @given(seeds, seeds)
-def test_seed_generators_determines_python_and_numpy(seed, other):
-    seed_generators(seed)
+def test_seed_all_determines_python_and_numpy(seed, other):
+    seed_all(seed)
     first = drawn()
-    seed_generators(other)
+    seed_all(other)
     different = drawn()
-    seed_generators(seed)
+    seed_all(seed)
     assert drawn() == first
     assert (different == first) == (seed == other)
 
 
-@given(seeds)
-def test_seeds_make_the_same_states_where_they_cannot_be_written_in_place(seed):
+@pytest.mark.parametrize("seed", [0, 5, 5 << 32 | 5, 2**64 - 1])
+def test_python_and_numpy_draw_different_numbers(seed):
+    seed_all(seed)
+    assert random.random() != np.random.random()
+
+
+@given(seeds, st.booleans(), st.booleans())
+def test_a_seed_determines_the_whole_state(seed, kept, drawn_before):
     def states():
-        random.gauss(0, 1), np.random.randn()
-        seed_generators(seed)
+        seed_all(seed)
         return random.getstate(), repr(np.random.get_state())
 
     expected = states()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(randomness, "_PYTHON_BYTES", None)
-        assert states() == expected
+    if kept:
+        random.gauss(0, 1), np.random.randn()
+    if drawn_before:
+        drawn()
+    assert states() == expected
 
 
-@given(seeds)
-def test_the_two_generators_have_streams_of_their_own(seed):
-    seed_generators(seed)
-    assert random.random() != np.random.random() or seed >> 32 == seed & 0xFFFF_FFFF
+@pytest.mark.parametrize("generator", GENERATORS)
+@given(seed=seeds, other=seeds, draws=st.integers(0, 5))
+def test_each_generator_is_seeded_saved_and_restored(generator, seed, other, draws):
+    module, draw, draw_normal = GENERATORS[generator]()
+    module.seed(seed)
+    for _ in range(draws):
+        draw_normal()
+    expected = [draw_normal(), draw(), draw_normal()]
+    module.seed(seed)
+    for _ in range(draws):
+        draw_normal()
+    state = module.save()
+    module.seed(other)
+    draw_normal()
+    module.restore(state)
+    assert [draw_normal(), draw(), draw_normal()] == expected
 
 
-@pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize(
-    "draw", [random.random, lambda: random.gauss(0, 1), lambda: random.getrandbits(1), np.random.rand, np.random.randn]
-)
-def test_the_state_of_generators_is_equal_until_something_is_drawn(draw, in_place, monkeypatch):
-    if not in_place:
-        monkeypatch.setattr(randomness, "_PYTHON_BYTES", None)
-    random.gauss(0, 1)  # whose second variate is forgotten with the seed
-    seed_generators(5)
-    before = state_of_generators()
-    assert state_of_generators() == before
-    for _ in range(3):
-        draw()
-        assert state_of_generators() != before
-    seed_generators(5)
-    assert state_of_generators() == before
+def test_a_generator_whose_package_is_not_loaded_is_left_alone(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.delitem(sys.modules, "mxnet.random", raising=False)
+    with preserved_generators():
+        seed_all(1)
+    assert "torch" not in sys.modules
 
 
-def test_preserved_generators_puts_the_state_back():
-    seed_generators(1)
+def test_a_torch_that_another_thread_is_still_importing_is_left_alone(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    with preserved_generators():
+        seed_all(1)
+
+
+@pytest.mark.skipif(not hasattr(np.random, "set_bit_generator"), reason="NumPy 1.24")
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_bit_generator_that_a_batch_replaces_is_restored(kept):
+    np.random.seed(3)
+    if kept:
+        np.random.standard_normal()
+    state, generator = repr(np.random.get_state()), np.random.get_bit_generator()
+    with preserved_generators():
+        np.random.set_bit_generator(np.random.PCG64(4))
+        np.random.random()
+    assert np.random.get_bit_generator() is generator
+    assert repr(np.random.get_state()) == state
+
+
+@pytest.mark.skipif(not hasattr(np.random, "set_bit_generator"), reason="NumPy 1.24")
+def test_a_bit_generator_of_another_kind_is_restored():
+    before = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(4))
+    try:
+        with preserved_generators():
+            first = np.random.random()
+        assert np.random.random() == first
+    finally:
+        np.random.set_bit_generator(before)
+
+
+def test_the_state_is_restored():
+    seed_all(1)
     np.random.standard_normal()  # leaves a second normal number in the state
     python, numpy = random.getstate(), np.random.get_state()
-    with PreservedGenerators():
-        seed_generators(99)
+    with preserved_generators():
+        seed_all(99)
         drawn()
     assert random.getstate() == python
     assert repr(np.random.get_state()) == repr(numpy)
 
 
-def test_preserved_generators_puts_the_state_back_after_an_error():
-    seed_generators(1)
+def test_the_state_is_restored_after_an_error():
+    seed_all(1)
     expected = drawn()
-    seed_generators(1)
+    seed_all(1)
 
     def fail():
-        with PreservedGenerators():
+        with preserved_generators():
             drawn()
             raise KeyError
 
@@ -160,7 +221,7 @@ def test_get_rng_is_one_generator_within_a_batch():
 def test_get_rng_does_not_depend_on_global_generators():
     set_current_seed(5)
     expected = get_rng().random()
-    seed_generators(1234)
+    seed_all(1234)
     set_current_seed(5)
     assert get_rng().random() == expected
 
@@ -176,7 +237,16 @@ def test_get_rng_outside_of_a_batch_is_new_and_follows_numpys_seed():
     assert (get_rng().random(), get_rng().random()) == numbers
 
 
-def test_the_current_seed_is_the_threads_own():
+def test_a_batch_inside_a_batch_leaves_the_outer_one_its_generator():
+    set_current_seed(5)
+    rng = get_rng()
+    with preserved_generators():
+        seed_all(6)
+        assert get_rng() is not rng
+    assert get_rng() is rng
+
+
+def test_each_thread_has_its_own_current_seed():
     set_current_seed(5)
     mine, seen = get_rng(), []
 
@@ -223,7 +293,7 @@ def test_batches_in_the_caller_leave_its_generators_alone(steps):
         return drawn
 
     def batch():
-        with PreservedGenerators():
+        with preserved_generators():
             np.random.seed(5)
             np.random.randn(3)
             random.gauss(0, 1)

@@ -27,7 +27,7 @@ from ...memory import set_allocator
 from ...memory.arena import Arena
 from ...memory.reduce import Head, reduce
 from ...memory.slab import HEADER, POSITION, STARTED, TICKET, TOOK, Slab
-from ...randomness import seed_generators, set_current_seed
+from ...randomness import seed_all
 from ...work.maker import BatchMaker
 from ...work.task import Job
 from .packed_job import PackedJob, load_job
@@ -46,12 +46,6 @@ _CLOEXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _ERROR_BYTES: Final = 32 * 1024  # fits the smallest slab
 
 _job: Job | None = None  # the worker global: dataset, batchify_fn and all
-
-
-def _seed(seed: int) -> None:
-    seed_generators(seed)
-    frameworks.seed_generators(seed)
-    set_current_seed(seed)
 
 
 class _LaneClosed(Exception):
@@ -122,7 +116,7 @@ class _Worker:
             else:
                 gc.freeze()  # the collector writes to the objects it visits, which would copy all inherited pages
             frameworks.enter_worker()  # only now: unpickling the job may have imported a framework
-            maker = BatchMaker(job, self._number, _seed)
+            maker = BatchMaker(job, self._number, seed_all)
             with maker.running():
                 maker.start(hello.ticket)
         except BaseException as error:

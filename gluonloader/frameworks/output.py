@@ -1,4 +1,4 @@
-"""Arrays of a batch, one by one, whatever containers they are in."""
+"""Converts the arrays of a batch to the framework that `output=` names, and pins them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Leaf = Callable[[Any], Any]
 
 
 def map_arrays(fn: Leaf, batch: Any) -> Any:
-    """The same containers with `fn(array)` for every array, NumPy's or a framework's; all else stays.
+    """Returns the same containers with `fn(array)` in place of each array, NumPy's or a framework's.
 
     Tuples, named tuples, lists, mappings and dataclasses are containers, as for `default_batchify`.
 
     Raises:
-        Exception: whatever `fn` raises, with a note that says at which place of the batch.
+        Exception: the exception of `fn`, with a note that names the array's path in the batch.
     """
 
     def on_leaf(leaf: Any, path: str) -> Any:
@@ -43,7 +43,7 @@ def map_arrays(fn: Leaf, batch: Any) -> Any:
 
 
 def converter(output: str | Framework | Leaf) -> Leaf:
-    """What turns one array into one of the framework `output`; a function is taken as it is.
+    """Returns the function that converts one array to the framework `output`; a function is returned as it is.
 
     Arrays of texts, times, objects and records stay NumPy arrays.
 
@@ -62,7 +62,7 @@ def converter(output: str | Framework | Leaf) -> Leaf:
         values = array if source is None else source.to_numpy(array)
         if values is None:
             raise TypeError(
-                f"output={target.name!r}: {kind.__qualname__} is sparse, has a gradient or lies on a device"
+                f"output={target.name!r}: {kind.__qualname__} is sparse, needs a gradient or lies on a device"
             )
         return target.from_numpy(values) if is_numeric(values.dtype) else array
 
@@ -70,7 +70,7 @@ def converter(output: str | Framework | Leaf) -> Leaf:
 
 
 def pinner(device_id: int) -> Leaf:
-    """What moves one array to page-locked memory, for copies to a device."""
+    """Returns the function that moves one array to page-locked memory, from which copies to a device are faster."""
     warned = False
 
     def pin(array: Any) -> Any:
@@ -81,7 +81,7 @@ def pinner(device_id: int) -> Leaf:
         if not warned:
             warned = True
             warnings.warn(
-                "pin_memory=True: NumPy arrays stay in ordinary memory; give output='torch' or output='mxnet', too",
+                "pin_memory=True: NumPy arrays stay in ordinary memory; add output='torch' or output='mxnet'",
                 RuntimeWarning,
                 stacklevel=2,
             )

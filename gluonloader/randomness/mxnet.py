@@ -1,0 +1,46 @@
+"""MXNet's generators, which can be seeded but neither read nor restored.
+
+NOTE [late seeds]: `mx.random.seed` returns quickly, but keeps a thread of MXNet's engine busy for 1 ms, even if nobody
+draws a number. So `seed` only notes the seed. The functions of MXNet's C interface that run operators are wrapped, and
+the first call seeds. A batch that does not use MXNet costs nothing. A seed that the user's code sets comes later and
+therefore wins.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any, Final
+
+__all__ = ["seed"]
+
+_OPERATORS: Final = ("MXImperativeInvokeEx", "MXInvokeCachedOpEx", "MXNetFuncCall", "MXExecutorForward")
+_SEEDS: Final = ("MXRandomSeed", "MXRandomSeedContext")
+
+_noted_seed: int | None = None
+
+
+def seed(seed: int) -> None:
+    """Seeds MXNet's generators before its next operator runs; for worker processes only."""
+    global _noted_seed
+    _wrap_operators()
+    _noted_seed = seed & 0x7FFF_FFFF
+
+
+@cache
+def _wrap_operators() -> None:
+    library: Any = sys.modules["mxnet.base"]._LIB
+    seed_now = library.MXRandomSeed
+
+    def seeding_first(function: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            global _noted_seed
+            noted, _noted_seed = _noted_seed, None
+            if noted is not None:
+                seed_now(noted)
+            return function(*arguments)
+
+        return call
+
+    for name in (*_OPERATORS, *_SEEDS):
+        setattr(library, name, seeding_first(getattr(library, name)))

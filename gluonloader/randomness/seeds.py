@@ -1,0 +1,129 @@
+"""Seeds of batches, and everything that is seeded with them: the global generators and `get_rng`.
+
+NOTE [batch seeds]: promise P1. The seed of a batch is a hash of the loader's seed, the epoch and the batch number.
+Random augmentation is therefore the same for every executor, number of workers and resume. Which generators are seeded
+before a batch depends on who else uses them:
+
+    worker process   seed_all: all generators, since nobody else uses them
+    caller           seed_restorable: all except MXNet's, whose state cannot be restored after the batch
+    worker thread    set_current_seed: `get_rng` alone, since threads share the global generators
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from . import mxnet, numpy, python, torch
+
+__all__ = [
+    "batch_seed",
+    "draw_seed",
+    "get_rng",
+    "preserved_generators",
+    "seed_all",
+    "seed_restorable",
+    "set_current_seed",
+]
+
+_WORDS: Final = struct.Struct("<QQQ")
+_MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
+
+
+class _Restorable(Protocol):
+    """The functions of a module whose generator can be restored; `seed` is a 64-bit int."""
+
+    def seed(self, seed: int, /) -> None: ...
+
+    def save(self) -> Any: ...
+
+    def restore(self, state: Any, /) -> None: ...
+
+
+# By the package that the generator belongs to. A package that is not loaded is left alone.
+_RESTORABLE: Final[dict[str, _Restorable]] = {"random": python, "numpy": numpy, "torch": torch}
+
+
+class _Current(threading.local):
+    """The batch that this thread makes: its seed, and its `get_rng` once somebody asked for it."""
+
+    seed: int | None = None
+    rng: np.random.Generator | None = None
+
+
+_current = _Current()
+
+
+def draw_seed() -> int:
+    """Returns a 63-bit seed from NumPy's global generator, so that `np.random.seed(0)` makes a run repeat."""
+    return int(np.random.randint(0, 2**63 - 1, dtype=np.int64))
+
+
+def batch_seed(seed: int, epoch: int, batch: int = 0) -> int:
+    """Returns a 64-bit hash of three integers; hashes of neighbouring batches are unrelated.
+
+    >>> batch_seed(0, 0, 1) == batch_seed(0, 0, 1), batch_seed(0, 0, 1) == batch_seed(0, 1, 0)
+    (True, False)
+    """
+    words = _WORDS.pack(seed & _MASK, epoch & _MASK, batch & _MASK)
+    return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little")
+
+
+def seed_all(seed: int) -> None:
+    """Seeds every generator for one batch in a worker process; see NOTE [batch seeds]."""
+    seed_restorable(seed)
+    if "mxnet.random" in sys.modules:
+        mxnet.seed(seed)
+
+
+def seed_restorable(seed: int) -> None:
+    """Seeds every generator that `preserved_generators` restores, for one batch in the caller."""
+    for package, generator in _RESTORABLE.items():
+        if package in sys.modules:
+            generator.seed(seed)
+    set_current_seed(seed)
+
+
+@contextmanager
+def preserved_generators() -> Iterator[None]:
+    """Saves the state of the generators and restores it after the block; seed them at the start of the block."""
+    saved = [(generator, generator.save()) for package, generator in _RESTORABLE.items() if package in sys.modules]
+    seed, rng = _current.seed, _current.rng
+    try:
+        yield
+    finally:
+        _current.seed, _current.rng = seed, rng
+        for generator, state in saved:
+            generator.restore(state)
+
+
+def set_current_seed(seed: int | None) -> None:
+    """Makes `get_rng` in this thread the generator of the batch with this seed; None after the batch."""
+    _current.seed, _current.rng = seed, None
+
+
+def get_rng() -> np.random.Generator:
+    """Returns the random generator of the current batch, for use in a dataset, a transform or a batchify function.
+
+    It draws the same numbers for every executor, number of workers and resume, threads included. It is made when it is
+    first asked for. Outside of a batch (when you try `dataset[0]` by hand, say) each call returns a new generator,
+    seeded from NumPy's global one.
+
+    Returns:
+        A `numpy.random.Generator`; within one batch always the same object.
+
+    >>> np.random.seed(0)
+    >>> flip = get_rng().random() < 0.5
+    """
+    if _current.seed is None:
+        return np.random.default_rng(draw_seed())
+    if _current.rng is None:
+        _current.rng = np.random.default_rng(_current.seed)
+    return _current.rng
