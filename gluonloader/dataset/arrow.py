@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import add_note, bad_argument
-from ..indices import Indices, position, positions
+from ..indices import Indices, checked_index, checked_indices
 from ..rows import Rows
 from .arrow_columns import column_of, counts_nulls, pyarrow
 from .base import Dataset
@@ -69,7 +69,7 @@ class ArrowDataset(Dataset):
         if isinstance(index, str):
             right = f"samples are rows; give dataset[i][{index!r}], or for a column ArrowDataset(source, [{index!r}])"
             raise TypeError(f"index={index!r}: {right}")
-        index = position(index, len(self))
+        index = checked_index(index, len(self))
         group = bisect_right(self._ends, index)
         row = index - (self._ends[group] - self._source.lengths[group])
         decoded = self._group(group)
@@ -77,7 +77,7 @@ class ArrowDataset(Dataset):
 
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        keys = positions(indices, len(self))
+        keys = checked_indices(indices, len(self))
         if not len(keys):
             return []
         groups = np.searchsorted(self._bounds[1:], keys, side="right")

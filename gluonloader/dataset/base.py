@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..declared import IN_MEMORY, in_memory
 from ..errors import bad_argument
-from ..indices import as_list, positions
+from ..indices import as_list, checked_indices
 from ..rows import Rows
 from .bulk import are_ints, bulk_read, check_no_mask, each, read
 
@@ -186,7 +186,7 @@ class Subset(Dataset):
     @bulk_read(lambda self: hasattr(self._dataset, "__getitems__"))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         if isinstance(self._indices, (range, np.ndarray)) and are_ints(indices):
-            places = positions(indices, len(self))
+            places = checked_indices(indices, len(self))
             if isinstance(self._indices, range):
                 return read(self._dataset, self._indices.start + self._indices.step * places)
             return read(self._dataset, self._indices[places])

@@ -116,7 +116,7 @@ def interleave(parts: Sequence[Any], order: NDArray[np.intp]) -> Sequence[Any]:
     first = parts[0]
     if _are_alike(parts):
         joined = iter([_merge(column, order) for column in zip(*map(_columns, parts), strict=True)])
-        return Rows(first.gather(lambda column, path: next(joined)))
+        return Rows(first.map_columns(lambda column, path: next(joined)))
     return _merge([_Piece(part, None) for part in parts], order)
 
 

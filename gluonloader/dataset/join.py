@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..errors import bad_argument, other_words
-from ..indices import lengths_of, position, positions
+from ..indices import checked_index, checked_indices, lengths_of
 from ..randomness import batch_seed, draw_seed
 from .base import Dataset, Subset
 from .bulk import bulk_read, interleave, read
@@ -51,7 +51,7 @@ class ConcatDataset(Dataset):
 
     @bulk_read(lambda self: any(hasattr(dataset, "__getitems__") for dataset in self.datasets))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        keys = positions(indices, len(self))
+        keys = checked_indices(indices, len(self))
         owners = np.searchsorted(self._end_array, keys, side="right")
         counts = np.bincount(owners, minlength=1)
         touched = np.flatnonzero(counts).tolist() or [0]
@@ -76,7 +76,7 @@ class ConcatDataset(Dataset):
 
     def _find(self, index: Any) -> tuple[int, int]:
         """The number of the dataset that holds a sample, and the sample's index there."""
-        index = position(index, len(self))
+        index = checked_index(index, len(self))
         part = bisect_right(self._ends, index)
         return part, index - self._start_of(part)
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..indices import position
+from ..indices import checked_index
 from .base import Dataset
 
 __all__ = ["PackedList"]
@@ -52,7 +52,7 @@ class PackedList(Dataset):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        row = position(index, len(self))
+        row = checked_index(index, len(self))
         packed: Any = self._data[self._ends[row] : self._ends[row + 1]]
         name, *rest = self._kind
         if name == "str":

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MissingExtraError, add_note, bad_argument
-from ..indices import Indices, position, positions
+from ..indices import Indices, checked_index, checked_indices
 from ..memory import empty
 from ..rows import Rows
 from .base import Dataset
@@ -50,7 +50,7 @@ class NpyDataset(Dataset):
         self.__setstate__({"_paths": _filled(fields, list(map(_absolute, _values(fields))))})
 
     def __getitem__(self, index: Any) -> Any:
-        return self._rows[position(index, len(self))]
+        return self._rows[checked_index(index, len(self))]
 
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
@@ -103,11 +103,11 @@ class _Stored(Dataset):
         return [min(self._block, self._length - start) for start in range(0, self._length, self._block)]
 
     def __getitem__(self, index: Any) -> Any:
-        return self._read(np.array([position(index, self._length)]))[0]
+        return self._read(np.array([checked_index(index, self._length)]))[0]
 
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        return self._read(positions(indices, self._length))
+        return self._read(checked_indices(indices, self._length))
 
     _parts, gil_free = (), False  # of h5py all calls wait for each other; zarr runs too much of Python around a chunk
 
