@@ -84,7 +84,7 @@ class ShardSource:
         return self._state_owner is not None
 
     def hint(self, group: int, last: Hint | None) -> Hint | None:
-        """The hint before the next group, whose number is `group`; `last` if the source has ended: its state is useless."""
+        """The hint before `group`, the next one; `last` if the source has ended, since its state is useless then."""
         if self._state_owner is None or self._ended:
             return last
         return Hint(group, to_json(self._name, self._state_owner.state_dict()))
