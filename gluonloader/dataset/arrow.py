@@ -81,9 +81,9 @@ class ArrowDataset(Dataset):
         if not len(keys):
             return []
         groups = np.searchsorted(self._bounds[1:], keys, side="right")
-        self._kept.rows += len(keys)
         if (groups == groups[0]).all():
             decoded, rows = self._group(int(groups[0])), keys - self._bounds[groups[0]]
+            self._kept.rows += len(keys)
             return Rows({column.name: column.pick(decoded[column.name], rows) for column in self._source.columns})
         order = np.argsort(keys)
         keys, groups = keys[order], groups[order]
@@ -94,6 +94,7 @@ class ArrowDataset(Dataset):
         for group, start, end in sorted(spans, key=lambda span: span[0] not in kept):  # others would replace kept ones
             decoded, rows = self._group(group), keys[start:end] - self._bounds[group]
             parts[group] = [column.take(decoded[column.name], rows) for column in self._source.columns]
+        self._kept.rows += len(keys)
         inverse = np.empty_like(order)
         inverse[order] = np.arange(len(order))
         columns = zip(self._source.columns, zip(*[parts[group] for group, _, _ in spans], strict=True), strict=True)
