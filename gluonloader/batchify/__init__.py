@@ -11,16 +11,8 @@ arrays          single arrays: conversion, dtypes, errors
 """
 
 from .default import Batchify as Batchify
-from .default import default_batchify as default_batchify
-from .functions import Append as Append
-from .functions import AsList as AsList
-from .functions import Dict as Dict
-from .functions import Group as Group
-from .functions import List as List
-from .functions import NamedTuple as NamedTuple
-from .functions import Pad as Pad
-from .functions import Stack as Stack
-from .functions import Tuple as Tuple
+from .default import default_batchify
+from .functions import Append, AsList, Dict, Group, List, NamedTuple, Pad, Stack, Tuple
 from .functions import on_field as on_field
 from .gathered import Gathered as Gathered
 from .gathered import gather as gather

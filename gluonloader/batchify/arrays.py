@@ -20,16 +20,10 @@ _dtype = attrgetter("dtype")
 
 
 def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> Array:
-    """A leaf as a NumPy array; an array of another framework shares its memory if the framework allows that.
-
-    Args:
-        sample: an array, a number or a list of numbers.
-        dtype: dtype of the result; None keeps that of the sample.
-        row: number of the sample in its batch, for the error.
-        path: path of the leaf in the sample, for the error.
+    """The array, number or list of numbers at `path` in sample `row` as a NumPy array, without a copy if possible.
 
     Raises:
-        BatchifyError: the leaf is not an array of numbers, or cannot be converted to `dtype`.
+        BatchifyError: it is not an array of numbers, or cannot be converted to `dtype`.
     """
     if type(sample) is not np.ndarray and (framework := owner_by_base(type(sample))) is not None:
         name, sample = type(sample).__qualname__, framework.to_numpy(sample)

@@ -9,6 +9,7 @@ from typing import NamedTuple as TypingNamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ..checks import check_int
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
 from .arrays import Array, as_array, common_dtype, like, raise_difference
@@ -70,10 +71,10 @@ class Pad:
         axis: int | None = None,
         ret_length: bool = False,
     ) -> None:
-        if round_to is not None and not (_is_int(round_to) and round_to >= 1):
-            raise bad_argument("round_to", round_to, "give an int >= 1, or None")
-        if axis is not None and not _is_int(axis):
-            raise bad_argument("axis", axis, "give the axis of a sample that may differ in size, or None for all")
+        if round_to is not None:
+            check_int("round_to", round_to, 1, "give an int >= 1, or None")
+        if axis is not None:
+            check_int("axis", axis, None, "give the axis of a sample that may differ in size, or None for all")
         try:
             dtype = None if dtype is None else np.dtype(dtype)
         except TypeError as error:
@@ -140,10 +141,6 @@ def _with_own_dtype(samples: Sequence[Any], arrays: list[Array]) -> list[Array]:
     return [array for sample, array in pairs if array.size or not isinstance(sample, (list, tuple))] or arrays
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
 class Append:
     """Returns a list of arrays, one per sample; their shapes may differ.
 
@@ -193,10 +190,8 @@ class Group:
         for row, sample in enumerate(samples):
             if len(sample) != len(self._fns):
                 raise BatchifyError(f"{len(sample)} fields, but Group has {len(self._fns)} functions", row)
-        columns = zip(*samples, strict=True)
-        return tuple(
-            on_field(f"[{i}]", fn, column) for i, (fn, column) in enumerate(zip(self._fns, columns, strict=True))
-        )
+        fields = zip(self._fns, zip(*samples, strict=True), strict=True)
+        return tuple([on_field(f"[{i}]", fn, column) for i, (fn, column) in enumerate(fields)])
 
 
 class AsList:

@@ -25,19 +25,13 @@ _readers: Final[dict[int, object]] = {}  # which source reads an iterator that c
 
 
 class ShardSource:
-    """One shard of a dataset, opened at a hint.
-
-    Args:
-        dataset: the dataset without the wrappers of `IterableDataset`.
-        steps: what the wrappers do to its samples.
-        chunk: which shard of which epoch.
-        hint: where to start; None for the start of the shard.
+    """One shard of a dataset, opened at a hint; `dataset` and `steps` are the result of `unwrap`.
 
     Attributes:
-        cut: the shard is cut out of the whole dataset: it is each `num_shards`-th sample.
+        cut: the shard is cut out of the whole dataset: each `num_shards`-th sample belongs to it.
         iterator: the iterator of the dataset.
-        first: a hash of the first sample if several shards are cut out of one dataset, None before it is read;
-            otherwise 0.
+        first: a hash of the first sample that shards which are cut out of one dataset have in common; None before it
+            is read, 0 for other shards.
     """
 
     def __init__(self, dataset: Any, steps: tuple[Step, ...], chunk: Chunk, hint: Hint | None) -> None:
