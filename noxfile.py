@@ -1,15 +1,18 @@
 """The environments that the project is tested in: `nox` runs them all, `nox -s core` is for daily work.
 
-core     the default Python, newest NumPy, nothing else: under a minute
+core     the default Python, newest NumPy, nothing else; without the tests that are marked slow, spawn or kill, and with
+         fewer random examples: at most 60 s of processor time
 gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow, h5py, zarr: where Gluon users are;
          `nox -s gluon -- --cov` takes half as long again, and tells the coverage
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
-         streams: pyarrow, pandas, polars, h5py, zarr, Hugging Face datasets, WebDataset; without the long tests that
-         need none of these
+         streams: pyarrow, pandas, polars, h5py, zarr, Hugging Face datasets, WebDataset; without the tests that are
+         marked numpy_only
 newest   the newest Python at hand, NumPy alone
 lint     ruff, mypy --strict
 docs     the documentation, warnings are errors
-soak     the long fault tests: hundreds of kills, gigabytes (not part of a plain `nox`)
+soak     the tests that are marked soak, at full length: hundreds of kills, gigabytes (not part of a plain `nox`)
+
+The markers are explained in pyproject.toml.
 """
 
 import os
@@ -27,14 +30,6 @@ TEST = ["pytest>=8", "pytest-xdist", "pytest-cov", "hypothesis"]
 RUNNERS = ["-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal"]
 TORCH = "torch==2.13.0"
 MXNET = "mxnet==1.9.1"
-# Slow to start, and told apart from fork by little: the quick session leaves them to the others.
-QUICK = "not spawn and not forkserver and not kill and not 300 and not examples and not docs and not shm"
-# Tests that take long and need NumPy alone: `newest` runs them with the newest one, `gluon` with the oldest.
-LONG = [
-    *(f"--ignore=tests/{name}.py" for name in ("executors/test_faults", "executors/test_first_batch_bounds")),
-    *(f"--ignore=tests/{name}.py" for name in ("memory/test_memory", "test_resume", "sampler/test_shuffle")),
-    "--deselect=tests/test_iterable.py::test_random_lengths_workers_and_deaths",
-]
 
 
 def newest_python() -> str:
@@ -56,7 +51,10 @@ def run_tests(session: nox.Session, *arguments: str) -> None:
 def core(session: nox.Session) -> None:
     """NumPy alone, quick."""
     session.install("numpy", *TEST, "-e", ".")
-    run_tests(session, "-k", QUICK)
+    # Each pytest process imports all test modules: as many as there are cores, and from bytecode after the first run.
+    session.env["PYTHONDONTWRITEBYTECODE"] = ""
+    quick = ["-m", "not slow and not spawn and not kill", "--hypothesis-profile=quick"]
+    run_tests(session, "-n", str(os.cpu_count() or 1), *quick)
 
 
 @nox.session(python="3.11")
@@ -74,7 +72,7 @@ def modern(session: nox.Session) -> None:
     data = ["pyarrow", "pandas", "polars", "datasets", "webdataset", "h5py", "zarr"]
     session.install("numpy>=2", TORCH, "jax", *data, "requests", "scikit-learn", "tqdm", *TEST, "-e", ".")
     session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy
-    run_tests(session, *LONG)
+    run_tests(session, "-m", "not numpy_only")
 
 
 @nox.session(python=newest_python())
@@ -106,6 +104,4 @@ def soak(session: nox.Session) -> None:
     session.install("numpy<1.24", MXNET, *TEST, "-e", ".")
     session.env.update(GLUONLOADER_KILLS="300", GLUONLOADER_BIG="1")
     session.env.update(GLUONLOADER_BATCHES="10000", GLUONLOADER_DELETES="300")
-    names = ("executors/test_faults", "memory/test_memory", "frameworks/test_mxnet_memory")
-    files = [f"tests/{name}.py" for name in names]
-    session.run("python", "-m", "pytest", *files, *session.posargs)
+    session.run("python", "-m", "pytest", "-m", "soak", *session.posargs)

@@ -22,10 +22,9 @@ from typing import Final
 from .cases import Case
 from .loaders import Loader
 
-__all__ = ["Usage", "measure_usage", "memory_of", "processes"]
+__all__ = ["Usage", "measure_usage", "memory_of", "processes", "usage_of"]
 
 _WARM_UP: Final = 2  # epochs
-_COUNTED_S, _SAMPLED_S = 1.5, 0.5  # at least so long, in whole epochs
 _PAUSE_S: Final = 0.01  # between two looks at the memory
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -72,22 +71,42 @@ def main() -> None:
     gluonloader.mxnet.patch_numpy()
     case_name, loader_name, workers = sys.argv[1:]
     loader = next(loader for loader in LOADERS if loader.name == loader_name)
-    print(json.dumps(asdict(_use(CASES[case_name], loader, int(workers)))))
+    print(json.dumps(asdict(usage_of(CASES[case_name], loader, int(workers)))))
 
 
-def _use(case: Case, loader: Loader, workers: int) -> Usage:
+def usage_of(
+    case: Case,
+    loader: Loader,
+    workers: int,
+    *,
+    counted_s: float = 1.5,
+    sampled_s: float = 0.5,
+    memory: Callable[[], int] | None = None,
+) -> Usage:
+    """What a loader takes per batch in this process; for whole epochs, and for at least so many seconds.
+
+    Args:
+        case: what is loaded.
+        loader: the loader that is measured.
+        workers: number of workers that the case asks for.
+        counted_s: seconds over which processor time and page faults are counted.
+        sampled_s: seconds over which the memory is sampled.
+        memory: returns the bytes in use now; by default those of this process and all below it, and the shared memory
+            of the whole machine, since a batch that is in flight may be mapped by no process.
+    """
+    memory = memory or _memory
     loader.imported()
     dataset = case.dataset()
     gc.collect()
-    before = _memory()
+    before = memory()
     with loader.open(case, dataset, loader.workers(case, workers)) as run:
         for _ in range(_WARM_UP):
             run.epoch()
         start = _spent()
-        epochs = _repeat(run.epoch, _COUNTED_S)
+        epochs = _repeat(run.epoch, counted_s)
         end = _spent()
-        with _peak() as peak:
-            _repeat(run.epoch, _SAMPLED_S)
+        with _peak(memory) as peak:
+            _repeat(run.epoch, sampled_s)
     return _per_batch(start, end, epochs * run.drawn, max(peak) - before)
 
 
@@ -134,7 +153,7 @@ def _memory() -> int:
 
 
 def _shared_memory() -> int:
-    """All that there is on the machine: a batch that is under way may be mapped by nobody."""
+    """Bytes of all shared memory on the machine: a batch that is in flight may be mapped by no process."""
     shared = re.findall(r"^Shmem: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     return 1024 * sum(map(int, shared))
 
@@ -152,13 +171,13 @@ def memory_of(*kinds: str) -> int:
 
 
 @contextmanager
-def _peak() -> Iterator[list[int]]:
+def _peak(memory: Callable[[], int]) -> Iterator[list[int]]:
     """A list of what was seen of the memory while the block ran."""
-    seen, done = [_memory()], Event()
+    seen, done = [memory()], Event()
 
     def look() -> None:
         while not done.wait(_PAUSE_S):
-            seen.append(_memory())
+            seen.append(memory())
 
     thread = Thread(target=look)
     thread.start()

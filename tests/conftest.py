@@ -8,10 +8,11 @@ import importlib
 import os
 import pkgutil
 import resource
+import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,13 @@ from gluonloader import DataLoader
 from gluonloader.mxnet import patch_numpy
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one may take its time
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)  # `nox -s core` selects it
 hypothesis.settings.load_profile("any machine")
+
+
+def examples(count: int) -> int:
+    """How many examples a test tries that asks for `count`: in the quick profile a quarter of them."""
+    return count * hypothesis.settings.default.max_examples // 100
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,15 @@ AUTO = Way("auto", {"num_workers": 2, "executor": "auto"})
 
 WAYS = [SERIAL, THREAD, FORK, ONE_FORK, FORKSERVER, SPAWN, AUTO]
 PROCESSES = [FORK, FORKSERVER, SPAWN]
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest reads the markers for -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests over ways whose workers start in new interpreters with `spawn`."""
+    for item in items:
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if any(isinstance(value, Way) and not value.quick for value in parameters):
+            item.add_marker(pytest.mark.spawn)
 
 
 @pytest.fixture(params=WAYS, ids=str)
@@ -146,9 +162,37 @@ def _is_helper(pid: int) -> bool:
     return b"resource_tracker" in line or b"forkserver" in line
 
 
+def run_program(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program in a new interpreter, with what it printed."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def in_child(call: Callable[[], str]) -> str:
+    """What a call returns in a forked child, or the text of its error."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            text = call()
+        except Exception as error:
+            text = repr(error)
+        os.write(write, text.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with open(read) as pipe:
+        return pipe.read()
+
+
 def workers(loader: DataLoader) -> list[int]:
     """The pids of a loader's live workers, as the operating system's tree of processes shows them."""
-    return [process.pid for process in loader._executor._supervisor.begun if process.is_alive()]
+    return crew(loader).pids
+
+
+def crew(loader: DataLoader) -> Any:
+    """The worker processes of a loader, and their lanes."""
+    return loader._epochs.workers.executor(0).crew
 
 
 def descriptors() -> int:
@@ -188,7 +232,7 @@ def mapped_slabs() -> int:
     return Path("/proc/self/maps").read_text().count("memfd:gluonloader")
 
 
-def eventually(condition: Any, seconds: float = 10.0) -> bool:
+def eventually(condition: Any, seconds: float = 30.0) -> bool:
     """Whether a condition comes true within some seconds: for what another process or thread is about to do."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -215,6 +259,7 @@ def quick_collections() -> None:
 def no_leaks() -> Any:
     """Fails the test if it leaves a process, a descriptor, a mapping or an entry in /dev/shm behind."""
     gc.collect()
+    gc.freeze()  # what is alive now is not looked at again by the collections of this test
     before = children(), descriptors(), mapped_slabs(), shared_memory()
     yield
     gc.collect()

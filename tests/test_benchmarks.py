@@ -96,16 +96,19 @@ class Hungry:
         return new
 
 
-def test_usage_counts_what_workers_take(monkeypatch):
-    monkeypatch.setattr(usage, "_COUNTED_S", 0.1)
-    monkeypatch.setattr(usage, "_SAMPLED_S", 0.1)
-    monkeypatch.setattr(usage, "_shared_memory", lambda: usage.memory_of("Shmem"))  # other tests have some, too
+def memory_of_this_test():
+    """Without all shared memory of the machine: other tests have some, too."""
+    return usage.memory_of("Anon", "File", "Shmem")
+
+
+def test_usage_counts_what_workers_take():
+    short = {"counted_s": 0.1, "sampled_s": 0.1, "memory": memory_of_this_test}
     case = Case("hungry", "", lambda length: Hungry(), 2, 2)
-    in_processes = usage._use(case, LOADERS[0], 1)
+    in_processes = usage.usage_of(case, LOADERS[0], 1, **short)
     assert in_processes.peak > 16e6
     assert in_processes.worker_faults > 0
     assert in_processes.tree_s >= in_processes.parent_s > 0
-    assert usage._use(case, Serial(), 1).worker_faults == 0
+    assert usage.usage_of(case, Serial(), 1, **short).worker_faults == 0
 
 
 TIMES = {

@@ -74,6 +74,7 @@ def run_blocks(blocks):
         )
 
 
+@pytest.mark.spawn
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=lambda page: page.name)
 def test_blocks_run_and_print_what_the_page_shows(page):
     blocks = list(filter(can_run, blocks_of(page)))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.spawn
+
 ROOT = Path(__file__).parent.parent
 # MXNet, while it is imported, takes names that NumPy and Python were about to remove.
 WARNINGS = {"mxnet": ["-W", "ignore::DeprecationWarning"]}

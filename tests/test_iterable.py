@@ -55,6 +55,8 @@ def check(batches, lengths, size, last_batch="keep"):
         assert set(samples) <= set(expected)
 
 
+@pytest.mark.kill
+@pytest.mark.numpy_only
 @pytest.mark.parametrize("block", range(10))
 def test_random_lengths_workers_and_deaths(block, tmp_path):
     rng = random.Random(block)

@@ -1,6 +1,7 @@
-"""The layer rule: imports point down only, and out of the package only to the standard library and NumPy.
+"""The shape of the code: imports point down, private names stay private, and files, functions and classes stay short.
 
-The drop-in for `mxnet.gluon.data` imports MXNet, too; frameworks are found among the modules that are loaded.
+Out of the package, imports go to the standard library and NumPy only. The drop-in for `mxnet.gluon.data` imports MXNet,
+too; frameworks are found among the modules that are loaded.
 
 The order is read from the comment in `gluonloader/__init__.py`, so that the text and the code cannot part.
 """
@@ -17,6 +18,21 @@ import gluonloader
 ROOT = Path(gluonloader.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 OUTSIDE = {"numpy"}
+TESTS = Path(__file__).parent
+MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_METHODS = 450, 60, 20  # properties and dunder methods are no methods here
+
+# What breaks a rule today. A test fails as soon as an entry is no longer needed: then remove it.
+LONG_FILES = {"executors/process/executor.py", "loader.py", "sampler/base.py", "work/streams.py"}
+LONG_FUNCTIONS = {"loader.DataLoader.__init__"}
+LARGE_CLASSES = {"executors.process.executor.ProcessExecutor", "loader.DataLoader"}
+PRIVATE_USES = {
+    ("gluonloader.loader", "_loader"),
+    ("gluonloader.loader", "_plan"),
+    ("gluonloader.mxnet.dataloader", "_begin"),
+    ("gluonloader.mxnet.structure", "_of"),
+}
+CYCLES = set()  # (importing module, imported module)
+TESTS_IMPORTING_TESTS = {"test_first_batch_bounds", "test_overlap"}
 
 
 def layers():
@@ -93,3 +109,158 @@ def test_the_reader_of_imports_reads_all_kinds(tmp_path, monkeypatch):
         "os.path", "numpy", "gluonloader.low.peer", "gluonloader.high.Thing", "gluonloader.top",
         "gluonloader.low.inner.x", "gluonloader.loader",
     }  # fmt: skip
+
+
+# -- private names -----------------------------------------------------------------------------------------------------
+
+DOCUMENTED = {"_fields", "_make", "_replace", "_asdict"}  # of named tuples
+
+
+def is_private(name):
+    return name.startswith("_") and not name.endswith("__")
+
+
+def private_names_of(tree):
+    """The private names that a file defines: at its top, in its classes, and as attributes of `self` or `cls`."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+                yield node.attr
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+            yield node.value  # of __slots__ and setattr
+
+
+def private_uses(file, own, others):
+    """Private names that a file imports from another file of ours, and those that only other packages of ours define.
+
+    Args:
+        own: the private names that the files of the same package define.
+        others: those that the files of all other packages define.
+    """
+    for name in imports(file):
+        if name.startswith("gluonloader.") and is_private(name.rpartition(".")[2]):
+            yield name
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr in others - own - DOCUMENTED:
+            yield node.attr
+
+
+PRIVATE_NAMES = {}  # of each package
+for file in FILES:
+    names = set(filter(is_private, private_names_of(ast.parse(file.read_text()))))
+    PRIVATE_NAMES.setdefault(part_of(module_name(file)), set()).update(names)
+
+
+@pytest.mark.parametrize("file", FILES, ids=module_name)
+def test_private_names_are_used_in_their_own_package_only(file):
+    module = module_name(file)
+    part = part_of(module)
+    others = set().union(*(names for other, names in PRIVATE_NAMES.items() if other != part))
+    found = {(module, name) for name in private_uses(file, PRIVATE_NAMES[part], others)}
+    assert found == {(where, name) for where, name in PRIVATE_USES if where == module}
+
+
+# -- sizes -------------------------------------------------------------------------------------------------------------
+
+
+def test_no_file_is_long():
+    lengths = {str(file.relative_to(ROOT)): len(file.read_text().splitlines()) for file in FILES}
+    assert {name: length for name, length in lengths.items() if length > MAX_FILE_LINES}.keys() == LONG_FILES
+
+
+def definitions(kinds):
+    """Each function or class of the package with its dotted name, those in functions and classes included."""
+
+    def walk(node, path):
+        for child in ast.iter_child_nodes(node):
+            named = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+            inner = f"{path}.{child.name}" if named else path
+            if isinstance(child, kinds):
+                yield inner, child
+            yield from walk(child, inner)
+
+    for file in FILES:
+        yield from walk(ast.parse(file.read_text()), module_name(file).removeprefix("gluonloader."))
+
+
+def test_no_function_is_long():
+    functions = definitions((ast.FunctionDef, ast.AsyncFunctionDef))
+    lengths = {name: node.end_lineno - node.lineno + 1 for name, node in functions}
+    assert {name: length for name, length in lengths.items() if length > MAX_FUNCTION_LINES}.keys() == LONG_FUNCTIONS
+
+
+def is_method(node):
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name.endswith("__"):
+        return False
+    marks = {ast.unparse(mark).rpartition(".")[2] for mark in node.decorator_list}
+    return not marks & {"property", "cached_property", "setter", "deleter", "overload"}
+
+
+def test_no_class_has_many_methods():
+    methods = {name: sum(map(is_method, node.body)) for name, node in definitions(ast.ClassDef)}
+    assert {name: count for name, count in methods.items() if count > MAX_METHODS}.keys() == LARGE_CLASSES
+
+
+# -- cycles ------------------------------------------------------------------------------------------------------------
+
+MODULES = set(map(module_name, FILES))
+
+
+def imported_modules(file):
+    """The modules of its own package that a file imports."""
+    module = module_name(file)
+    for name in imports(file):
+        while name and name not in MODULES:
+            name = name.rpartition(".")[0]
+        if name and name != module and part_of(name) == part_of(module):
+            yield name
+
+
+def cycle(graph):
+    """The nodes of one cycle of a directed graph, in order; empty if there is none."""
+    done = set()
+
+    def visit(node, path):
+        if node in path:
+            return path[path.index(node) :]
+        if node in done:
+            return []
+        for following in sorted(graph.get(node, ())):
+            if found := visit(following, [*path, node]):
+                return found
+        done.add(node)
+        return []
+
+    return next((found for node in sorted(graph) if (found := visit(node, []))), [])
+
+
+def test_no_files_of_a_package_import_each_other():
+    graph = {module_name(file): set(imported_modules(file)) for file in FILES if file.name != "__init__.py"}
+    for one, other in CYCLES:
+        assert other in graph[one], f"{one} no longer imports {other}"
+        graph[one].remove(other)
+    assert cycle(graph) == []
+
+
+def test_a_cycle_is_found():
+    assert cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+
+
+# -- the tests ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_test_module_imports_another():
+    found = {
+        file.stem
+        for file in TESTS.rglob("test_*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else
+                     [alias.name for alias in node.names] if isinstance(node, ast.Import) else [])
+        if name.startswith("test_")
+    }  # fmt: skip
+    assert found == TESTS_IMPORTING_TESTS

@@ -6,7 +6,7 @@ import threading
 import tracemalloc
 
 import pytest
-from conftest import FORK, SERIAL, THREAD
+from conftest import FORK, SERIAL, THREAD, crew
 from pipelines import Stateful
 
 from gluonloader import (
@@ -240,8 +240,8 @@ def test_a_plain_number_is_what_it_can_be_used_as():
 def test_at_most_so_many_batches_wait_at_a_worker():
     with FORK.loader(range(40), 2, prefetch=16, max_per_worker=1) as loader:
         iterator = iter(loader)
-        trips = [len(lane.trips) for lane in loader._executor._lanes.values()]
-        assert max(trips) <= 1
+        attempts = [len(lane.attempts) for lane in crew(loader).lanes.values()]
+        assert max(attempts) <= 1
         assert [batch.tolist() for batch in iterator] == [[i, i + 1] for i in range(0, 40, 2)]
     with pytest.raises(ValueError, match="max_per_worker=0"):
         DataLoader(range(3), 1, max_per_worker=0)

@@ -1,7 +1,6 @@
 """A loader's state in odd sequences: auto_reload, old iterators, late batches, closing, other threads."""
 
 import json
-import os
 import pickle
 import signal
 import sys
@@ -10,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import FORK, SERIAL, THREAD, children, eventually
+from conftest import FORK, SERIAL, THREAD, children, eventually, in_child
 
 from gluonloader import BatchTimeout, DataLoader, IterableDataset, LoaderClosed, WorkerStartError, get_worker_info
 from gluonloader.state import sealed
@@ -20,23 +19,6 @@ WAYS = [SERIAL, THREAD, FORK]
 
 def lists(loader):
     return [batch.tolist() for batch in loader]
-
-
-def in_child(call):
-    """The text that a call gives in a forked child, or that of its error."""
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            text = call()
-        except Exception as error:
-            text = repr(error)
-        os.write(write, text.encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    os.close(write)
-    with open(read) as pipe:
-        return pipe.read()
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -460,7 +442,7 @@ def test_an_older_iterator_says_that_its_workers_are_gone(any_way):
         old = iter(loader)
         next(old)
         loader.load_state_dict(state)
-        with pytest.raises(LoaderClosed, match=r"a position was loaded since this iterator began.*iter\(loader\)"):
+        with pytest.raises(LoaderClosed, match=r"a position was loaded after this iterator started.*iter\(loader\)"):
             list(old)
         assert len(lists(loader)) == 19
 

@@ -17,6 +17,8 @@ import pytest
 
 from gluonloader.mxnet import patch_numpy
 
+pytestmark = pytest.mark.spawn  # each test patches NumPy in a program of its own
+
 VERSION = tuple(map(int, np.__version__.split(".")[:2]))
 DOCUMENTED = {
     (1, 24): "bool int",

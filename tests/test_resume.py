@@ -21,7 +21,7 @@ from gluonloader import (
     WeightedSampler,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning"), pytest.mark.numpy_only]
 
 
 def saved_everywhere(pipeline, way):
@@ -36,6 +36,7 @@ def saved_everywhere(pipeline, way):
     return states, batches, more
 
 
+@pytest.mark.spawn
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_the_rest_is_the_same_in_a_fresh_process(pipeline):
     """Saved by every way to run a loader after every batch; loaded by every way in another process."""
@@ -331,6 +332,7 @@ def test_an_iterable_loader_that_differs_refuses_the_state(changes, field):
 # -- pickles -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spawn
 @pytest.mark.parametrize("way", [SERIAL, Way("fork-4", {"num_workers": 4}), THREAD], ids=str)
 @pytest.mark.parametrize("what", ["loader", "iterator"])
 def test_a_pickle_in_mid_epoch_goes_on_in_another_process(way, what, tmp_path):

@@ -63,11 +63,6 @@ class Gathered:
                 column[self._length] = fields[name]
         self._length += 1
 
-    def samples(self) -> list[Any]:
-        """All samples; large arrays are views of the batch's memory."""
-        fields = [{name: column[row] for name, column in self._columns.items()} for row in range(self._length)]
-        return [*map(self._filled, fields), *self._others]
-
     def batch(self) -> Any:
         """The batch.
 
@@ -75,13 +70,18 @@ class Gathered:
             BatchifyError: as `default_batchify` does.
         """
         if self._others:
-            return default_batchify(self.samples())
+            return default_batchify(self._samples())
         return self._filled(
             {
                 name: batch_of(column, f"[{name!r}]") if isinstance(column, list) else column
                 for name, column in self._columns.items()
             }
         )
+
+    def _samples(self) -> list[Any]:
+        """All samples as a list; large arrays are views of the batch's memory."""
+        fields = [{name: column[row] for name, column in self._columns.items()} for row in range(self._length)]
+        return [*map(self._filled, fields), *self._others]
 
     def _fits(self, fields: dict[Any, Any]) -> bool:
         """Whether a sample with these fields can be copied into the columns."""

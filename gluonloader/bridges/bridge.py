@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from ..checks import check_int, check_timeout
-from ..loading.arguments import check_pins, choose_finish
+from ..loading.arguments import check_pins, choose_output
 from ..state import check_whole, field, int_field, opened, same, sealed
 from .reader import Came, Position, Reader, Run
 from .source import Convert, Source
@@ -108,7 +108,7 @@ class Bridge:
         self._run: Run | None = None  # the one that moves the position
         self._lock = threading.Lock()
         self._batches, self._waited_s = 0, 0.0
-        convert = Convert(choose_finish(output, pin_memory, 0), unpack=output is not None)
+        convert = Convert(choose_output(output, pin_memory, 0), unpack=output is not None)
         self._reader = Reader(self._source, convert)
         # At the end of the program too: then the thread must not be in a library's code any more.
         self._close_reader = Finalize(self, self._reader.close, exitpriority=20)

@@ -1,6 +1,6 @@
-"""What every executor shares: the outcome of a task, where it arrives, and the protocol.
+"""What all executors share: submissions, outcomes, the inbox where they arrive, and the protocol.
 
-loader --Task--> executor.submit(task, inbox) ... work runs somewhere ... Outcome --> inbox --> loader
+epoch --Task--> executor.submit(task, inbox) ... a worker makes the batch ... Outcome --> inbox --> epoch
 """
 
 from __future__ import annotations
@@ -12,66 +12,99 @@ from typing import Any, NoReturn, Protocol
 
 from ..work.task import Task
 
-__all__ = ["Executor", "Failed", "Inbox", "Made", "Outcome"]
+__all__ = ["Executor", "Failed", "Inbox", "Made", "Outcome", "Submission"]
 
 
 class Outcome(Protocol):
-    """What became of a task; it comes to the inbox of whoever submitted it."""
+    """What became of a task."""
 
     @property
     def task(self) -> Task: ...
 
     @property
     def made_s(self) -> float:
-        """Seconds that it took to make."""
+        """Seconds that the worker spent making the batch."""
 
     def take(self) -> Any:
-        """The batch; raises if there is none. Once."""
+        """The batch; raises its error if it could not be made. Called once."""
 
     def discard(self) -> None:
-        """Instead of `take`: nobody wants it."""
+        """Called instead of `take` if nobody wants the batch."""
 
 
 class Inbox:
     """Where the outcomes of one iterator's tasks arrive.
 
-    NOTE [withdrawn]: an iterator that is broken off may die in any thread, in the middle of anything, so ending it
-    takes no lock: it sets `withdrawn`, discards what has arrived, and puts None, which wakes a thread that waits for
-    more. Executors look at the flag before they start a task and after they put an outcome.
+    Attributes:
+        cancelled: nobody wants these batches any more.
+        not_made: in the serial executor, the tasks whose batches are still to be made.
+
+    NOTE [cancelled]: an iterator that is closed may be closed by any thread, at any moment, also by the garbage
+    collector. So closing takes no lock: it sets `cancelled`, discards the outcomes that have arrived, and puts None,
+    which wakes a thread that waits for more. Executors look at the flag before they start a task and after they put
+    an outcome.
     """
 
-    __slots__ = ("_arrived", "asked", "withdrawn")
+    __slots__ = ("_outcomes", "cancelled", "not_made")
 
     def __init__(self) -> None:
-        self._arrived: SimpleQueue[Outcome | None] = SimpleQueue()
-        self.asked: deque[Task] = deque()  # in the serial executor: what is to be made
-        self.withdrawn = False
+        self._outcomes: SimpleQueue[Outcome | None] = SimpleQueue()
+        self.not_made: deque[Task] = deque()
+        self.cancelled = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has arrived."""
+        return self._outcomes.empty()
 
     def put(self, outcome: Outcome) -> None:
-        self._arrived.put(outcome)
-        if self.withdrawn:
-            self.withdraw()
+        """Adds an outcome; may be called from any thread."""
+        self._outcomes.put(outcome)
+        if self.cancelled:
+            self.cancel()
 
     def get(self, timeout: float | None = 0) -> Outcome | None:
-        """The next outcome; None if there is none within `timeout` seconds (None: wait for ever), or is to be none."""
-        if timeout == 0 and self._arrived.empty():
+        """The next outcome.
+
+        Args:
+            timeout: seconds to wait for it; None waits for ever.
+
+        Returns:
+            None if none arrived in time, or if the inbox was cancelled.
+        """
+        if timeout == 0 and self._outcomes.empty():
             return None
         try:
-            return self._arrived.get(timeout != 0, timeout)
+            return self._outcomes.get(timeout != 0, timeout)
         except Empty:
             return None
 
-    def withdraw(self) -> None:
-        """Nobody wants these batches any more."""
-        self.withdrawn = True
-        while not self._arrived.empty():
+    def cancel(self) -> None:
+        """Nobody wants these batches any more; see NOTE [cancelled]."""
+        self.cancelled = True
+        while not self._outcomes.empty():
             outcome = self.get()
             if outcome is not None:
                 outcome.discard()
-        self._arrived.put(None)
+        self._outcomes.put(None)
 
 
-@dataclass(slots=True, eq=False)  # not frozen: see records.py
+@dataclass(slots=True, eq=False)
+class Submission:
+    """A task, and the inbox that waits for its outcome.
+
+    Attributes:
+        number: in the order of submission.
+        deaths: how many workers died while they made this batch.
+    """
+
+    task: Task
+    inbox: Inbox
+    number: int = 0
+    deaths: int = 0
+
+
+@dataclass(slots=True, eq=False)  # not frozen, for speed, as `Task`
 class Made:
     """A batch that was made in this process."""
 
@@ -86,7 +119,7 @@ class Made:
         pass
 
 
-@dataclass(slots=True, eq=False)  # not frozen: see records.py
+@dataclass(slots=True, eq=False)
 class Failed:
     """A batch that could not be made."""
 
@@ -104,25 +137,21 @@ class Failed:
 class Executor(Protocol):
     """Where batches are made. Several inboxes, in several threads, may use one executor."""
 
+    @property
+    def window(self) -> int:
+        """How many batches an iterator should have in flight now."""
+
     def submit(self, task: Task, inbox: Inbox) -> None:
-        """Has the batch made; its outcome will be put into `inbox`."""
-
-    def window(self, size: int, holding: bool) -> int:
-        """How many batches are to be in flight now.
-
-        Args:
-            size: usually.
-            holding: the program still has the batch before the one that it is given next.
-        """
+        """Has the batch made; its outcome arrives in `inbox`."""
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
-        """The next outcome for `inbox`; None after `timeout` seconds without one, or when it is withdrawn."""
+        """The next outcome for `inbox`; None if none arrives in `timeout` seconds, or if it was cancelled."""
 
     def wake(self) -> None:
-        """An inbox was withdrawn: has whoever waits for it look. Takes no lock; see NOTE [withdrawn]."""
+        """An inbox was cancelled: wakes the thread that waits for it. Takes no lock; see NOTE [cancelled]."""
 
-    def overdue(self, task: Task, timeout: float) -> BaseException:
-        """Gives up a task that took longer than `timeout` seconds; the error says where it is stuck."""
+    def time_out(self, task: Task, timeout: float) -> BaseException:
+        """Gives up a task that took longer than `timeout` seconds; returns an error that shows where it is stuck."""
 
     def close(self) -> None:
-        """Ends all work and every worker; nothing stays behind. A second call does nothing."""
+        """Ends all work and all workers; nothing stays behind. A second call does nothing."""

@@ -1,4 +1,4 @@
-"""The serial executor: each batch is made in the caller, when it is asked for."""
+"""The serial executor: each batch is made in the thread that asks for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .. import frameworks
 from ..errors import LoaderClosed, WorkerStartError
 from ..memory.blocks import BatchMemory, Blocks
 from ..randomness import PreservedGenerators, seed_generators, set_current_seed
-from ..work.maker import Maker
+from ..work.maker import BatchMaker
 from ..work.task import Job, Task
 from .base import Failed, Inbox, Made, Outcome
 
@@ -20,31 +20,30 @@ __all__ = ["SerialExecutor"]
 class SerialExecutor:
     """Makes batches one at a time, in the thread that waits for them."""
 
+    window = 1
+
     def __init__(self, job: Job) -> None:
-        self._maker = Maker(job, 0, _seed)
+        self._maker = BatchMaker(job, 0, _seed)
         self._blocks = Blocks(window=1)
         self._memory = BatchMemory(self._blocks)
         self._started = self._closed = False
-        self._lock = RLock()  # a dataset is not read by two threads at once where one asked for no workers
+        self._lock = RLock()  # without workers the user expects that only one thread reads the dataset
 
     def submit(self, task: Task, inbox: Inbox) -> None:
-        inbox.asked.append(task)
-
-    def window(self, size: int, holding: bool) -> int:
-        return size
+        inbox.not_made.append(task)
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         with self._lock:
-            if self._closed or not inbox.asked:
+            if self._closed or not inbox.not_made:
                 raise LoaderClosed("the loader was closed while a batch was waited for")
-            outcome = self._make(inbox.asked[0])
-            inbox.asked.popleft()  # only now: a Ctrl-C in the user's code leaves the batch to be asked for again
+            outcome = self._make(inbox.not_made[0])
+            inbox.not_made.popleft()  # only now: after a Ctrl-C in the user's code the batch is made again
             return outcome
 
     def wake(self) -> None:
-        pass  # nobody waits for others
+        pass  # no thread waits for another
 
-    def overdue(self, task: Task, timeout: float) -> NoReturn:
+    def time_out(self, task: Task, timeout: float) -> NoReturn:
         raise AssertionError("wait() of the serial executor never times out")
 
     def close(self) -> None:
@@ -54,9 +53,9 @@ class SerialExecutor:
     def _make(self, task: Task) -> Outcome:
         if not self._started:
             self._start(task.epoch)
-        if not self._maker.draws:  # nor asks who makes it
+        if not self._maker.may_draw:  # then nothing asks for the worker, either
             return self._made(task)
-        with self._maker.at_work(), PreservedGenerators(), frameworks.PreservedGenerators():
+        with self._maker.running(), PreservedGenerators(), frameworks.PreservedGenerators():
             try:
                 return self._made(task)
             finally:
@@ -65,14 +64,14 @@ class SerialExecutor:
     def _made(self, task: Task) -> Outcome:
         with self._memory:
             try:
-                began = time.perf_counter()
-                return Made(task, self._maker.make(task), time.perf_counter() - began)
+                start = time.perf_counter()
+                return Made(task, self._maker.make(task), time.perf_counter() - start)
             except Exception as error:
                 return Failed(task, error)
 
     def _start(self, epoch: int) -> None:
         try:
-            with self._maker.at_work():
+            with self._maker.running():
                 self._maker.start(epoch)
         except Exception as error:
             raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error

@@ -1,11 +1,12 @@
 """The thread executor: a persistent ThreadPool whose threads serve one queue.
 
-    submit --> queue --> thread 0..n-1: Maker.make --> Outcome --> the submitter's inbox
+    submit --> queue --> thread 0..n-1: BatchMaker.make --> Outcome --> the submission's inbox
 
-There is one queue for all; for an iterable dataset, whose shards stay with their threads, one for each.
+All threads share one queue. For an iterable dataset, whose shards stay with their threads, each thread has a queue.
 
-NOTE [a pool that serves]: as in the process executor, the pool's initializer is the worker: it serves until it is
-told to end, and never returns to the pool's own task loop, which costs more per task and loses tasks with a worker.
+NOTE [a pool that serves]: as in the process executor, the pool's initializer is the worker. It serves its queue until
+it is told to end, and never returns to the pool's own task loop, which costs more per task and loses the tasks of a
+worker that dies.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass
 from multiprocessing.pool import ThreadPool
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -22,28 +22,30 @@ from typing import Final
 from ..errors import BatchTimeout, LoaderClosed, WorkerStartError
 from ..memory.blocks import BatchMemory, Blocks
 from ..randomness import set_current_seed
-from ..work.maker import Maker
+from ..work.maker import BatchMaker
 from ..work.task import Job, Task
-from .base import Failed, Inbox, Made, Outcome
+from .base import Failed, Inbox, Made, Outcome, Submission
 
 __all__ = ["ThreadExecutor"]
 
-_CLOSING_S: Final = 0.5
+_CLOSING_S: Final = 0.5  # how long close() waits for threads; a thread cannot be killed, a busy one ends with its batch
 
-
-@dataclass(slots=True, eq=False)  # not frozen: see records.py
-class _Request:
-    task: Task
-    inbox: Inbox
+_Queue = SimpleQueue["Submission | None"]  # None ends one thread
 
 
 class ThreadExecutor:
-    """Makes batches in `num_workers` threads: for datasets that leave the GIL (decoding, file reads, large arrays)."""
+    """Makes batches in threads: for code that releases the GIL, such as decoding, file reads and large arrays.
+
+    Args:
+        job: what to make, in `job.num_workers` threads.
+        window: batches that an iterator should have in flight.
+    """
 
     def __init__(self, job: Job, window: int) -> None:
+        self.window = window
         self._job, self._blocks = job, Blocks(window)
-        self._shared: SimpleQueue[_Request | None] = SimpleQueue()
-        self._own: list[SimpleQueue[_Request | None]] = [SimpleQueue() for _ in range(job.num_workers)]
+        self._shared: _Queue = SimpleQueue()
+        self._own: list[_Queue] = [SimpleQueue() for _ in range(job.num_workers)]
         self._running: dict[int, Task] = {}  # by thread
         self._threads: list[threading.Thread] = []
         self._start_error: WorkerStartError | None = None
@@ -55,12 +57,9 @@ class ThreadExecutor:
 
     def submit(self, task: Task, inbox: Inbox) -> None:
         queue = self._shared if task.worker is None else self._own[task.worker]
-        queue.put(_Request(task, inbox))
+        queue.put(Submission(task, inbox))
         if self._closed:
             self._refuse(queue)
-
-    def window(self, size: int, holding: bool) -> int:
-        return size
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         outcome = inbox.get(timeout)
@@ -69,15 +68,15 @@ class ThreadExecutor:
         return outcome
 
     def wake(self) -> None:
-        pass  # each waits at its inbox
+        pass  # each thread waits at its own inbox
 
-    def overdue(self, task: Task, timeout: float) -> BatchTimeout:
+    def time_out(self, task: Task, timeout: float) -> BatchTimeout:
         frames = sys._current_frames()
         thread = next((thread for thread, running in self._running.items() if running is task), None)
         if thread is None or thread not in frames:
-            text = "it has not been started: all threads are busy with other batches\n"
+            text = "no thread has started it: all are busy with other batches\n"
         else:
-            text = f"the thread that makes it is at\n{''.join(traceback.format_stack(frames[thread]))}"
+            text = f"the stack of the thread that makes it was\n{''.join(traceback.format_stack(frames[thread]))}"
         return BatchTimeout(f"{task} took more than timeout={timeout} seconds; {text}")
 
     def close(self) -> None:
@@ -89,50 +88,51 @@ class ThreadExecutor:
         for own in self._own:
             (own if self._job.iterable else self._shared).put(None)
         self._pool.close()
-        deadline = time.monotonic() + _CLOSING_S  # a thread cannot be killed; a busy one ends with its batch
+        deadline = time.monotonic() + _CLOSING_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         self._blocks.close()
 
-    def _refuse(self, queue: SimpleQueue[_Request | None]) -> None:
-        """Answers what will not be made."""
+    def _refuse(self, queue: _Queue) -> None:
+        """Answers every submission in the queue with LoaderClosed."""
         while True:
             try:
-                request = queue.get_nowait()
+                submission = queue.get_nowait()
             except Empty:
                 return
-            if request is None:
-                queue.put(None)  # a thread's own sign
+            if submission is None:
+                queue.put(None)  # it was put there to end a thread
                 return
-            request.inbox.put(Failed(request.task, LoaderClosed("the loader was closed while a batch was waited for")))
+            error = LoaderClosed("the loader was closed while a batch was waited for")
+            submission.inbox.put(Failed(submission.task, error))
 
     def serve(self, worker: int) -> None:
-        """The life of one thread."""
-        me, maker = threading.get_ident(), Maker(self._job, worker, set_current_seed)
+        """What one thread does, from its start to its end."""
+        ident, maker = threading.get_ident(), BatchMaker(self._job, worker, set_current_seed)
         memory = BatchMemory(self._blocks)
-        requests = self._own[worker] if self._job.iterable else self._shared
+        queue = self._own[worker] if self._job.iterable else self._shared
         self._threads.append(threading.current_thread())
-        with maker.at_work():
+        with maker.running():
             try:
                 maker.start(self._job.epoch)
             except BaseException as error:
                 self._start_error = WorkerStartError(f"worker_init_fn({worker}) raised {type(error).__name__}: {error}")
                 self._start_error.__cause__ = error
-            while (request := requests.get()) is not None:
-                self._running[me] = request.task
-                outcome = self._make(maker, memory, request)
-                del self._running[me]
-                request.inbox.put(outcome)
-                del request, outcome
+            while (submission := queue.get()) is not None:
+                self._running[ident] = submission.task
+                outcome = self._make(maker, memory, submission)
+                del self._running[ident]
+                submission.inbox.put(outcome)
+                del submission, outcome  # or this thread would keep the batch until the next one
 
-    def _make(self, maker: Maker, memory: BatchMemory, request: _Request) -> Outcome:
-        task = request.task
-        if request.inbox.withdrawn or self._start_error is not None:
+    def _make(self, maker: BatchMaker, memory: BatchMemory, submission: Submission) -> Outcome:
+        task = submission.task
+        if submission.inbox.cancelled or self._start_error is not None:
             return Made(task, None)
         try:
             with memory:
-                began = time.perf_counter()
-                return Made(task, maker.make(task), time.perf_counter() - began)
+                start = time.perf_counter()
+                return Made(task, maker.make(task), time.perf_counter() - start)
         except BaseException as error:
             return Failed(task, error)
 

@@ -61,7 +61,6 @@ _NO_HOLDERS: Final = 1 << 20
 # its own stores, and NumPy's large arrays begin just after a page.
 _LARGE: Final = 64 * 1024
 
-_HAS_MEMFD = hasattr(os, "memfd_create")
 # Python's mmap keeps a descriptor of its own unless told not to (3.13); one less per slab and process.
 _MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 _POPULATE: int = getattr(mmap, "MAP_POPULATE", 0)
@@ -79,7 +78,7 @@ def alignment_of(nbytes: int) -> int:
 
 def anonymous_file() -> int:
     """The descriptor of a new, empty file in memory that has no name."""
-    if _HAS_MEMFD:
+    if hasattr(os, "memfd_create"):
         return os.memfd_create("gluonloader", os.MFD_CLOEXEC)
     folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -101,7 +100,8 @@ def reserve(fd: int, size: int) -> None:
         elif os.fstat(fd).st_size < size:
             os.ftruncate(fd, size)
     except OSError as error:
-        place = "memory" if _HAS_MEMFD else f"{'/dev/shm' if os.path.isdir('/dev/shm') else tempfile.gettempdir()}"
+        folder = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
+        place = "memory" if hasattr(os, "memfd_create") else folder
         raise SharedMemoryError(
             error.errno,
             f"no room for {size:,} bytes of shared memory in {place} ({error.strerror}); "

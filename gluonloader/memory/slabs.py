@@ -81,7 +81,7 @@ class SlabPool:
     """
 
     def __init__(self, window: int, limit: int | None) -> None:
-        self.window, self._limit = window, limit
+        self.window, self.limit = window, limit
         self._all: dict[int, Slab] = {}
         self._free: list[Slab] = []  # the last one given back is warmest: used first
         self._lent: dict[int, tuple[Slab, weakref.ref[Any]]] = {}
@@ -117,12 +117,12 @@ class SlabPool:
         """
         self._collect()
         least = HEADER + nbytes + _FIRST_SIZE
-        if self._limit is not None and least > self._limit:
-            raise SharedMemoryError(errno.ENOMEM, f"memory_limit={self._limit:,} bytes: a request needs {least:,}")
+        if self.limit is not None and least > self.limit:
+            raise SharedMemoryError(errno.ENOMEM, f"memory_limit={self.limit:,} bytes: a request needs {least:,}")
         self._share = max(self._share, least)
         slab = self._pop_free(writer)
         size = slab.size if slab else align(max(self.largest, least), mmap.PAGESIZE)
-        allowance = _UNLIMITED if self._limit is None else max(size, self._share)
+        allowance = _UNLIMITED if self.limit is None else max(size, self._share)
         more = allowance - (slab.size if slab else 0)
         if not self._reserve(more):
             if slab:
@@ -134,7 +134,7 @@ class SlabPool:
             elif slab.size < least:
                 slab.grow(least, allowance)
         except OSError:
-            self._reserved -= 0 if self._limit is None else more
+            self._reserved -= 0 if self.limit is None else more
             if slab:
                 self._free.append(slab)
             raise
@@ -174,7 +174,7 @@ class SlabPool:
     def demand(self, nbytes: int) -> bool:
         """A batch needs `nbytes`: later slabs may grow that far. False if the limit forbids it for ever."""
         share = align(nbytes + (nbytes >> 5), mmap.PAGESIZE)
-        self._share = max(self._share, share if self._limit is None else min(share, self._limit))
+        self._share = max(self._share, share if self.limit is None else min(share, self.limit))
         return nbytes <= self._share
 
     def has_grown(self, slab: Slab, size: int) -> None:
@@ -218,36 +218,36 @@ class SlabPool:
         self._all, self._free, self._lent, self._held = {}, [], {}, []
 
     def _reserve(self, nbytes: int) -> bool:
-        if self._limit is None:
+        if self.limit is None:
             return True
-        while self._free and self._reserved + nbytes > self._limit:
+        while self._free and self._reserved + nbytes > self.limit:
             self._retire(self._free.pop(0))
-        if self._reserved + nbytes > self._limit:
+        if self._reserved + nbytes > self.limit:
             return False
         self._reserved += nbytes
         return True
 
     def _settle(self, slab: Slab) -> None:
         """Counts a slab that comes back at its size, no longer at what it was allowed."""
-        if self._limit is not None:
+        if self.limit is not None:
             self._reserved -= slab.allowance - slab.size
 
     def _may_lend(self, slab: Slab) -> bool:
         if not slab.leaves_room and not leaves_room(slab.fd):
             return False
-        if self._limit is None:
+        if self.limit is None:
             most = self.window + _SPARE_LOANS
             if len(self._lent) >= most:
                 self._collect()
             return len(self._lent) < most
         self._collect()
-        cap = max(self._limit - self.window * self._share, self._limit // 2)
+        cap = max(self.limit - self.window * self._share, self.limit // 2)
         if self._lent_bytes + slab.size <= cap:
             return True
         if not self._warned and len(self._lent) > 1:  # one is only the batch before this, in a usual loop
             self._warned = True
             warnings.warn(
-                f"memory_limit={self._limit:,} bytes: {self._lent_bytes:,} are held by batches that you keep; "
+                f"memory_limit={self.limit:,} bytes: {self._lent_bytes:,} are held by batches that you keep; "
                 "further ones are private copies until some are let go",
                 RuntimeWarning,
                 stacklevel=6,  # the user's loop
@@ -285,7 +285,7 @@ class SlabPool:
         else:
             slab.vacate()  # at once, though a busy worker will only later hear that the slab is gone
         del self._all[slab.number]
-        if self._limit is not None:
+        if self.limit is not None:
             self._reserved -= slab.size
         self.retired.append(slab.number)
         slab.close()

@@ -95,20 +95,20 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
     @property
     def auto_reload(self) -> bool:
         """Whether the next epoch is begun as soon as this one has delivered its last batch."""
-        return self._auto_reload
+        return self._epochs.auto_reload
 
     @auto_reload.setter
     def auto_reload(self, value: bool) -> None:
-        self._auto_reload = bool(value)
+        self._epochs.auto_reload = bool(value)
 
     def clean(self) -> None:
         """Drops what `auto_reload` has begun of the next epoch."""
-        self._begun = None
+        self._epochs.drop_ahead()
 
     def refresh(self) -> None:
         """Begins the next epoch now, in place of what `auto_reload` has begun."""
-        self._begun = None
-        self._begun = self._begin()
+        self._epochs.drop_ahead()
+        self._epochs.start_now()
 
 
 class _NumpyMode:

@@ -1,8 +1,10 @@
-"""What the user's functions are told: of the loader in the main program, and of the worker that runs them."""
+"""What user code can ask for: `LoaderInfo` in the main program, `WorkerInfo` in a worker."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +12,16 @@ import numpy as np
 
 from ..randomness import get_rng
 
-__all__ = ["AtWork", "LoaderInfo", "WorkerInfo", "get_worker_info"]
+__all__ = ["LoaderInfo", "WorkerInfo", "get_worker_info", "running_as"]
 
 
 @dataclass(frozen=True, slots=True)
 class LoaderInfo:
-    """What `worker_payload` is told of the loader.
+    """The loader that calls `worker_payload`.
 
     Attributes:
         dataset: the loader's dataset.
-        batch_size: samples in a batch; None where a `batch_sampler` decides.
+        batch_size: samples in a batch; None if a `batch_sampler` decides.
         num_workers: number of workers; 0 in the serial executor.
         seed: of order and augmentation.
     """
@@ -31,18 +33,18 @@ class LoaderInfo:
 
 
 class WorkerInfo(int):
-    """Who makes the current batch: what `worker_init_fn` is called with, and `get_worker_info()` gives.
+    """The worker that makes the current batch: `worker_init_fn` gets it, and `get_worker_info()` returns it.
 
-    It is the worker's number, so that a `worker_init_fn` written for Gluon or torch works; and it knows more.
-    Unlike other ints it is always true.
+    It is an int, the worker's number, so a `worker_init_fn` written for Gluon or torch works; its attributes say more.
+    Unlike other ints it is always true, so `if get_worker_info():` works in worker 0.
 
     Attributes:
         id: this worker's number, from 0 to `num_workers - 1`.
         num_workers: number of workers of the loader; 0 in the serial executor.
-        seed: this worker's own 64-bit seed, a hash of the loader's seed and `id`.
-        epoch: the epoch of the current batch; while the worker starts, the epoch that it will work for first.
-        dataset: the dataset as this worker sees it.
-        payload: what `worker_payload` computed for this worker in the main program; None without.
+        seed: a 64-bit seed for this worker alone, a hash of the loader's seed and `id`.
+        epoch: the epoch of the current batch; while the worker starts, the first epoch that it will work for.
+        dataset: this worker's copy of the dataset.
+        payload: what `worker_payload` returned for this worker in the main program; None without it.
     """
 
     num_workers: int
@@ -62,7 +64,7 @@ class WorkerInfo(int):
         return get_rng()
 
     def __bool__(self) -> bool:
-        return True  # there is a worker: `if get_worker_info():` asks for that
+        return True
 
     def __repr__(self) -> str:
         return f"WorkerInfo(id={int(self)}, num_workers={self.num_workers}, epoch={self.epoch})"
@@ -76,21 +78,19 @@ _local = _Local()
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """Inside a dataset, a batchify or `worker_init_fn`: which worker runs it; elsewhere None.
+    """The worker that runs the calling code: a dataset, a transform, a batchify_fn or `worker_init_fn`.
 
-    As in torch, except that the serial executor, too, counts as a worker, with number 0 of 0.
+    Returns:
+        None outside of a loader. As in torch, except that the serial executor counts as worker 0 of 0.
     """
     return _local.info
 
 
-class AtWork:
-    """Within the block this thread is that worker."""
-
-    def __init__(self, info: WorkerInfo) -> None:
-        self._info = info
-
-    def __enter__(self) -> None:
-        self._before, _local.info = _local.info, self._info
-
-    def __exit__(self, *exc_info: object) -> None:
-        _local.info = self._before
+@contextmanager
+def running_as(info: WorkerInfo) -> Iterator[None]:
+    """Within the `with` block this thread is that worker."""
+    before, _local.info = _local.info, info
+    try:
+        yield
+    finally:
+        _local.info = before

@@ -1,44 +1,42 @@
-"""How one batch is made, by whichever worker: samples read, one by one or in bulk, and handed to batchify.
+"""How a worker makes one batch: it reads the samples, one by one or in bulk, and calls batchify_fn.
 
-Task(indices) -> dataset[i] ..., or dataset.__getitems__ -> batchify -> batch
-Task(Chunk)   -> the worker's streams  -> batchify -> ShardBatch, or Remainder: the shard has ended
-Task(Samples) ->                          batchify -> batch
-Task(Part)    -> dataset[i] ...                    -> list of samples, or Unsplit: NOTE [first batch] in first.py
+Task(indices) -> dataset[i] ..., or dataset.__getitems__ -> batchify_fn -> batch
+Task(Chunk)   -> the worker's streams                    -> batchify_fn -> ShardBatch, or Remainder: the shard has ended
+Task(Samples) ->                                            batchify_fn -> batch
 """
 
 from __future__ import annotations
 
-import pickle
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from ..batchify import Gathered, default_batchify, gather
 from ..dataset.bulk import read_by
 from ..declared import draws
 from ..errors import BatchifyError, add_note
-from ..executors.overlap import overlap
 from ..indices import Keys, as_list
-from ..randomness import batch_seed, is_rng_in_use
-from .info import AtWork, WorkerInfo
+from ..randomness import batch_seed
+from .info import WorkerInfo, running_as
 from .streams import Chunk, Hint, Streams
-from .task import Job, Part, Samples, Task
+from .task import Job, Samples, Task
 
-__all__ = ["Maker", "Remainder", "ShardBatch", "Unsplit", "may_draw"]
+__all__ = ["BatchMaker", "Remainder", "ShardBatch", "may_draw"]
 
-_SPLIT_S: Final = 0.005  # what a part has to take for its batch to be split
-_BYTE_S: Final = 4e-9  # the same, for each byte of it that is copied
-
-Mark = Callable[[int], None]
+OnRow = Callable[[int], None]
 S = TypeVar("S", list[Any], "list[Any] | Gathered")
 
 
 @dataclass(frozen=True, slots=True)
 class ShardBatch:
-    """A batch of one shard of an iterable dataset; `hint` and `first` are those of its `Piece`."""
+    """A batch of one shard of an iterable dataset.
+
+    Attributes:
+        hint: from where the shard's next chunk can be read; None if the dataset keeps no state.
+        first: a hash of the first sample of the source; 0 if it does not matter.
+    """
 
     batch: Any
     hint: Hint | None
@@ -47,58 +45,45 @@ class ShardBatch:
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """The end of a shard: fewer samples than a batch has, perhaps none; `first` is that of its `Piece`."""
+    """The end of a shard: fewer samples than a batch has, perhaps none; `first` is that of `ShardBatch`."""
 
     samples: list[Any]
     first: int = 0
 
 
-class Unsplit(Exception):
-    """A batch is not to be read in parts; see NOTE [first batch] in first.py."""
-
-
 def may_draw(job: Job) -> bool:
-    """Whether making a batch may use random generators, as far as is known."""
+    """Whether making a batch may draw random numbers; False only if the dataset and batchify_fn cannot."""
     return draws(job.dataset) or draws(job.batchify_fn)
 
 
-class Maker:
+class BatchMaker:
     """Makes the batches of one worker.
 
     Args:
-        job: what is made.
+        job: what to make.
         worker: the worker's number.
-        seed: seeds the random generators that this kind of worker may seed; NOTE [batch seeds] in randomness.py.
-        state: of these generators: what is equal as long as nothing is drawn from them.
-        copied: samples that were read as a part are copied to another process.
+        seed: seeds the random generators that this kind of worker may seed; see NOTE [batch seeds] in randomness.
 
     Attributes:
-        draws: whether making a batch may use random generators, as far as is known.
-        gathers: batches are made by `default_batchify`, which neither keeps nor changes a sample.
+        may_draw: whether making a batch may draw random numbers. If not, generators are left alone, since seeding them
+            takes as long as making a small batch.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        worker: int,
-        seed: Callable[[int], None],
-        state: Callable[[], object] = is_rng_in_use,
-        copied: bool = False,
-    ) -> None:
-        self._job, self._seed, self._state, self._copied = job, seed, state, copied
-        # To seed generators, and in the caller to put them back, takes as long as making a small batch.
-        self.draws = may_draw(job)
+    def __init__(self, job: Job, worker: int, seed: Callable[[int], None]) -> None:
+        self._job, self._seed = job, seed
+        self.may_draw = may_draw(job)
         self._bulk = getattr(job.dataset, "__getitems__", None)
-        self.gathers = job.batchify_fn is default_batchify
+        # default_batchify keeps no sample, so large arrays can be copied while the samples are read.
+        self._gathers = job.batchify_fn is default_batchify
         self._streams = Streams(job.dataset) if job.iterable else None
         self._info = info = WorkerInfo(worker)
         info.num_workers, info.seed, info.epoch = job.num_workers, batch_seed(job.seed, worker), 0
         info.dataset = job.dataset
         info.payload = job.payloads[worker] if job.payloads else None
 
-    def at_work(self) -> AbstractContextManager[None]:
-        """Within the block this thread is the worker."""
-        return AtWork(self._info)
+    def running(self) -> AbstractContextManager[None]:
+        """Within the `with` block `get_worker_info()` returns this worker."""
+        return running_as(self._info)
 
     def start(self, epoch: int) -> None:
         """Runs the user's `worker_init_fn`."""
@@ -106,105 +91,74 @@ class Maker:
         if self._job.worker_init_fn is not None:
             self._job.worker_init_fn(self._info)
 
-    def make(self, task: Task, mark: Mark | None = None) -> Any:
-        """Reads the samples of a task and makes them one batch.
+    def make(self, task: Task, on_row: OnRow | None = None) -> Any:
+        """Reads the samples of a task and makes one batch of them.
 
         Args:
-            task: what to do.
-            mark: called with each sample's position before it is read; not where they are read in bulk.
+            task: what to make.
+            on_row: called with each sample's row before that sample is read; not if they are read in bulk.
 
         Raises:
-            Exception: the user's own, with a note that says which sample of which batch; `StopIteration` and
-                `SystemExit` come as a RuntimeError, since they would end the user's loop or program without a word.
+            Exception: the user's own, with a note that names sample and batch. `StopIteration` and `SystemExit` become
+                a RuntimeError, because they would end the user's loop or program without a message.
         """
         self._info.epoch = task.epoch
-        if isinstance(task.work, Chunk):
-            return self._make_chunk(task, task.work, mark)
-        if self.draws:
+        work = task.work
+        if isinstance(work, Chunk):
+            return self._make_chunk(task, work, on_row)
+        if self.may_draw:
             self._seed(batch_seed(task.seed, task.epoch, task.batch))
-        if isinstance(task.work, Samples):
-            return self._batchify(task, task.work.samples)
-        if isinstance(task.work, Part):
-            return self._read_part(task)
+        if isinstance(work, Samples):
+            return self._batchify(task, work.samples)
         if self._bulk is not None:
-            return self._batchify(task, self._read_bulk(task, task.work))
-        indices = as_list(task.work)
-        if self.gathers:
-            return self._batchify(task, self._read_into(partial(gather, count=len(indices)), task, indices, mark))
-        return self._batchify(task, self._read(task, indices, mark))
+            return self._batchify(task, self._read_bulk(task, work))
+        indices = as_list(work)
+        if self._gathers:
+            return self._batchify(task, self._read(partial(gather, count=len(indices)), task, indices, on_row))
+        return self._batchify(task, self._read(_listed, task, indices, on_row))
 
-    def _make_chunk(self, task: Task, chunk: Chunk, mark: Mark | None) -> ShardBatch | Remainder:
+    def _make_chunk(self, task: Task, chunk: Chunk, on_row: OnRow | None) -> ShardBatch | Remainder:
         assert self._streams is not None
 
         def seed_group(number: int) -> None:
             self._seed(batch_seed(chunk.seed, chunk.epoch, number))
 
-        piece = self._streams.read(chunk, seed_group, mark)
+        piece = self._streams.read(chunk, seed_group, on_row)
         if len(piece.samples) < chunk.size:
             return Remainder(piece.samples, piece.first)
         return ShardBatch(self._batchify(task, piece.samples), piece.hint, piece.first)
 
-    def _read(self, task: Task, indices: list[Any], mark: Mark | None) -> list[Any]:
-        return self._read_into(lambda first: [first], task, indices, mark)
-
-    def _read_into(self, begin: Callable[[Any], S], task: Task, indices: list[Any], mark: Mark | None) -> S:
-        """The samples, in what `begin` makes of the first one."""
+    def _read(self, start: Callable[[Any], S], task: Task, indices: list[Any], on_row: OnRow | None) -> S:
+        """Reads the samples one by one and appends them to `start(first sample)`."""
         dataset, index, batching = self._job.dataset, indices[0], ""
         try:
-            if mark is not None:
-                mark(0)
+            if on_row is not None:
+                on_row(0)
             first = dataset[index]
-            batching = "batchify_fn"  # whose memory `begin` takes
-            samples = begin(first)
+            batching = "batchify_fn"  # `start` allocates the batch's arrays
+            samples = start(first)
             batching = ""
-            del first  # its memory serves the next one
-            if mark is None and isinstance(samples, list):
+            del first  # so that its memory can serve the next sample
+            if on_row is None and isinstance(samples, list):
                 samples += [dataset[index := key] for key in indices[1:]]
                 return samples
-            for position, index in enumerate(indices[1:], 1):
-                if mark is not None:
-                    mark(position)
+            for row, index in enumerate(indices[1:], 1):
+                if on_row is not None:
+                    on_row(row)
                 samples.append(dataset[index])
             return samples
         except (StopIteration, SystemExit) as error:
-            raise _ended(error, task, f"dataset[{index!r}]") from error
+            raise _as_runtime_error(error, task, f"dataset[{index!r}]") from error
         except Exception as error:
             beyond = isinstance(error, IndexError) and hasattr(dataset, "__len__")
             _note(error, task, batching or f"dataset[{index!r}]{f' of {len(dataset)} samples' if beyond else ''}")
             raise
 
-    def _read_part(self, task: Task) -> list[Any]:
-        """Reads samples in groups that double, so that it is soon known if they draw.
-
-        Raises:
-            Unsplit: they do, or the first one was read in no time, or they share memory.
-            Exception: the user's own, as it is: nobody is told.
-        """
-        indices, dataset, before, began = task.indices or [], self._job.dataset, self._state(), time.perf_counter()
-        first = dataset[indices[0]]
-        took = time.perf_counter() - began
-        copying = len(pickle.dumps(first, protocol=5)) * _BYTE_S if self._copied else 0.0
-        if took < copying + _SPLIT_S / len(indices):
-            raise Unsplit("samples are read too quickly for it")
-        read, had = gather(first, len(indices)) if self.gathers else [first], 1
-        del first
-        while self._state() == before:
-            if had == len(indices):
-                samples = read.samples() if isinstance(read, Gathered) else read
-                if overlap(samples):
-                    raise Unsplit("samples share memory")
-                return samples
-            group = indices[had : 2 * had]
-            for index in group:
-                read.append(dataset[index])
-            had += len(group)
-        raise Unsplit("reading draws random numbers")
-
     def _read_bulk(self, task: Task, indices: Keys) -> Sequence[Any]:
         try:
             return read_by(self._bulk, indices)  # type: ignore[arg-type]
         except (StopIteration, SystemExit) as error:
-            raise _ended(error, task, _bulk_call(indices)) from error
+            raise _as_runtime_error(error, task, _bulk_call(indices)) from error
         except Exception as error:
             _note(error, task, _bulk_call(indices))
             raise
@@ -213,19 +167,23 @@ class Maker:
         try:
             return samples.batch() if isinstance(samples, Gathered) else self._job.batchify_fn(samples)
         except BatchifyError as error:
-            raise _located(error, task) from error.__cause__
+            raise _with_index(error, task) from error.__cause__
         except (StopIteration, SystemExit) as error:
-            raise _ended(error, task, "batchify_fn") from error
+            raise _as_runtime_error(error, task, "batchify_fn") from error
         except Exception as error:
             _note(error, task, "batchify_fn")
             raise
+
+
+def _listed(first: Any) -> list[Any]:
+    return [first]
 
 
 def _bulk_call(indices: Keys) -> str:
     return f"dataset.__getitems__({str(as_list(indices[:8]))[:-1]}{', ...' if len(indices) > 8 else ''}])"
 
 
-def _ended(error: BaseException, task: Task, where: str) -> Exception:
+def _as_runtime_error(error: BaseException, task: Task, where: str) -> Exception:
     return _note(RuntimeError(f"{where} raised {type(error).__name__}({error})"), task, where)
 
 
@@ -234,11 +192,11 @@ def _note(error: Exception, task: Task, where: str) -> Exception:
     return error
 
 
-def _located(error: BatchifyError, task: Task) -> BatchifyError:
+def _with_index(error: BatchifyError, task: Task) -> BatchifyError:
     """The same error, naming the sample by its index in the dataset."""
-    indices, position = task.indices, error.position
-    if position is None or (indices is not None and position >= len(indices)):
+    indices, row = task.indices, error.position
+    if row is None or (indices is not None and row >= len(indices)):
         return error
-    name = task.sample(position) if indices is None else f"sample {indices[position]!r}"
-    located = BatchifyError(error.reason, position, error.path, f"{name} (batch {task.batch}, position {position})")
+    name = task.sample(row) if indices is None else f"sample {indices[row]!r}"
+    located = BatchifyError(error.reason, row, error.path, f"{name} (row {row} of batch {task.batch})")
     return located.with_traceback(error.__traceback__)

@@ -39,7 +39,7 @@ _STREAMS_PER_SHARD: Final = 2  # that of the epoch, and that of an iteration whi
 _CHUNKS_PER_STREAM: Final = 2  # read chunks that are kept: if a batch does not fit its slab, its chunk is read again
 
 Seed = Callable[[int], None]
-Mark = Callable[[int], None]
+OnRow = Callable[[int], None]
 
 
 class Streams:
@@ -50,14 +50,14 @@ class Streams:
         self._streams: dict[tuple[int, int, int], _Stream] = {}  # the most recently used one comes last
         self._iterators: dict[int, Any] = {}  # the newest iterator of each shard
 
-    def read(self, chunk: Chunk, seed_group: Seed, mark: Mark | None = None) -> ChunkSamples:
+    def read(self, chunk: Chunk, seed_group: Seed, on_row: OnRow | None = None) -> ChunkSamples:
         """The samples of a chunk; a chunk may be read again.
 
         Args:
             chunk: which samples.
             seed_group: seeds the random generators with a hash of the loader's seed, the epoch and its argument, which
                 may be negative. After the return, the state of the generators depends on the chunk alone.
-            mark: called with the number of a sample in the chunk before that sample is read or transformed.
+            on_row: called with the number of a sample in the chunk, before that sample is read or transformed.
 
         Raises:
             Exception: that of the source or of a transform, with a note that names the sample and its shard; the
@@ -67,7 +67,7 @@ class Streams:
         stream = self._streams.pop(key, None)  # if an interrupt ends this call, the stream is dropped
         if stream is None or not stream.reaches(chunk.number):
             stream = _Stream(self._dataset, chunk, self._iterators)
-        result = stream.read(chunk.number, seed_group, mark)
+        result = stream.read(chunk.number, seed_group, on_row)
         self._streams[key] = stream
         for other in [other for other in self._streams if other[0] == chunk.shard][:-_STREAMS_PER_SHARD]:
             del self._streams[other]
@@ -123,13 +123,13 @@ class _Stream:
         """Whether the stream can read this chunk without opening its source again."""
         return number >= self._next_chunk or any(kept == number for kept, _ in self._kept)
 
-    def read(self, number: int, seed: Seed, mark: Mark | None) -> ChunkSamples | Exception:
+    def read(self, number: int, seed: Seed, on_row: OnRow | None) -> ChunkSamples | Exception:
         """The samples of a chunk, or the error that it is lost by."""
         result: ChunkSamples | Exception | None = next((chunk for kept, chunk in self._kept if kept == number), None)
         try:
             if result is None:
                 self._open(seed)
-                result = self._read(number, seed, mark)
+                result = self._read(number, seed, on_row)
             seed(-2 - 2 * self._unique(number))
         except (Exception, SystemExit) as error:  # of opening or seeding: without an end, each chunk would repeat it
             self._source, self._ended = None, True
@@ -153,19 +153,19 @@ class _Stream:
             self._iterators[self._chunk.shard] = self._source.iterator
             self._next_fill.hint = self._next_fill.hint if self._source.stateful else None
 
-    def _read(self, number: int, seed: Seed, mark: Mark | None) -> ChunkSamples | Exception:
+    def _read(self, number: int, seed: Seed, on_row: OnRow | None) -> ChunkSamples | Exception:
         lost: Exception | None = None
         while self._next_chunk < number and not self._ended:
-            skipped = self._take(number, seed, mark)
+            skipped = self._take(number, seed, on_row)
             if isinstance(skipped, Exception):
                 lost = skipped  # it was reported for the chunk that was skipped
             elif len(skipped) == self._size:
                 lost = None
-        samples = [] if self._ended else self._take(number, seed, mark)
+        samples = [] if self._ended else self._take(number, seed, on_row)
         if lost is not None and not samples:
             return lost  # it ended the source, so it is reported again: this worker may be the first that saw it
         if not isinstance(samples, Exception):
-            samples = self._transform(number, samples, seed, mark)
+            samples = self._transform(number, samples, seed, on_row)
         if isinstance(samples, Exception):
             return samples
         hint = (self._next_fill if self._fill.is_empty(self._size) else self._fill).hint
@@ -173,10 +173,10 @@ class _Stream:
         self._kept.append((number, result))
         return result
 
-    def _take(self, wanted: int, seed: Seed, mark: Mark | None) -> list[Any] | Exception:
+    def _take(self, wanted: int, seed: Seed, on_row: OnRow | None) -> list[Any] | Exception:
         """The samples of the next chunk before transforms, or the error that it is lost by."""
         if self._fill.is_empty(self._size):
-            self._finish_next_fill(wanted, seed, mark)
+            self._finish_next_fill(wanted, seed, on_row)
         fill = self._fill
         self._next_chunk += 1
         if len(fill.samples) < self._size and fill.errors:
@@ -185,14 +185,14 @@ class _Stream:
         del fill.samples[-self._size :]
         self._ended = len(samples) < self._size
         if self._chunk.buffer and self._next_fill.groups < self._groups_per_fill:
-            self._read_group(wanted, seed, mark)
+            self._read_group(wanted, seed, on_row)
         return samples
 
-    def _finish_next_fill(self, wanted: int, seed: Seed, mark: Mark | None) -> None:
+    def _finish_next_fill(self, wanted: int, seed: Seed, on_row: OnRow | None) -> None:
         """Reads the rest of the next fill and permutes it; chunks are then taken from it."""
         fill, chunk = self._next_fill, self._chunk
         while fill.groups < self._groups_per_fill and self._source is not None:
-            self._read_group(wanted, seed, mark)
+            self._read_group(wanted, seed, on_row)
         if chunk.buffer:
             key = batch_seed(chunk.shard, (self._next_group - 1) // self._groups_per_fill)
             rng = np.random.default_rng(batch_seed(chunk.seed, chunk.epoch, key))
@@ -201,7 +201,7 @@ class _Stream:
         hint = fill.hint if self._source is None else self._source.hint(self._next_group, fill.hint)
         self._next_fill = _Fill(hint)
 
-    def _read_group(self, wanted: int, seed: Seed, mark: Mark | None) -> None:
+    def _read_group(self, wanted: int, seed: Seed, on_row: OnRow | None) -> None:
         """Reads one more group of the next fill, unless the source has ended."""
         if self._source is None:
             return
@@ -211,8 +211,8 @@ class _Stream:
         seed(self._next_group * self._chunk.num_shards if self._source.cut else self._unique(self._next_group))
         try:
             for row in range(start, start + self._size):
-                if mark is not None and row >= 0:
-                    mark(row)
+                if on_row is not None and row >= 0:
+                    on_row(row)
                 samples.append(self._source.next())
                 self._first = self._source.first or 0
         except StopIteration:
@@ -225,7 +225,7 @@ class _Stream:
         fill.groups += 1
         self._next_group += 1
 
-    def _transform(self, number: int, samples: list[Any], seed: Seed, mark: Mark | None) -> list[Any] | Exception:
+    def _transform(self, number: int, samples: list[Any], seed: Seed, on_row: OnRow | None) -> list[Any] | Exception:
         """The samples of a chunk after transforms, or the error of a transform."""
         if not self._transforms:
             return samples
@@ -233,8 +233,8 @@ class _Stream:
         row = 0
         try:
             for row in range(len(samples)):
-                if mark is not None:
-                    mark(row)
+                if on_row is not None:
+                    on_row(row)
                 for transform in self._transforms:
                     samples[row] = transform(samples[row])
         except (Exception, SystemExit) as error:

@@ -1,4 +1,4 @@
-"""What a worker is told: the job, once, and then one task for each batch."""
+"""What workers are given: one job when they start, then one task for each batch."""
 
 from __future__ import annotations
 
@@ -9,61 +9,68 @@ from typing import Any
 from ..indices import Keys, as_list
 from .streams import Chunk
 
-__all__ = ["Job", "Part", "Samples", "Task"]
+__all__ = ["Job", "Samples", "Task"]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker is given once: how to make any batch of a loader."""
+    """How to make any batch of a loader.
+
+    Attributes:
+        dataset, batchify_fn, worker_init_fn, num_workers: as given to `DataLoader`.
+        seed: the loader's seed.
+        iterable: the dataset is read in shards, each by one worker.
+        payloads: for each worker, the `payload` of its `WorkerInfo`; empty without `worker_payload`.
+        epoch: the epoch that the first workers start for.
+    """
 
     dataset: Any
     batchify_fn: Callable[[Any], Any]
     worker_init_fn: Callable[[Any], object] | None
     num_workers: int
     seed: int
-    iterable: bool = False  # the dataset is read in shards, each by one worker
-    payloads: tuple[Any, ...] = ()  # of each worker, for its `WorkerInfo`
-    epoch: int = 0  # that the first workers start for
+    iterable: bool = False
+    payloads: tuple[Any, ...] = ()
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Samples that were read before, to be made a batch: what shards left over, or the parts of a first batch."""
+    """Samples that workers read before, the leftovers of shards, to be made one batch."""
 
     samples: list[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a batch, whose samples are to be read only; see NOTE [first batch] in first.py."""
-
-    number: int  # in its batch, from 0
-    keys: Keys
-
-
-@dataclass(slots=True, eq=False)  # not frozen: see records.py
+@dataclass(slots=True, eq=False)  # not frozen: a frozen dataclass takes 0.1 us more for each field
 class Task:
-    """One batch to make."""
+    """One batch to make. Nobody changes a task.
+
+    Attributes:
+        epoch: number of the epoch.
+        batch: number of the batch in its epoch, from 0; negative for a leftover that is read again.
+        seed: of the loader, or of its rank; see NOTE [batch seeds] in randomness.
+        work: keys of a map-style dataset, a chunk of a shard, or samples that were read before.
+        worker: the worker that has to make it; None for any.
+    """
 
     epoch: int
-    batch: int  # number in its epoch, from 0
-    seed: int  # of the loader, or of its rank: NOTE [batch seeds] in randomness.py
-    work: Keys | Chunk | Samples | Part  # keys: indices of a map-style dataset
-    worker: int | None = None  # the worker that has to make it; None: any
+    batch: int
+    seed: int
+    work: Keys | Chunk | Samples
+    worker: int | None = None
 
     def __str__(self) -> str:
         if self.batch < 0 and isinstance(self.work, Chunk):
-            return f"what shard {self.work.shard} left over in epoch {self.work.epoch}, read again,"
+            return f"the leftover of shard {self.work.shard} in epoch {self.work.epoch}, read again,"
         return f"batch {self.batch} of epoch {self.epoch}"
 
-    def sample(self, position: int) -> str:
-        """What to call the sample at a position of the batch."""
+    def sample(self, row: int) -> str:
+        """The name of a sample in texts, by its number in the batch."""
         if isinstance(self.work, Chunk):
-            return f"sample {self.work.number * self.work.size + position} of shard {self.work.shard}"
-        return f"leftover sample {position}" if self.indices is None else f"dataset[{self.indices[position]!r}]"
+            return f"sample {self.work.number * self.work.size + row} of shard {self.work.shard}"
+        return f"leftover sample {row}" if self.indices is None else f"dataset[{self.indices[row]!r}]"
 
     @property
     def indices(self) -> list[Any] | None:
-        """The indices that it reads, if it is one of a map-style dataset."""
-        work = self.work.keys if isinstance(self.work, Part) else self.work
-        return None if isinstance(work, (Chunk, Samples)) else as_list(work)
+        """The indices of its samples; None for an iterable dataset."""
+        return None if isinstance(self.work, (Chunk, Samples)) else as_list(self.work)

@@ -122,7 +122,7 @@ def test_a_loaders_error_names_the_sample_in_the_dataset(way):
     with way.loader(data, 6, batchify_fn=Split(2)) as loader:
         batches = iter(loader)
         next(batches)
-        with pytest.raises(BatchifyError, match=r"sample 10 \(batch 1, position 4\): shape \(3,\)"):
+        with pytest.raises(BatchifyError, match=r"sample 10 \(row 4 of batch 1\): shape \(3,\)"):
             next(batches)
 
 

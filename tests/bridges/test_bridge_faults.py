@@ -318,6 +318,7 @@ def run(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.spawn
 @pytest.mark.parametrize("source", ["itertools.count()", "stuck"])
 def test_the_program_ends_with_an_iteration_under_way(source):
     done = run(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from bridge_sources import Counted, Stateful, no_threads_are_left, numbers  # noqa: F401, the fixture is used by its presence
-from conftest import eventually, load_or_skip
+from conftest import eventually, examples, load_or_skip
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +27,7 @@ def test_a_function_of_the_epoch_resumes_exactly(size, prefetch, epochs):
     prefetch=st.integers(1, 3),
     steps=st.lists(st.sampled_from(["iter", "next", "next", "next", "save", "load", "set_epoch"]), max_size=30),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_sequence_of_calls_is_as_if_nothing_were_read_ahead(size, prefetch, steps):
     with bridge(lambda epoch: [(epoch, i) for i in range(size)], prefetch) as batches:
         iterator, at = iter(()), None  # where the live iterator stands, if there is one

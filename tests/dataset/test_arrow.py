@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bulk_reads import assert_bulk_is_the_same, assert_same
 from conftest import WAYS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_bulk import assert_bulk_is_the_same, assert_same
 
 import gluonloader as gl
 from gluonloader.dataset import ArrowDataset, ConcatDataset

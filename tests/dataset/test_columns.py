@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SERIAL, THREAD, load
+from bulk_reads import arrays, assert_same, columns
+from conftest import SERIAL, THREAD, examples, load
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_bulk import arrays, assert_same, columns
-from test_stored import COLUMNS, KINDS
+from stored_files import COLUMNS, KINDS
 
 import gluonloader as gl
 from gluonloader import Rows
@@ -176,7 +176,7 @@ def check(dataset, data):
     assert str(outside) in str(caught.value) + "".join(getattr(caught.value, "__notes__", ()))
 
 
-@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200), suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_bulk_reads_are_the_samples_one_by_one(folder, data):
     check(data.draw(pipelines(folder), "dataset"), data)

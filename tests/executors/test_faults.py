@@ -16,25 +16,13 @@ import warnings
 import numpy as np
 import pytest
 from conftest import FORK, PROCESSES, children, eventually, workers
+from samples import Numbered
 
 import gluonloader as gl
 
-pytestmark = pytest.mark.usefixtures("no_leaks")
+pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytest.mark.soak]
 
 KILLS = int(os.environ.get("GLUONLOADER_KILLS", "40"))
-
-
-class Numbered:
-    """Samples that say which they are, large enough to notice a batch that was overwritten."""
-
-    def __init__(self, size=400):
-        self.size = size
-
-    def __len__(self):
-        return self.size
-
-    def __getitem__(self, index):
-        return np.full(500, index, np.int32)
 
 
 class SlowToUnpickle(Numbered):
@@ -94,6 +82,7 @@ class Killer(threading.Thread):
                 self.killed += 1
 
 
+@pytest.mark.kill
 @pytest.mark.parametrize("dataset", [Numbered, SlowToUnpickle])
 def test_random_kills_lose_no_batch_and_double_none(process_way, dataset):
     slow = dataset is SlowToUnpickle or process_way is not FORK
@@ -343,7 +332,7 @@ import os, signal, sys
 sys.path[:0] = {path!r}
 import gluonloader as gl
 from conftest import eventually, workers
-from test_faults import Sleepless
+from samples import Sleepless
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it
     loader = gl.DataLoader(Sleepless({begun!r}), 1, num_workers=2, start_method={start_method!r})
@@ -366,25 +355,11 @@ def run_parent(tmp_path, way, end):
     return done, pids
 
 
+@pytest.mark.spawn
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), signal.SIGTERM)", "sys.exit(3)"])
 def test_workers_end_with_their_parent(process_way, end, tmp_path):
     _, pids = run_parent(tmp_path, process_way, end)
-    assert eventually(lambda: not any(map(alive, pids)), 5)
-
-
-class Sleepless(Numbered):
-    """The second sample takes for ever; a file says that it was begun."""
-
-    def __init__(self, begun):
-        super().__init__()
-        self.begun = begun
-
-    def __getitem__(self, index):
-        if index:
-            if index == 1:
-                open(self.begun, "w").close()
-            time.sleep(3600)
-        return index
+    assert eventually(lambda: not any(map(alive, pids)))
 
 
 def alive(pid):
@@ -395,11 +370,12 @@ def alive(pid):
         return False
 
 
+@pytest.mark.spawn
 def test_ctrl_c_gives_one_traceback_and_leaves_no_worker(process_way, tmp_path):
     done, pids = run_parent(tmp_path, process_way, "os.killpg(0, signal.SIGINT)")
     assert done.stderr.count("Traceback") == 1, done.stderr
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")
-    assert eventually(lambda: not any(map(alive, pids)), 5)
+    assert eventually(lambda: not any(map(alive, pids)))
 
 
 def test_300_epochs_half_of_them_broken_off_leave_nothing(process_way):

@@ -3,18 +3,19 @@
 import dataclasses
 import gc
 import random
-from collections import OrderedDict, namedtuple
+import re
+from collections import OrderedDict
 
 import numpy as np
 import pytest
-from conftest import FORK, FORKSERVER, SERIAL, SPAWN, load_or_skip, mapped_slabs
+from conftest import FORK, FORKSERVER, SERIAL, SPAWN, load_or_skip, mapped_slabs, run_program
+from framework_arrays import Plain, Point, Samples, make, package, values
 
 import gluonloader.mxnet
-from gluonloader import DataLoader, MissingExtraError, default_batchify, frameworks
+from gluonloader import DataLoader, default_batchify, frameworks
 
 gluonloader.mxnet.patch_numpy()
 FRAMEWORKS = ["torch", "jax", "mxnet"]
-Point = namedtuple("Point", "x y")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,57 +29,6 @@ def framework(request):
     """Its name; skipped where it is not installed."""
     load_or_skip(request.param)
     return request.param
-
-
-def package(array):
-    return type(array).__module__.partition(".")[0].replace("jaxlib", "jax")
-
-
-def values(array):
-    return array.asnumpy() if hasattr(array, "asnumpy") else np.asarray(array)
-
-
-def make(framework, array):
-    """An array of the framework with memory of its own."""
-    if framework == "torch":
-        import torch
-
-        return torch.tensor(array)
-    if framework == "jax":
-        import jax.numpy
-
-        return jax.numpy.array(array)
-    import mxnet
-
-    new = mxnet.nd.empty(array.shape, dtype=array.dtype)
-    new[:] = array
-    return new
-
-
-class Samples:
-    """Sample i: an array of the framework full of i, and i."""
-
-    def __init__(self, framework, length=12):
-        self.arrays = [make(framework, np.full((2, 3), i, np.float32)) for i in range(length)]
-
-    def __len__(self):
-        return len(self.arrays)
-
-    def __getitem__(self, index):
-        return {"x": self.arrays[index], "i": index}
-
-
-class Plain:
-    """Sample i: a NumPy array full of i, and more."""
-
-    def __init__(self, length=12):
-        self.length = length
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, index):
-        return Point(np.full((2, 3), index, np.float32), [np.int32(index), f"s{index}"])
 
 
 def test_samples_of_a_framework_become_batches_of_it(framework, every_way):
@@ -239,11 +189,12 @@ def test_an_unknown_output_is_refused(output):
         DataLoader([1], 1, output=output)
 
 
-def test_a_missing_framework_says_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    monkeypatch.setattr("gluonloader.frameworks.find._frameworks", {})
-    with pytest.raises(MissingExtraError, match=r'pip install "gluonloader\[torch\]"'):
-        DataLoader([1], 1, output="torch")
+@pytest.mark.spawn
+def test_a_missing_framework_says_how_to_install_it():
+    done = run_program(
+        "import sys\nsys.modules['torch'] = None\nimport gluonloader\ngluonloader.DataLoader([1], 1, output='torch')"
+    )
+    assert re.search(r'MissingExtraError: .*pip install "gluonloader\[torch\]"', done.stderr)
 
 
 def test_texts_times_and_objects_stay_numpy_arrays(framework):

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import FORK, SERIAL, THREAD, load_or_skip
-from test_frameworks import Plain, values
+from framework_arrays import Plain, values
 
 from gluonloader import BatchTimeout, DataLoader
 

@@ -25,6 +25,8 @@ from conftest import (
 import gluonloader.mxnet
 from gluonloader import DataLoader, memory
 
+pytestmark = pytest.mark.soak
+
 mx = load_mxnet()
 if mx is None:
     pytest.skip("needs MXNet", allow_module_level=True)

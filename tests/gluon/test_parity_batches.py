@@ -189,7 +189,7 @@ def test_what_cannot_be_one_batch_is_an_error(gdata, name):
 def test_the_error_names_the_sample(gdata, name):
     import gluonloader
 
-    with pytest.raises(gluonloader.BatchifyError, match=r"sample \d \(batch 0, position \d\)"):
+    with pytest.raises(gluonloader.BatchifyError, match=r"sample \d \(row \d of batch 0\)"):
         only(gdata, "serial", RAGGED[name])
 
 

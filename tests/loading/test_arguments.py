@@ -178,7 +178,7 @@ def test_an_index_beyond_the_dataset_is_told_with_its_length(num_workers):
 
 def test_a_position_of_a_bridge_is_not_one_of_a_loader():
     with gl.DataLoader(DATA, 1) as loader, gl.bridge(DATA) as batches:
-        with pytest.raises(ValueError, match="state: saved by a bridge, and this is a DataLoader"):
+        with pytest.raises(ValueError, match="state: a bridge saved it, and this is a DataLoader"):
             loader.load_state_dict(batches.state_dict())
 
 

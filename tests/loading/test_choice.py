@@ -10,10 +10,10 @@ import types
 
 import numpy as np
 import pytest
-from test_loader_states import in_child
+from conftest import in_child
 
 import gluonloader as gl
-from gluonloader import cores
+from gluonloader import limits
 from gluonloader.declared import is_gil_free
 from gluonloader.loading import choice as auto
 
@@ -395,9 +395,9 @@ def test_cores_are_those_of_the_container(tmp_path, monkeypatch, files, expected
         file = tmp_path / "groups" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text + "\n")
-    assert cores.available_cores(own, tmp_path / "groups") == expected
-    assert 1 <= cores.available_cores() <= 64
-    assert cores.available_cores(tmp_path / "none", tmp_path / "nowhere") == 64
+    assert limits.available_cores(own, tmp_path / "groups") == expected
+    assert 1 <= limits.available_cores() <= 64
+    assert limits.available_cores(tmp_path / "none", tmp_path / "nowhere") == 64
 
 
 def test_gil_free_says_so_of_functions_classes_and_objects():

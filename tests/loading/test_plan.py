@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,7 +71,7 @@ class Run:
         return self.plan.deliver(task, made(task, self.lengths))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     data=st.data(),
     lengths=st.lists(st.integers(0, 9), min_size=1, max_size=4),

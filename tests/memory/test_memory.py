@@ -7,34 +7,19 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import FORK, ONE_FORK, PROCESSES, Way, eventually, scarce_descriptors, workers
+from samples import MB, Images
 
 import gluonloader as gl
-from gluonloader.memory import slab as slab_module
 
-pytestmark = pytest.mark.usefixtures("no_leaks")
+pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytest.mark.soak]
 
-MB = 1 << 20
 BIG = os.environ.get("GLUONLOADER_BIG") == "1"  # the sizes that the soak run uses
-
-
-class Images:
-    """Images of 1 MB that say which they are."""
-
-    def __init__(self, size):
-        self.size = size
-
-    def __len__(self):
-        return self.size
-
-    def __getitem__(self, index):
-        return np.full(MB // 4, index, np.int32)
 
 
 def slab_bytes():
@@ -251,12 +236,11 @@ def test_large_arrays_that_are_copied_to_the_parent_begin_at_a_page(process_way)
     assert [int(stacked[1, 0]) for _, _, stacked in batches] == list(range(1, 40, 2))
 
 
-def test_named_shared_memory_where_there_is_no_memfd(monkeypatch):
-    monkeypatch.setattr(slab_module, "_HAS_MEMFD", False)
-    for way in PROCESSES:
-        with way.loader(Images(12), 3) as loader:
-            for _ in range(2):
-                assert [int(batch[0, 0]) for batch in loader] == [0, 3, 6, 9]
+def test_named_shared_memory_where_there_is_no_memfd(process_way, monkeypatch):
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    with process_way.loader(Images(12), 3) as loader:
+        for _ in range(2):
+            assert [int(batch[0, 0]) for batch in loader] == [0, 3, 6, 9]
 
 
 SMALL_SHM = """
@@ -265,10 +249,10 @@ sys.path[:0] = {path!r}
 import os
 import numpy as np
 import gluonloader as gl
-from gluonloader.memory import slab
-from test_memory import Images
+from samples import Images
 assert os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize == 64 << 20
-slab._HAS_MEMFD = {memfd}
+if not {memfd}:
+    del os.memfd_create
 with gl.DataLoader(Images(240), 40, num_workers=2, memory_limit={limit}) as loader:
     iterator, firsts = iter(loader), []
     while True:
@@ -282,6 +266,7 @@ print(firsts)
 """
 
 
+@pytest.mark.spawn
 @pytest.mark.parametrize(
     ("memfd", "limit", "expected"),
     [(True, None, "0, 40, 80"), (False, "'60MB'", "0, 40, 80"), (False, None, "No space left on device")],
@@ -303,7 +288,7 @@ import sys
 sys.path[:0] = {path!r}
 import resource
 import gluonloader as gl
-from test_memory import Images
+from samples import Images
 resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20))
 with gl.DataLoader(Images(8), 4, num_workers=2) as loader:
     try:
@@ -315,6 +300,7 @@ with gl.DataLoader(Images(8), 4, num_workers=2) as loader:
 """
 
 
+@pytest.mark.spawn
 def test_a_full_machine_is_an_os_error_that_says_so(tmp_path):
     script = tmp_path / "full.py"
     script.write_text(FULL.format(path=sys.path))
@@ -339,10 +325,8 @@ def test_a_large_dataset_is_not_copied_per_worker(way: Way):
     with way.loader(gl.ArrayDataset([0] * 8, [1] * 8), 4) as loader:
         next(iter(loader))
         small = max(map(private_bytes, workers(loader)))
-    start = time.perf_counter()
     with way.loader(gl.ArrayDataset(array, np.arange(rows)), 8) as loader:
         assert [int(first[0, 0]) for first, _ in [next(iter(loader))]] == [0]
-        print(f"{way}: {array.nbytes >> 20} MB, first batch after {time.perf_counter() - start:.2f} s")
         for first, label in loader:
             assert first[:, 0].tolist() == label.tolist()
         pids = workers(loader)
@@ -351,6 +335,7 @@ def test_a_large_dataset_is_not_copied_per_worker(way: Way):
     assert max(grown) < 50, grown
 
 
+@pytest.mark.spawn
 def test_workers_write_to_their_own_copy_of_the_dataset():
     with PROCESSES[1].loader(Scribbler(), 1) as loader:
         assert sorted(set(np.concatenate(list(loader)).tolist())) == [0]
@@ -372,19 +357,25 @@ class Scribbler:
 
 
 class LargeFirst:
-    """The first batch is late and large: those after it wait in slabs whose memory it needs."""
+    """The first batch is large, and made after four others: these wait in slabs whose memory it needs."""
+
+    def __init__(self, log):
+        self.log = log
 
     def __len__(self):
         return 60
 
     def __getitem__(self, index):
         if index == 0:
-            time.sleep(0.05)
+            assert eventually(lambda: self.log.exists() and self.log.stat().st_size >= 4, 30)
+        else:
+            with self.log.open("a") as file:
+                file.write(".")
         return np.full(4_000_000 if index == 0 else 400_000, index, np.uint8)
 
 
-def test_batches_that_wait_make_room_for_the_one_that_is_waited_for():
-    with FORK.loader(LargeFirst(), 1, memory_limit="6MB", prefetch=12) as loader:
+def test_batches_that_wait_make_room_for_the_one_that_is_waited_for(tmp_path):
+    with FORK.loader(LargeFirst(tmp_path / "log"), 1, memory_limit="6MB", prefetch=12) as loader:
         for index, batch in enumerate(loader):
             assert (batch == index).all()
             assert slab_bytes() <= 6 * MB

@@ -10,12 +10,12 @@ import warnings
 
 import numpy as np
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gluonloader.errors import SharedMemoryError
-from gluonloader.memory import slab as slab_module
 from gluonloader.memory.arena import Arena
 from gluonloader.memory.reduce import rebuild, reduce
 from gluonloader.memory.slab import HEADER, Slab, align, anonymous_file, reserve
@@ -112,9 +112,10 @@ def test_views_outlive_their_slab(make_slab):
 
 @pytest.mark.parametrize("has_memfd", [True, False])
 def test_a_file_without_a_name_with_and_without_memfd(make_slab, monkeypatch, has_memfd):
-    if has_memfd and not slab_module._HAS_MEMFD:
+    if has_memfd and not hasattr(os, "memfd_create"):
         pytest.skip("this system has no memfd")
-    monkeypatch.setattr(slab_module, "_HAS_MEMFD", has_memfd)
+    if not has_memfd:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
     slab = make_slab()
     assert not os.get_inheritable(slab.fd)
     assert os.fstat(slab.fd).st_nlink == 0, "no name is left"
@@ -457,4 +458,4 @@ class Pool(RuleBasedStateMachine):
 
 
 TestPool = Pool.TestCase
-TestPool.settings = settings(max_examples=60, stateful_step_count=30)
+TestPool.settings = settings(max_examples=examples(60), stateful_step_count=30)

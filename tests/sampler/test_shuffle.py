@@ -15,6 +15,8 @@ from gluonloader import BatchSampler, RandomSampler
 from gluonloader.sampler import BlockShuffleSampler, SubsetSampler, WeightedSampler, iterate
 from gluonloader.sampler.bijection import Bijection, hashes
 
+pytestmark = pytest.mark.numpy_only
+
 SIGMAS = 5
 
 
@@ -92,6 +94,7 @@ def test_all_orders_of_a_few_indices_are_equally_likely():
         assert abs(excess([counts[order] for order in orders])) < SIGMAS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [65, 73, 100])
 def test_over_many_keys_each_position_has_each_index_equally_often_and_pairs_too(length):
     rows = np.array([whole(length, key) for key in range(8000)])
@@ -304,6 +307,7 @@ def test_indices_come_in_proportion_to_their_weights():
     assert abs(excess(counts[expected > 0], expected[expected > 0])) < SIGMAS
 
 
+@pytest.mark.slow
 def test_successive_draws_are_independent():
     draws = np.array(list(WeightedSampler(np.ones(20), 100_000, seed=1)))
     assert abs(excess(np.bincount(draws[:-1] * 20 + draws[1:], minlength=400))) < SIGMAS
@@ -313,6 +317,7 @@ def test_successive_draws_are_independent():
     assert abs(correlation(list(sampler), draws)) < SIGMAS, "the next epoch"
 
 
+@pytest.mark.slow
 def test_without_replacement_the_first_are_drawn_by_weight_and_the_next_from_the_rest():
     sampler = WeightedSampler([1, 2, 3], 2, replacement=False, seed=0)
     counts = Counter(tuple(sampler) for _ in range(20_000))

@@ -1,59 +1,23 @@
 """Streams: chunks of an iterable dataset in any order, opened again anywhere, are those of one plain reading."""
 
 import itertools
-import json
 import random
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stream_reads import ask, flat, read_all, through_json
 
 from gluonloader.dataset.iterable import IterableDataset
-from gluonloader.randomness import batch_seed, get_rng, seed_generators, set_current_seed
-from gluonloader.work.streams import Chunk, Hint, Streams
-
-SEED = 5
+from gluonloader.randomness import get_rng, set_current_seed
+from gluonloader.work.streams import Hint, Streams
 
 
 @pytest.fixture(autouse=True)
 def _no_batch():
     yield
     set_current_seed(None)
-
-
-def seeder(epoch):
-    """As in a worker process."""
-
-    def seed(number):
-        seed_generators(batch_seed(SEED, epoch, number))
-        set_current_seed(batch_seed(SEED, epoch, number))
-
-    return seed
-
-
-def ask(streams, number, shard=0, num_shards=1, size=3, buffer=0, epoch=0, iteration=0, hint=None, mark=None):
-    chunk = Chunk(shard, num_shards, number, size, epoch, SEED, iteration, buffer, hint)
-    return streams.read(chunk, seeder(epoch), mark)
-
-
-def through_json(hint):
-    return None if hint is None else Hint(hint.group, json.loads(json.dumps(hint.state)))
-
-
-def read_all(dataset, **kwargs):
-    """The chunks of one plain reading, the short one last, and the hints before each."""
-    streams, chunks, hints = Streams(dataset), [], [None]
-    for number in itertools.count():
-        read = ask(streams, number, **kwargs)
-        chunks.append(read.samples)
-        hints.append(read.hint)
-        if len(read.samples) < kwargs.get("size", 3):
-            return chunks, hints
-
-
-def flat(chunks):
-    return list(itertools.chain.from_iterable(chunks))
 
 
 class Stateful:
@@ -472,8 +436,8 @@ def test_an_interrupted_read_leaves_no_half_read_chunk():
 
 
 def test_marks_come_before_the_samples_that_they_name():
-    marks = []
-    dataset = IterableDataset(lambda: (marks.append(f"read {n}") or n for n in range(9)))
-    transformed = dataset.transform(lambda x: marks.append(f"made {x}") or x)
-    ask(Streams(transformed), 1, size=2, mark=lambda position: marks.append(position))
-    assert marks == ["read 0", "read 1", 0, "read 2", 1, "read 3", 0, "made 2", 1, "made 3"]
+    rows = []
+    dataset = IterableDataset(lambda: (rows.append(f"read {n}") or n for n in range(9)))
+    transformed = dataset.transform(lambda x: rows.append(f"made {x}") or x)
+    ask(Streams(transformed), 1, size=2, on_row=rows.append)
+    assert rows == ["read 0", "read 1", 0, "read 2", 1, "read 3", 0, "made 2", 1, "made 3"]

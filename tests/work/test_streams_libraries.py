@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import load_mxnet
-from test_streams import ask, flat, read_all, through_json
+from stream_reads import ask, flat, read_all, through_json
 
 from gluonloader.dataset.iterable import IterableDataset
 from gluonloader.randomness import set_current_seed

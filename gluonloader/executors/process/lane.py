@@ -1,9 +1,9 @@
-"""A lane: one worker's own channel, and the trips of batches on it.
+"""A lane: the channel to one worker process, and the attempts at batches that are under way on it.
 
-NOTE [tickets]: every trip of a batch to a lane has a ticket, and its slab's TICKET word repeats it. A worker that
-picks up a request whose slab says otherwise skips it. So taking a batch back (from a slow lane, or when its iterator
-was broken off) is one write to shared memory; if the worker was faster, its reply finds the trip recalled and only
-frees the slab. The second trip of a batch always has another slab.
+NOTE [tickets]: every attempt has a ticket, and the TICKET word of its slab repeats it. A worker that reads a request
+whose slab holds another ticket skips it. So cancelling an attempt (on a slow lane, or because its iterator was closed)
+is one write to shared memory. If the worker was faster, its reply finds the attempt cancelled and only frees the slab.
+A second attempt at a batch always has another slab.
 """
 
 from __future__ import annotations
@@ -13,115 +13,108 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...memory.reduce import Sealed
 from ...memory.slab import HEADER, POSITION, STARTED, TICKET, Slab
-from ...work.task import Samples, Task
-from ..base import Inbox
+from ..base import Submission
 from .records import Reply, ReplyReader, Request, Verb
 from .supervisor import LaneProcess
 
-__all__ = ["Lane", "Order", "Trip"]
+__all__ = ["Attempt", "Lane"]
+
+_RECEIVED_BYTES = 65536  # more than all replies that can be under way on one lane
 
 
 @dataclass(slots=True, eq=False)
-class Order:
-    """One batch that somebody waits for."""
+class Attempt:
+    """One try at a batch by one worker; see NOTE [tickets]."""
 
-    task: Task
-    inbox: Inbox
-    number: int  # in the order of submission
-    deaths: int = 0  # workers that died while they made it
-
-
-@dataclass(slots=True, eq=False)
-class Trip:
-    """One attempt at an order; see NOTE [tickets]."""
-
-    order: Order
+    submission: Submission
     slab: Slab
     ticket: int
-    recalled: bool = False
+    cancelled: bool = False
 
     @property
     def started(self) -> bool:
-        """Whether the worker has begun with it."""
+        """Whether the worker has started on it."""
         return self.slab.control[STARTED] == self.ticket
 
     @property
-    def position(self) -> int | None:
-        """In careful mode: the position of the sample that was begun last."""
+    def row(self) -> int | None:
+        """In careful mode: the row of the sample that the worker read last."""
         return self.slab.control[POSITION] - 1 if self.slab.control[POSITION] else None
 
-    def recall(self) -> None:
-        """Takes the batch back; the worker skips it, or its reply is ignored."""
-        self.recalled = True
+    def cancel(self) -> None:
+        """The worker skips it, or its reply is ignored."""
+        self.cancelled = True
         self.slab.control[TICKET] = 0
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """One worker's channel, the parent's side."""
+    """The channel to one worker, as the loader's process holds it.
+
+    Attributes:
+        log: descriptor of the file to which the worker writes its stack and an error while it starts.
+        busy_since: when the worker started on its current batch.
+        ready: the worker has started.
+        attempts: the batches that are under way on this lane, by ticket, oldest first.
+    """
 
     process: LaneProcess
     socket: socket.socket
-    notes: int  # descriptor of the file for stacks and start-up errors
-    busy_since: float = field(default_factory=time.monotonic)  # with the trip that it is on now
+    log: int
+    busy_since: float = field(default_factory=time.monotonic)
     ready: bool = False
-    trips: dict[int, Trip] = field(default_factory=dict)  # by ticket, oldest first
+    attempts: dict[int, Attempt] = field(default_factory=dict)
     _reader: ReplyReader = field(default_factory=ReplyReader)
     _known: set[int] = field(default_factory=set)  # slabs whose descriptor the worker has
 
-    def give(self, order: Order, slab: Slab, ticket: int, payload: bytes) -> None:
-        """Sends an order on a trip, its task written into the slab."""
-        length, work = len(payload), order.task.work
-        slab.memory[HEADER : HEADER + length] = payload
+    @property
+    def worker(self) -> int:
+        """The worker's number."""
+        return self.process.worker
+
+    def give(self, submission: Submission, slab: Slab, ticket: int, task: bytes) -> None:
+        """Starts an attempt: writes the encoded task into the slab and sends a request."""
+        length, number = len(task), slab.number
+        slab.memory[HEADER : HEADER + length] = task
         slab.control[TICKET], slab.control[STARTED], slab.control[POSITION] = ticket, 0, 0
-        if not self.trips:
+        if not self.attempts:
             self.busy_since = time.monotonic()
-        self.trips[ticket] = Trip(order, slab, ticket)
-        if isinstance(work, Samples):
-            self._show(work)
-        self._send_slab(
-            Request(Verb.MAKE, False, order.deaths > 0, slab.number, ticket, slab.size, slab.allowance, length), slab
-        )
-
-    def _show(self, work: Samples) -> None:
-        """Tells of the slabs that samples lie in."""
-        for sample in work.samples:
-            if isinstance(sample, Sealed):
-                source: Slab = sample.loan.slab
-                self._send_slab(Request(Verb.SHOW, slab=source.number, size=source.size), source)
-
-    def _send_slab(self, request: Request, slab: Slab) -> None:
-        """Sends a record about a slab, with its descriptor if the worker does not have it yet."""
-        request.new = slab.number not in self._known
-        if request.new:
-            self._known.add(slab.number)
-        self.send(request, (slab.fd,) if request.new else ())
+        self.attempts[ticket] = Attempt(submission, slab, ticket)
+        new = number not in self._known
+        careful = submission.deaths > 0
+        request = Request(Verb.MAKE, new, careful, number, ticket, slab.size, slab.allowance, length)
+        if new:
+            self._known.add(number)
+        self.send(request, (slab.fd,) if new else ())
 
     def drop(self, slab: int) -> None:
-        """Has the worker let go of a slab that is closed."""
+        """Has the worker forget a slab that is closed."""
         if slab in self._known:
             self._known.discard(slab)
             self.send(Request(Verb.DROP, slab=slab))
 
     def send(self, request: Request, descriptors: Iterable[int] = ()) -> None:
-        """Sends a record; it never blocks, since a lane has only so many trips at once."""
+        """Sends a record. It never blocks: a lane has so few attempts at once that its socket cannot fill up."""
         try:
             if descriptors:
                 socket.send_fds(self.socket, [request.encode()], list(descriptors))
             else:
                 self.socket.send(request.encode())
         except (BrokenPipeError, ConnectionResetError):
-            pass  # the worker is dead; the end-of-file on its lane says so next
+            pass  # the worker is dead; the end-of-file on its lane comes next
 
     def receive(self) -> Iterable[Reply] | None:
-        """The replies that have arrived; None when the worker is dead."""
+        """The replies that have arrived; None if the worker is dead."""
         try:
-            data = self.socket.recv(65536)
+            data = self.socket.recv(_RECEIVED_BYTES)
         except ConnectionResetError:
             return None
         if not data:
             return None
         self.busy_since = time.monotonic()
         return self._reader.read(data)
+
+    def close(self) -> None:
+        """Closes the channel; the worker ends when it notices."""
+        self.socket.close()

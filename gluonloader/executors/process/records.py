@@ -1,20 +1,24 @@
-"""What goes through a lane: fixed-size requests and replies, everything larger lies in the slab that they name.
+"""What goes through a lane: fixed-size requests and replies. Everything larger lies in the slab that they name.
 
-The messages are dataclasses that nobody changes, but not frozen ones: those take 0.1 us a field to make, and some are
-made for every batch on both sides.
+Nobody changes a record after it was made. The dataclasses are not frozen, because a frozen one takes 0.1 us more for
+each field, and both sides make some for every batch.
 """
 
 from __future__ import annotations
 
+import pickle
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
-from ...memory.reduce import Head
+import numpy as np
 
-__all__ = ["Reply", "ReplyReader", "Request", "RequestReader", "Status", "Verb"]
+from ...memory.reduce import Head
+from ...work.task import Task
+
+__all__ = ["Reply", "ReplyReader", "Request", "RequestReader", "Status", "Verb", "decode_task", "encode_task"]
 
 _REQUEST: Final = struct.Struct("<BBIQQQQ")
 _REPLY: Final = struct.Struct("<BIQQQQQ")
@@ -23,39 +27,39 @@ _REPLY: Final = struct.Struct("<BIQQQQQ")
 class Verb(IntEnum):
     """What a request asks for."""
 
-    HELLO = 0  # first on a lane: two descriptors come with it, the lane's notes and the pickled job
+    HELLO = 0  # start; the descriptors of the lane's log and of the pickled job come with it
     MAKE = 1  # make a batch
     DROP = 2  # forget a slab
-    SHOW = 3  # look at a slab that a later request reads from
 
 
 class Status(IntEnum):
     """What a reply says."""
 
     READY = 0  # the worker has started
-    BROKEN = 1  # the worker could not start; the error lies in the lane's notes
+    BROKEN = 1  # the worker could not start; the error lies in the lane's log
     MADE = 2  # a batch lies in the slab
     FAILED = 3  # an exception lies in the slab
-    SKIPPED = 4  # the ticket had been taken back
-    NO_ROOM = 5  # the batch needs `size` bytes, more than was allowed
+    SKIPPED = 4  # the attempt had been cancelled
+    NO_ROOM = 5  # the batch needs `size` bytes, more than the slab was allowed
 
 
-_VERBS: Final = tuple(Verb)  # by number; a look-up costs less than calling the class
+_VERBS: Final = tuple(Verb)  # indexing a tuple costs less than calling the class
 _STATUSES: Final = tuple(Status)
 
 
 @dataclass(slots=True)
 class Request:
-    """Parent to worker.
+    """From the loader's process to a worker.
 
     Attributes:
         verb: what is asked for.
         new: the slab's descriptor comes with this record.
-        slab, ticket: see NOTE [tickets] in executors/lane.py; for HELLO `ticket` is the epoch.
-        size: the slab's size in bytes.
-        allowance: size in bytes to which it may grow.
-        length: bytes of the pickled task at the slab's start; for HELLO, of the pickled job.
-        careful: mark each sample before it is read, since this batch has killed a worker.
+        careful: note each sample in the slab before it is read, since this batch has killed a worker.
+        slab: the slab's number.
+        ticket: the attempt's ticket, see NOTE [tickets] in lane.py; with HELLO the epoch.
+        size: the slab's size in bytes; with HELLO that of the file of the pickled job.
+        allowance: size in bytes to which the slab may grow.
+        length: bytes of the encoded task at the slab's start; with HELLO those of the pickles in the job's file.
     """
 
     verb: Verb
@@ -74,7 +78,14 @@ class Request:
 
 @dataclass(slots=True)
 class Reply:
-    """Worker to parent; `size` is the slab's size now, `head` where the batch's (or the error's) head lies."""
+    """From a worker to the loader's process.
+
+    Attributes:
+        status: what happened.
+        slab, ticket: those of the request.
+        size: the slab's size in bytes now.
+        head: where the head of the batch, or the pickled error, lies in the slab.
+    """
 
     status: Status
     slab: int = 0
@@ -88,20 +99,20 @@ class Reply:
 
 
 class RecordReader:
-    """Cuts a stream of bytes into whole records; keeps a last one that is not whole yet."""
+    """Cuts a stream of bytes into records; an incomplete last record waits for its rest."""
 
     def __init__(self, record: struct.Struct) -> None:
         self._record, self._rest = record, b""
 
     def feed(self, data: bytes) -> Iterator[tuple[Any, ...]]:
         data = self._rest + data
-        whole = len(data) - len(data) % self._record.size
-        self._rest = data[whole:]
-        return self._record.iter_unpack(data[:whole])
+        complete = len(data) - len(data) % self._record.size
+        self._rest = data[complete:]
+        return self._record.iter_unpack(data[:complete])
 
 
 class RequestReader(RecordReader):
-    """Bytes -> requests."""
+    """Reads requests from bytes."""
 
     def __init__(self) -> None:
         super().__init__(_REQUEST)
@@ -112,7 +123,7 @@ class RequestReader(RecordReader):
 
 
 class ReplyReader(RecordReader):
-    """Bytes -> replies."""
+    """Reads replies from bytes."""
 
     def __init__(self) -> None:
         super().__init__(_REPLY)
@@ -120,3 +131,15 @@ class ReplyReader(RecordReader):
     def read(self, data: bytes) -> Iterator[Reply]:
         for status, slab, ticket, size, offset, length, spans in self.feed(data):
             yield Reply(_STATUSES[status], slab, ticket, size, Head(offset, length, spans))
+
+
+def encode_task(task: Task) -> bytes:
+    """A task as it lies at the start of its slab; an array of indices goes as bytes, which pickle faster."""
+    work = task.work.tobytes() if isinstance(task.work, np.ndarray) else task.work
+    return pickle.dumps((task.epoch, task.batch, task.seed, work), protocol=5)
+
+
+def decode_task(data: bytes) -> Task:
+    """The task that `encode_task` encoded, without its `worker`."""
+    epoch, batch, seed, work = pickle.loads(data)
+    return Task(epoch, batch, seed, np.frombuffer(work, np.int64) if isinstance(work, bytes) else work)

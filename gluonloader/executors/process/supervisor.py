@@ -1,16 +1,16 @@
-"""The persistent Pool behind the process executor: it sees a worker die, reaps it and orders the next one.
+"""The persistent Pool behind the process executor: it notices the death of a worker, reaps it and requests another.
 
-    Pool (its own thread)   worker dead -> reap -> LaneProcess() .start() -> `ordered` + wake
-    consumer's thread       wake -> begin(process, slot): socket pair, fork or spawn, close the worker's end
+    the Pool's own thread   worker dead -> reap -> LaneProcess().start() -> `requested` + wake
+    the consumer's thread   wake -> start(process, worker): socket pair, fork or spawn, close the worker's end
 
-NOTE [who forks]: a Pool replaces the dead from a thread of its own. A fork there copies whatever the user's thread is
-doing, locks included; while MXNet computes it hangs that thread. So `start()` of our processes only orders one, and
-the thread that asks for batches begins it, under every start method. It also means that workers which die while
-starting are not replaced in a loop that nobody watches.
+NOTE [who forks]: a Pool replaces the dead from a thread of its own. A fork there would copy whatever the user's thread
+is doing, locks included; if that thread computes with MXNet, the fork hangs it. So `start()` of our processes only
+adds them to a list, and the thread that asks for batches really starts them, under every start method. This also means
+that workers which die while they start are not replaced again and again without anybody noticing.
 
-NOTE [lane ends]: a worker's death is an end-of-file on its lane, at once, only if nobody else holds the worker's end;
-the parent's death likewise. So the parent closes the worker's end right after the start, and a forked child closes
-every end in the process but its own.
+NOTE [lane ends]: a worker's death shows at once as an end-of-file on its lane only if no other process holds the
+worker's end of the socket pair; the same is true of the parent's death. So the parent closes the worker's end right
+after the start, and a forked child closes every end but its own.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from .worker import serve_lane
 
 __all__ = ["LaneProcess", "Supervisor", "track_end"]
 
-_CLOSING_S: Final = 1.0  # a worker that is busy at close has this long before it is killed
+_CLOSING_S: Final = 1.0  # how long close() waits for a busy worker before it kills it
 
 _ends: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
-class _Beginning(threading.local):
-    lane: socket.socket | None = None  # the end that the child which is being forked keeps
+class _Starting(threading.local):
+    lane: socket.socket | None = None  # the end that belongs to the child which is being forked
 
 
-_beginning = _Beginning()
+_starting = _Starting()
 
 
 def track_end(end: socket.socket) -> socket.socket:
@@ -55,7 +55,7 @@ def track_end(end: socket.socket) -> socket.socket:
 
 def _close_ends_in_child() -> None:
     for end in list(_ends):
-        if end is not _beginning.lane:
+        if end is not _starting.lane:
             end.close()
     _ends.clear()
 
@@ -63,11 +63,11 @@ def _close_ends_in_child() -> None:
 os.register_at_fork(after_in_child=_close_ends_in_child)
 
 
-def _poll_one_at_a_time(popen: Any) -> None:
+def _poll_in_one_thread_at_a_time(popen: Any) -> None:
     """Lets one thread at a time ask whether a process has ended.
 
-    The Pool's thread and the consumer's both do, and only the first to read the answer gets it: under forkserver the
-    other would note exit code 255 over it.
+    The Pool's thread and the consumer's thread both ask, and the system answers only the first of them. Under
+    forkserver the other one would replace the exit code by 255.
     """
     lock, poll, weak = threading.Lock(), type(popen).poll, weakref.ref(popen)
 
@@ -80,55 +80,59 @@ def _poll_one_at_a_time(popen: Any) -> None:
 
 
 class LaneProcess(BaseProcess):
-    """A process that a Pool may start, but that begins later; see NOTE [who forks].
+    """A worker process that the Pool makes, and that the consumer's thread starts later; see NOTE [who forks].
 
-    Until it has begun it looks to the Pool like one that runs: no exit code, no sentinel, nothing to join.
+    Until it is really started it looks to the Pool like one that runs: no exit code, no sentinel, nothing to join.
+
+    Attributes:
+        lane: in the worker, its end of the socket pair.
+        worker: the worker's number.
     """
 
     lane: socket.socket | None = None
-    slot: int = -1
-    _order: Callable[[LaneProcess], None] | None = None
+    worker: int = -1
+    _request: Callable[[LaneProcess], None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_order": None}  # spawn pickles the process; the supervisor stays here
+        return {**self.__dict__, "_request": None}  # spawn pickles the process, but not the supervisor
 
     def start(self) -> None:
-        assert self._order is not None
-        self._order(self)
+        assert self._request is not None
+        self._request(self)
 
-    def begin(self, slot: int) -> socket.socket:
-        """Starts the process as worker `slot`; returns the parent's end of its lane."""
+    def start_as(self, worker: int) -> socket.socket:
+        """Starts the process as that worker; returns the parent's end of its lane."""
         mine, theirs = map(track_end, socket.socketpair())
-        self.lane, self.slot, _beginning.lane = theirs, slot, theirs
+        self.lane, self.worker, _starting.lane = theirs, worker, theirs
         try:
             with _quiet_fork(self):
                 super().start()
-            _poll_one_at_a_time(self._popen)  # type: ignore[attr-defined]
+            _poll_in_one_thread_at_a_time(self._popen)  # type: ignore[attr-defined]
         except BaseException:
             mine.close()
             raise
         finally:
-            self.lane = _beginning.lane = None
+            self.lane = _starting.lane = None
             theirs.close()
         mine.setblocking(False)
         return mine
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         return self._popen is not None  # type: ignore[attr-defined]
 
     @property
     def sentinel(self) -> int:
-        if not self.begun:
-            raise AttributeError("not begun")  # the Pool asks with hasattr
+        if not self.started:
+            raise AttributeError("not started")  # the Pool asks with hasattr
         return super().sentinel
 
     def join(self, timeout: float | None = None) -> None:
-        if self.begun:
+        if self.started:
             super().join(timeout)
 
     def terminate(self) -> None:
-        if self.begun:
+        if self.started:
             super().terminate()
 
 
@@ -153,16 +157,16 @@ _CLASSES: Final[dict[str, type[LaneProcess]]] = {
 
 @contextmanager
 def _quiet_fork(process: LaneProcess) -> Iterator[None]:
-    """Starts without the noise: no Ctrl-C before the worker ignores it, no warning about threads it does not use."""
+    """Blocks Ctrl-C until the worker ignores it, and silences warnings about threads that the worker does not use."""
     if isinstance(process, _ForkServerLane):  # its workers inherit from the server, not from this thread
         yield
         return
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with warnings.catch_warnings():
-            # Python (3.12) warns of any fork beside another thread; the Pool always has three, which hold no lock.
+            # Python 3.12 warns of any fork beside another thread; the Pool always has three, which hold no lock.
             warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
-            # JAX warns of any fork; a worker does not use it unless the dataset does (frameworks/jax.py).
+            # JAX warns of any fork; a worker does not use JAX unless the dataset does (frameworks/jax.py).
             warnings.filterwarnings("ignore", ".*JAX is multithreaded", RuntimeWarning)
             yield
     finally:
@@ -170,77 +174,85 @@ def _quiet_fork(process: LaneProcess) -> Iterator[None]:
 
 
 class Supervisor(Pool):
-    """A `multiprocessing.Pool` of workers that serve lanes.
+    """A `multiprocessing.Pool` whose workers serve lanes.
 
     Args:
-        workers: how many.
+        workers: number of workers.
         start_method: "fork", "spawn" or "forkserver".
         job: what workers inherit; None if it comes through the lane.
-        wake: a socket whose other end the consumer waits for.
+        waker: a socket; a byte sent through it wakes the consumer.
+
+    Attributes:
+        requested: processes that the Pool asked for, and that are not started yet.
     """
 
-    def __init__(self, workers: int, start_method: str, job: object, wake: socket.socket) -> None:
-        self.ordered: deque[LaneProcess] = deque()
-        self.begun: list[LaneProcess] = []
-        self._waker = wake
+    def __init__(self, workers: int, start_method: str, job: object, waker: socket.socket) -> None:
+        self.requested: deque[LaneProcess] = deque()
+        self._started: list[LaneProcess] = []
+        self._waker = waker
         self._class = _CLASSES[start_method]
         if start_method == "forkserver":
             _preload_numpy()
         super().__init__(workers, serve_lane, (job,), context=multiprocessing.get_context(start_method))
 
     def Process(self, ctx: object, *args: Any, **kwds: Any) -> LaneProcess:  # type: ignore[override]  # noqa: N802
-        """Where the Pool makes a process."""
+        """Called by the Pool for each process that it needs."""
         process = self._class(*args, **kwds)
-        process._order = self._take_order
+        process._request = self._take_request
         return process
 
-    def _take_order(self, process: LaneProcess) -> None:
-        self.ordered.append(process)
+    def _take_request(self, process: LaneProcess) -> None:
+        self.requested.append(process)
         self.wake()
 
     def wake(self) -> None:
-        """Has the consumer look, if it waits."""
+        """Wakes the consumer if it waits; may be called from any thread."""
         try:
             self._waker.send(b"!")
         except OSError:
-            pass  # full: it will look anyway; closed: nobody is to look
+            pass  # the socket is full, so the consumer will wake anyway; or it is closed, and nobody waits
 
-    def begin(self, process: LaneProcess, slot: int) -> socket.socket:
-        """Begins an ordered process; only in the consumer's thread."""
-        lane = process.begin(slot)
-        process._order = None
-        self.begun = [other for other in self.begun if other.is_alive()] + [process]
-        self._change_notifier.put(None)  # type: ignore[attr-defined]  # the Pool now has one more to watch
+    def start(self, process: LaneProcess, worker: int) -> socket.socket:
+        """Starts a requested process; only in the consumer's thread."""
+        lane = process.start_as(worker)
+        process._request = None
+        self._started = [*self.alive, process]
+        self._change_notifier.put(None)  # type: ignore[attr-defined]  # has the Pool watch the new process
         return lane
+
+    @property
+    def alive(self) -> list[LaneProcess]:
+        """The processes that run."""
+        return [process for process in self._started if process.is_alive()]
 
     def shut(self) -> None:
         """Ends all workers, whose lanes are closed already, and the Pool's threads.
 
-        NOTE [closing]: never `terminate()` with work about, which can hang (a worker stopped while it holds a queue's
-        lock). Workers end by themselves when their lane closes; one that is busy is killed after a second. They never
-        touch the Pool's queues, so nothing of the Pool's can be held by the dead.
+        NOTE [closing]: `terminate()` while work is under way can hang, because it may stop a worker that holds a
+        queue's lock. So workers end by themselves when their lane closes, and one that stays busy is killed after a
+        second. Workers never touch the Pool's queues, so a dead one holds nothing of the Pool's.
         """
         self.close()
         deadline = time.monotonic() + _CLOSING_S
-        for process in self.begun:
+        for process in self._started:
             process.join(max(0.0, deadline - time.monotonic()))
             if process.is_alive():
                 process.kill()
         self.join()
-        self.terminate()  # only to let the Pool forget itself: no worker and no task is left
+        self.terminate()  # releases the Pool's own resources; no worker and no task is left
         for queue in (self._inqueue, self._outqueue, self._change_notifier):  # type: ignore[attr-defined]
             queue.close()
-        for process in self.ordered:
-            process._order = None
-        for process in self.begun:
+        for process in self.requested:
+            process._request = None
+        for process in self._started:
             process.join()
-            process.close()  # its descriptors, now: the Pool is a cycle of objects, which may be collected much later
-        self.ordered.clear()
-        self.begun.clear()
+            process.close()  # frees its descriptors now; the Pool is a reference cycle, which may be collected late
+        self.requested.clear()
+        self._started.clear()
 
 
 def _preload_numpy() -> None:
     """Has the fork server import NumPy once, so that its workers start in milliseconds."""
     server: Any = forkserver._forkserver
-    if server._preload_modules == ["__main__"]:  # a list of the user's own is left alone
+    if server._preload_modules == ["__main__"]:  # the default; a user's own list is left alone
         forkserver.set_forkserver_preload(["__main__", "gluonloader.executors.process.worker"])

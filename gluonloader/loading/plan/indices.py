@@ -14,13 +14,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ...errors import bad_state
-from ...indices import Keys
+from ...errors import bad_argument, bad_state
+from ...indices import Keys, is_int_array
 from ...randomness import batch_seed
 from ...sampler import (
     BatchPass,
     BatchSampler,
     ShardedSampler,
+    as_keys,
     iterate,
     knows_epoch,
     load_saved_pass,
@@ -30,7 +31,6 @@ from ...sampler import (
 )
 from ...state import field, has_state, int_field, ranges_field, to_json
 from ...work.task import Task
-from ..arguments import check_batch
 from .base import Progress, Start
 
 __all__ = ["IndexPlan"]
@@ -76,7 +76,7 @@ class IndexPlan:
     def _draw(self, number: int) -> Keys:
         if isinstance(self._batches, BatchPass):
             return self._batches.cut()
-        return check_batch(next(self._batches), number, self._batch_sampler)
+        return _keys_of(next(self._batches), number, self._batch_sampler)
 
     def deliver(self, task: Task, result: Any) -> Any:
         self._settle(task.batch)
@@ -179,6 +179,15 @@ class IndexPlan:
             _drop_carried(batch_sampler, had)
             left = 0
         return Start(number, left, tuple(ahead))
+
+
+def _keys_of(indices: Any, number: int, batch_sampler: Any) -> Keys:
+    """The keys that a batch sampler gave for a batch. An array is copied, since it may be used again for the next."""
+    keys = as_keys(indices) if is_int_array(indices) else list(indices) if hasattr(indices, "__iter__") else []
+    if not len(keys):
+        right = f"it gave {indices!r} for batch {number}; let it give lists of indices, at least one in each"
+        raise bad_argument("batch_sampler", batch_sampler, right)
+    return keys
 
 
 def _seed_of_rank(seed: int, sampler: Any) -> int:

@@ -1,0 +1,163 @@
+"""The workers of one executor: how they start, and what follows when one cannot start or dies.
+
+    supervisor.requested --> start_requested --> Lane --HELLO--> worker --READY--> lane.ready
+    end-of-file on a lane --> bury --> Death: its cause, and the attempts that were under way
+
+The executor calls every method with its lock held, in the thread that waits for batches.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from ...errors import WorkerStartError
+from ...limits import oom_kills
+from ...memory.slab import anonymous_file
+from ...work.task import Job
+from .death import describe_exit, reap, start_hint
+from .lane import Attempt, Lane
+from .packed_job import PackedJob
+from .records import Request, Verb
+from .remote import decode_error
+from .supervisor import Supervisor
+
+__all__ = ["Crew", "Death"]
+
+_FAILED_STARTS: Final = 3  # in a row, before it is an error; the job itself ends its workers
+_KILLED_STARTS: Final = 100  # the same for SIGKILL, which comes from outside and may stop
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """The death of a worker.
+
+    Attributes:
+        pid: the worker's process.
+        how: in words: its exit code or signal.
+        attempts: the batches that were under way on its lane.
+    """
+
+    pid: int | None
+    how: str
+    attempts: list[Attempt]
+
+
+class Crew:
+    """The worker processes of one executor, each with its lane.
+
+    Args:
+        job: what to make.
+        start_method: "fork", "forkserver" or "spawn".
+        packed: the pickled job; None under fork, where workers inherit it.
+        waker: a byte sent through this socket wakes the thread that waits.
+
+    Attributes:
+        lanes: by descriptor; a worker that died has none until another one has started.
+        poll: reports the descriptors of lanes with something to read.
+        error: why workers cannot start, if they cannot.
+    """
+
+    def __init__(self, job: Job, start_method: str, packed: PackedJob | None, waker: socket.socket) -> None:
+        self.lanes: dict[int, Lane] = {}
+        self.poll = select.poll()
+        self.error: WorkerStartError | None = None
+        self._num_workers = job.num_workers
+        self._packed = packed
+        self._failed_starts = 0
+        self._oom_kills = oom_kills()
+        self._supervisor = Supervisor(job.num_workers, start_method, job if packed is None else None, waker)
+
+    @property
+    def forks(self) -> bool:
+        """Whether workers inherit this process's memory."""
+        return self._packed is None
+
+    @property
+    def pids(self) -> list[int]:
+        """The worker processes that are alive."""
+        return [process.pid for process in self._supervisor.alive if process.pid is not None]
+
+    @property
+    def busy(self) -> bool:
+        """Whether any worker has a batch to make."""
+        return any(lane.attempts for lane in self.lanes.values())
+
+    def start_requested(self, epoch: int) -> None:
+        """Starts the processes that the Pool has requested; see NOTE [who forks] in supervisor.py.
+
+        Raises:
+            OSError: there are too many processes or descriptors. It is tried again at the next call.
+        """
+        requested = self._supervisor.requested
+        # A dead worker's number is free only after its lane was closed.
+        while requested and self.error is None and len(self.lanes) < self._num_workers:
+            process = requested.popleft()
+            taken = {lane.worker for lane in self.lanes.values()}
+            worker = next(worker for worker in range(self._num_workers) if worker not in taken)
+            try:
+                end = self._supervisor.start(process, worker)
+            except OSError:
+                requested.appendleft(process)
+                raise
+            lane = Lane(process, end, anonymous_file())
+            self.lanes[end.fileno()] = lane
+            self.poll.register(end, select.POLLIN)
+            packed = self._packed
+            if packed is None:
+                lane.send(Request(Verb.HELLO, ticket=epoch), (lane.log,))
+            else:
+                hello = Request(Verb.HELLO, ticket=epoch, size=packed.size, length=packed.length)
+                lane.send(hello, (lane.log, packed.fd))
+
+    def has_started(self, lane: Lane) -> None:
+        """The worker has run `worker_init_fn` and waits for tasks."""
+        lane.ready, self._failed_starts = True, 0
+
+    def could_not_start(self, lane: Lane, size: int) -> None:
+        """The worker wrote an error of `size` bytes to its log instead of starting."""
+        error = decode_error(os.pread(lane.log, size, 0))
+        self.error = WorkerStartError(
+            f"worker {lane.worker} (pid {lane.process.pid}) could not start: {type(error).__name__}: {error}"
+        )
+        self.error.__cause__ = error
+
+    def bury(self, lane: Lane) -> Death:
+        """Closes the lane of a dead worker, after making sure that the process can write no more."""
+        fd = lane.socket.fileno()
+        self.poll.unregister(fd)
+        del self.lanes[fd]
+        lane.close()
+        os.close(lane.log)
+        code = reap(lane.process)
+        how = describe_exit(code, self._oom_kills)
+        if not lane.ready and self.error is None:
+            self._failed_starts += 1
+            if self._failed_starts >= (_KILLED_STARTS if code == -signal.SIGKILL else _FAILED_STARTS):
+                text = f"{self._failed_starts} workers in a row ended while they started, the last one {how}"
+                self.error = WorkerStartError(f"{text}; {start_hint(self.forks)}")
+        return Death(lane.process.pid, how, list(lane.attempts.values()))
+
+    def wake(self) -> None:
+        """Wakes the thread that waits; may be called from any thread, without the lock."""
+        self._supervisor.wake()
+
+    def close_lanes(self) -> None:
+        """Closes all lanes, which ends the workers."""
+        for lane in self.lanes.values():
+            lane.close()
+            os.close(lane.log)
+
+    def shut(self) -> None:
+        """Waits until all workers have ended. Called after `close_lanes`, without the lock."""
+        self._supervisor.shut()
+
+    def close(self) -> None:
+        """Forgets the lanes and the pickled job. Called after `shut`."""
+        self.lanes.clear()
+        if self._packed is not None:
+            os.close(self._packed.fd)

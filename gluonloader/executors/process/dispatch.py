@@ -1,0 +1,329 @@
+"""Which worker makes which batch: the backlog, the attempts on lanes, and what a reply or a death means for them.
+
+    submit --> backlog --> least loaded lane --Request--> worker
+                 ^         a slab carries the task there and the batch back
+                 |                                           |
+                 +-- no room, death -- attempt <----Reply----+
+                                          |
+                                          +--> Outcome --> inbox
+
+The executor calls every method with its lock held, except those of `MadeInSlab`.
+
+NOTE [exactly once]: promise P2. A submission leaves the backlog only for a lane, and its attempt leaves the lane in
+exactly one of two ways: with its reply, or with the death of its worker, after which the submission is in the backlog
+again. A worker writes its ticket to STARTED before it starts, so a death counts only for the batch that was being
+made. A batch that has killed a worker runs again in careful mode, which tells the sample.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...errors import LoaderClosed, SharedMemoryError, TransportError, add_note
+from ...memory.reduce import Head, rebuild
+from ...memory.slab import TOOK, Slab
+from ...memory.slabs import SlabPool
+from ...work.maker import Remainder
+from ...work.task import Task
+from ..base import Failed, Inbox, Outcome, Submission
+from .crew import Crew, Death
+from .death import worker_died
+from .lane import Attempt, Lane
+from .records import Reply, Status, encode_task
+from .remote import decode_error
+
+__all__ = ["STALL_S", "Dispatcher"]
+
+_LANE_DEPTH: Final = 32  # requests on one lane; so few that neither side can ever block on a full socket
+STALL_S: Final = 0.005  # seconds; idle workers take over what waits behind a batch that takes longer than this
+
+
+@dataclass(slots=True, eq=False)
+class MadeInSlab:
+    """A batch that lies in a slab, not delivered yet; an `Outcome`.
+
+    Attributes:
+        head: where the batch's head lies in the slab.
+        memory: the batch's private memory, if it had to be copied out of its slab.
+    """
+
+    task: Task
+    dispatcher: Dispatcher
+    slab: Slab
+    head: Head
+    made_s: float
+    memory: Any = None
+
+    def take(self) -> Any:
+        with self.dispatcher.lock:
+            memory = self.dispatcher.lend(self)
+        try:
+            batch = rebuild(memory, self.head)
+            # Leftovers stay alive to the end of the epoch, and must not keep slabs from batches.
+            return copy.deepcopy(batch) if isinstance(batch, Remainder) else batch
+        except Exception as error:
+            add_note(error, f"gluonloader: while rebuilding {self.task}")
+            raise
+
+    def discard(self) -> None:
+        self.dispatcher.discarded.append(self)  # without the lock: see NOTE [cancelled] in executors/base.py
+
+
+class Dispatcher:
+    """Gives submissions to lanes.
+
+    Args:
+        lock: the executor's.
+        crew: the workers.
+        slabs: memory for batches.
+        max_retries: how often a batch that killed its worker is tried again.
+        max_per_worker: most attempts on one lane; None for as many as a lane holds.
+        sharded: each task names its worker, so no other one may take it over.
+
+    Attributes:
+        discarded: batches that nobody wants, whose slabs are still to be freed; appended to without the lock.
+    """
+
+    def __init__(
+        self,
+        lock: threading.Lock,
+        crew: Crew,
+        slabs: SlabPool,
+        max_retries: int,
+        max_per_worker: int | None,
+        sharded: bool,
+    ) -> None:
+        self.lock = lock
+        self.discarded: deque[MadeInSlab] = deque()
+        self._crew, self._lanes, self._slabs = crew, crew.lanes, slabs
+        self._max_retries, self._sharded = max_retries, sharded
+        self._depth = min(max_per_worker or _LANE_DEPTH, _LANE_DEPTH)
+        self._backlog: deque[Submission] = deque()
+        self._undelivered: dict[int, MadeInSlab] = {}  # by slab
+        self._last_inbox: Inbox | None = None
+        self._submitted = self._tickets = 0
+        self._made_s = 0.0  # what the last batch took
+        self._closed = False
+
+    def submit(self, task: Task, inbox: Inbox) -> None:
+        """Adds a task to the backlog, and sends as much of that as possible."""
+        if inbox is not self._last_inbox:
+            self._last_inbox = inbox
+            self._cancel_attempts()
+        self._submitted += 1
+        self._backlog.append(Submission(task, inbox, self._submitted))
+        self.dispatch()
+
+    def dispatch(self, waiting_inbox: Inbox | None = None) -> None:
+        """Sends as much of the backlog as lanes and memory take.
+
+        If the system has no memory, this is an error only for the batch that a program waits for, and only if no
+        other batch is in flight, which would free its memory.
+
+        Args:
+            waiting_inbox: the inbox of the calling thread, if that waits for it.
+        """
+        while self.discarded:
+            made = self.discarded.popleft()
+            if self._claim(made):
+                self._slabs.give_back(made.slab)
+        waiting: list[Submission] = []  # for memory, or for a worker that is busy or being replaced
+        while self._backlog:
+            submission = self._backlog.popleft()
+            if submission.inbox.cancelled:
+                continue
+            lane = self._least_loaded(submission.task.worker)
+            try:
+                sent = lane is not None and self._send(lane, submission)
+            except OSError as error:
+                if waiting_inbox is None or self._crew.busy:
+                    waiting.append(submission)
+                    break
+                if submission.inbox is not waiting_inbox:
+                    waiting.append(submission)
+                    continue
+                waiting_inbox = None  # later batches may find memory after the program has handled the error
+                submission.inbox.put(Failed(submission.task, error))
+                continue
+            if not sent:
+                waiting.append(submission)
+                if lane is not None or not self._sharded:
+                    break
+        self._backlog.extendleft(reversed(waiting))
+        if self._slabs.retired:
+            self._drop_retired()
+
+    def _least_loaded(self, worker: int | None) -> Lane | None:
+        """The lane for the next batch, that of `worker` if it is given; None if none has room."""
+        found, least = None, self._depth
+        for lane in self._lanes.values():
+            attempts = len(lane.attempts)
+            if attempts < least and (worker is None or lane.worker == worker):
+                found, least = lane, attempts
+        return found
+
+    def _send(self, lane: Lane, submission: Submission) -> bool:
+        """Starts an attempt; False if the memory limit leaves no room for it now.
+
+        Raises:
+            OSError: the system has no memory or no descriptor for it.
+        """
+        task, worker = encode_task(submission.task), lane.worker
+        slab = self._slabs.take(len(task), worker) or self._make_room(len(task), worker)
+        if slab is None:
+            return False
+        self._tickets += 1
+        lane.give(submission, slab, self._tickets, task)
+        return True
+
+    def _make_room(self, nbytes: int, worker: int) -> Slab | None:
+        """If nothing is in flight, copies batches that wait for delivery out of their slabs, to have those free."""
+        if self._crew.busy:
+            return None
+        for made in list(self._undelivered.values()):
+            self._claim(made)
+            made.memory = self._slabs.copy_out(made.slab, made.head.offset + made.head.length)
+        slab = self._slabs.take(nbytes, worker)
+        if slab is None:
+            raise SharedMemoryError(
+                errno.ENOMEM,
+                f"memory_limit={self._slabs.limit:,} bytes are held by batches that you keep, and the next one "
+                "does not fit beside them; keep fewer batches or raise the limit",
+            )
+        return slab
+
+    def _drop_retired(self) -> None:
+        for number in self._slabs.retired:
+            for lane in self._lanes.values():
+                lane.drop(number)
+        self._slabs.retired.clear()
+
+    # -- what comes back ----------------------------------------------------------------------------------------------
+
+    def handle(self, lane: Lane, reply: Reply) -> None:
+        """Turns a reply about a batch into an outcome."""
+        attempt = lane.attempts.pop(reply.ticket)
+        slab, submission = attempt.slab, attempt.submission
+        if reply.size > slab.size:
+            self._slabs.has_grown(slab, reply.size)
+        if reply.status is Status.MADE and not attempt.cancelled and not submission.inbox.cancelled:
+            made = MadeInSlab(submission.task, self, slab, reply.head, slab.control[TOOK] * 1e-6)
+            self._undelivered[slab.number] = made
+            self._made_s = made.made_s
+            submission.inbox.put(made)
+            return
+        failed = None if attempt.cancelled else self._failed(submission, slab, reply)
+        self._slabs.give_back(slab)
+        if failed is not None:
+            submission.inbox.put(failed)
+
+    def _failed(self, submission: Submission, slab: Slab, reply: Reply) -> Outcome | None:
+        """What a reply without a batch means; None if the batch is tried again, or if nobody wants it."""
+        task, offset, length = submission.task, reply.head.offset, reply.head.length
+        if reply.status is Status.NO_ROOM:
+            if self._slabs.demand(length):
+                self._requeue(submission)
+                return None
+            text = f"{task} needs {length:,} bytes, memory_limit={self._slabs.limit:,} is less; raise it"
+            return Failed(task, SharedMemoryError(errno.ENOMEM, text))
+        if reply.status is Status.FAILED:
+            try:
+                return Failed(task, decode_error(slab.memory[offset : offset + length]))
+            except Exception as error:
+                return Failed(task, TransportError(f"a worker's exception cannot be unpickled here: {error!r}"))
+        return None
+
+    def handle_death(self, death: Death) -> None:
+        """Puts the batches of a dead worker back into the backlog; see NOTE [exactly once]."""
+        for attempt in death.attempts:
+            row, started, submission = attempt.row, attempt.started, attempt.submission
+            attempt.slab.map(os.fstat(attempt.slab.fd).st_size)  # the worker may have let it grow before it died
+            self._slabs.give_back(attempt.slab)
+            if attempt.cancelled or submission.inbox.cancelled:
+                continue
+            submission.deaths += started
+            if submission.deaths > self._max_retries:
+                error = worker_died(death.pid, death.how, submission.task, submission.deaths, row)
+                submission.inbox.put(Failed(submission.task, error))
+            else:
+                self._requeue(submission)
+
+    def _requeue(self, submission: Submission) -> None:
+        """Puts a submission back in its place: the oldest batch is the one that the program waits for."""
+        self._backlog = deque(sorted((*self._backlog, submission), key=lambda other: other.number))
+
+    def lend(self, made: MadeInSlab) -> Any:
+        """The memory of a batch that is delivered now."""
+        if not self._claim(made):
+            return made.memory
+        if self._closed:
+            raise LoaderClosed("the loader was closed before this batch was delivered")
+        return self._slabs.lend(made.slab, made.head.offset + made.head.length)
+
+    def _claim(self, made: MadeInSlab) -> bool:
+        """Takes a batch off the list of the undelivered; False if it was copied out of its slab before."""
+        if self._undelivered.get(made.slab.number) is not made:
+            return False
+        del self._undelivered[made.slab.number]
+        return True
+
+    # -- slow batches -------------------------------------------------------------------------------------------------
+
+    @property
+    def stalled(self) -> bool:
+        """Whether batches wait behind a slow one, or for a worker that starts, while another worker is idle."""
+        return self._find_stalled() is not None
+
+    def _find_stalled(self) -> tuple[Lane, Attempt] | None:
+        """A stalled lane, and its last attempt that has not started."""
+        if self._sharded or all(lane.attempts for lane in self._lanes.values()):
+            return None
+        for lane in self._lanes.values():
+            waiting = [attempt for attempt in lane.attempts.values() if not attempt.cancelled and not attempt.started]
+            if waiting and (len(lane.attempts) > 1 or not lane.ready):
+                return lane, waiting[-1]
+        return None
+
+    def relieve_stalled(self) -> None:
+        """Gives idle workers the batches that wait behind one that takes twice as long as the last one."""
+        while (found := self._find_stalled()) is not None:
+            lane, attempt = found
+            if time.monotonic() - lane.busy_since < max(STALL_S, 2 * self._made_s):
+                return
+            idle = min(self._lanes.values(), key=lambda other: (len(other.attempts), not other.ready))
+            try:
+                sent = self._send(idle, attempt.submission)
+            except OSError:
+                sent = False
+            if not sent:
+                return
+            attempt.cancel()
+
+    def give_up(self, task: Task) -> Lane | None:
+        """Forgets a task that timed out; returns the lane that it is on, None if it is on none."""
+        for lane in self._lanes.values():
+            for attempt in lane.attempts.values():
+                if attempt.submission.task is task and not attempt.cancelled:
+                    attempt.cancel()
+                    return lane
+        self._backlog = deque(submission for submission in self._backlog if submission.task is not task)
+        return None
+
+    def _cancel_attempts(self) -> None:
+        """Cancels all attempts that nobody waits for any more."""
+        for lane in self._lanes.values():
+            for attempt in lane.attempts.values():
+                if attempt.submission.inbox.cancelled:
+                    attempt.cancel()
+
+    def close(self) -> None:
+        """Frees all memory; delivered batches stay valid."""
+        self._closed = True
+        self._slabs.close()

@@ -1,0 +1,206 @@
+"""One epoch while it is read: keeps the window full, and delivers what has arrived in its turn.
+
+plan --Task--> window --> executor --Outcome--> inbox --> window --> plan --> batch --> convert --> user
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..errors import LoaderClosed
+from ..executors.base import Executor, Inbox, Outcome
+from ..work.task import Task
+from .plan import NOTHING, Plan
+from .stats import Tally
+from .window import Window
+
+__all__ = ["Delivery", "Epoch"]
+
+_STARTING: Final = 16  # at most so many batches at the start of an epoch are not measured: workers had no lead yet
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How batches are delivered; see the arguments of `DataLoader`.
+
+    Attributes:
+        convert: turns the arrays of a batch into those of `output`, and pins them.
+    """
+
+    in_order: bool
+    timeout: float | None
+    convert: Callable[[Any], Any] | None
+
+
+class Epoch:
+    """The batches of one epoch, for one thread at a time.
+
+    Args:
+        executor: makes the batches.
+        plan: gives out their tasks.
+        delivery: how they are delivered.
+        tally: counts them.
+
+    Attributes:
+        plan: knows the position.
+        ended: the last batch was delivered, or the epoch was closed.
+    """
+
+    def __init__(self, executor: Executor, plan: Plan, delivery: Delivery, tally: Tally) -> None:
+        self.plan, self._executor, self._delivery, self._tally = plan, executor, delivery, tally
+        self._start()
+
+    def _start(self) -> None:
+        self._window: Window[Outcome] = Window(self._executor.window, self._delivery.in_order)
+        self._tasks: dict[int, Task] = {}
+        self._inbox = Inbox()
+        self._delivered, self._made_s = 0, 0.0  # batches; seconds that the last one took to make
+        self._not_measured = min(self._executor.window, _STARTING)
+        self._drawn = False  # the plan has given out everything
+        self.ended = False
+        self._sampler_error: Exception | None = None
+        self._fill()
+
+    def next(self) -> Any:
+        """The next batch.
+
+        Raises:
+            StopIteration: there is none.
+            Exception: the batch's own error; the one after it can still be read.
+        """
+        batch, start = NOTHING, time.perf_counter()
+        while batch is NOTHING:
+            batch = self._next()
+        self._delivered += 1
+        tally, waited_s = self._tally, time.perf_counter() - start
+        tally.batches += 1
+        tally.waited_s += waited_s
+        tally.made_s += self._made_s
+        if self._delivered > self._not_measured:
+            tally.waits.append(waited_s)
+            tally.makes.append(self._made_s)
+        convert = self._delivery.convert
+        return batch if convert is None else convert(batch)
+
+    def rewind(self) -> None:
+        """Discards all batches that were not delivered and draws them again."""
+        with self.plan.lock:
+            self.plan.rewind()
+        self._cancel()
+        self._start()
+
+    def replace(self, executor: Executor, plan: Plan) -> None:
+        """Continues with another plan."""
+        self._cancel()
+        self.plan, self._executor = plan, executor
+        self._start()
+
+    def close(self) -> None:
+        """Discards all batches that were not delivered. Takes no lock; see NOTE [cancelled] in executors/base.py."""
+        ended, self._drawn, self.ended = self.ended, True, True
+        self._cancel()
+        if not ended:
+            self._executor.wake()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_inbox"):
+            self.close()
+
+    def _cancel(self) -> None:
+        self._inbox.cancel()
+        for outcome in self._window.empty_out():
+            outcome.discard()
+
+    def _next(self) -> Any:
+        """The next batch, or NOTHING if the plan has none for the user now."""
+        if not self._window.ready:
+            self._fill()
+            if self._window.empty:
+                self._end()
+                error, self._sampler_error = self._sampler_error, None
+                raise error or StopIteration
+        while not self._window.ready:
+            if self._window.empty:
+                return NOTHING
+            self._wait()
+        outcome = self._window.take()
+        task = self._tasks.pop(outcome.task.batch)
+        self._fill()  # first, so that a worker is busy while this thread rebuilds the batch
+        try:
+            self._made_s = outcome.made_s
+            result = outcome.take()
+            with self.plan.lock:
+                return self.plan.deliver(task, result)
+        except LoaderClosed:  # the batch counts as not delivered
+            raise
+        except Exception as error:
+            with self.plan.lock:
+                raised = self.plan.fail(task, error)
+            if raised:
+                raise
+            return NOTHING
+        finally:
+            if self._window.empty:
+                self._fill()
+                if self._window.empty:
+                    self._end()
+
+    def _fill(self) -> None:
+        """Submits tasks until the window is full. An error of a sampler is raised after the batches before it."""
+        if self._drawn:
+            return
+        self._window.size = self._executor.window
+        while self._window.has_room and not self._drawn:
+            try:
+                with self.plan.lock:
+                    task = self.plan.next()
+            except StopIteration:
+                self._drawn = True
+                return
+            except Exception as error:
+                self._drawn, self._sampler_error = True, error
+                return
+            if task is None:
+                return
+            self._window.admit(task.batch)
+            self._tasks[task.batch] = task
+            self._executor.submit(task, self._inbox)
+
+    def _wait(self) -> None:
+        """Waits until one more batch has arrived."""
+        timeout = self._delivery.timeout
+        outcome = self._executor.wait(self._inbox, timeout)
+        if self._inbox.cancelled:  # another thread closed the epoch
+            if outcome is not None:
+                outcome.discard()
+            self._cancel()  # what this thread submitted meanwhile
+        elif outcome is None:
+            self._time_out(timeout or 0)
+        elif self._tasks.get(outcome.task.batch) is outcome.task:
+            self._window.land(outcome.task.batch, outcome)
+        else:  # it had timed out
+            outcome.discard()
+
+    def _time_out(self, timeout: float) -> None:
+        """The oldest batch took too long: it is an error, and the others go on."""
+        number = self._window.head
+        task = self._tasks.pop(number)
+        self._window.give_up(number)
+        error = self._executor.time_out(task, timeout)
+        with self.plan.lock:
+            raised = self.plan.fail(task, error)
+        self._fill()
+        if raised:
+            raise error
+
+    def _end(self) -> None:
+        """The last batch was delivered."""
+        if self.ended:
+            return
+        self.ended = True
+        if self._sampler_error is None:  # after an error nothing is carried over, as if the epoch had been closed
+            with self.plan.lock:
+                self.plan.finish()

@@ -1,0 +1,242 @@
+"""The epochs of one loader: which comes next, and where each stands, as a state that can be saved and loaded."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import warnings
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from ..sampler import knows_epoch
+from ..state import field, has_state, int_field, opened, same, sealed, to_json
+from .epoch import Delivery, Epoch
+from .plan import Plan
+from .sources import Source
+from .workers import Workers
+
+__all__ = ["Epochs"]
+
+
+class Epochs:
+    """Starts the epochs of a loader, and saves and loads positions. The loader and its iterators share it.
+
+    Args:
+        source: where tasks come from.
+        workers: who makes the batches.
+        delivery: how they are delivered.
+        seed_given: the user chose the seed, so a position with another one does not fit.
+        auto_reload: an epoch starts as soon as the one before has delivered its last batch; may be set.
+
+    Attributes:
+        lock: held while an epoch starts or a position is saved or loaded.
+    """
+
+    def __init__(
+        self, source: Source, workers: Workers, delivery: Delivery, seed_given: bool, auto_reload: bool
+    ) -> None:
+        self.workers = workers
+        self._source, self._delivery = source, delivery
+        self._seed_given, self.auto_reload = seed_given, auto_reload
+        self._number = 0  # of the next epoch
+        self._reset_runtime()
+
+    def _reset_runtime(self) -> None:
+        """Sets what is not pickled."""
+        self.lock = threading.RLock()
+        self._open: weakref.WeakSet[Epoch] = weakref.WeakSet()  # epochs that may still be read
+        self._ahead: Epoch | None = None  # auto_reload: the next epoch, started before anybody asked for it
+        self._current: Plan | None = None  # of the epoch that was started last
+        self._loaded: Mapping[str, Any] | None = None  # fields of the position where the next epoch starts
+        self._loaded_number: int | None = None  # number of that epoch, until it is started
+
+    def __getstate__(self) -> dict[str, Any]:
+        runtime = ("lock", "_open", "_ahead", "_current", "_loaded", "_loaded_number")
+        fields = {name: value for name, value in self.__dict__.items() if name not in runtime}
+        # A copy of a loader must not share what changes from epoch to epoch.
+        return {**fields, "workers": copy.copy(self.workers), "_source": copy.copy(self._source), "state": self.state()}
+
+    def __setstate__(self, fields: dict[str, Any]) -> None:
+        state = fields.pop("state")
+        self.__dict__.update(fields)
+        self._reset_runtime()
+        self.load(state)
+
+    def __len__(self) -> int:
+        """Number of batches of the next epoch."""
+        return self._source.batches(self.workers.job.dataset)
+
+    def start_ahead(self) -> None:
+        """With auto_reload: starts the next epoch before anybody asks for it."""
+        if self.auto_reload and not self.workers.closed and self._ahead is None:
+            self._ahead = self._start()
+
+    def start_now(self) -> None:
+        """Starts the next epoch, whether `auto_reload` asks for it or not."""
+        self._ahead = self._start()
+
+    def drop_ahead(self) -> None:
+        """Drops the epoch that `start_ahead` started."""
+        self._ahead = None
+
+    def next(self) -> Epoch:
+        """The next epoch.
+
+        Raises:
+            LoaderClosed: the loader is closed.
+        """
+        with self.lock:
+            epoch, self._ahead = self._ahead, None
+            if epoch is not None and not self.workers.in_this_process:  # started by the parent of this forked process
+                self.load(self.state_of(epoch.plan))
+                epoch = None
+            epoch, self._loaded_number = epoch or self._start(), None
+            self._current = epoch.plan
+            return epoch
+
+    def _start(self) -> Epoch:
+        alone = all(epoch.ended for epoch in self._open)
+        executor = self.workers.next_executor(self._number, alone)
+        epoch = Epoch(executor, self._next_plan(), self._delivery, self.workers.tally)
+        self._open.add(epoch)
+        return epoch
+
+    def _next_plan(self) -> Plan:
+        plan = self._source.plan(self._number, self.workers.job.seed, self._loaded)
+        self._loaded, self._number = None, self._number + 1
+        return plan
+
+    def finish(self, epoch: Epoch) -> None:
+        """An epoch was read to its end."""
+        self._source.finish(epoch.plan)
+        with self.lock, suppress(Exception):  # it is raised again when that epoch is asked for
+            self.start_ahead()
+
+    def set_number(self, number: int) -> None:
+        """See `DataLoader.set_epoch`."""
+        with self.lock:
+            stays = number == self._loaded_number
+            if not stays:
+                self._loaded_number = None
+                self._ahead = self._current = self._loaded = None
+                self._number = number
+            samplers: list[Any] = [self._source.sampler, getattr(self._source.sampler, "sampler", None)]
+            for sampler in samplers:
+                if hasattr(sampler, "set_epoch") and not (stays and knows_epoch(sampler)):
+                    sampler.set_epoch(number)
+                    if self._ahead is not None:  # its order is that of another epoch
+                        self.load(self.state_of(self._ahead.plan))
+                        self.start_ahead()
+
+    def close(self) -> None:
+        """Ends the workers; the state stays where the last epoch stands."""
+        self.workers.closed = True
+        if self._ahead is not None and (self._current is None or self._current.finished):
+            self._current = self._ahead.plan
+        self._ahead = None
+        self.workers.close()
+
+    # -- positions ----------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """The position of the epoch that was started last, or before the next one."""
+        with self.lock:
+            plan = self._current
+            if plan is None or plan.finished:
+                plan = None if self._ahead is None else self._ahead.plan
+            if plan is not None:
+                return self.state_of(plan)
+            if self._loaded is not None:
+                return sealed({key: value for key, value in self._loaded.items() if key not in ("version", "check")})
+            return self._sealed(self._number, self._source.fresh_state(self._number, self.workers.job.seed))
+
+    def state_of(self, plan: Plan) -> dict[str, Any]:
+        """The position of an epoch."""
+        with plan.lock:
+            position = plan.state()
+        return self._sealed(plan.epoch, position)
+
+    def _sealed(self, number: int, position: dict[str, Any]) -> dict[str, Any]:
+        job = self.workers.job
+        about = {"length": _length(job.dataset), "seed": job.seed, "epoch": number, "dataset": self._dataset_state()}
+        return sealed({**about, **position})
+
+    def load(self, state: Any) -> None:
+        """The next epoch starts where `state` was saved.
+
+        Raises:
+            ValueError: it does not fit. Nothing has changed.
+        """
+        fields = opened(state)
+        self._check(fields)
+        job = self.workers.job
+        new_job = job if fields["seed"] == job.seed else self.workers.job_with(fields["seed"])
+        self._source.load(fields, partial(self._load_dataset, fields))
+        self._number = self._loaded_number = fields["epoch"]
+        self._ahead = self._current = None
+        for epoch in self._open:
+            epoch.plan.outdated = True
+        if new_job is not job:
+            self.workers.stop()
+            self.workers.job = new_job
+        self._loaded = fields
+
+    def move(self, epoch: Epoch, state: Any) -> None:
+        """Has an epoch continue where `state` was saved."""
+        with self.lock:
+            self.load(state)
+            executor = self.workers.executor(self._number)  # others, if they have to start with a loaded dataset
+            self._current = plan = self._next_plan()
+        epoch.replace(executor, plan)
+
+    def _check(self, fields: Mapping[str, Any]) -> None:
+        if "source" in fields:
+            raise ValueError("state: a bridge saved it, and this is a DataLoader; load it into that bridge")
+        job = self.workers.job
+        int_field(fields, "epoch")
+        same(fields, "length", _length(job.dataset), "the dataset here")
+        if self._seed_given:
+            same(fields, "seed", job.seed, "the loader here")
+        else:
+            int_field(fields, "seed", None)
+        if self._keeps_dataset_state != (field(fields, "dataset") is not None):
+            has = "has" if self._keeps_dataset_state else "has no"
+            raise ValueError(f"state: dataset: the dataset here {has} state_dict(), the one that was saved differs")
+
+    @property
+    def _keeps_dataset_state(self) -> bool:
+        job = self.workers.job
+        return not job.iterable and has_state(job.dataset)
+
+    def _dataset_state(self) -> Any:
+        dataset = self.workers.job.dataset
+        return to_json(type(dataset).__name__, dataset.state_dict()) if self._keeps_dataset_state else None
+
+    def _load_dataset(self, fields: Mapping[str, Any]) -> None:
+        dataset, saved = self.workers.job.dataset, fields["dataset"]
+        if self._source.sampler is None:
+            _warn_of_reading(dataset, fields)
+        elif saved is not None and saved != self._dataset_state():
+            dataset.load_state_dict(saved)
+            self.workers.stop()  # they have the dataset as it was when they started
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except TypeError:  # it has none, or, as with tf.data, does not know it
+        return None
+
+
+def _warn_of_reading(dataset: Any, fields: Mapping[str, Any]) -> None:
+    samples = fields["batch"] * fields["batch_size"]
+    if samples and not any(fields["hints"]):
+        warnings.warn(
+            f"resuming {type(dataset).__name__} reads about {samples:,} samples again, to skip them; "
+            "a dataset with state_dict() and load_state_dict() continues where it stood",
+            RuntimeWarning,
+            stacklevel=6,
+        )

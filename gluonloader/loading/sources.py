@@ -1,0 +1,110 @@
+"""Where the tasks of a loader's epochs come from: a batch sampler, or the shards of an iterable dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ..state import check_whole
+from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start
+
+__all__ = ["IndexSource", "ShardSource", "Source"]
+
+Fields = Mapping[str, Any]
+
+
+class Source(Protocol):
+    """Makes the plans of epochs, one after the other.
+
+    Attributes:
+        sampler: the batch sampler; None for an iterable dataset.
+    """
+
+    sampler: Any
+
+    def batches(self, dataset: Any) -> int:
+        """Number of batches of the next epoch."""
+
+    def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
+        """The plan of an epoch; `loaded`: the fields of a loaded position, if the epoch starts there."""
+
+    def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
+        """The position before an epoch's first batch."""
+
+    def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
+        """Takes a position for the next plan.
+
+        Args:
+            fields: of the position.
+            load_rest: called last, if everything else is right; what it raises undoes the rest.
+
+        Raises:
+            ValueError: it does not fit. Nothing has changed.
+        """
+
+    def finish(self, plan: Plan) -> None:
+        """An epoch was read to its end: keeps what it carries over."""
+
+
+class IndexSource:
+    """Batches of indices from a batch sampler."""
+
+    def __init__(self, batch_sampler: Any) -> None:
+        self.sampler = batch_sampler
+        self._start = Start()
+
+    def batches(self, dataset: Any) -> int:
+        return len(self.sampler)
+
+    def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
+        start, self._start = self._start, Start()
+        return IndexPlan(self.sampler, epoch, seed, start if loaded else Start())
+
+    def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
+        return IndexPlan.fresh_state(self.sampler)
+
+    def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
+        restore = IndexPlan.keep(self.sampler)
+        try:
+            start = IndexPlan.load(self.sampler, fields)
+            check_whole(fields)
+            load_rest()
+        except BaseException:
+            restore()
+            raise
+        self._start = start
+
+    def finish(self, plan: Plan) -> None:
+        pass  # the plan commits the pass of its batch sampler
+
+
+class ShardSource:
+    """Chunks of the shards of an iterable dataset."""
+
+    sampler = None
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self._carried: list[Leftover] = []
+        self._iteration = 0
+
+    def batches(self, dataset: Any) -> int:
+        carried = sum(leftover.stop - leftover.start for leftover in self._carried)
+        return self._shards.batches(len(dataset) + carried)
+
+    def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
+        self._iteration += 1
+        return ShardPlan(self._shards, epoch, seed, self._iteration, self._carried, loaded)
+
+    def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
+        return ShardPlan(self._shards, epoch, seed, -1, self._carried).state()
+
+    def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
+        ShardPlan.check(self._shards, fields)
+        check_whole(fields)
+        load_rest()
+        self._carried = ShardPlan.carried_of(self._shards, fields)
+
+    def finish(self, plan: Plan) -> None:
+        if isinstance(plan, ShardPlan) and not plan.outdated:
+            self._carried = plan.carry

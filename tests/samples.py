@@ -1,0 +1,48 @@
+"""Datasets whose samples show their index, for several test files and for the programs that tests start."""
+
+import threading
+
+import numpy as np
+
+MB = 1 << 20
+
+
+class Images:
+    """Each sample is an image of 1 MB, filled with its index."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        return np.full(MB // 4, index, np.int32)
+
+
+class Numbered:
+    """Each sample is an array filled with its index, large enough to notice a batch that was overwritten."""
+
+    def __init__(self, size=400):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        return np.full(500, index, np.int32)
+
+
+class Sleepless(Numbered):
+    """Sample 1 touches a file, and no sample after sample 0 ever ends."""
+
+    def __init__(self, started):
+        super().__init__()
+        self.started = started
+
+    def __getitem__(self, index):
+        if index:
+            if index == 1:
+                open(self.started, "w").close()
+            threading.Event().wait(3600)
+        return index
