@@ -1,4 +1,4 @@
-"""`Rows`: samples that are held as columns."""
+"""`Rows`: samples that are stored as columns."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .indices import Indices, lengths_of, positions
-from .tree import refill
+from .indices import Indices, checked_indices, lengths_of
+from .tree import children, refill
 
 __all__ = ["Rows", "copy_rows", "pick"]
 
 
 class Rows(Sequence[Any]):
-    """Samples that are held as columns: what a dataset's `__getitems__` returns where reading them at once is cheap.
+    """A sequence of samples that are stored as columns; a dataset's `__getitems__` may return it.
 
-    `default_batchify` makes one batch of it by one copy for each column, or none; it is the same batch as that of the
-    samples one by one. All else sees a sequence of samples.
+    `default_batchify` makes a batch of it with at most one copy per column, and the batch is the same as that of the
+    single samples. All other code sees a sequence of samples.
 
     Args:
         columns: a dict or tuple of arrays, lists or other `Rows` of one length, N; or a single array, list or `Rows`,
             whose elements are then the samples. Without `indices`, a column that is an array may become the batch
-            itself: give one that is new, and not the dataset's own.
-        indices: ints, shape (M,), negative ones from the end: the samples are these rows of the columns. Nothing is
-            copied before a batch is made. None: all rows in order.
+            itself, so give a new array and not the dataset's.
+        indices: ints, shape (M,), negative ones count from the end: the samples are these rows of the columns. Nothing
+            is copied before a batch is made. None: all rows in order.
 
     Raises:
-        ValueError: there is no column, one has no length, or their lengths differ.
+        ValueError: there is no column, a column has no length, or the lengths differ.
         IndexError: an index is out of range.
-        TypeError: the indices are no ints.
+        TypeError: the indices are not ints.
 
     >>> rows = Rows({"x": np.arange(10, 14), "name": ["a", "b", "c", "d"]}, [3, 0])
     >>> len(rows), rows[1]["name"], rows.columns
@@ -41,45 +41,42 @@ class Rows(Sequence[Any]):
 
     def __init__(self, columns: Any, indices: Any = None) -> None:
         self.held = columns
-        held = columns if isinstance(columns, (Mapping, tuple)) else (columns,)
-        found = lengths_of("columns", held)
-        if len(set(found)) != 1:
-            raise ValueError(f"Rows: columns of lengths {found}; give at least one column, and all of one length")
-        self.indices = None if indices is None else positions(indices, found[0])
-        self._length = found[0] if self.indices is None else len(self.indices)
+        lengths = lengths_of("columns", columns if isinstance(columns, (Mapping, tuple)) else (columns,))
+        if len(set(lengths)) != 1:
+            raise ValueError(f"Rows: columns of lengths {lengths}; give at least one column, and all of one length")
+        self.indices = None if indices is None else checked_indices(indices, lengths[0])
+        self._length = lengths[0] if self.indices is None else len(self.indices)
 
     def at(self, indices: Any) -> Rows:
-        """The samples at these places of all rows; nothing is copied.
+        """The samples at `indices`, as `Rows` of the same columns; nothing is copied.
 
         Raises:
             IndexError: an index is out of range.
-            TypeError: the indices are no ints.
+            TypeError: the indices are not ints.
         """
-        found = positions(indices, self._length)
-        return self._of(self.held, found if self.indices is None else self.indices[found], len(found))
+        checked = checked_indices(indices, self._length)
+        return self._of(self.held, checked if self.indices is None else self.indices[checked], len(checked))
 
     @classmethod
     def _of(cls, held: Any, indices: Indices | None, length: int) -> Rows:
-        """Those of columns and indices that are known to be right."""
+        """`Rows` of columns and indices that were checked before."""
         rows = object.__new__(cls)
         rows.held, rows.indices, rows._length = held, indices, length
         return rows
 
     @property
     def columns(self) -> Any:
-        """The columns with just these samples: arrays of arrays, `Rows` of `Rows`, lists of all else.
+        """The columns of just these samples: arrays for arrays, `Rows` for `Rows`, lists for everything else.
 
-        They may be the dataset's own.
+        Without `indices`, arrays are not copied: they may belong to the dataset.
         """
-        return self.gather(lambda column, path: pick(column, self.indices))
+        return self.map_columns(lambda column, path: pick(column, self.indices))
 
-    def gather(self, take: Callable[[Any, str], Any]) -> Any:
-        """The container of `take(column, path)` for each column as it is held, path being its place in a sample."""
-        if isinstance(self.held, tuple):
-            return refill(self.held, [take(column, f"[{i}]") for i, column in enumerate(self.held)])
-        if isinstance(self.held, Mapping):
-            return refill(self.held, [take(column, f"[{key!r}]") for key, column in self.held.items()])
-        return take(self.held, "")
+    def map_columns(self, function: Callable[[Any, str], Any]) -> Any:
+        """The container with `function(column, path)` in place of each column; `indices` are not applied."""
+        if not isinstance(self.held, (Mapping, tuple)):
+            return function(self.held, "")
+        return refill(self.held, [function(column, path) for path, column in children(self.held) or ()])
 
     @property
     def _parts(self) -> tuple[Any, ...]:
@@ -92,7 +89,10 @@ class Rows(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self.at(np.arange(*index.indices(self._length)))
-        return self._sample(range(self._length)[index] if self.indices is None else self.indices.item(index))
+        row = range(self._length)[index] if self.indices is None else self.indices.item(index)
+        if not isinstance(self.held, (Mapping, tuple)):
+            return self.held[row]
+        return refill(self.held, [column[row] for column in self._parts])
 
     def __iter__(self) -> Iterator[Any]:
         held, rows = self.held, range(self._length) if self.indices is None else self.indices.tolist()
@@ -106,28 +106,25 @@ class Rows(Sequence[Any]):
     def __repr__(self) -> str:
         return f"Rows({self.columns!r})"
 
-    def _sample(self, row: Any) -> Any:
-        if isinstance(self.held, Mapping):
-            return refill(self.held, [column[row] for column in self.held.values()])
-        if isinstance(self.held, tuple):
-            return refill(self.held, [column[row] for column in self.held])
-        return self.held[row]
-
 
 def pick(column: Any, indices: Indices | None) -> Any:
-    """The elements of one column at `indices`, None for all: an array of an array, `Rows` of `Rows`, else a list."""
+    """The elements of one column at `indices`; None means all.
+
+    Returns:
+        an array for an array, `Rows` for `Rows`, a list for everything else.
+    """
     if indices is None:
         return column if isinstance(column, (np.ndarray, Rows)) else list(column)
     if isinstance(column, np.ndarray):
         return column[indices]
     if isinstance(column, Rows):
-        found = indices if column.indices is None else column.indices[indices]
-        return Rows._of(column.held, found, len(indices))
+        rows = indices if column.indices is None else column.indices[indices]
+        return Rows._of(column.held, rows, len(indices))
     return [column[i] for i in indices.tolist()]
 
 
 def copy_rows(column: NDArray[Any], indices: Indices | None, out: NDArray[Any]) -> None:
-    """Copies rows of an array into another one, without memory of its own where it can.
+    """Copies rows of one array into another, without temporary memory if the layout of `column` permits.
 
     Args:
         column: shape (N, ...).
@@ -141,6 +138,6 @@ def copy_rows(column: NDArray[Any], indices: Indices | None, out: NDArray[Any]) 
     """
     flags = column.flags
     if indices is not None and flags.c_contiguous and flags.aligned and column.dtype == out.dtype:
-        column.take(indices, 0, out, "clip")  # they are in range; "raise" would buffer `out`
-    else:  # np.take would copy all of the column first
+        column.take(indices, 0, out, "clip")  # with "raise" NumPy would buffer `out`; the indices are in range
+    else:  # np.take would first copy the whole column
         out[...] = column if indices is None else column[indices]

@@ -1,17 +1,20 @@
-"""Containers inside a sample or a batch: tuples, named tuples, lists, mappings and dataclasses, nested as they come."""
+"""Containers in samples and batches: tuples, named tuples, lists, mappings and dataclasses, nested in any way.
+
+All other values are leaves. Every module that walks a sample or a batch does it with these functions.
+"""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["children", "leaves", "map_leaves", "refill"]
+__all__ = ["children", "columns", "leaves", "map_leaves", "refill"]
 
 
 def children(value: Any) -> list[tuple[str, Any]] | None:
-    """The items of a container, each with its path as Python would write it; None if `value` is a leaf.
+    """The items of a container, each with its path as Python writes it; None if `value` is a leaf.
 
     >>> children({"x": 1, "y": 2}), children((5,)), children("text")
     ([("['x']", 1), ("['y']", 2)], [('[0]', 5)], None)
@@ -21,16 +24,34 @@ def children(value: Any) -> list[tuple[str, Any]] | None:
     if isinstance(value, Mapping):
         return [(f"[{key!r}]", item) for key, item in value.items()]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value)]
+        return [(f".{name}", getattr(value, name)) for name in _field_names(value)]
     return None
 
 
+def columns(containers: Sequence[Any]) -> list[tuple[str, Sequence[Any]]] | None:
+    """The items of containers that all have the same items: each path, with its values in all the containers.
+
+    None if the first one is a leaf.
+
+    >>> columns([{"x": 1, "y": 2}, {"y": 4, "x": 3}])
+    [("['x']", [1, 3]), ("['y']", [2, 4])]
+    """
+    first = containers[0]
+    if isinstance(first, (tuple, list)):
+        return [(f"[{i}]", column) for i, column in enumerate(zip(*containers, strict=True))]
+    if isinstance(first, Mapping):
+        return [(f"[{key!r}]", [container[key] for container in containers]) for key in first]
+    if children(first) is None:
+        return None
+    return [(f".{name}", [getattr(item, name) for item in containers]) for name in _field_names(first)]
+
+
 def refill(container: Any, items: Any) -> Any:
-    """A container of the same kind as `container`, with other items.
+    """A new container of the same type as `container`, with other items.
 
     Args:
         container: a tuple, named tuple, list, mapping or dataclass; it is not changed.
-        items: as many as `children(container)` gives, in that order.
+        items: an iterable of as many items as `children(container)` returns, in the same order.
 
     >>> refill((1, 2), ["a", "b"]), refill({"x": 1}, [5])
     (('a', 'b'), {'x': 5})
@@ -48,7 +69,7 @@ def refill(container: Any, items: Any) -> Any:
         if mapping:
             new[key] = item  # not update(), which adds in a Counter
         else:
-            # This bypasses the __setattr__ of a frozen dataclass, and a __post_init__ that checks single samples.
+            # A frozen dataclass has no other way, and a __post_init__ may accept single samples only.
             object.__setattr__(new, key, item)
     return new
 

@@ -18,9 +18,9 @@ def seeder(epoch):
     return seed
 
 
-def ask(streams, number, shard=0, num_shards=1, size=3, buffer=0, epoch=0, iteration=0, hint=None, mark=None):
+def ask(streams, number, shard=0, num_shards=1, size=3, buffer=0, epoch=0, iteration=0, hint=None, on_row=None):
     chunk = Chunk(shard, num_shards, number, size, epoch, SEED, iteration, buffer, hint)
-    return streams.read(chunk, seeder(epoch), mark)
+    return streams.read(chunk, seeder(epoch), on_row)
 
 
 def through_json(hint):
@@ -29,14 +29,14 @@ def through_json(hint):
 
 def read_all(dataset, **kwargs):
     """The chunks of one plain reading, the short one last, and the hints before each."""
-    streams, pieces, hints = Streams(dataset), [], [None]
+    streams, chunks, hints = Streams(dataset), [], [None]
     for number in itertools.count():
-        piece = ask(streams, number, **kwargs)
-        pieces.append(piece.samples)
-        hints.append(piece.hint)
-        if len(piece.samples) < kwargs.get("size", 3):
-            return pieces, hints
+        read = ask(streams, number, **kwargs)
+        chunks.append(read.samples)
+        hints.append(read.hint)
+        if len(read.samples) < kwargs.get("size", 3):
+            return chunks, hints
 
 
-def flat(pieces):
-    return list(itertools.chain.from_iterable(pieces))
+def flat(chunks):
+    return list(itertools.chain.from_iterable(chunks))

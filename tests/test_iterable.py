@@ -142,7 +142,7 @@ def test_two_iterators_at_once_do_not_share_their_streams(any_way):
         assert [(a.tolist(), b.tolist()) for a, b in zip(loader, loader, strict=True)] == [(b, b) for b in expected]
 
 
-def test_an_error_of_the_dataset_is_told_in_its_place_and_the_rest_comes(any_way):
+def test_an_error_of_the_dataset_is_raised_for_its_batch_and_the_rest_comes(any_way):
     class Broken:
         def __iter__(self):
             return Again()

@@ -1,4 +1,4 @@
-"""Pieces to build a batchify function of one's own, named as in `gluon.data.batchify`."""
+"""Batchify functions to combine, for each field of a sample its own; named as in `gluon.data.batchify`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import NamedTuple as TypingNamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ..checks import check_int
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
-from ..tree import refill
-from .default import Array, Batchify, as_array, common_dtype, differ, like, native, stack
+from .arrays import Array, as_array, common_dtype, like, raise_difference
+from .default import Batchify, stack
 
 __all__ = ["Append", "AsList", "Dict", "Group", "List", "NamedTuple", "Pad", "Stack", "Tuple", "on_field"]
 
 
 class Stack:
-    """Stacks along a new first axis; tuples and lists become a list of the batches of their fields.
+    """Stacks samples along a new first axis; tuples and lists become a list with one batch per field.
 
     >>> Stack()([[1, 2], [3, 4]])
     [array([1, 3]), array([2, 4])]
@@ -27,28 +28,29 @@ class Stack:
     _parts = ()
 
     def __call__(self, samples: Sequence[Any]) -> Any:
-        samples = list(samples)  # each sample of `Rows` is made anew whenever it is read
+        samples = list(samples)  # `Rows` make a new object at each access
         if isinstance(samples[0], (tuple, list)):
             lengths = list(map(len, samples))
             if lengths.count(lengths[0]) != len(lengths):
-                differ(lengths, lambda length: f"{length} fields", "")
+                raise_difference(lengths, "{} fields".format, "")
             return [on_field(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
         return like(samples[0], stack([as_array(sample, None, i) for i, sample in enumerate(samples)], ""))
 
 
 class Pad:
-    """Pads arrays of one rank to the largest size, along every axis or one, then stacks them.
+    """Pads arrays to the largest size, along every axis or one, and stacks them; all must have the same number of axes.
 
     Args:
-        val: what to fill with; None is 0.
-        dtype: dtype of the batch; None takes the samples' common one. An empty list has none.
+        val: the value to fill with; None is 0.
+        dtype: dtype of the batch; None takes the common dtype of the samples, in which empty lists have no say.
         round_to: round the padded sizes up to a multiple of this.
-        axis: the only axis of a sample that may differ in size, negative from the last; None pads every axis.
-        ret_length: return (batch, lengths): int32, shape (N,), each sample's own size along `axis`, or along the
-            first one.
+        axis: the only axis of a sample that may differ in size; negative axes count from the last. None pads every
+            axis.
+        ret_length: return (batch, lengths): int32, shape (N,), the size of each sample along `axis`, or along the
+            first axis if `axis` is None.
 
     Raises:
-        BatchifyError: a sample does not fit; or the batch's dtype does not hold `val`.
+        BatchifyError: a sample does not fit, or the dtype of the batch cannot represent `val`.
 
     >>> Pad(val=-1, round_to=4)([[1, 2, 3], [4]])
     array([[ 1,  2,  3, -1],
@@ -69,10 +71,10 @@ class Pad:
         axis: int | None = None,
         ret_length: bool = False,
     ) -> None:
-        if round_to is not None and not (_is_int(round_to) and round_to >= 1):
-            raise bad_argument("round_to", round_to, "give an int >= 1, or None")
-        if axis is not None and not _is_int(axis):
-            raise bad_argument("axis", axis, "give the axis of a sample that may differ in size, or None for all")
+        if round_to is not None:
+            check_int("round_to", round_to, 1, "give an int >= 1, or None")
+        if axis is not None:
+            check_int("axis", axis, None, "give the axis of a sample that may differ in size, or None for all")
         try:
             dtype = None if dtype is None else np.dtype(dtype)
         except TypeError as error:
@@ -100,10 +102,10 @@ class Pad:
         return like(samples[0], out), like(samples[0], lengths)
 
     def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> list[int]:
-        """The shape of a padded sample."""
+        """The shape of each sample after padding."""
         ranks = list(map(len, shapes))
         if ranks.count(ranks[0]) != len(ranks):
-            differ(ranks, lambda rank: f"{rank} axes", "")
+            raise_difference(ranks, "{} axes".format, "")
         rank, axis = ranks[0], self._axis
         if (axis is not None or self._ret_length) and not -rank <= (axis or 0) < rank:
             raise BatchifyError(f"it has {rank} axes, so there is no axis {axis or 0} to pad", 0)
@@ -112,45 +114,39 @@ class Pad:
             if axis is None or i == axis % rank:
                 sizes[i] = -(-size // self._round_to) * self._round_to
             elif any(shape[i] != size for shape in shapes):
-                differ([shape[i] for shape in shapes], f"size {{}} along axis {i}".format, "")
+                raise_difference([shape[i] for shape in shapes], f"size {{}} along axis {i}".format, "")
         return sizes
 
 
 def _filler(val: float | None, dtype: np.dtype[Any]) -> Array | None:
-    """`val` in this dtype, shape (); None where it would become another value, rounding aside."""
+    """`val` as an array of this dtype, shape (); None if the dtype cannot represent it (rounded values are fine)."""
     if val is None:
         return np.zeros((), dtype)
     value = np.asarray(val)
     fitting = "biufcV" if value.dtype.kind in "biuf" else value.dtype.kind
     if value.ndim or dtype.kind not in fitting:
         return None
-    if dtype.names:  # bits that NumPy cannot convert, see `carrier`; those of 0 are 0
+    if dtype.names:  # a framework's dtype whose bits NumPy cannot convert, see `carrier`; the bits of 0 are 0
         return None if value else np.zeros((), dtype)
-    with np.errstate(all="ignore"):  # what they would warn of is found below
+    with np.errstate(all="ignore"):  # an overflow is found below
         fill = value.astype(dtype)
     rounded = dtype.kind in "fcV" and np.isfinite(fill) and np.isfinite(value)
-    return fill if rounded or fill == value or (fill != fill and value != value) else None  # NaN is not itself
+    both_nan = fill != fill and value != value
+    return fill if rounded or fill == value or both_nan else None
 
 
 def _with_own_dtype(samples: Sequence[Any], arrays: list[Array]) -> list[Array]:
-    """The arrays, but for those of empty lists one that has a dtype: NumPy's float64 for them means nothing."""
-    vague = {i for i, array in enumerate(arrays) if not array.size and isinstance(samples[i], (list, tuple))}
-    if not vague or len(vague) == len(arrays):
-        return arrays
-    known = next(array for i, array in enumerate(arrays) if i not in vague)
-    return [known if i in vague else array for i, array in enumerate(arrays)]
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    """The arrays without those of empty lists, which are float64 only because NumPy has no dtype for them."""
+    pairs = zip(samples, arrays, strict=True)
+    return [array for sample, array in pairs if array.size or not isinstance(sample, (list, tuple))] or arrays
 
 
 class Append:
-    """Keeps a list of arrays, one per sample, of any shape.
+    """Returns a list of arrays, one per sample; their shapes may differ.
 
     Args:
-        expand: give each array an axis of length 1 for the batch.
-        batch_axis: where that axis goes.
+        expand: insert a batch axis of length 1 into each array.
+        batch_axis: where to insert it.
 
     >>> [array.shape for array in Append()([np.zeros(2), np.zeros((3, 4))])]
     [(1, 2), (1, 3, 4)]
@@ -169,11 +165,11 @@ class Append:
 
 
 class Group:
-    """A batchify for each field of a tuple; the batch is a tuple.
+    """Applies one batchify function to each field of a tuple; the batch is a tuple. Also named `Tuple`, as in GluonNLP.
 
     Args:
-        fn: the batchify for the first field, or a list of all of them.
-        args: those for the other fields.
+        fn: the function for the first field, or a list of the functions for all fields.
+        args: the functions for the other fields.
 
     >>> Group(Stack(), AsList())([(1, "a"), (2, "b")])
     (array([1, 2]), ['a', 'b'])
@@ -191,17 +187,15 @@ class Group:
 
     def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
         samples = list(samples)
-        for position, sample in enumerate(samples):
+        for row, sample in enumerate(samples):
             if len(sample) != len(self._fns):
-                raise BatchifyError(f"{len(sample)} fields, but Group has {len(self._fns)} functions", position)
-        columns = zip(*samples, strict=True)
-        return tuple(
-            on_field(f"[{i}]", fn, column) for i, (fn, column) in enumerate(zip(self._fns, columns, strict=True))
-        )
+                raise BatchifyError(f"{len(sample)} fields, but Group has {len(self._fns)} functions", row)
+        fields = zip(self._fns, zip(*samples, strict=True), strict=True)
+        return tuple([on_field(f"[{i}]", fn, column) for i, (fn, column) in enumerate(fields)])
 
 
 class AsList:
-    """Keeps the samples as a list, whatever they are.
+    """Returns the samples as a list, without conversion. Also named `List`, as in GluonNLP.
 
     >>> AsList()(["a", None])
     ['a', None]
@@ -213,11 +207,14 @@ class AsList:
         return list(samples)
 
 
-Tuple, List = Group, AsList  # their names in GluonNLP
+Tuple, List = Group, AsList
 
 
 class Dict:
-    """A batchify for each key of a dict; the batch has just these keys.
+    """Applies one batchify function to each key of a dict; the batch is a dict with just these keys.
+
+    Args:
+        fns: the functions by key. Other keys of a sample are dropped.
 
     >>> Dict({"x": Stack()})([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
     {'x': array([1, 2])}
@@ -235,19 +232,19 @@ class Dict:
 
     def __call__(self, samples: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
         samples = list(samples)
-        for position, sample in enumerate(samples):
+        for row, sample in enumerate(samples):
             missing = self._fns.keys() - sample.keys()
             if missing:
-                raise BatchifyError(f"no key {', '.join(sorted(map(repr, missing)))}", position)
+                raise BatchifyError(f"no key {', '.join(sorted(map(repr, missing)))}", row)
         return {key: on_field(f"[{key!r}]", fn, [sample[key] for sample in samples]) for key, fn in self._fns.items()}
 
 
 class NamedTuple:
-    """A batchify for each field of a named tuple; the batch is one, too.
+    """Applies one batchify function to each field of a named tuple; the batch is a named tuple of the same class.
 
     Args:
-        container: the named tuple's class.
-        fns: a function per field, as a list in the order of fields or as a dict by name.
+        container: the class of the named tuple.
+        fns: one function per field: a list in the order of the fields, or a dict by name.
 
     >>> Point = TypingNamedTuple("Point", [("x", int), ("y", int)])
     >>> NamedTuple(Point, [Stack(), AsList()])([Point(1, 2), Point(3, 4)])
@@ -270,15 +267,15 @@ class NamedTuple:
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         samples = list(samples)
-        for position, sample in enumerate(samples):
+        for row, sample in enumerate(samples):
             if not isinstance(sample, self._container):
-                raise BatchifyError(f"a {type(sample).__name__}, not a {self._container.__name__}", position)
+                raise BatchifyError(f"a {type(sample).__name__}, not a {self._container.__name__}", row)
         columns = zip(self._container._fields, self._fns, zip(*samples, strict=True), strict=True)
         return self._container(*[on_field(f".{field}", fn, column) for field, fn, column in columns])
 
 
 def on_field(path: str, fn: Batchify, samples: Sequence[Any]) -> Any:
-    """Runs `fn` on one field; an error of ours says in which."""
+    """Runs `fn` on the values of one field; a `BatchifyError` then has the field's path in front of its own."""
     try:
         return fn(samples)
     except BatchifyError as error:

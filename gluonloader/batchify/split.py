@@ -1,4 +1,4 @@
-"""One batch in several parts, for several devices: `Split`, a batchify function around another."""
+"""`Split`: one batch in several parts, for several devices."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["Split"]
 
 
 class Split:
-    """Cuts the samples into parts and makes a batch of each, ready for a device with no further copy.
+    """A batchify function that cuts the samples into parts and makes one batch of each, one for each device.
 
     The parts are those of `mxnet.gluon.utils.split_data`: consecutive samples, in order.
 
     Args:
         num_slice: number of parts, at least 1.
-        batchify_fn: makes the batch of a part; None is `default_batchify`.
-        even_split: all parts have to be of one size. If False, the first ones may have one sample more.
+        batchify_fn: makes the batch of one part; None is `default_batchify`.
+        even_split: all parts must have the same size. If False, the first parts may have one sample more.
 
     Raises:
-        BatchifyError: the samples cannot be cut into equal parts; or there are fewer samples than parts.
+        BatchifyError: the samples cannot be cut into equal parts, or there are fewer samples than parts.
 
     >>> Split(2)([1, 2, 3, 4])
     [array([1, 2]), array([3, 4])]
@@ -42,14 +42,14 @@ class Split:
 
     def __call__(self, samples: Sequence[Any]) -> list[Any]:
         count, parts = len(samples), self._slices
-        small, larger = divmod(count, parts)
-        if larger and self._even:
+        smaller_size, larger_parts = divmod(count, parts)
+        if larger_parts and self._even:
             cure = f"use a batch_size that is a multiple of {parts} with last_batch='discard', or even_split=False"
             raise BatchifyError(f"{count} samples cannot be cut into {parts} equal parts; {cure}")
-        if not small:
+        if not smaller_size:
             cure = "use a larger batch_size, or last_batch='discard'"
             raise BatchifyError(f"{count} samples are too few for {parts} parts; {cure}")
-        bounds = [part * small + min(part, larger) for part in range(parts + 1)]
+        bounds = [part * smaller_size + min(part, larger_parts) for part in range(parts + 1)]
         return [self._batch(samples, start, stop) for start, stop in pairwise(bounds)]
 
     def _batch(self, samples: Sequence[Any], start: int, stop: int) -> Any:

@@ -1,31 +1,14 @@
-"""What to load: map-style datasets, from arrays, lists, tables and other datasets."""
+"""Map-style datasets: of arrays, lists, tables, files and other datasets."""
 
-from .arrays import ArrayDataset as ArrayDataset
-from .arrays import SimpleDataset as SimpleDataset
-from .arrays import StackDataset as StackDataset
-from .arrays import TupleDataset as TupleDataset
-from .arrow import ArrowDataset as ArrowDataset
-from .base import Dataset as Dataset
-from .base import Subset as Subset
-from .join import ConcatDataset as ConcatDataset
-from .join import random_split as random_split
-from .packed import PackedList as PackedList
-from .stored import H5Dataset as H5Dataset
-from .stored import NpyDataset as NpyDataset
-from .stored import ZarrDataset as ZarrDataset
+from .arrays import ArrayDataset
+from .arrow import ArrowDataset
+from .base import Dataset, SimpleDataset, Subset
+from .join import ConcatDataset, random_split
+from .packed import PackedList
+from .stack import StackDataset, TupleDataset
+from .stored import H5Dataset, NpyDataset, ZarrDataset
 
 __all__ = [
-    "ArrayDataset",
-    "ArrowDataset",
-    "ConcatDataset",
-    "Dataset",
-    "H5Dataset",
-    "NpyDataset",
-    "PackedList",
-    "SimpleDataset",
-    "StackDataset",
-    "Subset",
-    "TupleDataset",
-    "ZarrDataset",
-    "random_split",
-]
+    "ArrayDataset", "ArrowDataset", "ConcatDataset", "Dataset", "H5Dataset", "NpyDataset", "PackedList",
+    "SimpleDataset", "StackDataset", "Subset", "TupleDataset", "ZarrDataset", "random_split",
+]  # fmt: skip

@@ -1,7 +1,7 @@
-"""`ArrowDataset`: tables and Parquet files as samples, read in bulk.
+"""`ArrowDataset`: the rows of tables and Parquet files, read in bulk.
 
-A Parquet file is read by row groups, a table in memory is one. A group is decoded once, column by column, and the last
-few are kept. No file stays open and no thread is started, so a forked worker inherits nothing that it could not use.
+A Parquet file is read by row groups; a table in memory counts as one. A row group is decoded column by column, and the
+most recently used ones are kept. No file stays open and no thread starts, so nothing breaks in a forked worker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import add_note, bad_argument
-from ..indices import Indices, position, positions
+from ..indices import checked_index, checked_indices
 from ..rows import Rows
 from .arrow_columns import column_of, counts_nulls, pyarrow
 from .base import Dataset
@@ -30,23 +30,23 @@ __all__ = ["ArrowDataset"]
 class ArrowDataset(Dataset):
     """The rows of a table or of Parquet files; a sample is a dict by column name.
 
-    Numbers, bools, dates and times come as NumPy scalars (decimals as float64, times without their time zone, in UTC),
-    text as str, binary data as bytes, lists of numbers as arrays, categories as their values, all else as the Python
-    objects that pyarrow makes. A null is NaN in a column of numbers, where one of ints or bools with nulls anywhere is
-    float64 as a whole, as in pandas; NaT in dates and times; None in all else.
+    Numbers, bools, dates and times become NumPy scalars (decimals float64, times UTC without their time zone), text
+    str, binary data bytes, lists of numbers arrays, categories their values, and everything else the Python objects
+    that pyarrow makes. A null becomes NaN in a column of numbers, NaT in dates and times, and None in other columns. A
+    column of ints or bools with a null in any row is float64 as a whole, as in pandas.
 
-    A batch costs one copy per column, two where it is of several row groups. Shuffle Parquet files with
+    A batch costs one copy per column, or two if its samples are in several row groups. Shuffle Parquet files with
     `BlockShuffleSampler(dataset.row_groups)`: each row group is then decoded once per worker and epoch.
 
     Args:
-        source: a pyarrow Table; a frame of pandas (without its index) or polars; the path of a Parquet file, or a list
-            of them; or a `pyarrow.dataset` of such files. Workers read files by themselves.
+        source: a pyarrow Table; a DataFrame of pandas (without its index) or polars; the path of a Parquet file, or a
+            list of paths; or a `pyarrow.dataset` of Parquet files. Each worker reads the files itself.
         columns: names of the columns to read, in that order; None reads all.
-        keep: how many decoded row groups to keep.
+        keep: number of decoded row groups to keep.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
-        ValueError: a column is not there, or differs between files.
+        ValueError: a column is missing, or its type differs between files.
     """
 
     def __init__(self, source: Any, columns: Sequence[str] | None = None, keep: int = 8) -> None:
@@ -56,20 +56,20 @@ class ArrowDataset(Dataset):
             raise bad_argument("keep", keep, "give an int >= 1")
         self._source = _open(source, columns)
         self._ends = list(accumulate(self._source.lengths))
-        self._bounds = np.array([0, *self._ends])  # the same for many at once
+        self._bounds = np.array([0, *self._ends])  # for bulk reads
         self._keep = int(keep)
         self._kept = _Kept()
 
     @property
     def row_groups(self) -> list[int]:
-        """The number of rows in each row group, over all files: the blocks for `BlockShuffleSampler`."""
+        """The number of rows in each row group of all files: the blocks for `BlockShuffleSampler`."""
         return list(self._source.lengths)
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
         if isinstance(index, str):
             right = f"samples are rows; give dataset[i][{index!r}], or for a column ArrowDataset(source, [{index!r}])"
             raise TypeError(f"index={index!r}: {right}")
-        index = position(index, len(self))
+        index = checked_index(index, len(self))
         group = bisect_right(self._ends, index)
         row = index - (self._ends[group] - self._source.lengths[group])
         decoded = self._group(group)
@@ -77,33 +77,28 @@ class ArrowDataset(Dataset):
 
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        keys = positions(indices, len(self))
+        keys = checked_indices(indices, len(self))
         if not len(keys):
             return []
         groups = np.searchsorted(self._bounds[1:], keys, side="right")
         if (groups == groups[0]).all():
-            return self._of_one_group(int(groups[0]), keys)
+            decoded, rows = self._group(int(groups[0])), keys - self._bounds[groups[0]]
+            self._kept.rows += len(keys)
+            return Rows({column.name: column.pick(decoded[column.name], rows) for column in self._source.columns})
         order = np.argsort(keys)
         keys, groups = keys[order], groups[order]
         cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(keys)]
         spans = [(int(groups[start]), start, end) for start, end in pairwise(cuts)]
         kept = self._kept.groups
         parts = {}
-        for group, start, end in sorted(spans, key=lambda span: span[0] not in kept):  # before others push them out
+        for group, start, end in sorted(spans, key=lambda span: span[0] not in kept):  # others would replace kept ones
             decoded, rows = self._group(group), keys[start:end] - self._bounds[group]
             parts[group] = [column.take(decoded[column.name], rows) for column in self._source.columns]
         self._kept.rows += len(keys)
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        joined = zip(*[parts[group] for group, _, _ in spans], strict=True)
-        return Rows(
-            {column.name: column.join(part, back) for column, part in zip(self._source.columns, joined, strict=True)}
-        )
-
-    def _of_one_group(self, group: int, keys: Indices) -> Rows:
-        decoded, rows = self._group(group), keys - self._bounds[group]
-        self._kept.rows += len(keys)
-        return Rows({column.name: column.pick(decoded[column.name], rows) for column in self._source.columns})
+        inverse = np.empty_like(order)
+        inverse[order] = np.arange(len(order))
+        columns = zip(self._source.columns, zip(*[parts[group] for group, _, _ in spans], strict=True), strict=True)
+        return Rows({column.name: column.join(values, inverse) for column, values in columns})
 
     _parts = ()
 
@@ -120,9 +115,9 @@ class ArrowDataset(Dataset):
         self.__dict__.update(state, _kept=_Kept())
 
     def _group(self, group: int) -> dict[str, Any]:
-        """A row group's columns, as `Column.decode` gives them."""
+        """The columns of a row group, as `Column.decode` returns them."""
         kept = self._kept
-        if kept.pid != os.getpid():  # another thread may have held the parent's lock
+        if kept.pid != os.getpid():  # forked: a thread of the parent may have held the lock
             kept = self._kept = _Kept()
         with kept.lock:
             if group not in kept.groups:
@@ -130,13 +125,13 @@ class ArrowDataset(Dataset):
                 kept.reads += 1
                 if len(kept.groups) > self._keep:
                     kept.groups.popitem(last=False)
-                self._warn(kept)
+                self._warn_of_repeated_decoding(kept)
             kept.groups.move_to_end(group)
             return kept.groups[group]
 
-    def _warn(self, kept: _Kept) -> None:
-        decoded = kept.reads * len(self) // len(self._ends)  # rows, about
-        if kept.reads > 8 * self._keep and decoded > 100 * kept.rows and not kept.warned:
+    def _warn_of_repeated_decoding(self, kept: _Kept) -> None:
+        decoded_rows = kept.reads * len(self) // len(self._ends)  # estimated by the mean length
+        if kept.reads > 8 * self._keep and decoded_rows > 100 * kept.rows and not kept.warned:
             kept.warned = True
             warnings.warn(
                 f"ArrowDataset: {kept.reads:,} row groups were decoded for {kept.rows:,} samples; read them block by "
@@ -147,7 +142,7 @@ class ArrowDataset(Dataset):
 
 
 class _Kept:
-    """The row groups that one process keeps, the one used last at the end."""
+    """The row groups that one process keeps; the most recently used one comes last."""
 
     def __init__(self) -> None:
         self.pid, self.lock = os.getpid(), threading.Lock()
@@ -157,7 +152,7 @@ class _Kept:
 
 
 class _Table:
-    """A table in memory, as one group that is decoded now."""
+    """A table in memory: one row group, decoded in the constructor."""
 
     def __init__(self, table: Any, names: Sequence[str] | None) -> None:
         fields = _fields(table.schema, names, "the table")
@@ -170,12 +165,12 @@ class _Table:
 
 
 class _Files:
-    """Parquet files of one schema; only their footers are read now."""
+    """Parquet files of one schema; the constructor reads only their footers."""
 
     def __init__(self, paths: Sequence[str], filesystem: Any, names: Sequence[str] | None) -> None:
         self._paths, self._filesystem = paths, filesystem
         self.lengths: list[int] = []
-        self._groups: list[tuple[int, int]] = []  # file and number in it
+        self._groups: list[tuple[int, int]] = []  # number of the file, number of the row group in it
         nulls: set[str] = set()
         for number, path in enumerate(paths):
             with self._file(number) as file:
@@ -223,7 +218,7 @@ def _open(source: Any, names: Sequence[str] | None) -> _Table | _Files:
             raise bad_argument("source", source, "a dataset of files that are not Parquet; give source.to_table()")
         files = _Files(list(source.files), source.filesystem, names)
         if source.count_rows() != sum(files.lengths) or not source.schema.equals(files.schema):
-            right = "a dataset with a filter, partition columns or a schema of its own; give source.to_table()"
+            right = "a dataset with a filter, partition columns or another schema; give source.to_table()"
             raise bad_argument("source", source, right)
         return files
     return _Table(_as_table(source, pa), names)
@@ -242,7 +237,7 @@ def _as_table(source: Any, pa: Any) -> Any:
         right = "it is empty: give at least one path"
     elif type(source).__module__.partition(".")[0] == "pandas" and hasattr(type(source), "iterrows"):
         table = pa.Table.from_pandas(source, preserve_index=False)
-    elif hasattr(source, "to_arrow"):  # polars: without its string views, for which pyarrow lacks much
+    elif hasattr(source, "to_arrow"):  # polars: this avoids string views, which pyarrow supports only in part
         table = source.to_arrow()
     elif hasattr(source, "__arrow_c_stream__") and not isinstance(source, (pa.Table, pa.ChunkedArray)):
         table = pa.table(source)
@@ -252,25 +247,30 @@ def _as_table(source: Any, pa: Any) -> Any:
 
 
 def _fields(schema: Any, names: Sequence[str] | None, where: str) -> list[Any]:
-    """The fields to read, each found just once."""
-    for name in schema.names if names is None else names:
+    """The fields to read.
+
+    Raises:
+        ValueError: a column is missing, or there are two of the same name.
+    """
+    names = schema.names if names is None else names
+    for name in names:
         if schema.names.count(name) != 1:
             what = "two columns" if name in schema.names else "no column"
             raise ValueError(f"{where}: {what} of name {name!r}; there are {schema.names}")
-    return [schema.field(name) for name in (schema.names if names is None else names)]
+    return [schema.field(name) for name in names]
 
 
 def _check_same(fields: dict[str, Any], here: dict[str, Any], path: str, first: str) -> None:
     if list(here) != list(fields) and set(here) != set(fields):
-        other = sorted(set(here) ^ set(fields))
-        raise ValueError(f"{path}: column {other[0]!r} is not in both this file and {first}; choose with columns=[...]")
+        extra = min(set(here) ^ set(fields))
+        raise ValueError(f"{path}: column {extra!r} is not in both this file and {first}; choose with columns=[...]")
     for name, field in fields.items():
         if here[name].type != field.type:
             raise ValueError(f"{path}: column {name!r} is {here[name].type}, but {field.type} in {first}")
 
 
 def _with_nulls(metadata: Any, names: set[str]) -> set[str]:
-    """Those of the columns that have nulls, as far as the file's statistics tell."""
+    """Those of the columns `names` that have nulls according to the file's statistics."""
     found = set()
     for i in range(metadata.num_columns):
         name = metadata.schema.column(i).path

@@ -1,9 +1,7 @@
-"""Columns of Arrow as NumPy has them: of what dtype, one for all of a column, and what a null becomes."""
+"""Conversion of Arrow columns to NumPy: the dtype of a column, and what a null becomes."""
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,22 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MissingExtraError
 from .bulk import taken
+from .extras import import_extra
 
 __all__ = ["Column", "column_of", "counts_nulls", "pyarrow"]
 
 
 def pyarrow(module: str = "pyarrow") -> Any:
-    """pyarrow, or a module of it.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
-    try:
-        return sys.modules.get(module) or importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("arrow") from error
+    """pyarrow, or a module of it; a `MissingExtraError` if it is not installed."""
+    return import_extra(module, "arrow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +25,10 @@ class Column:
     """How one column is read.
 
     Attributes:
-        name: its name.
+        name: name of the column.
         kind: the Arrow type of its values.
-        dtype: of the array that its numbers or times make; None where its samples are Python objects.
-        shape: of one sample.
+        dtype: dtype of its values in NumPy; None if they become Python objects.
+        shape: shape of one value.
     """
 
     name: str
@@ -46,10 +37,10 @@ class Column:
     shape: tuple[int, ...] = ()
 
     def decode(self, values: Any) -> Any:
-        """A ChunkedArray as a NumPy array, or as one Arrow array where the samples are Python objects.
+        """A ChunkedArray as a NumPy array, or as one Arrow array if its values become Python objects.
 
         Raises:
-            ValueError: it has nulls, and the dtype has no place for them.
+            ValueError: the column has nulls, and the dtype cannot represent them.
         """
         pa = pyarrow()
         if isinstance(values.type, pa.BaseExtensionType):
@@ -71,21 +62,21 @@ class Column:
         return np.ascontiguousarray(values.to_numpy(zero_copy_only=False), self.dtype).reshape(-1, *self.shape)
 
     def pick(self, decoded: Any, rows: NDArray[np.intp]) -> Any:
-        """The samples of these rows: an array or a list."""
+        """The values in these rows of what `decode` returned: an array or a list."""
         if self.dtype is None:
             return self._objects(self.take(decoded, rows))
         return taken(decoded, rows)
 
     def take(self, decoded: Any, rows: NDArray[np.intp]) -> Any:
-        """These rows, as they are decoded."""
+        """These rows of what `decode` returned, still as NumPy or Arrow array."""
         return decoded.take(pyarrow().array(rows)) if self.dtype is None else decoded.take(rows, 0)
 
     def join(self, parts: Sequence[Any], order: NDArray[np.intp]) -> Any:
-        """The samples in what `take` gave, end to end, then in this order: an array or a list."""
+        """The values in what several calls of `take` returned, concatenated and then permuted by `order`."""
         return self.pick(pyarrow().concat_arrays(parts) if self.dtype is None else np.concatenate(parts), order)
 
     def get(self, decoded: Any, row: int) -> Any:
-        """The sample of one row."""
+        """The value in one row."""
         if self.dtype is not None:
             return decoded[row]
         if _is_list_of_numbers(self.kind):
@@ -106,7 +97,12 @@ class Column:
 
 
 def column_of(field: Any, nulls: bool) -> Column:
-    """How a field of a schema is read; `nulls` says whether the column has any, where `counts_nulls` asks for it."""
+    """How a field of a schema is read.
+
+    Args:
+        field: a pyarrow Field.
+        nulls: whether the column has nulls; needed only if `counts_nulls(field.type)`.
+    """
     kind, types = _plain(field.type), pyarrow().types
     if types.is_fixed_size_list(kind) and (dtype := _dtype(kind.value_type, False)) is not None:
         return Column(field.name, kind, dtype, (kind.list_size,))
@@ -114,7 +110,7 @@ def column_of(field: Any, nulls: bool) -> Column:
 
 
 def counts_nulls(kind: Any) -> bool:
-    """Whether the dtype of such a column depends on whether it has nulls."""
+    """Whether the dtype of a column of this type depends on whether it has nulls."""
     types, kind = pyarrow().types, _plain(kind)
     return bool(types.is_integer(kind) or types.is_boolean(kind))
 
@@ -136,7 +132,7 @@ def _dtype(kind: Any, nulls: bool) -> np.dtype[Any] | None:
 
 
 def _plain(kind: Any) -> Any:
-    """The type of the values: of a dictionary's entries, of an extension's storage; text with offsets of 64 bits."""
+    """The type of the values: the entries of a dictionary, the storage of an extension; text with 64-bit offsets."""
     pa = pyarrow()
     if pa.types.is_dictionary(kind):
         return _plain(kind.value_type)

@@ -1,4 +1,4 @@
-"""`Dataset` and the views that its methods make: filtered, sharded, taken, sampled, transformed. Meaning is Gluon's."""
+"""`Dataset`, and the datasets that its methods return: filtered, sharded, sampled, transformed, as in Gluon."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from numpy.typing import NDArray
 
 from ..declared import IN_MEMORY, in_memory
 from ..errors import bad_argument
-from ..indices import as_list, positions
+from ..indices import as_list, checked_indices
 from ..rows import Rows
 from .bulk import are_ints, bulk_read, check_no_mask, each, read
 
 __all__ = ["Dataset", "SimpleDataset", "Subset"]
 
-_BLOCK: Final = 64  # samples at most that are read at once where all are wanted: enough to gain most, few to hold
+_MAX_BULK: Final = 64  # samples per bulk read of an iteration: enough for most of the gain, and little to hold
 
 
 class Dataset:
-    """Base of datasets: define `__getitem__(index)` and `__len__()`.
+    """Base class of datasets: define `__getitem__(index)` and `__len__()`.
 
-    A loader takes any object with these two, a plain list too; the base class adds the methods below.
+    A loader accepts any object with these two methods, such as a list; this class adds the methods below.
 
-    Define `__getitems__(indices)`, too, where many samples are read more cheaply at once: a loader calls it once for
-    each batch, with a list of indices, and so do all views of the dataset. It returns one sample for each index, in
-    their order, as a list, as `Rows`, or as any sequence.
+    If reading many samples at once is cheaper, define the bulk read `__getitems__(indices)`, too. A loader then calls
+    it once per batch, with a list of indices, and so do the datasets that the methods below return. It returns one
+    sample for each index, in the same order, as a list, as `Rows`, or as any other sequence.
     """
 
     def __getitem__(self, index: Any) -> Any:
@@ -40,21 +40,21 @@ class Dataset:
         count = len(self)
         if not hasattr(self, "__getitems__"):
             return (self[i] for i in range(count))
-        return chain.from_iterable(read(self, block) for block in _blocks(count))
+        return chain.from_iterable(read(self, indices) for indices in _growing_ranges(count))
 
     def filter(self, fn: Callable[[Any], object]) -> Dataset:
         """The samples for which `fn(sample)` is true.
 
-        `fn` runs over the whole dataset once, now, and gets one argument: the sample, a tuple where it is one.
+        `fn` runs over the whole dataset once, now. It gets one argument, the sample, even if that is a tuple.
 
         >>> list(SimpleDataset([1, 2, 3, 4]).filter(lambda x: x % 2 == 0))
         [2, 4]
         """
-        # Not the iterator of a subclass, which may take another order.
+        # Not `iter(self)`: a subclass may iterate in another order.
         return Subset(self, [i for i, sample in enumerate(Dataset.__iter__(self)) if fn(sample)])
 
     def shard(self, num_shards: int, index: int) -> Dataset:
-        """Part `index` of `num_shards` contiguous parts; the first ones hold one sample more if it does not divide.
+        """Part `index` of `num_shards` contiguous parts, whose lengths differ by at most one, the longer ones first.
 
         Raises:
             ValueError: unless `0 <= index < num_shards`.
@@ -66,12 +66,12 @@ class Dataset:
             raise bad_argument("num_shards", num_shards, "give an int >= 1")
         if not 0 <= index < num_shards:
             raise bad_argument("index", index, f"give an int from 0 to num_shards - 1 ({num_shards - 1})")
-        size, more = divmod(len(self), num_shards)
-        start = size * index + min(index, more)
-        return Subset(self, range(start, start + size + (index < more)))
+        size, longer = divmod(len(self), num_shards)
+        start = size * index + min(index, longer)
+        return Subset(self, range(start, start + size + (index < longer)))
 
     def take(self, count: int | None) -> Dataset:
-        """The first `count` samples; all of them if None or more than there are.
+        """The first `count` samples; all of them if `count` is None or larger than the dataset.
 
         Raises:
             ValueError: if `count` is negative.
@@ -81,7 +81,7 @@ class Dataset:
         return Subset(self, range(len(self) if count is None else min(count, len(self))))
 
     def sample(self, sampler: Iterable[Any]) -> Dataset:
-        """The samples at the indices that `sampler` yields, drawn once, now.
+        """The samples at the indices that `sampler` yields; it is iterated once, now.
 
         Raises:
             TypeError: if `sampler` cannot be iterated.
@@ -91,13 +91,13 @@ class Dataset:
         return Subset(self, sampler)
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True, batched: bool = False) -> Dataset:
-        """The dataset of `fn(sample)`, or of `fn(*sample)` where the sample is a tuple.
+        """The dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple.
 
         Args:
-            fn: the transform; with worker processes under spawn or forkserver it has to be picklable.
-            lazy: run `fn` at each read; if False, run it over everything once, now, and keep the results.
-            batched: call `fn(samples)` once for a batch, with a sequence of all its samples (what `__getitems__` of
-                this dataset gives, else a list); it returns as many samples, in their order.
+            fn: the transform; it must be picklable for worker processes that start by spawn or forkserver.
+            lazy: run `fn` at each read. If False, run it on all samples once, now, and keep the results.
+            batched: call `fn(samples)` once per batch, with a sequence of its samples (the result of `__getitems__` of
+                this dataset, or a list); it returns one sample for each, in the same order.
 
         Raises:
             ValueError: at a read, if a batched `fn` returns another number of samples.
@@ -115,7 +115,7 @@ class Dataset:
         return in_bulk if lazy else SimpleDataset(in_bulk.__getitems__(list(range(len(self)))) if len(self) else [])
 
     def transform_first(self, fn: Callable[[Any], Any], lazy: bool = True) -> Dataset:
-        """Like `transform`, but `fn` gets only the first field of a tuple (typically the image, not the label).
+        """Like `transform`, but `fn` gets only the first field of a tuple, such as the image without its label.
 
         >>> list(SimpleDataset([(1, "a"), (3, "b")]).transform_first(lambda x: -x))
         [(-1, 'a'), (-3, 'b')]
@@ -123,16 +123,18 @@ class Dataset:
         return self.transform(_First(fn), lazy)
 
 
-def _blocks(count: int) -> Iterator[NDArray[np.intp]]:
-    """All indices, in blocks that double: who only wants the first sample does not wait for many."""
+def _growing_ranges(count: int) -> Iterator[NDArray[np.intp]]:
+    """All indices, in ranges whose size doubles, so that the first sample comes without many others."""
     start, size = 0, 1
     while start < count:
         yield np.arange(start, min(start + size, count))
-        start, size = start + size, min(2 * size, _BLOCK)
+        start, size = start + size, min(2 * size, _MAX_BULK)
 
 
 class SimpleDataset(Dataset):
-    """A dataset over anything with `__len__` and `__getitem__`: a list, an array. Arrays and `Rows` are read in bulk.
+    """A dataset of the elements of a list, an array, or any object with `__len__` and `__getitem__`.
+
+    Arrays, `Rows` and datasets with a bulk read are read in bulk.
 
     >>> SimpleDataset(["a", "b"])[1]
     'b'
@@ -160,11 +162,11 @@ class SimpleDataset(Dataset):
 
 
 class Subset(Dataset):
-    """The samples of any dataset at `indices`, in that order; `Dataset.sample` without the method.
+    """The samples of a dataset at `indices`, in that order.
 
     Args:
-        dataset: anything with `__len__` and `__getitem__`.
-        indices: indices into it, any iterable of them, read once, now; ints are kept as one array, 8 bytes each.
+        dataset: any object with `__len__` and `__getitem__`.
+        indices: an iterable of indices; it is read once, now. Ints are kept as one array, 8 bytes each.
 
     Raises:
         ValueError: the indices are a mask.
@@ -177,7 +179,7 @@ class Subset(Dataset):
         check_no_mask("indices", indices)
         indices = indices if isinstance(indices, (range, np.ndarray)) else list(indices)
         self._dataset = dataset
-        # Not a list of ints: each worker that counts references to them would get its own copy.
+        # Not a list of ints: each worker would copy its memory, because Python counts references in the ints.
         self._indices = indices if isinstance(indices, range) or not are_ints(indices) else np.array(indices, np.int64)
 
     def __getitem__(self, index: Any) -> Any:
@@ -186,10 +188,10 @@ class Subset(Dataset):
     @bulk_read(lambda self: hasattr(self._dataset, "__getitems__"))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         if isinstance(self._indices, (range, np.ndarray)) and are_ints(indices):
-            places = positions(indices, len(self))
+            checked = checked_indices(indices, len(self))
             if isinstance(self._indices, range):
-                return read(self._dataset, self._indices.start + self._indices.step * places)
-            return read(self._dataset, self._indices[places])
+                return read(self._dataset, self._indices.start + self._indices.step * checked)
+            return read(self._dataset, self._indices[checked])
         return read(self._dataset, list(map(self._key, as_list(indices))))
 
     @property
@@ -208,7 +210,7 @@ class Subset(Dataset):
 
 
 class _Transformed(Dataset):
-    """`fn` over each sample of `dataset`."""
+    """Applies `fn` to each sample of `dataset`."""
 
     def __init__(self, dataset: Any, fn: Callable[..., Any]) -> None:
         self._dataset, self._fn = dataset, fn
@@ -216,7 +218,7 @@ class _Transformed(Dataset):
     def __getitem__(self, index: Any) -> Any:
         return self._apply(self._dataset[index])
 
-    # Over arrays in memory nothing is gained, and lost which sample it was that killed a worker.
+    # For arrays in memory a bulk read gains nothing, and the error for a dead worker could not name the sample.
     @bulk_read(lambda self: hasattr(self._dataset, "__getitems__") and not in_memory(self._dataset))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         return each(self._apply, read(self._dataset, indices), indices)
@@ -233,7 +235,7 @@ class _Transformed(Dataset):
 
 
 class _BatchTransformed(Dataset):
-    """`fn` over all samples of a batch of `dataset` at once."""
+    """Applies `fn` to all samples of a bulk read of `dataset` at once."""
 
     def __init__(self, dataset: Any, fn: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
         self._dataset, self._fn = dataset, fn
@@ -245,10 +247,8 @@ class _BatchTransformed(Dataset):
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         samples = self._fn(read(self._dataset, indices))
         if len(samples) != len(indices):
-            raise ValueError(
-                f"the batched transform {getattr(self._fn, '__qualname__', self._fn)} got {len(indices)} samples and "
-                f"returned {len(samples)}; return one for each, in their order"
-            )
+            what = f"the batched transform {getattr(self._fn, '__qualname__', self._fn)} got {len(indices)} samples"
+            raise ValueError(f"{what} and returned {len(samples)}; return one for each, in the same order")
         return samples
 
     @property
@@ -260,7 +260,7 @@ class _BatchTransformed(Dataset):
 
 
 class _First:
-    """`fn` over the first field. A class, not a closure, so that it can be pickled."""
+    """Applies `fn` to the first field. A class and not a closure, so that it can be pickled."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
         self._fn = fn

@@ -1,4 +1,4 @@
-"""`IterableDataset`: samples that come one after the other; and which objects a loader takes for iterable ones."""
+"""`IterableDataset`: a dataset that is iterated; and which objects a loader iterates instead of indexing them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Filter", "IterableDataset", "Step", "Take", "Transform", "check_iter
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """`fn` over each sample, over its fields where it is a tuple."""
+    """Applies `fn` to each sample, or to its fields if it is a tuple."""
 
     fn: Callable[..., Any]
 
@@ -22,7 +22,7 @@ class Transform:
         return self.fn(*sample) if isinstance(sample, tuple) else self.fn(sample)
 
     def over(self, samples: Iterator[Any]) -> Iterator[Any]:
-        return map(self, samples)  # goes on after an error, which a generator does not
+        return map(self, samples)  # unlike a generator, it can continue after an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +49,18 @@ Step = Transform | Filter | Take
 
 
 class IterableDataset:
-    """A dataset that is iterated, not indexed: around `source`, or a subclass that defines `__iter__`.
+    """A dataset that is iterated, not indexed: of the samples of `source`, or a subclass that defines `__iter__`.
 
-    A loader takes any object with `__iter__` alone; this class makes one of a generator function, and adds the
-    methods below.
+    A loader accepts any object with `__iter__` and no `__getitem__`. This class makes a dataset of a generator
+    function, and adds the methods below.
 
     Args:
-        source: an iterable, or a function without arguments that makes an iterator, such as a generator function.
-            Whenever it is iterated in an epoch it has to give the same samples in the same order, which may be
-            drawn with `get_rng()`, or outside of worker threads with the global generators.
+        source: an iterable, or a function without arguments that returns an iterator, such as a generator function.
+            Each iteration in an epoch has to yield the same samples in the same order. That order may be drawn with
+            `get_rng()`, or outside of worker threads with the global generators.
 
     Raises:
-        ValueError: `source` cannot be iterated, or only once, or is a set.
+        ValueError: `source` cannot be iterated, can be iterated only once, or is a set.
 
     >>> def squares():
     ...     for number in range(4):
@@ -79,7 +79,7 @@ class IterableDataset:
     def __init__(self, source: Any) -> None:
         if not callable(source) and not hasattr(source, "__iter__"):
             raise bad_argument("source", source, "give an iterable, or a function that makes an iterator")
-        _check_again("source", source)
+        _check_repeatable("source", source)
         self._source = source
 
     def __iter__(self) -> Iterator[Any]:
@@ -91,42 +91,42 @@ class IterableDataset:
         return samples
 
     def transform(self, fn: Callable[..., Any]) -> IterableDataset:
-        """The dataset of `fn(sample)`, or of `fn(*sample)` where the sample is a tuple.
+        """The dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple.
 
-        A loader runs it for the samples that are delivered, not for those that a worker reads to skip them.
+        A loader does not run `fn` for samples that a worker only skips.
         """
-        return self._and(Transform(fn))
+        return self._with(Transform(fn))
 
     def filter(self, fn: Callable[[Any], object]) -> IterableDataset:
-        """The samples for which `fn(sample)` is true; `fn` gets one argument: the sample, a tuple where it is one."""
-        return self._and(Filter(fn))
+        """The samples for which `fn(sample)` is true; `fn` gets one argument, the sample, even if that is a tuple."""
+        return self._with(Filter(fn))
 
     def take(self, count: int) -> IterableDataset:
-        """The first `count` samples, over all shards; all of them if there are no more.
+        """The first `count` samples, counted over all shards; all of them if there are fewer.
 
         Raises:
             ValueError: if `count` is negative.
         """
         if count < 0:
             raise bad_argument("count", count, "give an int >= 0")
-        return self._and(Take(count))
+        return self._with(Take(count))
 
-    def _and(self, step: Step) -> IterableDataset:
+    def _with(self, step: Step) -> IterableDataset:
         sized = hasattr(self, "__len__") and not isinstance(step, Filter)
-        made = object.__new__(_Sized if sized else IterableDataset)
-        made._source, made._steps = self, (step,)
-        return made
+        dataset = object.__new__(_Sized if sized else IterableDataset)
+        dataset._source, dataset._steps = self, (step,)
+        return dataset
 
 
 class _Sized(IterableDataset):
-    """Where the source has a length."""
+    """An iterable dataset whose source has a length."""
 
     def __len__(self) -> int:
         return min([len(self._source), *(step.count for step in self._steps if isinstance(step, Take))])
 
 
 def unwrap(dataset: Any) -> tuple[Any, tuple[Step, ...]]:
-    """What lies behind our own wrappers, and what they do to its samples."""
+    """The dataset inside of `IterableDataset` wrappers, and the steps that the wrappers apply to its samples."""
     steps: tuple[Step, ...] = ()
     while type(dataset) in (IterableDataset, _Sized) and hasattr(dataset._source, "__iter__"):
         dataset, steps = dataset._source, dataset._steps + steps
@@ -134,9 +134,9 @@ def unwrap(dataset: Any) -> tuple[Any, tuple[Step, ...]]:
 
 
 def is_iterable(dataset: Any) -> bool:
-    """Whether a loader iterates it, and does not index it.
+    """Whether a loader iterates the dataset instead of indexing it.
 
-    torch's IterableDataset inherits a `__getitem__` that raises, and Hugging Face's has one that gives columns.
+    torch's IterableDataset inherits a `__getitem__` that raises; that of Hugging Face returns columns.
     """
     if isinstance(dataset, type) or not hasattr(dataset, "__iter__"):
         return False
@@ -146,18 +146,14 @@ def is_iterable(dataset: Any) -> bool:
 
 
 def check_iterable(dataset: Any) -> None:
-    """That it can be iterated again.
-
-    Raises:
-        ValueError: it is an iterator, which can be used up only once, or a set.
-    """
-    _check_again("dataset", unwrap(dataset)[0])
+    """Raises a ValueError if the dataset is an iterator, which can be iterated only once, or a set."""
+    _check_repeatable("dataset", unwrap(dataset)[0])
 
 
-def _check_again(name: str, source: Any) -> None:
+def _check_repeatable(name: str, source: Any) -> None:
     if isinstance(source, (set, frozenset)):
         raise bad_argument(name, source, "a set has no order that all processes agree on; give sorted(...), a list")
-    # Iterators of MXNet have a reset().
+    # The iterators of MXNet can be iterated again after reset().
     if hasattr(source, "__next__") and not callable(getattr(source, "reset", None)):
         right = "it can be iterated only once; give the function that makes it: IterableDataset(make)"
         raise bad_argument(name, source, right)

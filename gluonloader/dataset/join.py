@@ -1,4 +1,4 @@
-"""Datasets end to end, and cut in parts at random: `ConcatDataset`, `random_split`."""
+"""`ConcatDataset`: datasets end to end; `random_split`: one dataset in random parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..errors import bad_argument, explain_torch_arguments
-from ..indices import lengths_of, position, positions
+from ..indices import checked_index, checked_indices, lengths_of
 from ..randomness import batch_seed, draw_seed
 from .base import Dataset, Subset
 from .bulk import bulk_read, interleave, read
@@ -21,16 +21,15 @@ __all__ = ["ConcatDataset", "random_split"]
 
 
 class ConcatDataset(Dataset):
-    """Datasets end to end: first all samples of the first one, then those of the second, ...
+    """Datasets end to end: first all samples of the first dataset, then those of the second, and so on.
 
-    A batch is read by one call for each dataset that it touches; one that cannot be read in bulk gives its samples one
-    by one.
+    If any of them has a bulk read, a batch costs one read per dataset; the others are read sample by sample.
 
     Args:
-        datasets: anything with `__len__` and `__getitem__`, at least one; or a list of them.
+        datasets: at least one object with `__len__` and `__getitem__`; or a list of them.
 
     Raises:
-        ValueError: if none is given, or one has no length.
+        ValueError: no dataset is given, or one has no length.
 
     >>> data = ConcatDataset(["a", "b"], ["c"])
     >>> len(data), data[2], data[-3]
@@ -51,17 +50,17 @@ class ConcatDataset(Dataset):
 
     @bulk_read(lambda self: any(hasattr(dataset, "__getitems__") for dataset in self.datasets))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        keys = positions(indices, len(self))
+        keys = checked_indices(indices, len(self))
         owners = np.searchsorted(self._end_array, keys, side="right")
         counts = np.bincount(owners, minlength=1)
         touched = np.flatnonzero(counts).tolist() or [0]
         if len(touched) == 1:
             return read(self.datasets[touched[0]], keys - self._start_of(touched[0]))
         order = np.argsort(owners, kind="stable")
-        samples, keys, at = [], keys[order], 0
+        samples, keys, start = [], keys[order], 0
         for part, count in zip(touched, counts[touched].tolist(), strict=True):
-            samples.append(read(self.datasets[part], keys[at : at + count] - self._start_of(part)))
-            at += count
+            samples.append(read(self.datasets[part], keys[start : start + count] - self._start_of(part)))
+            start += count
         return interleave(samples, order)
 
     @property
@@ -76,7 +75,7 @@ class ConcatDataset(Dataset):
 
     def _find(self, index: Any) -> tuple[int, int]:
         """The number of the dataset that holds a sample, and the sample's index there."""
-        index = position(index, len(self))
+        index = checked_index(index, len(self))
         part = bisect_right(self._ends, index)
         return part, index - self._start_of(part)
 
@@ -86,16 +85,16 @@ class ConcatDataset(Dataset):
 
 @explain_torch_arguments(generator="give seed, an int")
 def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None) -> list[Subset]:
-    """Cuts a dataset at random into parts that have no sample in common.
+    """Splits a dataset at random into parts that have no sample in common.
 
     Args:
-        dataset: anything with `__len__` and `__getitem__`.
-        lengths: the number of samples of each part, in all `len(dataset)`; or fractions whose sum is 1, rounded down,
-            with the samples left over going to the first parts, one each.
+        dataset: an object with `__len__` and `__getitem__`.
+        lengths: the number of samples in each part, with the sum `len(dataset)`; or fractions with the sum 1. Fractions
+            are rounded down, and the first parts get one more sample each until none is left.
         seed: an int; None draws one from NumPy's global generator now.
 
     Raises:
-        ValueError: a length is negative, or they do not add up.
+        ValueError: a length is negative, or their sum is wrong.
 
     >>> [len(part) for part in random_split(range(10), [0.75, 0.25], seed=0)]
     [8, 2]

@@ -1,7 +1,7 @@
-"""`PackedList`: a list of text, arrays or objects in a few arrays, so that workers share its memory for good.
+"""`PackedList`: a list of text, arrays or objects, stored in a few arrays so that forked workers share its memory.
 
-A forked worker shares the program's memory until one of them writes to it, and reading an object writes to it: Python
-counts references in the object itself. So the pages of a list's items are copied into each worker, bit by bit.
+A forked worker shares the memory of the program until one of them writes to it. Reading a Python object writes to it,
+since the object holds its reference count. So each worker would gradually copy all items of an ordinary list.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..indices import position
+from ..indices import checked_index
 from .base import Dataset
 
 __all__ = ["PackedList"]
@@ -24,17 +24,17 @@ _OBJECT: Final[_Kind] = ("object",)
 
 
 class PackedList(Dataset):
-    """A list of str, bytes, arrays or any picklable objects, packed into arrays: a dataset that workers share.
+    """A list of str, bytes, arrays or any picklable objects, packed into arrays whose memory workers share.
 
-    Use it in place of a list of very many items. Each read makes the item anew; an array is a view on the packed
-    memory. Text, bytes and arrays of one dtype and number of axes, whatever their shapes, are stored as they are. All
-    else, and any mixture, is pickled item by item.
+    Use it instead of a list of very many items. Each read returns a new object; an array is a view of the packed
+    memory. Text, bytes, and arrays of one dtype and number of axes are stored without pickling. Other items, and
+    items of mixed kinds, are pickled one by one.
 
     Args:
-        items: any iterable; it is read once, and need not be in memory as a whole.
+        items: an iterable; it is read once and need not fit in memory unpacked.
 
     Raises:
-        Exception: what pickling raises.
+        Exception: whatever pickling an item raises.
 
     >>> PackedList(["a", "text"])[1], PackedList([(1, "a"), (2, "b")])[-1]
     ('text', (2, 'b'))
@@ -42,7 +42,7 @@ class PackedList(Dataset):
     [[0, 1, 2], [0]]
     """
 
-    gil_free = False  # Python makes text and objects of the bytes
+    gil_free = False  # decoding text and unpickling hold the GIL
 
     def __init__(self, items: Iterable[Any]) -> None:
         iterator = iter(items)
@@ -52,7 +52,7 @@ class PackedList(Dataset):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        row = position(index, len(self))
+        row = checked_index(index, len(self))
         packed: Any = self._data[self._ends[row] : self._ends[row + 1]]
         name, *rest = self._kind
         if name == "str":
@@ -66,7 +66,7 @@ class PackedList(Dataset):
 
     @property
     def _parts(self) -> tuple[Any, ...]:
-        return (self._data,) if self._kind != _OBJECT else ([],)  # as a list of them: an object may do anything
+        return (self._data,) if self._kind != _OBJECT else ([],)  # a list: unpickling an object may do anything
 
     @property
     def nbytes(self) -> int:
@@ -89,7 +89,7 @@ class PackedList(Dataset):
         self._kind = kind
         self._data, self._ends = np.frombuffer(data, np.uint8), np.frombuffer(ends, np.int64)
         self._shapes = np.frombuffer(shapes, np.int64).reshape(len(self), rest[1] if rest else 0)
-        if others:  # a mixture: once more from the start, which is unpacked bit by bit while the new memory is filled
+        if others:  # of mixed kinds: pack again from the start, unpacking item by item what is packed already
             self._pack(chain(self, others, items), _OBJECT)
 
 

@@ -1,15 +1,12 @@
-"""Columns that lie in files: `NpyDataset`, `H5Dataset`, `ZarrDataset`. A sample is one row of each.
+"""Columns in files: `NpyDataset`, `H5Dataset`, `ZarrDataset`. A sample is one row of each column.
 
-A batch is one read of each column. A dataset is pickled as where its columns lie, and opens them by itself in each
-process.
+A batch is one read per column. Pickling a dataset stores the paths of its files, and each process opens them itself.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, cast
@@ -17,40 +14,43 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MissingExtraError, add_note, bad_argument
-from ..indices import Indices, position, positions
+from ..errors import add_note, bad_argument
+from ..indices import Indices, checked_index, checked_indices
 from ..memory import empty
 from ..rows import Rows
+from ..tree import leaves, map_leaves, refill
 from .base import Dataset
 from .bulk import bulk_read, taken
+from .extras import import_extra
 
 __all__ = ["H5Dataset", "NpyDataset", "ZarrDataset"]
 
-_DENSE: Final = 8  # to read as many small rows as one takes less time than to pick one out
-_PICKED: Final = 16384  # to pick one out takes as long as to read as many bytes
+# A library takes as long to select a single row as to read this many rows, or this many bytes, of a contiguous range.
+_ROWS_PER_SELECTION: Final = 8
+_BYTES_PER_SELECTION: Final = 16384
 
 
 class NpyDataset(Dataset):
-    """Arrays in `.npy` files, memory-mapped: what is read once stays in the machine's cache, shared by all workers.
+    """Arrays in `.npy` files, memory-mapped: all workers share the pages that were read, in the cache of the system.
 
-    A sample is a tuple of the arrays' elements `i`, the bare element where one file is given, or a dict where files are
-    given by name. Elements that are arrays are read-only views on the file, batches are copies.
+    A sample is the tuple of the elements `i` of the arrays; the bare element if one file is given; or a dict if files
+    are given by keyword. Elements that are arrays are read-only views of the file, batches are copies.
 
     Args:
-        paths: the files that `np.save` has written, at least one; given by name, samples are dicts.
+        paths: at least one file that `np.save` has written; given by keyword, samples are dicts.
 
     Raises:
-        ValueError: some files have names and some have not, one cannot be mapped, or their lengths differ.
+        ValueError: only some files have names, a file cannot be mapped, or the lengths differ.
     """
 
     _paths: Any
 
     def __init__(self, *paths: Any, **named: Any) -> None:
         fields = _fields("paths", paths, named, "images.npy")
-        self.__setstate__({"_paths": _filled(fields, list(map(_absolute, _values(fields))))})
+        self.__setstate__({"_paths": map_leaves(lambda field, path: _absolute(field), fields)})
 
     def __getitem__(self, index: Any) -> Any:
-        return self._rows[position(index, len(self))]
+        return self._rows[checked_index(index, len(self))]
 
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
@@ -71,45 +71,47 @@ class NpyDataset(Dataset):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        arrays = [_mapped(path) for path in _values(self._paths)]
-        found, was = _length_of(_values(self._paths), arrays), self.__dict__.pop("_length", None)
-        if was not in (None, found):
-            raise ValueError(f"{self!r}: the files have {found} rows now, and had {was} when this was pickled")
-        self._rows = Rows(_filled(self._paths, arrays))
+        paths = [path for _, path in leaves(self._paths)]
+        arrays = list(map(_mapped, paths))
+        length, pickled = _length_of(paths, arrays), self.__dict__.pop("_length", None)
+        if pickled not in (None, length):
+            raise ValueError(f"{self!r}: the files have {length} rows now, and had {pickled} when this was pickled")
+        self._rows = _as_rows(self._paths, arrays)
 
 
 class _Stored(Dataset):
-    """Columns that a library reads.
+    """Columns that a library reads; a subclass opens the source and reads rows of a column.
 
     Args:
-        source: the file or store that holds them.
-        fields: where each lies in it, as `_fields` gives it.
-
-    Subclasses say how to open the source, and how to read rows of a column.
+        source: the file or store that holds the columns.
+        fields: the names of the columns in it, as `_fields` returns them.
     """
 
     def __init__(self, source: Any, fields: Any) -> None:
         self._source, self._fields = source, fields
+        self._names: list[str] = [name for _, name in leaves(fields)]
         columns = self._open()[1]
-        self._length = _length_of([f"{source}: {name!r}" for name in _values(fields)], columns)
+        self._length = _length_of([f"{source}: {name!r}" for name in self._names], columns)
         chunks = getattr(columns[0], "chunks", None)
-        self._block: int = chunks[0] if chunks else max(1, self._length)
-        # By which process, what is to be kept, and the columns. Not yet: a worker may be forked from this process.
+        self._block_length: int = chunks[0] if chunks else max(1, self._length)
+        # The process that opened the source, the open file, the columns. None until the first read, since a worker that
+        # is forked before must not share the open file.
         self._opened: tuple[int, Any, list[Any]] | None = None
 
     @property
     def blocks(self) -> list[int]:
         """The number of rows in each chunk of the first column: the blocks for `BlockShuffleSampler`."""
-        return [min(self._block, self._length - start) for start in range(0, self._length, self._block)]
+        length = self._block_length
+        return [min(length, self._length - start) for start in range(0, self._length, length)]
 
     def __getitem__(self, index: Any) -> Any:
-        return self._read(np.array([position(index, self._length)]))[0]
+        return self._read(np.array([checked_index(index, self._length)]))[0]
 
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        return self._read(positions(indices, self._length))
+        return self._read(checked_indices(indices, self._length))
 
-    _parts, gil_free = (), False  # of h5py all calls wait for each other; zarr runs too much of Python around a chunk
+    _parts, gil_free = (), False  # h5py has one lock for all calls, zarr runs much Python code per chunk
 
     def __len__(self) -> int:
         return self._length
@@ -123,15 +125,15 @@ class _Stored(Dataset):
     def _read(self, keys: Indices) -> Rows:
         opened = self._opened
         if opened is None or opened[0] != os.getpid():
-            opened = self._opened = None  # first of all: HDF5 would share what it has open already
+            opened = self._opened = None  # close an inherited file first, or HDF5 would share it with the new one
             opened = self._opened = (os.getpid(), *self._open())
-        return Rows(_filled(self._fields, [self._rows(column, keys) for column in opened[2]]))
+        return _as_rows(self._fields, [self._rows(column, keys) for column in opened[2]])
 
     def _rows(self, column: Any, keys: Indices) -> Any:
-        """Rows of one column in this order: a new array, a list where they are objects."""
+        """Rows of one column, in the order of `keys`: a new array, or a list if they are objects."""
         first, end = (int(keys.min()), int(keys.max()) + 1) if len(keys) else (0, 0)
         size = column.dtype.itemsize * math.prod(column.shape[1:])
-        if end - first > len(keys) * max(1, min(_DENSE, _PICKED // max(1, size))):
+        if end - first > len(keys) * max(1, min(_ROWS_PER_SELECTION, _BYTES_PER_SELECTION // max(1, size))):
             rows = self._take(column, keys)
         elif (np.diff(keys) == 1).all():
             rows = self._slice(column, first, end)
@@ -140,51 +142,50 @@ class _Stored(Dataset):
         return list(rows) if rows.dtype.kind in "OT" else rows
 
     def _open(self) -> tuple[Any, list[Any]]:
-        """What is to be kept open, and the columns."""
+        """The open file or store, and the columns."""
         raise NotImplementedError
 
     def _slice(self, column: Any, first: int, end: int) -> NDArray[Any]:
         return np.asarray(column[first:end])
 
     def _take(self, column: Any, keys: Indices) -> NDArray[Any]:
-        """Rows of a column in this order, by one read of each chunk, which is decoded as a whole anyway."""
+        """Rows of a column, in the order of `keys`, by one read per chunk; the library decodes whole chunks anyway."""
         order = np.argsort(keys)
         keys, size = keys[order], column.chunks[0]
         cuts = np.flatnonzero(np.diff(keys // size)) + 1
         rows: Any = None
-        for part, places in zip(np.split(keys, cuts), np.split(order, cuts), strict=True):
+        for part, targets in zip(np.split(keys, cuts), np.split(order, cuts), strict=True):
             read = self._slice(column, part[0], part[-1] + 1)
             if rows is None:
                 rows = empty((len(keys), *read.shape[1:]), read.dtype)
-            rows[places] = read[part - part[0]]
+            rows[targets] = read[part - part[0]]
         return cast("NDArray[Any]", rows)
 
 
 class H5Dataset(_Stored):
     """Datasets of an HDF5 file, side by side, read in bulk by h5py.
 
-    A sample is a tuple of their rows `i`, the bare row where one name is given, or a dict where names are given by
-    keyword. Text of any length is str, where the file declares it as UTF-8, else bytes, and rows of different lengths
-    are arrays. What lies close together is read at once: shuffle files that have chunks with
-    `BlockShuffleSampler(dataset.blocks)`.
+    A sample is the tuple of their rows `i`; the bare row if one name is given; or a dict if names are given by keyword.
+    Variable-length text is str if the file declares it as UTF-8, otherwise bytes; rows of different lengths are arrays.
+    Neighbouring rows are read at once, so shuffle chunked files with `BlockShuffleSampler(dataset.blocks)`.
 
     Args:
-        path: the file. Each process opens it for itself, to read.
-        names: names of datasets in it, "group/name" in a group, at least one; by keyword, samples are dicts.
+        path: the file. Each process opens it itself, read-only.
+        names: at least one name of a dataset in the file, "group/name" in a group; by keyword, samples are dicts.
 
     Raises:
         MissingExtraError: h5py is not installed.
-        ValueError: a name is not there, some are given by keyword and some are not, or lengths differ.
+        ValueError: a name is missing, only some names are given by keyword, or the lengths differ.
     """
 
     def __init__(self, path: Any, /, *names: str, **named: str) -> None:
         super().__init__(_absolute(path), _fields("names", names, named, "images"))
 
     def _open(self) -> tuple[Any, list[Any]]:
-        h5py = _import("h5py", "hdf5")
-        with _told(self._source):
+        h5py = import_extra("h5py", "hdf5")
+        with _noting(self._source):
             file = h5py.File(self._source, "r")
-        return file, [_array_in(file, name, self._source) for name in _values(self._fields)]
+        return file, [_array_in(file, name, self._source) for name in self._names]
 
     def _slice(self, column: Any, first: int, end: int) -> NDArray[Any]:
         return np.asarray(_decoded(column)[first:end])
@@ -197,20 +198,20 @@ class H5Dataset(_Stored):
 
 
 class ZarrDataset(_Stored):
-    """Arrays of a Zarr group, side by side, or one array, read in bulk by zarr, version 2 or 3.
+    """Arrays of a Zarr group, side by side, or one array, read in bulk by zarr 2 or 3.
 
-    A sample is a tuple of their rows `i`, the bare row where one name or none is given, or a dict where names are given
-    by keyword. Text is str. Whole chunks are decoded: shuffle with `BlockShuffleSampler(dataset.blocks)`.
+    A sample is the tuple of their rows `i`; the bare row if at most one name is given; or a dict if names are given by
+    keyword. Text is str. zarr decodes whole chunks, so shuffle with `BlockShuffleSampler(dataset.blocks)`.
 
     Args:
-        store: a path, a URL, or a store of zarr's; not a store with a file open, but the file's path. Each process
-            opens it for itself, to read.
-        names: names of arrays in it, "group/name" in a group; by keyword, samples are dicts; none where the store is
-            one array.
+        store: a path, a URL, or a zarr store; for a store with an open file, such as a zip file, give the path. Each
+            process opens it itself, read-only.
+        names: names of arrays in the group, "group/name" in an inner one; by keyword, samples are dicts. No name if
+            the store is one array.
 
     Raises:
         MissingExtraError: zarr is not installed.
-        ValueError: a name is not there, some are given by keyword and some are not, or lengths differ.
+        ValueError: a name is missing, only some names are given by keyword, or the lengths differ.
     """
 
     def __init__(self, store: Any, /, *names: str, **named: str) -> None:
@@ -218,49 +219,43 @@ class ZarrDataset(_Stored):
         super().__init__(_absolute(store), _fields("names", names, named, "images"))
 
     def _open(self) -> tuple[Any, list[Any]]:
-        with _told(self._source):
-            group = _import("zarr", "zarr").open(self._source, mode="r")
-            return group, [_array_in(group, name, self._source) for name in _values(self._fields)]
+        with _noting(self._source):
+            group = import_extra("zarr", "zarr").open(self._source, mode="r")
+            return group, [_array_in(group, name, self._source) for name in self._names]
 
 
 def _fields(argument: str, given: tuple[Any, ...], named: dict[str, Any], example: str) -> Any:
-    """What stands for the sample's container: a dict, a tuple, or the only field itself."""
+    """The names or paths in the container of a sample: a dict, a tuple, or the only one itself."""
     if bool(given) == bool(named):
         right = f"give them either all by position or all by name, and at least one, e.g. {example!r}"
         raise bad_argument(argument, (*given, *named), right)
     for field in (*given, *named.values()):
         if not isinstance(field, (str, os.PathLike)):
             raise bad_argument(argument, field, f"give each by itself, as text, e.g. {example!r}")
-    return named or (given if len(given) > 1 else given[0])
+    if named:
+        return {name: os.fspath(field) for name, field in named.items()}
+    return tuple(map(os.fspath, given)) if len(given) > 1 else os.fspath(given[0])
 
 
-def _values(fields: Any) -> list[Any]:
-    if isinstance(fields, dict):
-        return list(fields.values())
-    return list(fields) if isinstance(fields, tuple) else [fields]
-
-
-def _filled(fields: Any, columns: Sequence[Any]) -> Any:
-    """The container of `_fields` with these columns in it."""
-    if isinstance(fields, dict):
-        return dict(zip(fields, columns, strict=True))
-    return tuple(columns) if isinstance(fields, tuple) else columns[0]
+def _as_rows(fields: Any, columns: Sequence[Any]) -> Rows:
+    """The columns in the container that `_fields` returned."""
+    return Rows(refill(fields, columns) if isinstance(fields, (dict, tuple)) else columns[0])
 
 
 def _absolute(path: Any) -> Any:
-    """The same file for a worker that starts in another folder; URLs and stores stay as they are."""
+    """An absolute path, for workers that start in another folder; URLs and stores stay unchanged."""
     is_path = isinstance(path, (str, os.PathLike)) and "://" not in os.fspath(path)
     return os.path.abspath(path) if is_path else path
 
 
 def _length_of(names: Sequence[str], columns: Sequence[Any]) -> int:
-    """The length that all columns have."""
+    """The length of all columns; a ValueError if they differ."""
     for name, column in zip(names, columns, strict=True):
         if not column.shape:
             raise ValueError(f"{name}: a single value, not rows; leave it out")
         if column.shape[0] != columns[0].shape[0]:
-            told = f"{name} has length {column.shape[0]}, {names[0]} has {columns[0].shape[0]}"
-            raise ValueError(f"{told}; all must have one length")
+            what = f"{name} has length {column.shape[0]}, {names[0]} has {columns[0].shape[0]}"
+            raise ValueError(f"{what}; all must have the same length")
     return int(columns[0].shape[0])
 
 
@@ -268,20 +263,13 @@ def _mapped(path: str) -> NDArray[Any]:
     try:
         return np.asarray(np.lib.format.open_memmap(path, "r"))  # type: ignore[no-untyped-call]
     except ValueError as error:
-        right = "give a file that np.save has written, of numbers or text of one length"
+        right = "give a file that np.save has written, of numbers or fixed-length text"
         raise ValueError(f"{path}: cannot be memory-mapped; {right} ({error})") from error
 
 
-def _import(module: str, extra: str) -> Any:
-    try:
-        return sys.modules.get(module) or importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(extra) from error
-
-
 @contextmanager
-def _told(source: Any) -> Iterator[None]:
-    """What the library raises within it says of which file."""
+def _noting(source: Any) -> Iterator[None]:
+    """Adds a note that names the source to errors of the library."""
     try:
         yield
     except Exception as error:
@@ -290,19 +278,19 @@ def _told(source: Any) -> Iterator[None]:
 
 
 def _decoded(column: Any) -> Any:
-    """A column of h5py's, as str where it is text of any length, and declared as UTF-8."""
-    text = _import("h5py", "hdf5").check_string_dtype(column.dtype)
+    """The column, wrapped so that h5py returns str if it is variable-length text declared as UTF-8."""
+    text = import_extra("h5py", "hdf5").check_string_dtype(column.dtype)
     return column.asstr() if text is not None and text.length is None and text.encoding == "utf-8" else column
 
 
 def _array_in(group: Any, name: str, source: Any) -> Any:
-    """An array in an open group, which may be the array itself, whose name is empty."""
+    """The array `name` of an open group; if the source is one array, that array, whose name is empty."""
     if not hasattr(group, "keys"):
         if name:
             raise ValueError(f"{source}: it is one array, and has none of name {name!r}; leave the name out")
         return group
-    found = group.get(name) if name else group
-    if not hasattr(found, "dtype"):
-        there = sorted(group if found is None else found)[:20]
-        raise ValueError(f"{source}: no array of name {name!r}; there are {there}")
-    return found
+    array = group.get(name) if name else group
+    if not hasattr(array, "dtype"):
+        names = sorted(group if array is None else array)[:20]
+        raise ValueError(f"{source}: no array of name {name!r}; there are {names}")
+    return array

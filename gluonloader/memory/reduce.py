@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError, TransportError
 from ..frameworks import named, owner
+from ..tree import children
 from .arena import Arena
 
 __all__ = ["Head", "Sealed", "rebuild", "reduce"]
@@ -215,14 +216,10 @@ def _unpicklable(batch: Any, error: Exception) -> str:
 
 
 def _find_unpicklable(value: Any, path: str) -> tuple[str, Any]:
-    children: Iterable[tuple[str, Any]] = ()
-    if isinstance(value, dict):
-        children = ((f"{path}[{key!r}]", child) for key, child in value.items())
-    elif isinstance(value, (list, tuple)):
-        children = ((f"{path}[{i}]", child) for i, child in enumerate(value))
-    for at, child in children:
+    """The path and value of the first leaf that cannot be pickled."""
+    for step, item in children(value) or ():
         try:
-            pickle.dumps(child)
+            pickle.dumps(item)
         except Exception:
-            return _find_unpicklable(child, at)
+            return _find_unpicklable(item, path + step)
     return path, value

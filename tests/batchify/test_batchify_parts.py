@@ -1,4 +1,4 @@
-"""The pieces of batchify: Stack, Pad, Append, Group, AsList, Dict, NamedTuple; what they make and what they refuse."""
+"""Stack, Pad, Append, Group, AsList, Dict and NamedTuple: the batches that they make and the errors that they raise."""
 
 import itertools
 from collections import namedtuple
@@ -140,7 +140,7 @@ def test_append_keeps_each_array_with_an_axis_for_the_batch(samples):
     assert all(same(one, sample) for one, sample in zip(plain, samples, strict=True))
 
 
-def test_append_puts_the_axis_where_it_is_told():
+def test_append_inserts_the_axis_at_batch_axis():
     samples = [np.zeros((2, 3)), np.zeros((4, 5))]
     assert [one.shape for one in Append(batch_axis=1)(samples)] == [(2, 1, 3), (4, 1, 5)]
     assert [one.shape for one in Append(batch_axis=-1)(samples)] == [(2, 3, 1), (4, 5, 1)]
@@ -188,7 +188,7 @@ def test_named_tuple_has_a_function_for_each_field(fns):
     assert batch.y == ["a", "b"]
 
 
-def test_pieces_nest():
+def test_batchify_functions_nest():
     nested = Dict({"x": Group(Pad(), NamedTuple(Point, [Stack(), AsList()]))})
     padded, point = nested([{"x": ([1], Point(1, "a"))}, {"x": ([1, 2], Point(2, "b"))}])["x"]
     assert padded.tolist() == [[1, 0], [1, 2]]

@@ -1,4 +1,4 @@
-"""Split: one batch in parts, cut as MXNet cuts one; errors name the sample's place in the whole."""
+"""Split: one batch in parts, cut as MXNet cuts one; errors name the sample's row in the whole batch."""
 
 import numpy as np
 import pytest

@@ -152,7 +152,7 @@ def test_batchify_functions_read_each_sample_of_rows_once(held, fn):
         ([1, 2], [True], TypeError, "give ints"),
     ],
 )
-def test_wrong_rows_are_told(held, indices, kind, text):
+def test_wrong_rows_are_refused(held, indices, kind, text):
     with pytest.raises(kind, match=text):
         Rows(held, indices)
 
@@ -395,7 +395,7 @@ def test_a_batched_transform_may_work_on_columns_also_for_one_sample():
     assert list(pickle.loads(pickle.dumps(dataset)))[2] == {"n": 4, "s": "2"}
 
 
-def test_a_wrong_number_of_samples_is_told():
+def test_a_wrong_number_of_samples_is_refused():
     dataset = SimpleDataset([1, 2, 3]).transform(lambda samples: samples[:1], batched=True)
     with pytest.raises(ValueError, match="got 3 samples and returned 1; return one for each"):
         dataset.__getitems__([0, 1, 2])
@@ -463,7 +463,7 @@ def test_what_is_built_on_arrays_and_draws_is_seeded(make):
 
     assert epochs(0) == epochs(0)
     assert epochs(0)[0] != epochs(1)[0]
-    assert epochs(0)[1] == np.random.RandomState(1).random_sample()  # the caller's generator goes on
+    assert epochs(0)[1] == np.random.RandomState(1).random_sample()  # the caller's generator is not affected
 
 
 @pytest.mark.parametrize("keys", [[3, 0, 19], range(3, 6), np.array([5, 5]), [-1, 2], [np.int32(4), 1]])

@@ -171,9 +171,9 @@ def check(dataset, data):
     outside = data.draw(st.sampled_from([len(dataset), -len(dataset) - 1, len(dataset) + 1000]))
     with pytest.raises(IndexError):
         dataset[outside]
-    with pytest.raises(IndexError) as told:
+    with pytest.raises(IndexError) as caught:
         default_batchify(dataset.__getitems__([*range(len(dataset)), outside]))
-    assert str(outside) in str(told.value) + "".join(getattr(told.value, "__notes__", ()))
+    assert str(outside) in str(caught.value) + "".join(getattr(caught.value, "__notes__", ()))
 
 
 @settings(max_examples=examples(200), suppress_health_check=list(HealthCheck))

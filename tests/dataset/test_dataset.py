@@ -1,4 +1,4 @@
-"""Datasets: which samples the views hold, when transforms run, and what wrong arguments are told."""
+"""Datasets: which samples the views hold, when transforms run, and which errors wrong arguments raise."""
 
 import pickle
 from operator import add, mul, neg

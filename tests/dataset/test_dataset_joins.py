@@ -132,12 +132,12 @@ def test_a_split_is_random_and_repeats_with_its_seed():
 @pytest.mark.parametrize(
     "lengths", [[5, 4], [11], [0.5, 0.4], [-1, 11], [1.5, 8.5], [], [float("nan")], ["a"], "10", 3]
 )
-def test_lengths_that_do_not_add_up_are_told(lengths):
+def test_lengths_that_do_not_add_up_are_refused(lengths):
     with pytest.raises(ValueError, match="lengths="):
         random_split(range(10), lengths, seed=0)
 
 
-def test_torchs_word_for_the_seed_is_told_ours():
+def test_torchs_word_for_the_seed_is_refused_with_ours():
     with pytest.raises(TypeError, match=r"random_split\(\) has no argument generator: give seed, an int"):
         random_split(range(10), [5, 5], generator=np.random.default_rng(0))
 
@@ -160,7 +160,7 @@ def test_a_part_without_a_length_is_named(make, text, part):
 
 
 @pytest.mark.parametrize("index", ["a", 1.0, None, slice(2), [0]])
-def test_what_is_no_index_is_told(index):
+def test_a_wrong_index_is_refused(index):
     for dataset in (ConcatDataset([1], [2]), PackedList([1, 2])):
         if isinstance(index, slice) and isinstance(dataset, PackedList):
             continue  # which has slices, as a list has
@@ -191,7 +191,7 @@ def test_stacked_datasets_are_side_by_side():
         ((), {"x": [1], "y": []}, "lengths {'x': 1, 'y': 0}"),
     ],
 )
-def test_what_cannot_be_stacked_is_told(args, named, text):
+def test_what_cannot_be_stacked_is_refused(args, named, text):
     with pytest.raises(ValueError, match=text):
         StackDataset(*args, **named)
 

@@ -135,7 +135,7 @@ def test_an_index_out_of_range_is_named(kind, index, tmp_path):
             read()
 
 
-def test_wrong_columns_are_told(kind, tmp_path):
+def test_wrong_columns_are_refused(kind, tmp_path):
     kind.write(tmp_path, {"x": np.arange(3), "short": np.arange(2), "single": np.array(1)}, 0)
     with pytest.raises(ValueError, match="short.* has length 2, .*x.* has 3"):
         kind.open(tmp_path, "x", "short")
@@ -149,9 +149,9 @@ def test_wrong_columns_are_told(kind, tmp_path):
         return
     with pytest.raises(ValueError, match=r"no array of name 'y'; there are \['short', 'single', 'x'\]"):
         kind.open(tmp_path, "y")
-    with pytest.raises(Exception) as told:
+    with pytest.raises(Exception) as caught:
         kind.open(tmp_path / "elsewhere", "x")
-    assert "elsewhere" in "".join(told.value.__notes__)
+    assert "elsewhere" in "".join(caught.value.__notes__)
 
 
 def test_no_rows_at_all(kind, tmp_path):
@@ -174,7 +174,7 @@ def test_files_of_npy_are_arrays_in_memory(tmp_path):
     assert dataset[0][0].tolist() == COLUMNS["images"][0].tolist()
 
 
-def test_what_cannot_be_mapped_is_told(tmp_path):
+def test_what_cannot_be_mapped_is_refused(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.arange(3))
     np.save(tmp_path / "o.npy", np.array([{}, None]))
     for name in ("a.npz", "o.npy"):
@@ -209,7 +209,7 @@ def test_text_and_ragged_rows_of_hdf5(tmp_path):
 
 
 @pytest.mark.skipif(h5py is None, reason="needs h5py")
-def test_a_forked_process_opens_the_file_anew(tmp_path, no_leaks):
+def test_a_forked_process_opens_the_file_itself(tmp_path, no_leaks):
     write_h5(tmp_path, {"x": np.zeros(8)}, 0)
     dataset = gl.H5Dataset(tmp_path / "a.h5", "x")
     assert dataset[0] == 0  # now it is open here

@@ -25,8 +25,8 @@ class Stateful:
 
     opened_at = ()
 
-    def __init__(self, length, begin=0, epoch=None):
-        self.length, self.position, self.epoch = length, begin, epoch
+    def __init__(self, length, start=0, epoch=None):
+        self.length, self.position, self.epoch = length, start, epoch
         self.opened_at = []
 
     def __iter__(self):
@@ -109,23 +109,23 @@ def test_any_order_of_asking_gives_the_samples_of_one_plain_reading(
     dataset = dataset_of(kind, length)
     about = {"num_shards": num_shards, "size": size, "buffer": buffer, "epoch": epoch}
     plain = [read_all(dataset, shard=shard, **about) for shard in range(num_shards)]
-    assert sorted(flat(flat(pieces) for pieces, _ in plain)) == list(range(length))
+    assert sorted(flat(flat(chunks) for chunks, _ in plain)) == list(range(length))
     workers = [Streams(dataset), Streams(dataset)]
     for _ in range(data.draw(st.integers(0, 12), "asks")):
         shard = data.draw(st.integers(0, num_shards - 1), "shard")
-        pieces, hints = plain[shard]
-        number = data.draw(st.integers(0, len(pieces) + 1), "number")
+        chunks, hints = plain[shard]
+        number = data.draw(st.integers(0, len(chunks) + 1), "number")
         hint = hints[data.draw(st.integers(0, min(number, len(hints) - 1)), "hint")]
         worker = data.draw(st.integers(-1, 1), "worker")
         streams = workers[worker] if worker >= 0 else Streams(dataset)
-        piece = ask(streams, number, shard, hint=through_json(hint), **about)
-        assert piece.samples == (pieces[number] if number < len(pieces) else [])
-        assert len(piece.samples) < size or piece.hint == hints[number + 1]
+        read = ask(streams, number, shard, hint=through_json(hint), **about)
+        assert read.samples == (chunks[number] if number < len(chunks) else [])
+        assert len(read.samples) < size or read.hint == hints[number + 1]
 
 
-def test_without_shuffling_the_order_is_the_sources():
-    pieces, _ = read_all(dataset_of("generator", 8), size=3)
-    assert pieces == [[0, 1, 2], [3, 4, 5], [6, 7]]
+def test_without_shuffling_the_order_is_that_of_the_source():
+    chunks, _ = read_all(dataset_of("generator", 8), size=3)
+    assert chunks == [[0, 1, 2], [3, 4, 5], [6, 7]]
     assert flat(read_all(dataset_of("generator", 8), shard=1, num_shards=3)[0]) == [1, 4, 7]
     assert flat(read_all(dataset_of("parted", 8), shard=1, num_shards=3)[0]) == [1, 4, 7]
     assert flat(read_all(Parted([[1, 2, 3], [4, 5, 6]]), shard=1, num_shards=2)[0]) == [4, 5, 6]
@@ -196,16 +196,16 @@ def test_random_numbers_are_the_same_after_opening_again(make, buffer, num_shard
     seen = []
     for shard in range(num_shards):
         about = {"size": 2, "buffer": buffer, "epoch": 1, "shard": shard, "num_shards": num_shards}
-        pieces, _ = read_all(dataset, **about)
-        for number, samples in enumerate(pieces):
+        chunks, _ = read_all(dataset, **about)
+        for number, samples in enumerate(chunks):
             assert ask(Streams(dataset), number, **about).samples == samples
-        seen += flat(pieces)
+        seen += flat(chunks)
     assert sorted(sample[0] for sample in seen) == list(range(30))  # shards agree on a random order, too
     assert len({sample[-1] for sample in seen}) == len({sample[-2] for sample in seen}) == 30
 
 
 @pytest.mark.parametrize("buffer", [0, 6])
-def test_the_generators_stand_in_the_same_place_when_a_chunk_was_read(buffer):
+def test_the_generators_have_the_same_state_after_a_chunk_was_read(buffer):
     """What batchify draws does not depend on how the chunk was come by."""
     dataset, streams, drawn = IterableDataset(drawing).transform(augment), Streams(IterableDataset(drawing)), []
     for streams, number in [(Streams(dataset), 3), (again := Streams(dataset), 2), (again, 3), (again, 3)]:
@@ -217,7 +217,7 @@ def test_the_generators_stand_in_the_same_place_when_a_chunk_was_read(buffer):
 # -- what is read how often --------------------------------------------------------------------------------------------
 
 
-def test_a_stream_goes_on_and_reads_nothing_twice():
+def test_a_stream_continues_and_reads_nothing_twice():
     read = []
     streams = Streams(IterableDataset(lambda: (read.append(n) or n for n in range(20))))
     for number in [0, 1, 1, 0, 2, 4, 6, 7, 100]:  # 1 and 0 are asked for again, as if their batches had had no room
@@ -227,7 +227,7 @@ def test_a_stream_goes_on_and_reads_nothing_twice():
     assert len(read) == 20 + 12
 
 
-def test_a_state_of_its_own_saves_reading():
+def test_a_dataset_with_a_state_reads_less():
     dataset = Stateful(100)
     _, hints = read_all(dataset)
     dataset.opened_at.clear()
@@ -238,7 +238,7 @@ def test_a_state_of_its_own_saves_reading():
     assert dataset.position == 0, "streams read copies"
 
 
-def test_shuffled_hints_lie_at_the_start_of_a_block():
+def test_hints_with_shuffling_lie_before_a_fill_of_the_buffer():
     _, hints = read_all(Stateful(40), size=2, buffer=8)
     assert [hint and hint.group for hint in hints] == [
         None,
@@ -257,7 +257,7 @@ def test_a_dataset_without_state_gives_no_hints():
         assert set(read_all(dataset, buffer=6)[1]) == {None}
 
 
-def test_iterations_and_epochs_have_streams_of_their_own():
+def test_each_iteration_and_epoch_has_its_own_stream():
     opened = []
 
     def make():
@@ -276,7 +276,7 @@ def test_iterations_and_epochs_have_streams_of_their_own():
     assert len(opened) == 4
 
 
-def test_transforms_are_run_for_wanted_samples_alone():
+def test_transforms_run_only_for_samples_that_are_asked_for():
     ran = []
     dataset = IterableDataset(range(30)).transform(lambda x: ran.append(x) or -x)
     assert ask(Streams(dataset), 2, shard=1, num_shards=2).samples == [-13, -15, -17]
@@ -286,13 +286,13 @@ def test_transforms_are_run_for_wanted_samples_alone():
     assert [flat(read_all(filtered, shard=shard, num_shards=2)[0]) for shard in (0, 1)] == [[0, -4], [-2, -6]]
 
 
-def test_the_list_of_samples_is_the_callers():
+def test_a_caller_may_change_the_list_of_samples():
     streams = Streams(IterableDataset(range(9)))
     ask(streams, 0).samples.clear()
     assert ask(streams, 0).samples == [0, 1, 2]
 
 
-def test_set_epoch_is_told_to_a_copy():
+def test_set_epoch_is_called_on_a_copy():
     class Files:
         epoch = None
 
@@ -311,7 +311,7 @@ def test_set_epoch_is_told_to_a_copy():
 
 
 class GoesOn:
-    """Its iterator raises at some samples and goes on behind them."""
+    """Its iterator raises at some samples and continues after them."""
 
     def __init__(self, length, bad, error=KeyError):
         self.length, self.bad, self.error = length, bad, error
@@ -339,7 +339,7 @@ def outcomes(dataset, streams=None, **about):
     raise AssertionError("it never ends")
 
 
-def test_an_error_says_where_and_costs_its_chunk():
+def test_an_error_names_its_sample_and_costs_one_chunk():
     found = outcomes(GoesOn(10, {5}), size=2)
     assert found[:2] + found[3:] == [[0, 1], [2, 3], [6, 7], [8, 9], []]
     (note,) = found[2].__notes__
@@ -347,54 +347,54 @@ def test_an_error_says_where_and_costs_its_chunk():
 
 
 @pytest.mark.parametrize("buffer", [0, 8])
-def test_samples_behind_an_error_come_as_if_nothing_had_been(buffer):
+def test_samples_after_an_error_are_the_same_as_without_it(buffer):
     dataset = GoesOn(40, {5, 22, 23})
     found = outcomes(dataset, size=2, buffer=buffer)
-    assert sum(isinstance(piece, KeyError) for piece in found) == 3
-    assert sorted(flat(piece for piece in found if isinstance(piece, list))) == sorted({*range(40)} - {4, 5, 22, 23})
-    for number, piece in enumerate(found):  # a worker that opens it again sees errors that were told, and is silent
-        if isinstance(piece, list):
-            assert ask(Streams(dataset), number, size=2, buffer=buffer).samples == piece
+    assert sum(isinstance(read, KeyError) for read in found) == 3
+    assert sorted(flat(read for read in found if isinstance(read, list))) == sorted({*range(40)} - {4, 5, 22, 23})
+    for number, read in enumerate(found):  # another worker does not repeat the errors before it
+        if isinstance(read, list):
+            assert ask(Streams(dataset), number, size=2, buffer=buffer).samples == read
 
 
 @pytest.mark.parametrize("bad", [0, 3, 4])
-def test_an_error_of_a_sample_is_told_by_the_shard_that_it_belongs_to(bad):
+def test_the_error_of_a_sample_is_reported_by_its_own_shard(bad):
     found = [outcomes(GoesOn(12, {bad}), size=2, shard=shard, num_shards=2) for shard in (0, 1)]
-    assert [any(isinstance(piece, KeyError) for piece in pieces) for pieces in found] == [bad % 2 == 0, bad % 2 == 1]
-    assert flat(piece for piece in found[1 - bad % 2] if isinstance(piece, list)) == [*range(1 - bad % 2, 12, 2)]
+    assert [any(isinstance(read, KeyError) for read in chunks) for chunks in found] == [bad % 2 == 0, bad % 2 == 1]
+    assert flat(read for read in found[1 - bad % 2] if isinstance(read, list)) == [*range(1 - bad % 2, 12, 2)]
 
 
 @pytest.mark.parametrize("buffer", [0, 4])
 @pytest.mark.parametrize("shard", [0, 1, 2])
-def test_a_generator_that_breaks_is_told_by_every_shard_that_loses_samples(shard, buffer):
+def test_a_broken_generator_is_reported_by_every_shard_that_loses_samples(shard, buffer):
     def breaks():
         yield from range(12)
         raise OSError("disk")
 
     found = outcomes(IterableDataset(breaks), size=2, buffer=buffer, shard=shard, num_shards=3)
-    assert [type(piece) for piece in found] == [list, list, OSError, list]
+    assert [type(read) for read in found] == [list, list, OSError, list]
     assert sorted(flat(found[:2])) == [shard, shard + 3, shard + 6, shard + 9]
     assert found[3] == []
-    with pytest.raises(OSError, match="disk"):  # a worker that is new to it cannot know that it was told
+    with pytest.raises(OSError, match="disk"):  # another worker cannot know that the error was reported
         ask(Streams(IterableDataset(breaks)), 3, size=2, buffer=buffer, shard=shard, num_shards=3)
 
 
-def test_the_end_of_the_program_and_of_an_iterator_are_errors_like_others():
+def test_system_exit_and_stop_iteration_become_errors():
     (error, *rest) = outcomes(GoesOn(7, {1}, SystemExit), size=3)
     assert isinstance(error, RuntimeError)
     assert "GoesOn raised SystemExit(1)" in str(error)
     assert rest == [[2, 3, 4], [5, 6]]
     stop = IterableDataset(range(4)).transform(lambda x: next(iter(())))
-    assert [type(piece) for piece in outcomes(stop, size=2)] == [RuntimeError, RuntimeError, list]
+    assert [type(read) for read in outcomes(stop, size=2)] == [RuntimeError, RuntimeError, list]
 
 
-def test_an_error_of_a_transform_costs_its_chunk_alone():
+def test_an_error_of_a_transform_costs_one_chunk():
     found = outcomes(IterableDataset(range(8)).transform(lambda x: 12 // (x - 4)), size=3)
-    assert [type(piece) for piece in found] == [list, ZeroDivisionError, list]
+    assert [type(read) for read in found] == [list, ZeroDivisionError, list]
     assert "in transform, of sample 4 of shard 0 of 1 (chunk 1), iterable dataset range" in found[1].__notes__[0]
 
 
-def test_what_cannot_be_opened_is_told_once():
+def test_a_source_that_cannot_be_opened_is_reported_once():
     class Closed:
         def __iter__(self):
             raise PermissionError("no")
@@ -420,7 +420,7 @@ def test_a_state_that_is_not_json_is_refused():
         ask(Streams(range(9)), 2, hint=Hint(1, {"position": 3}))
 
 
-def test_a_broken_off_read_leaves_nothing_half_read():
+def test_an_interrupted_read_leaves_no_half_read_chunk():
     class Interrupted(GoesOn):
         def check(self, number):
             if number in self.bad:
@@ -436,8 +436,8 @@ def test_a_broken_off_read_leaves_nothing_half_read():
 
 
 def test_marks_come_before_the_samples_that_they_name():
-    marks = []
-    dataset = IterableDataset(lambda: (marks.append(f"read {n}") or n for n in range(9)))
-    transformed = dataset.transform(lambda x: marks.append(f"made {x}") or x)
-    ask(Streams(transformed), 1, size=2, mark=lambda position: marks.append(position))
-    assert marks == ["read 0", "read 1", 0, "read 2", 1, "read 3", 0, "made 2", 1, "made 3"]
+    rows = []
+    dataset = IterableDataset(lambda: (rows.append(f"read {n}") or n for n in range(9)))
+    transformed = dataset.transform(lambda x: rows.append(f"made {x}") or x)
+    ask(Streams(transformed), 1, size=2, on_row=rows.append)
+    assert rows == ["read 0", "read 1", 0, "read 2", 1, "read 3", 0, "made 2", 1, "made 3"]

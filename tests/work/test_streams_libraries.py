@@ -42,7 +42,7 @@ def test_an_iterator_with_reset_is_reset_before_each_reading():
         assert flat(read_all(IterableDataset(rewound), shard=1, num_shards=2)[0]) == [1, 3, 5]
 
 
-def test_an_iterator_that_two_streams_want_is_an_error_and_no_mixture():
+def test_an_iterator_that_two_streams_read_is_an_error():
     streams = Streams(Rewound(12))
     ask(streams, 0, 0, 2)
     ask(streams, 0, 1, 2)
@@ -101,9 +101,9 @@ def test_hugging_face_datasets(hugging, kind, num_shards):
     seen = []
     for shard in range(num_shards):
         about = {"shard": shard, "num_shards": num_shards, "epoch": 1, "buffer": 6}
-        pieces, hints = read_all(dataset, **about)
-        seen += [sample["a"] for sample in flat(pieces)]
-        for number, samples in enumerate(pieces):
+        chunks, hints = read_all(dataset, **about)
+        seen += [sample["a"] for sample in flat(chunks)]
+        for number, samples in enumerate(chunks):
             assert ask(Streams(dataset), number, hint=through_json(hints[number]), **about).samples == samples
         # A shuffle buffer of its own is not in its state, so that has to be left alone.
         assert (kind == "shuffled") == (not any(hints))
@@ -116,12 +116,12 @@ def test_hugging_face_iterations_at_once(hugging):
     streams, hints = Streams(base), {}
     for number in range(3):
         for iteration, epoch in [(0, 0), (1, 1)]:
-            piece = ask(streams, number, iteration=iteration, epoch=epoch)
-            assert [sample["a"] for sample in piece.samples] == [3 * number, 3 * number + 1, 3 * number + 2]
-            hints[iteration] = piece.hint
+            read = ask(streams, number, iteration=iteration, epoch=epoch)
+            assert [sample["a"] for sample in read.samples] == [3 * number, 3 * number + 1, 3 * number + 2]
+            hints[iteration] = read.hint
     for iteration, epoch in [(0, 0), (1, 1)]:
-        piece = ask(Streams(base), 3, hint=through_json(hints[iteration]), epoch=epoch)
-        assert [sample["a"] for sample in piece.samples] == [9, 10, 11]
+        read = ask(Streams(base), 3, hint=through_json(hints[iteration]), epoch=epoch)
+        assert [sample["a"] for sample in read.samples] == [9, 10, 11]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -134,8 +134,8 @@ def test_webdataset(tmp_path):
     files = str(tmp_path / "part-{0..1}.tar")
     dataset = webdataset.WebDataset(files, shardshuffle=False).decode().to_tuple("cls")
     for num_shards in (1, 3):
-        pieces = [read_all(dataset, shard=shard, num_shards=num_shards)[0] for shard in range(num_shards)]
-        assert sorted(flat(flat(pieces))) == [(number,) for number in range(10)]
+        chunks = [read_all(dataset, shard=shard, num_shards=num_shards)[0] for shard in range(num_shards)]
+        assert sorted(flat(flat(chunks))) == [(number,) for number in range(10)]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gluonloader as gl
-from gluonloader.batchify import Gathered, as_read, default_batchify, gather
+from gluonloader.batchify import Gathered, default_batchify, gather, gathered
 
 LARGE = 40_000  # bytes
 
@@ -97,8 +97,8 @@ def test_a_loader_makes_the_same_batches(way):
 def test_small_samples_are_a_list():
     assert isinstance(gather(np.zeros(10), 4), list)
     assert isinstance(gather((np.zeros(10), 1), 4), list)
-    assert isinstance(gather((np.zeros(as_read._LARGE, np.uint8), 1), 4), Gathered)
-    assert isinstance(gather([np.zeros(as_read._LARGE, np.uint8)], 4), list)
+    assert isinstance(gather((np.zeros(gathered._LARGE_BYTES, np.uint8), 1), 4), Gathered)
+    assert isinstance(gather([np.zeros(gathered._LARGE_BYTES, np.uint8)], 4), list)
 
 
 class Uneven(Photos):

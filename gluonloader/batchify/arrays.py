@@ -1,0 +1,74 @@
+"""What batchify functions need for single arrays: conversion to NumPy and back, dtypes, and errors about samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ..errors import BatchifyError
+from ..frameworks import owner_by_base
+
+__all__ = ["Array", "as_array", "common_dtype", "like", "native", "raise_difference"]
+
+Array = NDArray[Any]
+
+_dtype = attrgetter("dtype")
+
+
+def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> Array:
+    """The array, number or list of numbers at `path` in sample `row` as a NumPy array, without a copy if possible.
+
+    Raises:
+        BatchifyError: it is not an array of numbers, or cannot be converted to `dtype`.
+    """
+    if type(sample) is not np.ndarray and (framework := owner_by_base(type(sample))) is not None:
+        name, sample = type(sample).__qualname__, framework.to_numpy(sample)
+        if sample is None:
+            what = f"a {name} that is sparse, has a gradient or lies on a device; return a dense one in host memory"
+            raise BatchifyError(f"cannot make a batch of {what}", row, path)
+        if dtype is not None and sample.dtype.names:  # NumPy would convert its bits
+            what = f"NumPy has no {sample.dtype.names[0]}; convert it in the dataset, or import ml_dtypes"
+            raise BatchifyError(f"cannot convert a {name} to {np.dtype(dtype)}: {what}", row, path)
+    try:
+        array = np.asarray(sample, dtype)
+    except (ValueError, TypeError) as error:
+        raise BatchifyError(f"not an array ({error})", row, path) from None
+    if array.dtype.hasobject:
+        raise BatchifyError(f"not an array of numbers: {type(sample).__name__}", row, path)
+    return array
+
+
+def like(sample: Any, batch: Array) -> Any:
+    """The batch as an array of the framework that `sample` belongs to."""
+    framework = owner_by_base(type(sample))
+    return batch if framework is None else framework.from_numpy(batch)
+
+
+def common_dtype(arrays: Sequence[Array], path: str) -> np.dtype[Any]:
+    """The dtype of a stack of these arrays, in native byte order.
+
+    Raises:
+        BatchifyError: NumPy has no common dtype for them.
+    """
+    dtypes = set(map(_dtype, arrays))
+    try:
+        dtype: np.dtype[Any] = dtypes.pop() if len(dtypes) == 1 else np.result_type(*dtypes)
+    except TypeError:
+        raise_difference(list(map(_dtype, arrays)), "dtype {}".format, path)
+    return native(dtype)
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The same dtype in the byte order of this machine."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
+def raise_difference(values: Sequence[Any], describe: Callable[[Any], str], path: str) -> NoReturn:
+    """Raises a `BatchifyError` for the first sample whose value differs from that of most samples."""
+    usual = max(values, key=values.count)
+    row = next(i for i, value in enumerate(values) if value != usual)
+    raise BatchifyError(f"{describe(values[row])}, others: {describe(usual)}", row, path)

@@ -1,0 +1,186 @@
+"""`ShardSource`: one shard of an iterable dataset, opened at its start or at a hint, and read sample by sample.
+
+It follows the convention of Hugging Face datasets and torchdata: `set_epoch`, `load_state_dict` and `iter` are called
+in this order, and `state_dict` during the iteration, each on the dataset or on its iterator, whichever has it.
+"""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from .. import frameworks
+from ..dataset.iterable import Step, Take
+from ..state import to_json
+from ..tree import leaves
+from .chunk import Chunk, Hint
+
+__all__ = ["ShardSource"]
+
+_readers: Final[dict[int, object]] = {}  # which source reads an iterator that cannot be copied, by the iterator's id
+
+
+class ShardSource:
+    """One shard of a dataset, opened at a hint; `dataset` and `steps` are the result of `unwrap`.
+
+    Attributes:
+        cut: the shard is cut out of the whole dataset: each `num_shards`-th sample belongs to it.
+        iterator: the iterator of the dataset.
+        first: a hash of the first sample that shards which are cut out of one dataset have in common; None before it
+            is read, 0 for other shards.
+    """
+
+    def __init__(self, dataset: Any, steps: tuple[Step, ...], chunk: Chunk, hint: Hint | None) -> None:
+        self._name = type(dataset).__name__
+        counted = any(isinstance(step, Take) for step in steps)  # take() counts the samples of all shards
+        shard, self.cut = (dataset, True) if counted else _shard_of(dataset, chunk.num_shards, chunk.shard)
+        # Between two samples of a shard that is cut out lie those of the other shards.
+        self._skip_before = chunk.shard if self.cut else 0
+        self._skip_after = chunk.num_shards - 1 - chunk.shard if self.cut else 0
+        self._is_iterator = hasattr(shard, "__next__")
+        if self._is_iterator:
+            self._token = _readers[id(shard)] = object()
+            shard.reset()
+        elif shard is dataset and (hasattr(shard, "set_epoch") or hasattr(shard, "load_state_dict")):
+            shard = copy.copy(shard)  # other streams read the same object
+        if hasattr(shard, "set_epoch"):
+            shard.set_epoch(chunk.epoch)
+        self._shard, self.iterator = shard, _iterate(shard)
+        samples = self.iterator
+        self._state_owner = None if counted else _state_owner(samples, shard)
+        if hint is not None and hint.group:
+            samples = self._load(samples, hint.state)
+        for step in steps:
+            samples = step.over(samples)
+        self._samples = samples
+        self.first = None if self.cut and chunk.num_shards > 1 and not (hint and hint.group) else 0
+        self._skipped_error: BaseException | None = None  # that of the sample before, which is another shard's
+        self._ended = False  # while samples were skipped
+
+    def _load(self, samples: Iterator[Any], state: Any) -> Iterator[Any]:
+        """The iterator after it, or the dataset, has loaded a state."""
+        if self._state_owner is None:
+            raise ValueError(f"state: {self._name} has no state here, but it had one when the position was saved")
+        loads = samples if hasattr(samples, "load_state_dict") else self._shard
+        loads.load_state_dict(copy.deepcopy(state))  # some datasets keep the state and change it
+        if loads is not samples:
+            samples = _iterate(self._shard)
+            self._state_owner = _state_owner(samples, self._shard)
+        return samples
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the dataset can be opened at a hint."""
+        return self._state_owner is not None
+
+    def hint(self, group: int, last: Hint | None) -> Hint | None:
+        """The hint before `group`, the next one; `last` if the source has ended, since its state is useless then."""
+        if self._state_owner is None or self._ended:
+            return last
+        return Hint(group, to_json(self._name, self._state_owner.state_dict()))
+
+    def check_alone(self) -> None:
+        """Raises a RuntimeError if another stream has started to read the same iterator."""
+        if self._is_iterator and _readers.get(id(self._shard)) is not self._token:
+            raise RuntimeError(
+                f"{self._name} is one iterator, and is being read by another shard or iteration in this process; "
+                "give the function that makes it: IterableDataset(make)"
+            )
+
+    def check_new(self, others: Iterable[Any]) -> None:
+        """Raises a RuntimeError if the dataset returned one of `others`, iterators that were read before."""
+        if not self._is_iterator and any(self.iterator is other for other in others):
+            raise RuntimeError(
+                f"{self._name}.__iter__ gave the same iterator again, which was read already; let it make a new one "
+                "each time, as a generator does"
+            )
+
+    def next(self) -> Any:
+        """The next sample of this shard. It reads the same samples of the source as every other shard does."""
+        if not self.cut:
+            return next(self._samples)
+        self._skip(self._skip_before)
+        try:
+            if self._ended:
+                raise StopIteration
+            return self._read()
+        except StopIteration:
+            self._ended = True
+            error, self._skipped_error = self._skipped_error, None
+            raise error or StopIteration from None
+        finally:
+            self._skip(self._skip_after)
+
+    def _read(self) -> Any:
+        sample, self._skipped_error = next(self._samples), None
+        if self.first is None:
+            self.first = _hash(sample)
+        return sample
+
+    def _skip(self, count: int) -> None:
+        """Reads samples of other shards. These report an error in them; if it ends the source, all shards report it."""
+        for _ in range(0 if self._ended else count):
+            try:
+                self._read()
+            except StopIteration:
+                self._ended = True
+                return
+            except (Exception, SystemExit) as error:
+                self._skipped_error = error
+
+
+def _shard_of(dataset: Any, num_shards: int, index: int) -> tuple[Any, bool]:
+    """A shard as the dataset makes it, and False; or the whole dataset, and True: the shard is to be cut out of it.
+
+    A dataset with too few shards makes shard 0 of 1, which is an object that no other stream reads.
+    """
+    if not callable(getattr(dataset, "shard", None)):
+        return dataset, True
+    most = getattr(dataset, "num_shards", getattr(dataset, "n_shards", None))
+    if isinstance(most, int) and most < num_shards:
+        return dataset.shard(1, 0), True
+    return dataset.shard(num_shards, index), False
+
+
+def _iterate(dataset: Any) -> Iterator[Any]:
+    as_numpy = getattr(dataset, "as_numpy_iterator", None)  # tf.data
+    return iter(dataset if as_numpy is None else as_numpy())
+
+
+def _hash(sample: Any) -> int:
+    """A hash that is the same in every process, never 0, of numbers, text and arrays, and the types of other leaves."""
+    return zlib.crc32(b";".join(_bytes_of(leaf) for _, leaf in leaves(sample))) or 1
+
+
+def _bytes_of(leaf: Any) -> bytes:
+    framework = frameworks.owner(type(leaf))
+    leaf = leaf if framework is None else framework.to_numpy(leaf)
+    if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
+        return np.ascontiguousarray(leaf).tobytes()
+    comparable = isinstance(leaf, (int, float, complex, str, bytes, np.generic))
+    return (repr(leaf) if comparable else type(leaf).__name__).encode()
+
+
+def _state_owner(iterator: Any, dataset: Any) -> Any:
+    """The one of the two that has a usable `state_dict`, or None."""
+    if _loses_samples(dataset):
+        return None
+    for owner in (iterator, dataset):
+        if hasattr(owner, "state_dict") and (hasattr(owner, "load_state_dict") or hasattr(dataset, "load_state_dict")):
+            return owner
+    return None
+
+
+def _loses_samples(dataset: Any) -> bool:
+    """Whether it has a shuffle buffer of Hugging Face datasets, whose samples are missing after `load_state_dict`."""
+    parts = [getattr(dataset, "_ex_iterable", None)]
+    while parts:
+        part = parts.pop()
+        if type(part).__name__ == "BufferShuffledExamplesIterable":
+            return True
+        parts += [inner for inner in (getattr(part, "ex_iterable", None), *getattr(part, "ex_iterables", ())) if inner]
+    return False

@@ -1,0 +1,62 @@
+"""Containers: their items and paths, copies with other items, and their leaves."""
+
+import dataclasses
+from collections import OrderedDict, namedtuple
+from types import MappingProxyType
+
+import pytest
+
+from gluonloader.tree import children, columns, leaves, map_leaves, refill
+
+Point = namedtuple("Point", "x y")
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    low: int
+    high: int
+
+    def __post_init__(self):
+        assert isinstance(self.low, int), "not called for a refilled box"
+
+
+CONTAINERS = [
+    ((1, 2), ["[0]", "[1]"]),
+    ([1, 2], ["[0]", "[1]"]),
+    (Point(1, 2), ["[0]", "[1]"]),
+    ({"a": 1, 3: 2}, ["['a']", "[3]"]),
+    (OrderedDict(a=1, b=2), ["['a']", "['b']"]),
+    (MappingProxyType({"a": 1, "b": 2}), ["['a']", "['b']"]),
+    (Box(1, 2), [".low", ".high"]),
+]
+
+
+@pytest.mark.parametrize(("container", "paths"), CONTAINERS, ids=lambda value: type(value).__name__)
+def test_items_have_their_paths_and_a_container_can_be_refilled(container, paths):
+    assert children(container) == [*zip(paths, [1, 2], strict=True)] == list(leaves(container))
+    assert [(path, list(values)) for path, values in columns([container, container])] == [
+        (path, [item, item]) for path, item in children(container)
+    ]
+    other = refill(container, ["x", "y"])
+    assert [item for _, item in children(other)] == ["x", "y"]
+    assert type(other) is (dict if isinstance(container, MappingProxyType) else type(container))
+    assert [item for _, item in children(container)] == [1, 2], "it is not changed"
+    assert refill(container, [item for _, item in children(container)]) == container
+
+
+@pytest.mark.parametrize("leaf", ["text", b"bytes", 5, None, {1, 2}, range(3), Box, Point])
+def test_everything_else_is_a_leaf(leaf):
+    assert children(leaf) is None
+    assert columns([leaf, leaf]) is None
+    assert list(leaves(leaf)) == [("", leaf)]
+    assert map_leaves(lambda leaf, path: (path, leaf), leaf) == ("", leaf)
+
+
+def test_columns_take_values_by_key_and_not_by_order():
+    assert columns([{"x": 1, "y": 2}, {"y": 4, "x": 3}]) == [("['x']", [1, 3]), ("['y']", [2, 4])]
+
+
+def test_containers_nest():
+    value = {"a": [1, (2, Box(3, 4))], "b": ()}
+    assert [path for path, _ in leaves(value)] == ["['a'][0]", "['a'][1][0]", "['a'][1][1].low", "['a'][1][1].high"]
+    assert map_leaves(lambda leaf, path: leaf + 1, value) == {"a": [2, (3, Box(4, 5))], "b": ()}
