@@ -1,4 +1,4 @@
-"""One order shared out over ranks, at any number of them."""
+"""`ShardedSampler`: one share of an order for each rank, and positions that load with another number of ranks."""
 
 from __future__ import annotations
 
@@ -10,20 +10,10 @@ from ..checks import check_int
 from ..errors import bad_argument, other_words
 from ..indices import Keys
 from ..state import int_field, same
-from .base import (
-    PATH,
-    Pass,
-    Sampler,
-    SizedIterable,
-    Sliceable,
-    as_keys,
-    begin_order,
-    inner_state,
-    join_keys,
-    load_saved_pass,
-    saved_pass,
-)
+from .base import Sampler, SizedIterable, start_order
+from .passes import Pass, Sliceable, as_keys, join_keys
 from .ranks import Source, rank_and_size
+from .saved import PATH, inner_state, load_saved_pass, saved_pass
 
 __all__ = ["Even", "ShardedSampler"]
 
@@ -33,19 +23,18 @@ Even = Literal["pad", "drop", "keep"]
 class ShardedSampler(Sampler):
     """One of `num_shards` shares of a sampler's order, for processes that train together.
 
-    Share `index` gets the indices at positions `index`, `index + num_shards`, ... of one order that all shares have in
-    common.
+    All shares have the same order. Share `index` takes its keys number `index`, `index + num_shards`, and so on.
 
     Args:
         sampler: any sized iterable of indices; one that shuffles needs a `seed`, the same for all shares.
         num_shards: number of shares.
-        index: which one to give, from 0.
-        even: what becomes of the last round, where it does not reach for all shares: 'pad' gives the order's first
-            indices again, so that all have as many; 'drop' leaves it out; 'keep' gives it to the first shares.
+        index: number of this share, from 0.
+        even: what happens to a last round that is too short for all shares: 'pad' adds the order's first indices, so
+            that all shares have the same length; 'drop' leaves the round out; 'keep' gives it to the first shares.
 
-    A position that all shares saved after the same number of batches can be loaded with another `num_shards`: the rest
-    of the epoch is shared out anew, and each index comes once over all shares. Load that of share 0, which always has
-    the most, everywhere; or, with `last_batch="rollover"`, each share its own.
+    A position that all shares saved after the same number of batches loads with any `num_shards`: the rest of the
+    epoch is distributed over the new shares, and each index comes once. Load the position of share 0 everywhere, since
+    share 0 always has the most indices; or, with `last_batch="rollover"`, load its own position into each share.
 
     >>> [list(ShardedSampler(range(5), 2, index)) for index in range(2)]
     [[0, 2, 4], [1, 3, 0]]
@@ -68,30 +57,32 @@ class ShardedSampler(Sampler):
             right = "it has no length; give a sampler, or indices, e.g. range(len(dataset))"
             raise bad_argument("sampler", sampler, right)
         if getattr(sampler, "adopts", False):
-            right = "it has a seed of its own, so that no two shares have one order; give it seed=, the same for all"
+            right = (
+                "it drew its seed at random, so the orders of the shares differ; give it seed=, the same for all shares"
+            )
             raise bad_argument("sampler", sampler, right)
         self.sampler, self.even = sampler, even
-        self._start = 0  # position in the common order from which on it is shared out
-        self._loaded_epoch: int | None = None  # until the pass begins that a position was loaded for
+        self._start = 0  # the order is distributed over the shares from this offset on
+        self._loaded_epoch: int | None = None  # epoch of a loaded position, until its pass starts
 
     @classmethod
     def of_rank(cls, sampler: SizedIterable, source: Source, even: Even = "pad") -> ShardedSampler:
-        """The share of this process, by its rank.
+        """The share of this process, chosen by its rank.
 
         Args:
-            sampler, even: as above.
-            source: who knows the rank and the number of processes: 'torch' (its process group), 'mpi' (mpi4py), or
-                'env', the variables that torchrun, Open MPI, MPICH or Slurm set.
+            sampler, even: as for the class.
+            source: where the rank and the number of processes come from: 'torch' (its process group), 'mpi' (mpi4py),
+                or 'env', the variables that torchrun, Open MPI, MPICH or Slurm set.
 
         Raises:
-            ValueError: `source` does not know; the text says what was looked for.
-            MissingExtraError: its package is not installed.
+            ValueError: `source` does not know the rank; the text lists what was looked for.
+            MissingExtraError: torch or mpi4py is not installed.
         """
         index, num_shards = rank_and_size(source)
         return cls(sampler, num_shards, index, even)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration gives the order of this epoch, from its start; of that of a loaded position, the rest."""
+        """The next iteration yields all of this epoch, or the rest of it if a position in this epoch was loaded."""
         if epoch == self._loaded_epoch:
             return
         self._start, self._loaded_epoch = 0, None
@@ -106,10 +97,10 @@ class ShardedSampler(Sampler):
 
     def __iter__(self) -> Iterator[Any]:
         share, self._start, self._loaded_epoch = self._share(), 0, None
-        order, ahead = begin_order(self.sampler)
+        order, read_ahead = start_order(self.sampler)
         if order is None:
             return share.drawn_from(iter(self.sampler))
-        return Pass(_Strided(order, share), share.length, ahead)
+        return Pass(_Strided(order, share), share.length, read_ahead)
 
     def _share(self) -> _Share:
         return _Share(len(self.sampler), self._start, self.num_shards, self.index, self.even)
@@ -120,13 +111,13 @@ class ShardedSampler(Sampler):
         return {**where, "length": len(self.sampler), "sampler": saved_pass(self.sampler)}
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Has the next pass go on where all shares were after `drawn` indices each, with any number of shares.
+        """Makes the next pass continue after `drawn` indices of each share, with any number of shares.
 
         Returns:
-            0: nothing is left to skip.
+            0: the caller has nothing to skip.
 
         Raises:
-            ValueError: the state does not fit; it names the field, and nothing has changed.
+            ValueError: the state does not fit; the text names the field, and nothing has changed.
         """
         start, shards = int_field(state, "start", path=PATH), int_field(state, "num_shards", 1, PATH)
         int_field(state, "index", path=PATH)
@@ -140,7 +131,7 @@ class ShardedSampler(Sampler):
 
 
 class _Share:
-    """The positions of one share: `own`, and after these `extra` if it is padded."""
+    """Which keys of the order belong to one share: those at the offsets `own`, then at `extra` if it is padded."""
 
     def __init__(self, length: int, start: int, num_shards: int, index: int, even: Even) -> None:
         rounds, odd = divmod(max(length - start, 0), num_shards)
@@ -156,19 +147,19 @@ class _Share:
         self._total = length
 
     def drawn_from(self, keys: Iterator[Any]) -> Iterator[Any]:
-        """The keys of this share, from an iterator over all."""
+        """The keys of this share, from an iterator over the keys of all shares."""
         extra = None
-        for position, key in enumerate(islice(keys, self._total)):
-            if position == self.extra:
+        for offset, key in enumerate(islice(keys, self._total)):
+            if offset == self.extra:
                 extra = key
-            if position in self.own:
+            if offset in self.own:
                 yield key
         if self.extra is not None:
             yield extra
 
 
 class _Strided:
-    """The order of one share, of an order that is known by position."""
+    """The order of one share: slices of the order that all shares have in common."""
 
     def __init__(self, order: Sliceable, share: _Share) -> None:
         self._order, self._share = order, share

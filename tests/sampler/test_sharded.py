@@ -272,7 +272,9 @@ def no_variables(monkeypatch):
 )
 def test_the_rank_of_the_environment(no_variables, rank, size):
     no_variables.setenv(rank, "2")
-    with pytest.raises(ValueError, match="source='env': no such pair of variables is set: RANK and WORLD_SIZE, OMPI"):
+    with pytest.raises(
+        ValueError, match="source='env': set one of these pairs of environment variables: RANK and WORLD_SIZE, OMPI"
+    ):
         ShardedSampler.of_rank(range(10), "env")
     no_variables.setenv(size, "3")
     share = ShardedSampler.of_rank(range(10), "env", even="keep")
@@ -282,10 +284,13 @@ def test_the_rank_of_the_environment(no_variables, rank, size):
 def test_a_wrong_variable_is_named(no_variables):
     no_variables.setenv("RANK", "two")
     no_variables.setenv("WORLD_SIZE", "3")
-    with pytest.raises(ValueError, match="environment variable RANK='two': has to be an int >= 0"):
+    with pytest.raises(ValueError, match="environment variable RANK='two': must be an int >= 0"):
         ShardedSampler.of_rank(range(10), "env")
     no_variables.setenv("RANK", "3")
-    with pytest.raises(ValueError, match="environment variables RANK=3, WORLD_SIZE=3: the rank has to be less"):
+    with pytest.raises(
+        ValueError,
+        match="environment variables RANK=3, WORLD_SIZE=3: the rank must be less than the number of processes",
+    ):
         ShardedSampler.of_rank(range(10), "env")
 
 
