@@ -114,7 +114,7 @@ class BatchSampler(Sampler):
         for name in ("num_shards", "index") if carried else ():
             ours = here.get(name)  # not getattr(): a list has a method called `index`
             if inner.get(name) != ours:
-                right = f"carried over by {name}={inner.get(name)}, but here {name}={ours}; load a position without any"
+                right = f"carried over by {name}={inner.get(name)}, but here {name}={ours}; load one that carries none"
                 raise bad_state(PATH + "carried", carried, right)
         return list(carried)
 

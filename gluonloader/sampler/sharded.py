@@ -57,9 +57,7 @@ class ShardedSampler(Sampler):
             right = "it has no length; give a sampler, or indices, e.g. range(len(dataset))"
             raise bad_argument("sampler", sampler, right)
         if getattr(sampler, "adopts", False):
-            right = (
-                "it drew its seed at random, so the orders of the shares differ; give it seed=, the same for all shares"
-            )
+            right = "it drew a random seed, so the orders of the shares differ; give it seed=, the same for all shares"
             raise bad_argument("sampler", sampler, right)
         self.sampler, self.even = sampler, even
         self._start = 0  # the order is distributed over the shares from this offset on

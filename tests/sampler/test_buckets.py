@@ -228,11 +228,7 @@ def test_a_scheme_is_any_function():
         (LENGTHS, {"ratio": -1}, "ratio=-1: give by how much"),
         (LENGTHS, {"ratio": float("nan")}, "ratio=nan: give by how much"),
         (LENGTHS, {"ratio": "x"}, "ratio='x': give by how much"),
-        (
-            LENGTHS,
-            {"ratio": 1, "use_average_length": True},
-            "ratio=1: use_average_length=True already sets the batch sizes",
-        ),
+        (LENGTHS, {"ratio": 1, "use_average_length": True}, "ratio=1: use_average_length=True already sets"),
         (LENGTHS, {"shuffle": "yes"}, "shuffle='yes': give True or False"),
         (LENGTHS, {"use_average_length": None}, "use_average_length=None: give True or False"),
         (LENGTHS, {"bucket_scheme": 2}, r"bucket_scheme=2: give ConstWidthBucket\(\).* for num_shards, see Split"),

@@ -227,7 +227,7 @@ def test_what_was_carried_belongs_to_one_share_of_as_many():
     same = BatchSampler(ShardedSampler(range(10), 2, 1), 3, "rollover")
     assert same.load_pass_state(state, 0) == 0
     assert list(same) == list(source)
-    for ranks, index, name in ((3, 1, "num_shards=2, and here it is 3"), (2, 0, "index=1, and here it is 0")):
+    for ranks, index, name in ((3, 1, "num_shards=2, but here num_shards=3"), (2, 0, "index=1, but here index=0")):
         other = BatchSampler(ShardedSampler(range(10), ranks, index), 3, "rollover")
         with pytest.raises(ValueError, match=rf"state: sampler\.carried=\[7, 9\]: carried over by {name}"):
             other.load_pass_state(state, 0)
