@@ -109,7 +109,7 @@ def _checked_points(points: Iterable[int] | None, total: int) -> list[int]:
 
 
 def _save_points(epochs: list[Epoch], points: list[int]) -> Iterator[SavePoint]:
-    """The save points for these numbers of batches; two where an epoch ends: before and after its iterator has ended."""
+    """The save points after so many batches; the end of an epoch is two: before and after its iterator has ended."""
     for point in points:
         before = 0
         for number, epoch in enumerate(epochs):
@@ -179,7 +179,8 @@ def _items(value: Any, path: str) -> Iterator[Item]:
     """The containers and leaves of a batch in order; arrays as copies, since a loader may reuse their memory."""
     kind = type(value)
     inner = children(value)
-    if inner is None and kind.__eq__ is object.__eq__ and hasattr(value, "__dict__"):  # e.g. MXNet's DataBatch
+    plain = getattr(kind, "__eq__", None) is object.__eq__
+    if inner is None and plain and hasattr(value, "__dict__"):  # e.g. MXNet's DataBatch
         inner = [(f".{name}", item) for name, item in vars(value).items()]
     if isinstance(value, (np.ndarray, np.generic)) or frameworks.owner(kind) is not None:
         array = _to_numpy(value, path)

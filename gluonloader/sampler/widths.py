@@ -56,7 +56,7 @@ class LinearWidthBucket(_WidthBucket):
     """
 
     def _keys(self, most: int, least: int, number: int) -> list[int]:
-        # Bucket i is growth * i + 1 wide. With fewer lengths than buckets growth is negative, and keys stay in the range.
+        # Bucket i is growth * i + 1 wide. With fewer lengths than buckets, growth is negative; no key passes `most`.
         growth = 2 * (most - least - number) / (number * (number + 1))
         return [min(round(least + i * (i + 1) / 2 * growth + i), most) for i in range(1, number + 1)]
 
