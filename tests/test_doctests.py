@@ -11,9 +11,9 @@ from gluonloader.randomness import PreservedGenerators
 WITH_EXAMPLES = [
     "batchify.default", "batchify.functions", "batchify.split", "dataset.arrays", "dataset.base",
     "dataset.iterable", "dataset.join", "dataset.packed", "declared", "executors.pace", "frameworks.base", "loader",
-    "loading.plan.base", "loading.stats", "loading.window", "memory.allocator", "randomness", "rows", "sampler.batches",
+    "loading.plan.base", "loading.stats", "loading.window", "memory.allocator", "randomness", "rows", "sampler.base",
     "sampler.bijection", "sampler.buckets", "sampler.ordered", "sampler.passes",
-    "sampler.sharded", "sampler.shuffled", "sampler.split", "sampler.weighted", "sampler.widths", "tree",
+    "sampler.sharded", "sampler.shuffled", "sampler.weighted", "tree",
 ]  # fmt: skip
 
 

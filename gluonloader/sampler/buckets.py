@@ -2,12 +2,15 @@
 
     SortedSampler                                 indices
     FixedBucketSampler, SortedBucketSampler       lists of indices: give them to a loader as `batch_sampler`
+    ConstWidthBucket, LinearWidthBucket, ExpWidthBucket
+                                                  choose the largest length in each bucket
 
 Names and meaning are GluonNLP's, with a seed instead of the global generator.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,12 +22,78 @@ from ..errors import bad_argument
 from .base import OrderedSampler, SeededSampler
 from .passes import Sliceable
 from .saved import digest
-from .widths import BucketKey, ConstWidthBucket, check_number
 
-__all__ = ["FixedBucketSampler", "SortedBucketSampler", "SortedSampler"]
+__all__ = [
+    "ConstWidthBucket",
+    "ExpWidthBucket",
+    "FixedBucketSampler",
+    "LinearWidthBucket",
+    "SortedBucketSampler",
+    "SortedSampler",
+]
 
 Integers = NDArray[np.int64]
+BucketKey = Any  # the largest length in a bucket, an int; or the largest along each axis, a tuple of ints
 BucketScheme = Callable[[BucketKey, BucketKey, int], Sequence[BucketKey]]
+
+
+class _WidthBucket:
+    """Base of bucket schemes: a call returns the bucket keys, in rising order."""
+
+    def __call__(self, max_lengths: BucketKey, min_lengths: BucketKey, num_buckets: int) -> list[BucketKey]:
+        check_int("num_buckets", num_buckets, 1)
+        if not isinstance(max_lengths, (tuple, list)):
+            return self._keys(max_lengths, min_lengths, num_buckets)
+        ranges = zip(max_lengths, min_lengths, strict=True)
+        return list(zip(*[self._keys(most, least, num_buckets) for most, least in ranges], strict=True))
+
+    def _keys(self, most: int, least: int, number: int) -> list[int]:
+        raise NotImplementedError
+
+
+class ConstWidthBucket(_WidthBucket):
+    """Buckets of the same width, counted down from the longest length.
+
+    >>> ConstWidthBucket()(max_lengths=100, min_lengths=1, num_buckets=5)
+    [20, 40, 60, 80, 100]
+    """
+
+    def _keys(self, most: int, least: int, number: int) -> list[int]:
+        width = max((most - least + 1) // number, 1)
+        return [max(most - i * width, least) for i in reversed(range(number))]
+
+
+class LinearWidthBucket(_WidthBucket):
+    """Buckets that are each wider than the one before by the same amount.
+
+    >>> LinearWidthBucket()(max_lengths=100, min_lengths=1, num_buckets=5)
+    [8, 22, 42, 68, 100]
+    """
+
+    def _keys(self, most: int, least: int, number: int) -> list[int]:
+        # Bucket i is growth * i + 1 wide. With fewer lengths than buckets, growth is negative; no key passes `most`.
+        growth = 2 * (most - least - number) / (number * (number + 1))
+        return [min(round(least + i * (i + 1) / 2 * growth + i), most) for i in range(1, number + 1)]
+
+
+class ExpWidthBucket(_WidthBucket):
+    """Buckets that are each wider than the one before by the same factor.
+
+    Args:
+        bucket_len_step: the factor, more than 0.
+
+    >>> ExpWidthBucket(bucket_len_step=2)(max_lengths=100, min_lengths=1, num_buckets=5)
+    [4, 11, 23, 49, 100]
+    """
+
+    def __init__(self, bucket_len_step: float = 1.1) -> None:
+        _check_number("bucket_len_step", bucket_len_step, math.ulp(0), "give a factor for the widths, a number > 0")
+        self._step = float(bucket_len_step)
+
+    def _keys(self, most: int, least: int, number: int) -> list[int]:
+        widths = np.power(self._step, np.arange(number))
+        ends = least + (most - least) * np.cumsum(widths) / widths.sum()
+        return [round(end) for end in ends.tolist()]
 
 
 class SortedSampler(OrderedSampler):
@@ -103,7 +172,7 @@ class FixedBucketSampler(SeededSampler):
         check_flags(shuffle=shuffle, use_average_length=use_average_length)
         super().__init__(seed, bool(shuffle))
         self._shuffle, batch_size = bool(shuffle), check_int("batch_size", batch_size, 1)
-        check_number("ratio", ratio, 0, "give by how much to enlarge batches of short samples, a number >= 0")
+        _check_number("ratio", ratio, 0, "give by how much to enlarge batches of short samples, a number >= 0")
         if ratio and use_average_length:
             raise bad_argument("ratio", ratio, "use_average_length=True already sets the batch sizes; give only one")
         table = _as_lengths("lengths", lengths)
@@ -190,7 +259,7 @@ class SortedBucketSampler(SeededSampler):
     ) -> None:
         check_flags(reverse=reverse, shuffle=shuffle)
         super().__init__(seed, bool(shuffle))
-        check_number("mult", mult, 1, "give how many batches make a bucket, a number >= 1")
+        _check_number("mult", mult, 1, "give how many batches make a bucket, a number >= 1")
         _check_keys(sort_keys)
         self._keys, self._size = sort_keys, check_int("batch_size", batch_size, 1)
         self._bucket = int(mult * self._size)
@@ -244,6 +313,13 @@ def _sorted(indices: Any, keys: Sequence[Any], reverse: bool) -> list[int]:
 def _check_keys(sort_keys: object) -> None:
     if not hasattr(sort_keys, "__len__") or not hasattr(sort_keys, "__getitem__"):
         raise bad_argument("sort_keys", sort_keys, "give a list or an array, one key for each sample")
+
+
+def _check_number(name: str, value: Any, least: float, right: str) -> None:
+    """Checks an argument that is a finite number, at least `least`."""
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not number or not least <= value < math.inf:
+        raise bad_argument(name, value, right)
 
 
 def _as_lengths(name: str, lengths: Sequence[BucketKey]) -> Integers:

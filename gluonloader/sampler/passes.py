@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..indices import Keys, as_list, is_int_array
 
 if TYPE_CHECKING:
-    from .batches import BatchSampler
+    from .base import BatchSampler
 
 __all__ = ["READ_AHEAD", "BatchPass", "Pass", "Sliceable", "as_keys", "cut", "join_keys", "skip"]
 

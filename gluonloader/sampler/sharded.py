@@ -1,4 +1,8 @@
-"""`ShardedSampler`: one share of an order for each rank, and positions that load with another number of ranks."""
+"""Samplers for several processes: `ShardedSampler` distributes an order over ranks, `SplitSampler` a dataset.
+
+The positions of a `ShardedSampler` load with another number of ranks. `SplitSampler` has GluonNLP's name and meaning,
+with a seed instead of the global generator.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,23 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal
 
-from ..checks import check_int
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checks import check_flags, check_int
 from ..errors import bad_argument, other_words
 from ..indices import Keys
+from ..randomness import batch_seed
 from ..state import int_field, same
-from .base import Sampler, SizedIterable, start_order
+from .base import Chained, Sampler, SeededSampler, SizedIterable, start_order
 from .passes import Pass, Sliceable, as_keys, join_keys
 from .ranks import Source, rank_and_size
 from .saved import PATH, inner_state, load_saved_pass, saved_pass
 
-__all__ = ["Even", "ShardedSampler"]
+__all__ = ["Even", "ShardedSampler", "SplitSampler"]
 
 Even = Literal["pad", "drop", "keep"]
+Integers = NDArray[np.int64]
 
 
 class ShardedSampler(Sampler):
@@ -169,3 +178,68 @@ class _Strided:
         if share.extra is not None and part.stop == share.length:
             return join_keys(keys, as_keys(self._order[share.extra : share.extra + 1]))
         return keys
+
+
+class SplitSampler(SeededSampler):
+    """Indices of one of `num_parts` parts of a dataset, one part for each process or machine.
+
+    Part i is always the same range of indices, and the sizes of parts differ by at most one. No two parts share a
+    sample, whatever their seeds: processes need not agree on a seed, and with `seed=None` their orders differ.
+
+    Args:
+        length: number of samples in the whole dataset.
+        num_parts: number of parts.
+        part_index: number of this part, from 0.
+        even_size: add one sample of another part to a part that is one sample shorter, a new one each time.
+        repeat: how often an epoch contains each index; the part is repeated as a whole.
+        shuffle: another random order in each repetition, a function of (seed, epoch): all parts follow the same
+            permutation of the whole dataset.
+        seed: an int; None draws one from NumPy's global generator now.
+
+    >>> [list(SplitSampler(7, 3, part, shuffle=False)) for part in range(3)]
+    [[0, 1, 2], [3, 4], [5, 6]]
+    """
+
+    def __init__(
+        self,
+        length: int,
+        num_parts: int = 1,
+        part_index: int = 0,
+        even_size: bool = False,
+        repeat: int = 1,
+        shuffle: bool = True,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        check_flags(even_size=even_size, shuffle=shuffle)
+        self._length, parts = check_int("length", length), check_int("num_parts", num_parts, 1)
+        if check_int("part_index", part_index) >= parts:
+            raise bad_argument("part_index", part_index, f"give an int from 0 to num_parts - 1 ({parts - 1})")
+        self._repeat, self._shuffle = check_int("repeat", repeat, 1), bool(shuffle)
+        small, larger = divmod(self._length, parts)
+        self._start = part_index * small + min(part_index, larger)
+        self._stop = self._start + small + (part_index < larger)
+        self._size = -(-self._length // parts) if even_size else self._stop - self._start
+        super().__init__(seed, self._shuffle or self._size > self._stop - self._start)
+
+    def _order(self) -> Sliceable:
+        epoch = self._next_epoch()
+        ends = range(self._size, len(self) + 1, max(self._size, 1))
+        return Chained(ends, lambda number: self._once(epoch, number))
+
+    def _once(self, epoch: int, number: int) -> Integers:
+        """The indices of repetition `number`."""
+        indices = np.arange(self._start, self._stop)
+        if self._shuffle or self._size > len(indices):
+            order = np.random.default_rng(batch_seed(self._seed, epoch, number)).permutation(self._length)
+            own = (self._start <= order) & (order < self._stop)
+            indices = order[own] if self._shuffle else indices
+            indices = np.concatenate([indices, order[~own][: self._size - len(indices)]])
+        return indices
+
+    def __len__(self) -> int:
+        return self._size * self._repeat
+
+    def pass_state(self) -> dict[str, Any]:
+        about = {"samples": self._length, "first": self._start, "shuffle": self._shuffle, "repeat": self._repeat}
+        return {**super().pass_state(), **about}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..checks import check_int
 from ..errors import bad_argument, other_words
 from ..randomness import batch_seed
-from .base import SeededSampler
+from .base import Chained, SeededSampler
 from .bijection import LARGEST, Bijection
 from .ordered import check_length
 from .passes import Sliceable
@@ -140,7 +140,17 @@ class BlockShuffleSampler(SeededSampler):
         return cls(np.append(np.full(whole, block_size), [rest] * (rest > 0)).astype(np.int64), buffer, seed)
 
     def _order(self) -> Sliceable:
-        return _BlockGroups(self._starts, self._sizes, self._buffer, self._next_pass_seed())
+        seed, buffer = self._next_pass_seed(), self._buffer
+        blocks = np.random.default_rng(seed).permutation(len(self._sizes))
+        first = np.arange(0, len(blocks), buffer)  # of each group of `buffer` blocks
+        ends = np.cumsum(np.add.reduceat(self._sizes[blocks], first)) if len(blocks) else first
+
+        def shuffled_group(number: int) -> Integers:
+            group = blocks[number * buffer : (number + 1) * buffer]
+            ranges = [np.arange(self._starts[block], self._starts[block] + self._sizes[block]) for block in group]
+            return np.random.default_rng(batch_seed(seed, number)).permutation(np.concatenate(ranges))
+
+        return Chained(ends, shuffled_group)
 
     def __len__(self) -> int:
         return self._length
@@ -158,36 +168,6 @@ class _Picked:
     def __getitem__(self, part: slice) -> Integers:
         picked: Integers = self._indices[self._order[part]]
         return picked
-
-
-class _BlockGroups:
-    """The order of a block shuffle: blocks in random order, in groups of `buffer`, each shuffled when it is needed."""
-
-    def __init__(self, starts: Integers, sizes: Integers, buffer: int, seed: int) -> None:
-        self._starts, self._sizes, self._seed = starts, sizes, seed
-        self._blocks = blocks = np.random.default_rng(seed).permutation(len(sizes))
-        self._buffer, first = buffer, np.arange(0, len(blocks), buffer)
-        self._ends = np.cumsum(np.add.reduceat(sizes[blocks], first)) if len(blocks) else first
-        self._number, self._indices = -1, first  # the group that was shuffled last
-
-    def __getitem__(self, part: slice) -> Integers:
-        start, stop, step = part.indices(int(self._ends[-1]) if len(self._ends) else 0)
-        number = int(np.searchsorted(self._ends, start, "right"))
-        pieces = [np.arange(0)]
-        while start < stop:
-            first, end = int(self._ends[number - 1]) if number else 0, int(self._ends[number])
-            pieces.append(self._group(number)[start - first : stop - first])
-            start, number = end, number + 1
-        whole: Integers = np.concatenate(pieces)
-        return whole[::step]
-
-    def _group(self, number: int) -> Integers:
-        if number != self._number:
-            blocks = self._blocks[number * self._buffer : (number + 1) * self._buffer]
-            ranges = [np.arange(self._starts[block], self._starts[block] + self._sizes[block]) for block in blocks]
-            rng = np.random.default_rng(batch_seed(self._seed, number))
-            self._number, self._indices = number, rng.permutation(np.concatenate(ranges))
-        return self._indices
 
 
 def _method(length: int) -> Method:
