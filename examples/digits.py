@@ -1,4 +1,4 @@
-"""Scikit-learn's digits as two datasets: what all examples train on, whatever their framework."""
+"""Scikit-learn's digits as a training and a test dataset, shared by all examples."""
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -10,14 +10,14 @@ SIZE, CLASSES = 8, 10
 
 
 def scale(image, label):
-    """One sample as the network takes it. Grey values are 0 to 16."""
+    """Scales grey values from 0..16 to 0..1."""
     return (image / 16).astype(np.float32), label
 
 
 def scale_and_shift(image, label):
-    """The same, moved by up to one pixel: augmentation for training.
+    """Scales an image and shifts it by up to one pixel, as augmentation for training.
 
-    `get_rng()` is the generator of the batch that is being made, so the shifts are the same for any worker.
+    `get_rng()` is the random generator of the current batch, so the shifts do not depend on which worker makes it.
     """
     top, left = get_rng().integers(0, 3, size=2)
     framed = np.zeros((SIZE + 2, SIZE + 2), image.dtype)
@@ -26,7 +26,7 @@ def scale_and_shift(image, label):
 
 
 def load_datasets(seed=0):
-    """Training and test data; a sample is an image, float32 of shape (8, 8), and its label, 0 to 9."""
+    """The training and test datasets; a sample is an image, float32 of shape (8, 8), and its label, 0 to 9."""
     digits = load_digits()
     train_images, test_images, train_labels, test_labels = train_test_split(
         digits.images, digits.target, test_size=0.2, random_state=seed, stratify=digits.target

@@ -1,14 +1,14 @@
-"""A Gluon network on scikit-learn's digits, fed by the drop-in for `mxnet.gluon.data`.
+"""Trains a Gluon network on scikit-learn's digits, with the replacement for `mxnet.gluon.data`.
 
     pip install "gluonloader[examples,mxnet]"
     python examples/gluon_digits.py
 
-Of the program for MXNet's own loader only the import of `DataLoader` has changed.
+To use MXNet's own loader instead, only the import of `DataLoader` changes.
 """
 
 from gluonloader.mxnet import patch_numpy
 
-patch_numpy()  # for NumPy 1.24 and newer, before anything imports MXNet
+patch_numpy()  # with NumPy 1.24 or newer, this must run before MXNet is imported
 
 # ruff: noqa: E402
 import mxnet as mx
@@ -20,7 +20,7 @@ from tqdm import tqdm
 from gluonloader.mxnet import DataLoader  # was: from mxnet.gluon.data import DataLoader
 
 EPOCHS, HIDDEN, RATE = 30, 128, 0.15
-CONTEXT = mx.cpu()  # workers give batches in `cpu_shared`, as Gluon's do, which a hybridized network does not take
+CONTEXT = mx.cpu()  # batches of workers are in `cpu_shared`, as Gluon's are, which a hybridized network refuses
 
 
 def accuracy(network, loader):
@@ -32,7 +32,7 @@ def accuracy(network, loader):
 
 def main():
     train_data, test_data = load_datasets()
-    np.random.seed(0)  # the loader's shuffling, as in Gluon
+    np.random.seed(0)  # makes the loader's shuffling repeat, as in Gluon
     mx.random.seed(0)
     network = gluon.nn.HybridSequential()
     network.add(gluon.nn.Dense(HIDDEN, activation="relu"), gluon.nn.Dense(CLASSES))

@@ -1,9 +1,9 @@
-"""A network in plain JAX on scikit-learn's digits.
+"""Trains a network in plain JAX on scikit-learn's digits.
 
     pip install "gluonloader[examples,jax]"
     python examples/jax_digits.py
 
-Batches come as JAX arrays, in the memory that the workers wrote.
+Batches are JAX arrays that refer to the shared memory which the workers wrote.
 """
 
 import jax
@@ -17,7 +17,7 @@ EPOCHS, HIDDEN, RATE = 30, 128, 0.15
 
 
 def layer(key, inputs, outputs):
-    """Weights and bias."""
+    """Initial weights and biases of one layer."""
     return jax.random.normal(key, (inputs, outputs)) * (2 / inputs) ** 0.5, jnp.zeros(outputs)
 
 
@@ -34,7 +34,7 @@ def cross_entropy(network, images, labels):
 
 @jax.jit
 def train(network, velocity, images, labels, rate):
-    """One step of gradient descent with momentum; also returns the batch's loss."""
+    """Takes one step of gradient descent with momentum; also returns the loss of the batch."""
     loss, gradient = jax.value_and_grad(cross_entropy)(network, images, labels)
     velocity = jax.tree.map(lambda speed, slope: 0.9 * speed - rate * slope, velocity, gradient)
     return jax.tree.map(jnp.add, network, velocity), velocity, loss

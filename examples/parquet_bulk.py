@@ -1,9 +1,9 @@
-"""Reads a Parquet file in bulk, in shuffled order: a table of taxi rides, made up, of which a batch gets features.
+"""Reads a Parquet file of made-up taxi rides in shuffled order, many rows at a time, and computes features.
 
     pip install "gluonloader[arrow]"
     python examples/parquet_bulk.py --help
 
-A batch is one call of the dataset, and one copy per column; each row group is decoded once per epoch and worker.
+Each batch is one call of the dataset and one copy per column; each worker decodes a row group once per epoch.
 """
 
 import argparse
@@ -21,13 +21,13 @@ BATCH = 1024
 
 
 def write_rides(path, count, seed):
-    """Writes a table of rides: when and where each began, how far it went, and what it cost."""
+    """Writes a table of rides with the time and zone of the start, the distance, the payment and the fare."""
     rng = np.random.default_rng(seed)
     distance = rng.gamma(2, 2, count).astype(np.float32)
-    began = np.datetime64("2024-01-01", "us") + rng.integers(0, 366 * 86_400, count) * np.timedelta64(1, "s")
+    started = np.datetime64("2024-01-01", "us") + rng.integers(0, 366 * 86_400, count) * np.timedelta64(1, "s")
     table = pa.table(
         {
-            "began": began,
+            "started": started,
             "zone": pa.array(rng.integers(0, 40, count).astype(np.int16)),
             "distance": distance,
             "paid_by": pa.array(np.array(["card", "cash", "app"])[rng.integers(0, 3, count)]).dictionary_encode(),
@@ -38,9 +38,9 @@ def write_rides(path, count, seed):
 
 
 def features(rides):
-    """All rides of a batch at once: the hour of the day is worked out in NumPy, column by column."""
+    """Computes the features of all rides of a batch at once, column by column."""
     columns = rides.columns
-    hour = (columns["began"] - columns["began"].astype("M8[D]")) / np.timedelta64(1, "h")
+    hour = (columns["started"] - columns["started"].astype("M8[D]")) / np.timedelta64(1, "h")
     inputs = np.stack([np.sin(hour * np.pi / 12), np.cos(hour * np.pi / 12), columns["distance"]], axis=1)
     return Rows({"inputs": inputs.astype(np.float32), "fare": columns["fare"], "paid_by": columns["paid_by"]})
 
@@ -65,12 +65,12 @@ def main():
         order = BlockShuffleSampler(rides.row_groups, seed=options.seed)
         rows = fares = distances = 0
         with DataLoader(data, BATCH, sampler=order, num_workers=options.workers) as loader:
-            started = time.perf_counter()
+            before = time.perf_counter()
             for batch in loader:
                 rows += len(batch["fare"])
                 fares += batch["fare"].sum()
                 distances += batch["inputs"][:, 2].sum(dtype=np.float64)
-            seconds = time.perf_counter() - started
+            seconds = time.perf_counter() - before
     print(f"rows: {rows:,}, mean fare {fares / rows:.2f} for {distances / rows:.2f} miles")
     print(f"rows per second: {rows / seconds:,.0f} ({options.workers} workers, {seconds:.1f} s)")
 

@@ -1,10 +1,10 @@
-"""Kills itself in mid-epoch, and goes on: the position of a loader, saved as JSON beside the model.
+"""Kills itself in mid-epoch, resumes from a checkpoint of model and loader, and ends with identical weights.
 
     pip install "gluonloader[examples]"
     python examples/resume.py
 
-Trains the classifier of train_digits.py three times: without a break; until it is killed with SIGKILL, in the middle
-of an epoch; and again, with another number of workers, from what the killed run had saved. The end is the same.
+Trains the classifier of train_digits.py three times: without interruption; until SIGKILL ends it in the middle of an
+epoch; and from the checkpoint of the killed run, with another number of workers.
 """
 
 import argparse
@@ -27,14 +27,14 @@ EPOCHS, SAVE_EVERY = 3, 10
 
 
 def save(path, network, loader):
-    """Model and position, in one file that is there whole or not at all."""
+    """Saves the model and the position of the loader in one file, which replaces the previous one in a single step."""
     new = path.with_suffix(".new")
     new.write_bytes(pickle.dumps({"network": network, "loader": loader.state_dict()}))
     new.replace(path)
 
 
 def train(path, workers, kill_after):
-    """Trains up to the last epoch, from the saved position if there is one; returns a number that tells all weights."""
+    """Trains to the last epoch, from the checkpoint if there is one; returns the sum of the absolute weights."""
     training, _ = load_datasets()
     network, step = Network(np.random.default_rng(0)), 0
     with DataLoader(training, batch_size=32, shuffle=True, seed=0, num_workers=workers) as loader:
@@ -42,7 +42,7 @@ def train(path, workers, kill_after):
             saved = pickle.loads(path.read_bytes())
             network = saved["network"]
             loader.load_state_dict(saved["loader"])
-            print(f"goes on at {json.dumps({key: saved['loader'][key] for key in ('epoch', 'batch')})}")
+            print(f"resumes at {json.dumps({key: saved['loader'][key] for key in ('epoch', 'batch')})}")
         while loader.state_dict()["epoch"] < EPOCHS:
             for images, labels in loader:
                 network.train(flat(images), labels, rate=0.05)
@@ -65,17 +65,17 @@ def main():
         return
     with tempfile.TemporaryDirectory() as folder:
 
-        def run(name, workers, kill_after=0):
-            print(f"-- {name}, {workers} workers", flush=True)
-            command = [sys.executable, __file__, "--path", f"{folder}/{name.split()[0]}", "--workers", str(workers)]
+        def run(what, name, workers, kill_after=0):
+            print(f"-- {what}, {workers} workers", flush=True)
+            command = [sys.executable, __file__, "--path", f"{folder}/{name}", "--workers", str(workers)]
             done = subprocess.run([*command, "--kill-after", str(kill_after)], stdout=subprocess.PIPE, text=True)
-            print(done.stdout or f"ended by signal {-done.returncode}", flush=True)
+            print(done.stdout or f"killed by signal {-done.returncode}", flush=True)
             return done.stdout.splitlines()[-1:]
 
-        whole = run("whole", options.workers)
-        run("parts", options.workers, kill_after=64)
-        rest = run("parts again", options.workers + 1)
-        print("the same weights" if whole == rest else "other weights: this is a bug")
+        expected = run("uninterrupted", "first", options.workers)
+        run("until it is killed", "second", options.workers, kill_after=64)
+        found = run("resumed", "second", options.workers + 1)
+        print("identical weights" if found == expected else "different weights: this is a bug")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The showcase: trains a small classifier on scikit-learn's digits, in NumPy alone, fed by gluonloader.
+"""Trains a small classifier on scikit-learn's digits with NumPy and gluonloader only.
 
     pip install "gluonloader[examples]"
     python examples/train_digits.py --help
 
-Training and test accuracy are a function of the seed: they do not depend on the number or the kind of workers.
+The accuracy depends on the seed, and not on the number or kind of workers.
 """
 
 import argparse
@@ -32,13 +32,13 @@ class Network:
         self.velocities = [np.zeros_like(parameter) for parameter in self.parameters]
 
     def scores(self, images):
-        """The hidden layer's output and the class scores."""
+        """Computes the output of the hidden layer and the class scores."""
         weights, bias, out_weights, out_bias = self.parameters
         hidden = np.maximum(images @ weights + bias, 0)
         return hidden, hidden @ out_weights + out_bias
 
     def train(self, images, labels, rate, momentum=0.9):
-        """One step on one batch; returns its cross-entropy."""
+        """Takes one step of gradient descent on a batch; returns its cross-entropy."""
         hidden, scores = self.scores(images)
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))
         chances /= chances.sum(axis=1, keepdims=True)
@@ -89,7 +89,7 @@ def main():
         train_data,
         batch_size=32,
         shuffle=True,
-        last_batch="rollover",  # a last batch that is too short starts the next epoch
+        last_batch="rollover",  # samples of a last batch that is too short start the next epoch
         num_workers=options.workers,
         executor=options.executor,
         start_method=options.start_method,

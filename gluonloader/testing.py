@@ -1,16 +1,15 @@
-"""`assert_resumes_exactly`: whether a pipeline of yours goes on, from a saved position, as if nothing had been.
+"""`assert_resumes_exactly`: whether a loader continues from a saved position with exactly the batches that are left.
 
-One loader reads all. For each save point a fresh one reads as far as that and is saved, as JSON; another fresh one
-loads the state and reads the rest, which is compared with what the first one gave.
+One loader reads everything. For each save point, a fresh loader reads up to that point and saves its position as JSON,
+and another fresh loader loads the position and reads the rest, which must equal what the first loader read there.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -19,16 +18,17 @@ from numpy.typing import NDArray
 
 from . import frameworks
 from .errors import bad_argument
+from .tree import children
 
 __all__ = ["assert_resumes_exactly"]
 
-_MOST_POINTS: Final = 20
-_MOST_BYTES: Final = 10_000
+_MOST_POINTS: Final = 20  # save points unless the user gives some
+_MOST_BYTES: Final = 10_000  # of a state; more would mean that it holds samples
 
-# A batch, taken apart: where a leaf or container lies in it, what it is, and its value, if it is a leaf.
-Leaf = tuple[str, str, Any]
-Epoch = list[list[Leaf]]
-Place = tuple[int, int]  # number of an epoch; batches of it that were delivered
+# One array, other leaf or container of a batch: its path, what it is, and its value (None for a container).
+Item = tuple[str, str, Any]
+Epoch = list[list[Item]]
+SavePoint = tuple[int, int]  # number of an epoch, and how many of its batches were delivered
 
 
 def assert_resumes_exactly(
@@ -36,18 +36,18 @@ def assert_resumes_exactly(
 ) -> None:
     """Checks that a loader can be stopped anywhere and resumed, with every later batch the same bit for bit.
 
-    Batches are compared by structure, types, dtypes, shapes and bytes; NaN is equal to NaN. After the last batch the
-    loader is saved before it has said that the epoch ends, and after.
+    Batches are compared by structure, types, dtypes, shapes and bytes; NaN is equal to NaN. At the end of an epoch the
+    position is saved twice: after the last batch, and after the iterator has ended.
 
     Args:
-        make_loader: makes a loader from scratch, the same one at each call: a `DataLoader`, a `Bridge`, or anything
-            that can be iterated and has `state_dict` and `load_state_dict`. It is closed after use, if it can be.
+        make_loader: makes a new loader, the same one at each call: a `DataLoader`, a `Bridge`, or anything that can be
+            iterated and has `state_dict` and `load_state_dict`. It is closed after use, if it has `close`.
         epochs: how many epochs are read; one more is read for comparison.
-        points: after how many batches to save, counted over all epochs; by default after each, or 20 of them evenly
-            spread, with the first and the last.
+        points: after how many batches to save, counted over all epochs; by default after each, or at 20 points that are
+            evenly spread from the first to the last.
 
     Raises:
-        AssertionError: something differs; the text names the save point, the batch, the place in it and both values.
+        AssertionError: two batches differ; the text names the save point, the batch, the path in it and both values.
         ValueError: an argument is wrong.
 
     >>> from gluonloader import DataLoader
@@ -57,23 +57,23 @@ def assert_resumes_exactly(
         raise bad_argument("epochs", epochs, "give an int >= 1")
     if not callable(make_loader):
         raise bad_argument("make_loader", make_loader, "give a function that makes it, lambda: DataLoader(...)")
-    makers = _Loaders(make_loader)
-    with makers.fresh() as loader:
+    loaders = _Loaders(make_loader)
+    with loaders.fresh() as loader:
         whole = [_read(loader) for _ in range(epochs + 1)]
     for number, epoch in enumerate(whole):
         if not epoch:
             right = f"epoch {number} of its loader has no batches, so nothing can be compared"
             raise bad_argument("make_loader", make_loader, right)
-    with makers.fresh() as loader:
+    with loaders.fresh() as loader:
         for number, epoch in enumerate(whole[:epochs]):
             _compare("two fresh loaders differ, before any resume", number, epoch, _read(loader))
     total = sum(map(len, whole[:epochs]))
-    for place in _places(whole[:epochs], _checked_points(points, total)):
-        _check(makers, whole, place)
+    for save_point in _save_points(whole[:epochs], _checked_points(points, total)):
+        _check(loaders, whole, save_point)
 
 
 class _Loaders:
-    """Fresh loaders, each closed after use."""
+    """Makes fresh loaders, and closes each after use."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
@@ -84,9 +84,9 @@ class _Loaders:
         loader = self._make()
         missing = [name for name in ("__iter__", "state_dict", "load_state_dict") if not hasattr(loader, name)]
         if missing:
-            raise bad_argument("make_loader", self._make, f"it gave {type(loader)}, which has no {missing[0]}")
+            raise bad_argument("make_loader", self._make, f"it returned {type(loader)}, which has no {missing[0]}")
         if loader is self._first:
-            raise bad_argument("make_loader", self._make, "it gave the same loader twice; let it make a new one")
+            raise bad_argument("make_loader", self._make, "it returned the same loader twice; make a new one each time")
         self._first = loader if self._first is None else self._first
         if hasattr(loader, "__enter__"):
             with loader:
@@ -108,8 +108,8 @@ def _checked_points(points: Iterable[int] | None, total: int) -> list[int]:
     return points
 
 
-def _places(epochs: list[Epoch], points: list[int]) -> Iterator[Place]:
-    """A point where an epoch ends is two places: before the loader has said so, and after."""
+def _save_points(epochs: list[Epoch], points: list[int]) -> Iterator[SavePoint]:
+    """The save points after so many batches; the end of an epoch is two: before and after its iterator has ended."""
     for point in points:
         before = 0
         for number, epoch in enumerate(epochs):
@@ -120,23 +120,24 @@ def _places(epochs: list[Epoch], points: list[int]) -> Iterator[Place]:
             yield len(epochs), 0
 
 
-def _check(makers: _Loaders, whole: list[Epoch], place: Place) -> None:
-    number, batches = place
-    with makers.fresh() as loader:
+def _check(loaders: _Loaders, whole: list[Epoch], save_point: SavePoint) -> None:
+    number, batches = save_point
+    with loaders.fresh() as loader:
         for _ in range(number):
             deque(loader, maxlen=0)
         iterator = iter(loader) if batches else iter(())
         for _ in range(batches):
             next(iterator)
-        state = _through_json(loader.state_dict(), place)
+        state = _through_json(loader.state_dict(), save_point)
         del iterator
     where = f"resumed after {batches} batches of epoch {number}"
-    with makers.fresh() as loader:
+    with loaders.fresh() as loader:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "resuming", RuntimeWarning)  # what it costs is known here
+            warnings.filterwarnings("ignore", "resuming", RuntimeWarning)  # that batches are read again is expected
             loader.load_state_dict(state)
         found = _read(loader)
-        if batches == len(whole[number]) and number + 1 < len(whole):  # what comes is the end, or the next epoch
+        if batches == len(whole[number]) and number + 1 < len(whole):
+            # The next iteration is either empty, to end this epoch, or it is the next epoch.
             found = found or _read(loader)
             number, batches = number + 1, 0
         _compare(where, number, whole[number][batches:], found, batches)
@@ -144,8 +145,8 @@ def _check(makers: _Loaders, whole: list[Epoch], place: Place) -> None:
             _compare(where, later, whole[later], _read(loader))
 
 
-def _through_json(state: Any, place: Place) -> Any:
-    what = f"state_dict() after {place[1]} batches of epoch {place[0]}"
+def _through_json(state: Any, save_point: SavePoint) -> Any:
+    what = f"state_dict() after {save_point[1]} batches of epoch {save_point[0]}"
     try:
         text = json.dumps(state)
     except (TypeError, ValueError) as error:
@@ -156,11 +157,11 @@ def _through_json(state: Any, place: Place) -> Any:
 
 
 def _compare(where: str, number: int, expected: Epoch, found: Epoch, start: int = 0) -> None:
-    """Raises for the first difference between batches, the first of which is batch `start` of its epoch."""
+    """Raises for the first difference between the batches of an epoch from batch `start` on."""
     for batch, (one, other) in enumerate(zip(expected, found, strict=False), start):
         difference = next(filter(None, map(_difference, one, other)), None)
         if difference or len(one) != len(other):
-            raise AssertionError(f"{where}: batch {batch} of epoch {number}{difference or ' has more or fewer parts'}")
+            raise AssertionError(f"{where}: batch {batch} of epoch {number}{difference or ' has more or fewer leaves'}")
     if len(found) != len(expected):
         raise AssertionError(
             f"{where}: epoch {number} has {len(found)} batches from batch {start} on; uninterrupted, {len(expected)}"
@@ -171,36 +172,25 @@ def _compare(where: str, number: int, expected: Epoch, found: Epoch, start: int 
 
 
 def _read(batches: Iterable[Any]) -> Epoch:
-    return [list(_leaves(batch, "")) for batch in batches]
+    return [list(_items(batch, "")) for batch in batches]
 
 
-def _leaves(value: Any, path: str) -> Iterator[Leaf]:
-    """The parts of a batch, in their order; arrays as copies, so that nothing changes them any more."""
+def _items(value: Any, path: str) -> Iterator[Item]:
+    """The containers and leaves of a batch in order; arrays as copies, since a loader may reuse their memory."""
     kind = type(value)
-    parts = _parts(value)
+    inner = children(value)
+    plain = getattr(kind, "__eq__", None) is object.__eq__
+    if inner is None and plain and hasattr(value, "__dict__"):  # e.g. MXNet's DataBatch
+        inner = [(f".{name}", item) for name, item in vars(value).items()]
     if isinstance(value, (np.ndarray, np.generic)) or frameworks.owner(kind) is not None:
         array = _to_numpy(value, path)
         yield path, f"{kind.__name__} of {array.dtype}, shape {array.shape}", array
-    elif parts is None:
+    elif inner is None:
         yield path, kind.__name__, value
     else:
-        yield path, f"{kind.__name__} of {list(parts)}", None
-        for name, part in parts.items():
-            yield from _leaves(part, path + name)
-
-
-def _parts(value: Any) -> dict[str, Any] | None:
-    """What a container holds, by what is to be written behind it to get there; None for anything else."""
-    if isinstance(value, (tuple, list)):
-        return {f"[{i}]": item for i, item in enumerate(value)}
-    if isinstance(value, Mapping):
-        return {f"[{key!r}]": item for key, item in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f".{field.name}": getattr(value, field.name) for field in dataclasses.fields(value)}
-    plain = getattr(type(value), "__eq__", None) is object.__eq__  # MXNet's DataBatch, for one
-    if plain and hasattr(value, "__dict__"):
-        return {f".{name}": item for name, item in vars(value).items()}
-    return None
+        yield path, f"{kind.__name__} of {[step for step, _ in inner]}", None
+        for step, item in inner:
+            yield from _items(item, path + step)
 
 
 def _to_numpy(value: Any, path: str) -> NDArray[Any]:
@@ -209,18 +199,18 @@ def _to_numpy(value: Any, path: str) -> NDArray[Any]:
     if array is None:
         raise TypeError(
             f"at {path or 'the batch'}: a {type(value).__qualname__} that is sparse, has a gradient or lies on a "
-            "device cannot be compared; have make_loader give dense ones in host memory"
+            "device cannot be compared; let batches hold dense arrays in host memory"
         )
     return np.array(array, subok=False)
 
 
-def _difference(one: Leaf, other: Leaf) -> str:
-    """What is wrong with a part, the second of the resumed run; "" for nothing."""
+def _difference(one: Item, other: Item) -> str:
+    """How an item of the resumed run, `other`, differs from the expected `one`; "" if they are equal."""
     (path, kind, left), (other_path, other_kind, right) = one, other
     at = f" at {path}" if path else ""
     if (path, kind) != (other_path, other_kind):
-        place = "" if path == other_path else f"{other_path or 'the batch'}: "
-        return f"{at}: is {place}{other_kind}; uninterrupted, {kind}"
+        other_at = "" if path == other_path else f"{other_path or 'the batch'}: "
+        return f"{at}: is {other_at}{other_kind}; uninterrupted, {kind}"
     if isinstance(left, np.ndarray):
         wrong = np.flatnonzero(_unequal(left, right))
         if not wrong.size:
@@ -234,11 +224,11 @@ def _difference(one: Leaf, other: Leaf) -> str:
 
 
 def _text(element: Any) -> str:
-    return repr(element.item()) if isinstance(element, (np.str_, np.bytes_)) else str(element)  # without NumPy's name
+    return repr(element.item()) if isinstance(element, (np.str_, np.bytes_)) else str(element)  # without np.str_(...)
 
 
 def _unequal(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which elements of two arrays of one shape and dtype differ, flat: in any bit, unless both are NaN."""
+    """For each element of two arrays of the same shape and dtype, flat: whether a bit differs and not both are NaN."""
     if left.dtype.hasobject:
         pairs = zip(left.ravel().tolist(), right.ravel().tolist(), strict=True)
         return np.array([one is not other and one != other for one, other in pairs], bool)

@@ -9,11 +9,11 @@ from conftest import modules
 from gluonloader.randomness import preserved_generators
 
 WITH_EXAMPLES = [
-    "batchify.default", "batchify.functions", "batchify.split", "dataset.arrays", "dataset.base",
-    "dataset.iterable", "dataset.join", "dataset.packed", "declared", "executors.pace", "frameworks.base", "loader",
-    "loading.plan.base", "loading.stats", "loading.window", "memory.allocator", "randomness.seeds", "rows",
-    "sampler.base", "sampler.buckets", "sampler.bijection", "sampler.ordered",
-    "sampler.sharded", "sampler.shuffled", "sampler.weighted", "tree",
+    "batchify.default", "batchify.functions", "batchify.split", "dataset.arrays", "dataset.base", "dataset.iterable",
+    "dataset.join", "dataset.packed", "declared", "frameworks.base", "loader", "loading.plan.base", "loading.stats",
+    "loading.window", "memory.allocator", "randomness.seeds", "rows", "sampler.base", "sampler.bijection",
+    "sampler.buckets", "sampler.ordered", "sampler.passes", "sampler.sharded", "sampler.shuffled", "sampler.weighted",
+    "tree",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The examples run as a user would run them, and reach what they promise."""
+"""Each example runs as a user would run it, and reaches the result that it promises."""
 
 import importlib.util
 import os
@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.spawn
 
 ROOT = Path(__file__).parent.parent
-# MXNet, while it is imported, takes names that NumPy and Python were about to remove.
+# The import of MXNet uses names that NumPy and Python have deprecated.
 WARNINGS = {"mxnet": ["-W", "ignore::DeprecationWarning"]}
 
 
@@ -43,32 +43,32 @@ WAYS = (["--workers", "2"], ["--workers", "0"], ["--workers", "1", "--start-meth
 
 
 @pytest.mark.parametrize("way", WAYS, ids=" ".join)
-def test_digits_are_learned(way):
+def test_the_numpy_network_learns_the_digits(way):
     assert accuracy("train_digits", "--epochs", "30", *way) > 0.95
 
 
 @pytest.mark.parametrize(
     ("example", "framework"), [("gluon_digits", "mxnet"), ("torch_digits", "torch"), ("jax_digits", "jax")]
 )
-def test_digits_are_learned_in_each_framework(example, framework):
+def test_the_network_of_each_framework_learns_the_digits(example, framework):
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"needs {framework}")
     assert accuracy(example, warnings=WARNINGS.get(framework, ())) > 0.95
 
 
-def test_a_run_that_is_killed_goes_on_to_the_same_end():
+def test_a_killed_run_resumes_and_ends_with_identical_weights():
     printed = run("resume")
-    assert "ended by signal 9" in printed
-    assert 'goes on at {"epoch": 1, "batch": ' in printed
-    assert printed.splitlines()[-1] == "the same weights"
+    assert "killed by signal 9" in printed
+    assert 'resumes at {"epoch": 1, "batch": ' in printed
+    assert printed.splitlines()[-1] == "identical weights"
 
 
-def test_a_table_is_read_in_bulk():
+def test_the_parquet_example_reads_the_table():
     pytest.importorskip("pyarrow")
     assert "rows" in run("parquet_bulk")
 
 
-def test_every_example_is_run():
+def test_this_file_runs_every_example():
     written = {path.stem for path in (ROOT / "examples").glob("*.py")}
     assert written == {
         "digits", "train_digits", "gluon_digits", "torch_digits", "jax_digits", "resume", "parquet_bulk"

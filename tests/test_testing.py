@@ -276,7 +276,7 @@ def test_a_tensor_that_cannot_be_looked_at_says_so():
         def make(self, epoch, batch):
             return {"x": torch.ones(2).to_sparse()}
 
-    with pytest.raises(TypeError, match=r"at \['x'\]: a Tensor that is sparse.* dense ones in host memory"):
+    with pytest.raises(TypeError, match=r"at \['x'\]: a Tensor that is sparse.* dense arrays in host memory"):
         assert_resumes_exactly(Odd)
 
 
@@ -334,7 +334,7 @@ def test_a_dataset_with_hidden_randomness_is_found():
         ({"points": [1.5]}, r"points=1\.5: give ints from 0 to the 4 batches"),
         ({"points": [5]}, r"points=5: give ints from 0 to the 4 batches"),
         ({"make_loader": Fake()}, "make_loader=.*: give a function that makes it, lambda: DataLoader"),
-        ({"make_loader": lambda: [1, 2]}, r"make_loader=.*it gave <class 'list'>, which has no state_dict"),
+        ({"make_loader": lambda: [1, 2]}, r"make_loader=.*it returned <class 'list'>, which has no state_dict"),
         ({"make_loader": lambda loader=Fake(): loader}, "make_loader=.*the same loader twice"),
     ],
     ids=lambda value: re.sub(r" at 0x\w+", "", str(value)),

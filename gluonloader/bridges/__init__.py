@@ -1,4 +1,4 @@
-"""Another library's loader with the interface of `DataLoader`: `bridge` makes it."""
+"""Bridges: `bridge` gives the loader of another library the interface of `DataLoader`."""
 
 from .bridge import Bridge as Bridge
 from .bridge import BridgeIterator as BridgeIterator

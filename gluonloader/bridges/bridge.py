@@ -1,4 +1,4 @@
-"""`bridge`: a thread reads another library's loader ahead (reader.py); here is what the user sees of it.
+"""`Bridge` and its iterator: what the user sees while a thread (reader.py) reads another library's loader ahead.
 
 source --> Reader, in its thread --> BridgeIterator --> user
 |  each delivery moves the position
@@ -19,7 +19,7 @@ from typing import Any, Literal
 from ..checks import check_int, check_timeout
 from ..loading.arguments import check_pins, choose_output
 from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
-from .reader import Came, Position, Reader, Run
+from .reader import Position, Reader, Result, Run
 from .source import Convert, Source
 
 __all__ = ["Bridge", "BridgeIterator", "BridgeStats", "bridge"]
@@ -32,8 +32,8 @@ class BridgeStats:
     Attributes:
         batches: number of batches that were delivered.
         waited_s: seconds that your program waited for batches.
-        made_s: seconds that the source, and `output`, took to make them.
-        idle_s: seconds that `prefetch` batches lay ready and the thread waited for your program.
+        made_s: seconds that the source and `output` took to make batches.
+        idle_s: seconds that the thread waited for your program, because `prefetch` batches were ready.
     """
 
     batches: int
@@ -43,7 +43,7 @@ class BridgeStats:
 
     @property
     def slower(self) -> Literal["source", "trainer"]:
-        """Which of the two the other one waits for."""
+        """The one that the other waits for."""
         return "source" if self.waited_s > self.idle_s else "trainer"
 
 
@@ -57,22 +57,22 @@ def bridge(
     """Gives another library's loader the interface of `DataLoader`, and reads it ahead in a thread.
 
     Args:
-        source: what gives batches: anything that can be iterated anew for each epoch (torch's DataLoader, a list);
-            an iterator with `reset()`, which is called once between two epochs (`mx.io.DataIter`); or a function that
-            makes one of these for each epoch. A function that needs an argument is told the number of the epoch. A
-            source that has `set_epoch`, or whose `sampler` has, is told it as well.
+        source: an object that yields batches: one that can be iterated once for each epoch (torch's DataLoader, a
+            list); an iterator with `reset()`, which is called once between two epochs (`mx.io.DataIter`); or a function
+            that makes one of these for each epoch. A function that needs an argument gets the number of the epoch. If
+            the source or its `sampler` has `set_epoch`, it is called with that number as well.
         prefetch: most batches in flight, from reading to delivery; at least 1.
         output: what the arrays of a batch become, as for `DataLoader`.
         pin_memory: as for `DataLoader`.
-        timeout: seconds after which a batch that is waited for is an error; None waits for ever.
+        timeout: seconds after which waiting for a batch raises an error; None waits for ever.
 
     Returns:
-        A `Bridge`. Its batches are those of the source. A `DataBatch` of `mx.io` stays one, with arrays of its own,
-        since MXNet overwrites what it gave some batches ago; with `output` it becomes a tuple of the arrays in `data`
-        and `label`. Any other source has to leave alone what it gave.
+        A `Bridge`. Its batches are those of the source. A `DataBatch` of `mx.io` stays a `DataBatch`, but its arrays
+        are copied, since MXNet writes into arrays that it returned some batches ago; with `output` it becomes a tuple
+        of the arrays in `data` and `label`. Any other source must not change batches that it has returned.
 
     Raises:
-        ValueError: an argument is wrong; the text names it, its value and what would be right.
+        ValueError: an argument is wrong; the text names it, its value and the cure.
         MissingExtraError: the framework of `output` is not installed.
 
     >>> with bridge(["a", "b"]) as batches:
@@ -85,10 +85,10 @@ def bridge(
 
 
 class Bridge:
-    """A native loader with the interface of `DataLoader`; `bridge` makes it and explains its arguments.
+    """A loader of another library with the interface of `DataLoader`; `bridge` makes it and explains its arguments.
 
-    It has one iteration at a time: `iter` begins the next epoch and ends the iterator before. What the source raises
-    comes out in its place, and the iteration goes on as the source does.
+    It has one iteration at a time: `iter` starts the next epoch and ends the previous iterator. An exception of the
+    source is raised where the batch would have come, and iteration continues if the source does.
     """
 
     def __init__(
@@ -104,39 +104,39 @@ class Bridge:
         check_pins(pin_memory, 0, output)
         check_timeout(timeout)
         self._timeout = timeout
-        self._next = self._position = Position()  # where the next iteration begins; what was delivered last
-        self._run: Run | None = None  # the one that moves the position
+        self._next = self._position = Position()  # where the next iteration starts; where the bridge stands now
+        self._run: Run | None = None  # the run whose deliveries move the position
         self._lock = threading.Lock()
         self._batches, self._waited_s = 0, 0.0
         convert = Convert(choose_output(output, pin_memory, 0), unpack=output is not None)
         self._reader = Reader(self._source, convert)
-        # At the end of the program too: then the thread must not be in a library's code any more.
+        # Also when the program ends: the thread must not run another library's code while Python shuts down.
         self._close_reader = Finalize(self, self._reader.close, exitpriority=20)
 
     def __iter__(self) -> BridgeIterator:
-        """The next epoch. An iterator from before raises `LoaderClosed` from now on."""
+        """Starts the next epoch. An older iterator raises `LoaderClosed` from now on."""
         with self._lock:
-            begin = self._next
-            self._run = run = self._reader.begin(begin, self._prefetch)
-            self._next, self._position = Position(begin.epoch + 1), begin
+            start = self._next
+            self._run = run = self._reader.start(start, self._prefetch)
+            self._next, self._position = Position(start.epoch + 1), start
             return BridgeIterator(self, run)
 
     def __len__(self) -> int:
-        """The source's own length; a TypeError where it has none."""
+        """The length of the source; a TypeError if it has none."""
         return len(self._sized)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is this epoch; the source is told, if it has `set_epoch` or is a function of it."""
-        self._go_to(Position(check_int("epoch", epoch)))
+        """The next iteration is this epoch; a source that has `set_epoch`, or is a function of the epoch, gets it."""
+        self._move_to(Position(check_int("epoch", epoch)))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the bridge stands, as JSON: after the last batch that was delivered.
 
-        It holds the numbers of epoch and batch; and the source's own state as it was then, where the source, or the
-        iterator that a function makes, has `state_dict` and `load_state_dict`.
+        The state holds the numbers of the epoch and the batch. If the source, or the iterator that a function makes,
+        has `state_dict` and `load_state_dict`, it also holds the state of the source at that batch.
 
         Raises:
-            TypeError: the source's own state is not JSON; arrays of numbers in it are fine.
+            TypeError: the state of the source is not JSON; arrays of numbers in it are allowed.
         """
         position = self._position
         if isinstance(position.source, Exception):
@@ -145,17 +145,17 @@ class Bridge:
         return add_checksum({**about, "source": position.source})
 
     def load_state_dict(self, state: Any) -> None:
-        """Has the next iteration go on where `state` was saved, in this process or another.
+        """The next iteration resumes where `state` was saved, in this process or another.
 
-        A source without a state of its own is read again from the start of the epoch, with a RuntimeWarning that says
-        how far, so it has to give the same batches again. An error of the source's own `load_state_dict` comes with
-        the first batch.
+        A source without `state_dict` is read again from the start of the epoch, and must yield the same batches again;
+        a RuntimeWarning says how many are read. An error of the source's `load_state_dict` is raised instead of the
+        first batch.
 
         Args:
             state: what `state_dict()` returned, or its JSON text.
 
         Raises:
-            ValueError: it does not fit, or was changed; the text names the field. Nothing has changed.
+            ValueError: the state does not fit, or was changed; the text names the field, and nothing has changed.
         """
         fields = parse_state(state)
         if "seed" in fields:
@@ -166,22 +166,22 @@ class Bridge:
         if batch and own is None:
             warnings.warn(
                 f"resuming a bridge to {self._source.name} reads {batch:,} batches again, to skip them; a source with "
-                "state_dict() and load_state_dict() is put where it stood",
+                "state_dict() and load_state_dict() resumes without that",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        self._go_to(Position(epoch, batch, own, load=True))
+        self._move_to(Position(epoch, batch, own, load=True))
 
     def stats(self) -> BridgeStats:
-        """Where the time went so far."""
+        """How many batches were delivered, and where the time went."""
         return BridgeStats(self._batches, self._waited_s, self._reader.made_s, self._reader.idle_s)
 
     def close(self) -> None:
         """Ends the thread; a second call does nothing.
 
-        A source that is busy with a batch is waited for half a second; then it is left to end by itself. Batches that
-        were delivered stay valid. `with bridge(...) as batches` closes at the end of the block; a bridge that is
-        deleted, or still open when the program ends, is closed too.
+        If the source is busy with a batch, `close` waits for half a second; then the thread ends after that batch.
+        Delivered batches stay valid. `with bridge(...) as batches` closes at the end of the block; a bridge that is
+        deleted, or still open when the program ends, is closed as well.
         """
         self._close_reader()
 
@@ -194,32 +194,32 @@ class Bridge:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _go_to(self, position: Position) -> None:
+    def _move_to(self, position: Position) -> None:
         with self._lock:
             self._next = self._position = position
             self._run = None
 
-    def _take(self, run: Run) -> Came:
-        """What comes next in a run; the position moves."""
-        began = perf_counter()
+    def _take(self, run: Run) -> Result:
+        """Waits for the next result of a run, and moves the position."""
+        started = perf_counter()
         try:
-            came = self._reader.take(run, self._timeout)
+            result = self._reader.take(run, self._timeout)
         finally:
-            self._waited_s += perf_counter() - began
+            self._waited_s += perf_counter() - started
         with self._lock:
-            if came.position is not None and run is self._run:
-                self._position = came.position
-            if came.ended and run is self._run:  # an epoch that could not begin is tried again
+            if result.position is not None and run is self._run:
+                self._position = result.position
+            if result.ended and run is self._run:  # an epoch that could not start is tried again
                 self._next = self._position
-            self._batches += came.position is not None and not came.ended
-        return came
+            self._batches += result.position is not None and not result.ended
+        return result
 
 
 class BridgeIterator(Iterator[Any]):
-    """One epoch of a bridge; after a batch that raised, the iteration goes on as the source does."""
+    """One epoch of a bridge; after a batch that raised, iteration continues if the source does."""
 
     def __init__(self, bridge: Bridge, run: Run) -> None:
-        self._bridge: Bridge | None = bridge  # kept alive by the iteration
+        self._bridge: Bridge | None = bridge  # an iteration keeps its bridge open
         self._run = run
         self._lock = threading.RLock()
 
@@ -230,26 +230,26 @@ class BridgeIterator(Iterator[Any]):
         """The next batch.
 
         Raises:
-            BatchTimeout: it took longer than `timeout`; another call waits for it again.
-            LoaderClosed: the bridge was closed, or a newer iteration has begun.
-            Exception: whatever the source raised, with a note that says where.
+            BatchTimeout: the batch took longer than `timeout`; another call waits for it again.
+            LoaderClosed: the bridge was closed, or a newer iteration has started.
+            Exception: whatever the source raised, with a note that names the batch.
         """
         with self._lock:
             if self._bridge is None:
                 raise StopIteration
-            came = self._bridge._take(self._run)
-            if came.ended:
+            result = self._bridge._take(self._run)
+            if result.ended:
                 self.close()
             try:
-                if came.error is not None or came.ended:
-                    raise came.error or StopIteration
-                return came.batch
+                if result.error is not None or result.ended:
+                    raise result.error or StopIteration
+                return result.batch
             finally:
                 self._run.permits.put(True)
-                del came  # or an error would hold itself, by its traceback, and with it the bridge
+                del result  # the traceback of an error holds this frame, which would hold the error and the bridge
 
     def close(self) -> None:
-        """Breaks the epoch off: what was read ahead is dropped. Also done when the iterator is deleted."""
+        """Ends the epoch, and drops the batches that were read ahead. Deleting the iterator does the same."""
         self._bridge = None
         self._run.stop("this iterator was closed")
 

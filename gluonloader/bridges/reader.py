@@ -1,16 +1,18 @@
-"""The thread of a bridge, and what it alone does: it reads the source ahead, one run after the other.
+"""The thread of a bridge: it reads the source ahead, one epoch (`Run`) after the other.
 
 iter(bridge)
 |  Run: one epoch, with `prefetch` permits
 v
 thread: opens the source
-|  spends a permit for each batch
+|  takes a permit before each batch
 v
 next(source) --> convert --> ready --> next(iterator) --> user
-|  each delivery gives its permit back
+|  each delivery returns a permit
+v
+thread: reads on
 
-Both queues are SimpleQueues: their `put` may be called anywhere, by the garbage collector too, so an iterator that dies
-ends its run without a lock.
+Permits and ready batches travel in a SimpleQueue: its `put` may be called anywhere, even by the garbage collector, so
+an iterator that is deleted stops its run without a lock.
 """
 
 from __future__ import annotations
@@ -28,20 +30,20 @@ from typing import Any, Final
 from ..errors import BatchTimeout, LoaderClosed, add_note, bad_state
 from .source import Opened, Source, state_of
 
-__all__ = ["Came", "Position", "Reader", "Run"]
+__all__ = ["Position", "Reader", "Result", "Run"]
 
-_CLOSING_S: Final = 0.5
+_CLOSING_S: Final = 0.5  # how long `close` waits for the thread
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a bridge stands, or is to begin.
+    """Where a bridge stands, or where its next iteration starts.
 
     Attributes:
-        epoch: its number.
-        batch: how many batches the source had given when the last one was delivered.
-        source: the source's own state then, as JSON; None if it has none; the exception that it raised instead.
-        load: it was loaded, so the source has to be put there.
+        epoch: number of the epoch.
+        batch: how many batches the source had read when the last one was delivered.
+        source: the source's state at that moment, as JSON; None if it has none; the exception that saving it raised.
+        load: whether the position was loaded, so that the source must be moved there.
     """
 
     epoch: int = 0
@@ -51,47 +53,48 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
-    """What the thread got: a batch; an error; the end; or, with both, an epoch that could not begin."""
+class Result:
+    """One result of the thread: a batch, an error or the end; an error with the end if the epoch could not start."""
 
     batch: Any = None
-    position: Position | None = None  # after it
+    position: Position | None = None  # after this result is delivered
     error: BaseException | None = None
     ended: bool = False
 
 
 class Run:
-    """One epoch, as the thread and the iterator share it.
+    """One epoch, shared by the thread and the iterator.
 
     Attributes:
-        number: how many batches the source has given.
-        stopped: why nobody wants its batches any more; "" as long as somebody does.
+        start: the position where the epoch starts.
+        number: how many batches the source has read.
+        stopped: why nobody wants the batches any more; "" while somebody does.
     """
 
-    def __init__(self, begin: Position, prefetch: int) -> None:
-        self.begin = begin
+    def __init__(self, start: Position, prefetch: int) -> None:
+        self.start = start
         self.permits: SimpleQueue[bool] = SimpleQueue()
-        self.ready: SimpleQueue[Came | None] = SimpleQueue()
+        self.ready: SimpleQueue[Result | None] = SimpleQueue()
         self.number = 0
         self.stopped = ""
         for _ in range(prefetch):
             self.permits.put(True)
 
     def stop(self, why: str) -> None:
-        """Ends it, and wakes who waits for it."""
+        """Ends the run, and wakes the thread and the iterator if they wait for each other."""
         self.stopped = self.stopped or why
         self.permits.put(False)
         self.ready.put(None)
 
     def __str__(self) -> str:
-        return f"batch {self.number} of epoch {self.begin.epoch}"
+        return f"batch {self.number} of epoch {self.start.epoch}"
 
 
 class Reader:
     """Reads a source in a thread, which starts with the first run.
 
     Attributes:
-        made_s: seconds that batches took to make.
+        made_s: seconds that reading and converting batches took.
         idle_s: seconds that the thread waited for a permit.
     """
 
@@ -104,13 +107,13 @@ class Reader:
         self._closed = False
         self.made_s = self.idle_s = 0.0
 
-    def begin(self, position: Position, prefetch: int) -> Run:
-        """Ends the run before, and begins another one."""
+    def start(self, position: Position, prefetch: int) -> Run:
+        """Stops the current run, and starts a new one."""
         self.check_process()
         if self._closed:
             raise LoaderClosed("this Bridge is closed; make a new one, or iterate inside its `with` block")
         if self._run is not None:
-            self._run.stop("a newer iteration of this Bridge has begun; for two at a time, make two bridges")
+            self._run.stop("a newer iteration of this Bridge has started; for two at a time, make two bridges")
         if self._thread is None:
             self._pid = os.getpid()
             self._thread = threading.Thread(target=self._serve, name="gluonloader-bridge", daemon=True)
@@ -119,24 +122,24 @@ class Reader:
         self._runs.put(run)
         return run
 
-    def take(self, run: Run, timeout: float | None) -> Came:
-        """What comes next; while batches are skipped, `timeout` is for each of them.
+    def take(self, run: Run, timeout: float | None) -> Result:
+        """Waits for the next result; while batches are skipped, `timeout` applies to each of them.
 
         Raises:
-            BatchTimeout: it takes longer.
+            BatchTimeout: a batch took longer than `timeout`.
             LoaderClosed: the run was stopped.
         """
         self.check_process()
         while not run.stopped:
             number = run.number
             try:
-                came = run.ready.get(timeout=timeout)
+                result = run.ready.get(timeout=timeout)
             except Empty:
                 if run.number == number:
                     raise self._overdue(run, timeout) from None
                 continue
-            if came is not None and not run.stopped:
-                return came
+            if result is not None and not run.stopped:
+                return result
         raise LoaderClosed(run.stopped)
 
     def check_process(self) -> None:
@@ -144,18 +147,19 @@ class Reader:
             raise RuntimeError("this Bridge is in use in the parent process; make a new one in the forked child")
 
     def close(self) -> None:
-        """Ends the thread, and waits until it has ended, unless the source is stuck."""
+        """Ends the thread, and waits half a second for it, since a thread that is stuck cannot be killed."""
         self._closed = True
         if self._run is not None:
             self._run.stop("this Bridge is closed")
         self._runs.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(_CLOSING_S)  # a thread cannot be killed
+            self._thread.join(_CLOSING_S)
 
     def _overdue(self, run: Run, timeout: float | None) -> BatchTimeout:
         frame = sys._current_frames().get(self._thread.ident or 0) if self._thread is not None else None
-        stack = "".join(traceback.format_stack(frame)) if frame is not None else "its end\n"
-        return BatchTimeout(f"{run} of {self._source.name} took more than timeout={timeout} seconds; it is at\n{stack}")
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else "the thread has ended\n"
+        late = f"{run} of {self._source.name} took more than timeout={timeout} seconds"
+        return BatchTimeout(f"{late}; the stack of its thread is\n{stack}")
 
     # -- in the thread ----------------------------------------------------------------------------------------------
 
@@ -166,65 +170,65 @@ class Reader:
             del run
 
     def _read(self, run: Run) -> None:
-        """One epoch, until its end or until it is stopped."""
-        begin = run.begin
+        """Reads one epoch, until it ends or is stopped."""
+        start = run.start
         try:
-            opened = self._source.open(begin.epoch, begin.source if begin.load else None)
+            opened = self._source.open(start.epoch, start.source if start.load else None)
         except BaseException as error:
-            run.ready.put(Came(error=_noted(error, run), ended=True))
+            run.ready.put(Result(error=_noted(error, run), ended=True))
             return
-        if begin.source is not None:
-            run.number = begin.batch
+        if start.source is not None:
+            run.number = start.batch
         while self._permitted(run):
-            skips = run.number < begin.batch
-            came = self._next(run, opened, skips)
-            if skips and came.error is None:
+            skips = run.number < start.batch
+            result = self._next(run, opened, skips)
+            if skips and result.error is None:
                 run.permits.put(True)
                 continue
-            run.ready.put(came)
-            if came.ended:
+            run.ready.put(result)
+            if result.ended:
                 return
-            del came  # the batch is its user's alone
+            del result  # only the user keeps the batch alive
 
     def _permitted(self, run: Run) -> bool:
-        began = perf_counter()
+        started = perf_counter()
         permitted = run.permits.get()
-        self.idle_s += perf_counter() - began
+        self.idle_s += perf_counter() - started
         return permitted and not run.stopped
 
-    def _next(self, run: Run, opened: Opened, skips: bool) -> Came:
-        """What the source gives next; nothing is done to a batch that is to be skipped."""
-        began = perf_counter()
+    def _next(self, run: Run, opened: Opened, skips: bool) -> Result:
+        """Reads the next batch, and converts it unless it is to be skipped."""
+        started = perf_counter()
         try:
             batch = next(opened.batches)
         except StopIteration:
             return self._end(run, opened, skips)
         except BaseException as error:
-            return Came(error=_noted(error, run))
+            return Result(error=_noted(error, run))
         try:
-            came = Came() if skips else Came(self._convert(batch), self._after(run, opened))
+            result = Result() if skips else Result(self._convert(batch), self._after(run, opened))
         except BaseException as error:
-            came = Came(error=_noted(error, run))
+            result = Result(error=_noted(error, run))
         run.number += 1
-        self.made_s += perf_counter() - began
-        return came
+        self.made_s += perf_counter() - started
+        return result
 
     def _after(self, run: Run, opened: Opened) -> Position:
-        return Position(run.begin.epoch, run.number + 1, state_of(opened.stateful))
+        return Position(run.start.epoch, run.number + 1, state_of(opened.stateful))
 
-    def _end(self, run: Run, opened: Opened, skips: bool) -> Came:
+    def _end(self, run: Run, opened: Opened, skips: bool) -> Result:
         if skips:
-            missing = bad_state("batch", run.begin.batch, f"the source has ended after {run.number} batches")
-            return Came(error=missing, ended=True)
-        # What is made anew for the next epoch stands at its start.
+            missing = bad_state("batch", run.start.batch, f"the source has ended after {run.number} batches")
+            return Result(error=missing, ended=True)
+        # A new object for the next epoch starts at its first batch, so no state is needed.
         state = state_of(opened.stateful) if opened.lasts else None
-        return Came(position=Position(run.begin.epoch + 1, 0, state), ended=True)
+        return Result(position=Position(run.start.epoch + 1, 0, state), ended=True)
 
 
 def _noted(error: BaseException, run: Run) -> BaseException:
-    """The error with a note that says where; one that would end the iteration unnoticed is another one."""
+    """The error with a note of the batch; a StopIteration becomes a RuntimeError, since it would end the iteration."""
     if isinstance(error, StopIteration):
-        unnoticed, error = error, RuntimeError("a bridge's source or output raised StopIteration outside of next()")
-        error.__cause__ = unnoticed
+        stop, error = error, RuntimeError("a bridge's source or output raised StopIteration outside of next()")
+        error.__cause__ = stop
     add_note(error, f"gluonloader: in the source of a bridge, at {run}")
     return error

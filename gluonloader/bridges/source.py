@@ -1,4 +1,4 @@
-"""The source of a bridge: how an epoch of it begins, what is done to its batches, and its own state as JSON."""
+"""The source of a bridge: how an epoch starts, how batches are converted, and the source's state as JSON."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ import numpy as np
 from .. import frameworks
 from ..errors import bad_argument, bad_state
 from ..state import has_state, to_json
+from ..tree import children, refill
 
 __all__ = ["Convert", "Opened", "Source", "state_of"]
 
-_ARRAY: Final = "gluonloader.array"
+_ARRAY: Final = "gluonloader.array"  # marks a dict in a state that stands for an array
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An epoch of a source that has begun.
+    """An epoch of a source that has started.
 
     Attributes:
         batches: its iterator.
-        stateful: who has a state of its own, the source or its iterator; None if neither.
-        lasts: `stateful` serves the next epoch, too.
+        stateful: the source or its iterator, whichever has `state_dict`; None if neither has.
+        lasts: whether `stateful` is used again in the next epoch.
     """
 
     batches: Iterator[Any]
@@ -38,7 +39,7 @@ class Opened:
 
 
 class Source:
-    """Whatever was given to `bridge`.
+    """The source that was given to `bridge`.
 
     Raises:
         ValueError: it can be neither iterated nor called.
@@ -47,14 +48,14 @@ class Source:
     def __init__(self, source: Any) -> None:
         self._source, self._make = source, _maker(source)
         self._is_function = not _is_iterable(source)
-        self._last: Callable[[], Any] = lambda: None  # what was read in the epoch before, if it is still there
-        self._epoch = 0  # of it
+        self._last: Callable[[], Any] = lambda: None  # returns what was read in the last epoch, if it still exists
+        self._epoch = 0  # the last epoch
         self.name = _name(source)
 
     def length(self) -> int | None:
-        """Batches of an epoch, as far as a position can be checked by it.
+        """Number of batches in an epoch, against which a position is checked.
 
-        None where it is unknown, and where it may depend on where the source stands, which checks its own state.
+        None if it is unknown, or if the source has a state: its length may depend on that, and it checks its own state.
         """
         try:
             return None if has_state(self._source) else len(self._source)
@@ -62,37 +63,43 @@ class Source:
             return None
 
     def open(self, epoch: int, state: Any) -> Opened:
-        """Begins an epoch, where `state` says, if it is not None: a state that `state_of` gave."""
+        """Starts an epoch.
+
+        Args:
+            epoch: its number.
+            state: what `state_of` returned, to start there; None starts with the first batch.
+        """
         made = self._make(epoch)
-        for one in (made, getattr(made, "sampler", None)):
-            if one is not None and hasattr(one, "set_epoch"):
-                one.set_epoch(epoch)
+        for part in (made, getattr(made, "sampler", None)):
+            if part is not None and hasattr(part, "set_epoch"):
+                part.set_epoch(epoch)
         loads_first = state is not None and has_state(made)
         if loads_first:
             made.load_state_dict(_with_arrays(state))
-        resets = hasattr(made, "reset") and hasattr(made, "__next__")
-        if resets:
+        has_reset = hasattr(made, "reset") and hasattr(made, "__next__")
+        if has_reset:
             for _ in range(self._resets(made, epoch)):
                 made.reset()
         batches = iter(made)
-        if batches is made and not resets and self._last() is made:
+        if batches is made and not has_reset and self._last() is made:
             raise RuntimeError(f"a {_name(made)} can be read only once; give bridge the function that makes it")
         self._last, self._epoch = self._reference(made), epoch
-        stateful = next((one for one in (made, batches) if has_state(one)), None)
+        stateful = next((part for part in (made, batches) if has_state(part)), None)
         if state is not None and not loads_first:
             if stateful is None:
-                raise bad_state("source", state, f"a {_name(made)} has no load_state_dict; give what it was saved of")
+                right = f"a {_name(made)} has no load_state_dict; give bridge the kind of source that was saved"
+                raise bad_state("source", state, right)
             stateful.load_state_dict(_with_arrays(state))
         return Opened(batches, stateful, stateful is self._source)
 
     def _resets(self, made: Any, epoch: int) -> int:
-        """How often a reset brings it to its epoch: the order of some depends on how often that was done."""
+        """How many resets start this epoch; the order of some sources depends on the number of resets."""
         if self._last() is made:
             return max(1, epoch - self._epoch)
         return 0 if self._is_function else epoch
 
     def _reference(self, made: Any) -> Callable[[], Any]:
-        """To what a function made, not stronger than needed: it may hold much."""
+        """A reference to an object that was read; weak if a function made it, since it may hold much memory."""
         if not self._is_function:
             return lambda: made
         try:
@@ -106,7 +113,7 @@ def _is_iterable(source: Any) -> bool:
 
 
 def _maker(source: Any) -> Callable[[int], Any]:
-    """What gives the source of an epoch, by its number."""
+    """A function from the number of an epoch to the object that is read in it."""
     if _is_iterable(source):
         return lambda epoch: source
     right = "give something that can be iterated, or a function that makes it, with no argument or the epoch's number"
@@ -114,7 +121,7 @@ def _maker(source: Any) -> Callable[[int], Any]:
         raise bad_argument("source", source, right)
     try:
         signature = inspect.signature(source)
-    except ValueError:  # one that is written in C
+    except ValueError:  # some functions in C have no signature
         return lambda epoch: source()
     if _takes(signature):
         return lambda epoch: source()
@@ -136,11 +143,11 @@ def _name(source: Any) -> str:
 
 
 class Convert:
-    """What is done to a batch.
+    """Converts a batch of the source.
 
     Args:
-        finish: what is done to its arrays, or None.
-        unpack: an MXNet DataBatch becomes a tuple of its arrays.
+        finish: converts the arrays of a batch; None leaves them.
+        unpack: whether an MXNet DataBatch becomes a tuple of its arrays.
     """
 
     def __init__(self, finish: Callable[[Any], Any] | None, unpack: bool) -> None:
@@ -150,7 +157,7 @@ class Convert:
         data_batch = getattr(sys.modules.get("mxnet.io"), "DataBatch", None)
         if data_batch is None or not isinstance(batch, data_batch):
             return batch if self._finish is None else self._finish(batch)
-        # MXNet's readers write into the arrays of some batches ago.
+        # Copied, since MXNet's readers write into the arrays of batches that they returned before.
         data, label = ([_copied(array) for array in arrays or ()] for arrays in (batch.data, batch.label))
         if self._finish is not None:
             data, label = self._finish(data), self._finish(label)
@@ -165,11 +172,11 @@ def _copied(array: Any) -> Any:
     return array.copy() if hasattr(array, "copy") else array
 
 
-# -- the source's own state --------------------------------------------------------------------------------------------
+# -- the source's state ------------------------------------------------------------------------------------------------
 
 
 def state_of(stateful: Any) -> Any:
-    """Its state as JSON; None for None; the exception, for who asks, where it cannot be had."""
+    """The state of a source as JSON; None for None; the exception if that fails, so that `state_dict` can raise it."""
     if stateful is None:
         return None
     try:
@@ -179,7 +186,7 @@ def state_of(stateful: Any) -> Any:
 
 
 def _as_json(array: Any) -> Any:
-    """An array in a state, as a rule a generator's; it has to come back as what it was."""
+    """An array as JSON, from which `_with_arrays` restores its framework and dtype; states of generators hold some."""
     framework = frameworks.owner(type(array))
     values = array if framework is None else framework.to_numpy(array)
     if values is None or values.dtype.kind not in "biufc":
@@ -193,12 +200,9 @@ def _as_json(array: Any) -> Any:
 
 
 def _with_arrays(state: Any) -> Any:
-    """A state that was JSON, its arrays as they were."""
-    if isinstance(state, list):
-        return [_with_arrays(item) for item in state]
-    if not isinstance(state, Mapping):
-        return state
-    if _ARRAY not in state:
-        return {key: _with_arrays(item) for key, item in state.items()}
-    values = np.frombuffer(base64.b64decode(state["base64"]), state["dtype"]).reshape(state["shape"]).copy()
-    return frameworks.named(state[_ARRAY]).from_numpy(values)
+    """A state from JSON, with the arrays restored."""
+    if isinstance(state, Mapping) and _ARRAY in state:
+        values = np.frombuffer(base64.b64decode(state["base64"]), state["dtype"]).reshape(state["shape"]).copy()
+        return frameworks.named(state[_ARRAY]).from_numpy(values)
+    items = children(state)
+    return state if items is None else refill(state, [_with_arrays(item) for _, item in items])

@@ -1,16 +1,18 @@
-"""Stands in for `mxnet.gluon.data`: the same names, arguments and results, with gluonloader's workers behind them.
+"""Replaces `mxnet.gluon.data`: the same names, arguments and results, but gluonloader's workers load the batches.
 
     from gluonloader.mxnet import DataLoader          # was: from mxnet.gluon.data import DataLoader
 
-Names that are not here are Gluon's own. MXNet is imported when the first of them is used, not before, so that
-`patch_numpy` can run first. What differs from Gluon, and why, is listed in docs/migrating-from-gluon.md.
+All other names are Gluon's. The first use of a name imports MXNet, so that `patch_numpy` can run before.
+docs/migrating-from-gluon.md lists what differs from Gluon, and why.
 
     dataloader   DataLoader
     batchify     Gluon 2.0's batchify functions
     dataset      datasets
     sampler      samplers
-    vision       Gluon's own
-    gluon        Gluon, imported
+    vision       Gluon's vision datasets and transforms, unchanged
+    structure    the default batchify, in NumPy
+    ndarrays     conversion of batches to NDArrays
+    gluon        the import of Gluon
     numpy_names  patch_numpy
 """
 

@@ -1,6 +1,6 @@
-"""Gluon 2.0's `mxnet.gluon.data.batchify`: the functions of `gluonloader.batchify`, with NDArrays out.
+"""Gluon 2.0's `mxnet.gluon.data.batchify`: the functions of `gluonloader.batchify`, but batches are NDArrays.
 
-In a worker the NDArrays look at the batch's own memory, so they are not copied on their way to the parent.
+In a worker the NDArrays refer to the shared memory of the batch, so they reach the main process without a copy.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from .ndarrays import to_ndarray
 __all__ = ["Append", "AsList", "Group", "Pad", "Stack"]
 
 
-class _OnMXNet:
+class _WithNDArrays:
     """A batchify function whose arrays become NDArrays."""
 
     def __init__(self, batchify: Callable[[Sequence[Any]], Any], use_shared_mem: bool) -> None:
         self._batchify, self._shared = batchify, use_shared_mem
 
     def __call__(self, data: Sequence[Any]) -> Any:
-        # What a worker makes lies in shared memory as it is.
+        # In a worker, batches lie in shared memory anyway.
         convert = to_ndarray(self._shared and not in_worker())
         return map_arrays(convert, self._batchify(data))
 
 
-class Stack(_OnMXNet):
-    """Stacks along a new first axis; tuples and lists become a list of the batches of their fields.
+class Stack(_WithNDArrays):
+    """Stacks along a new first axis; tuples and lists become a list with a batch of each field.
 
     Args:
-        use_shared_mem: make the batch in `cpu_shared(0)`; a loader's workers do so by themselves.
+        use_shared_mem: make the batch in `cpu_shared(0)`; workers of a loader always do.
     """
 
     def __init__(self, use_shared_mem: bool = False) -> None:
         super().__init__(core.Stack(), use_shared_mem)
 
 
-class Pad(_OnMXNet):
-    """Pads arrays of one rank to the largest size along every axis, then stacks them.
+class Pad(_WithNDArrays):
+    """Pads arrays of the same rank to the largest size along every axis, then stacks them.
 
     Args:
-        val: what to fill with; None is 0.
-        dtype: dtype of the batch; None takes the samples' common one.
+        val: the padding value; None is 0.
+        dtype: dtype of the batch; None takes the common dtype of the samples.
         round_to: round the padded sizes up to a multiple of this.
-        use_shared_mem: make the batch in `cpu_shared(0)`; a loader's workers do so by themselves.
+        use_shared_mem: make the batch in `cpu_shared(0)`; workers of a loader always do.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class Pad(_OnMXNet):
         super().__init__(core.Pad(val, dtype, round_to), use_shared_mem)
 
 
-class Append(_OnMXNet):
+class Append(_WithNDArrays):
     """Keeps a list of arrays, one per sample, of any shape.
 
     Args:
-        expand: give each array an axis of length 1 for the batch.
-        batch_axis: where that axis goes.
-        use_shared_mem: make the arrays in `cpu_shared(0)`; a loader's workers do so by themselves.
+        expand: give each array a batch axis of length 1.
+        batch_axis: index of that axis.
+        use_shared_mem: make the arrays in `cpu_shared(0)`; workers of a loader always do.
     """
 
     def __init__(self, expand: bool = True, batch_axis: int = 0, use_shared_mem: bool = False) -> None:

@@ -21,27 +21,28 @@ def __getattr__(name: str) -> Any:
 
 
 def default_batchify_fn(data: Sequence[Any]) -> Any:
-    """The batch of some samples as NDArrays in `cpu(0)`: tuples become lists, all else is stacked."""
+    """Makes a batch of NDArrays in `cpu(0)`: tuples become a list with a batch of each field, all else is stacked."""
     return map_arrays(to_ndarray(shared=False), gluon_batchify(data))
 
 
 def default_mp_batchify_fn(data: Sequence[Any]) -> Any:
-    """The same in `cpu_shared(0)`."""
+    """Makes the batch of `default_batchify_fn` in `cpu_shared(0)`."""
     return map_arrays(to_ndarray(shared=True), gluon_batchify(data))
 
 
 class DataLoader(CoreDataLoader, _gluon.DataLoader):
-    """`mxnet.gluon.data.DataLoader` with gluonloader's workers: NDArrays out, and no hangs.
+    """`mxnet.gluon.data.DataLoader` with gluonloader's workers, which do not hang.
 
-    Arguments are Gluon's, in its order. By default batches are NDArrays, in `cpu_shared(0)` with workers and in
-    `cpu(0)` without, and a tuple of fields is a list of arrays; what a `batchify_fn` returns stays as it is.
+    The arguments are Gluon's, in the same order. Without a `batchify_fn`, batches are NDArrays, in `cpu_shared(0)` with
+    workers and in `cpu(0)` without, and a tuple of fields becomes a list of arrays. Batches of a `batchify_fn` are not
+    converted.
 
     Args:
-        try_nopython: accepted and not used: there is one loader, and it is the fast one.
+        try_nopython: accepted for compatibility, and ignored.
         options: the keyword arguments of `gluonloader.DataLoader`: `seed`, `start_method`, `memory_limit` ...
 
     Raises:
-        ValueError: an argument is wrong; the text names it, its value and what would be right.
+        ValueError: an argument is wrong; the text names it, its value and the cure.
     """
 
     def __init__(
@@ -90,11 +91,11 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         )
 
     def __del__(self) -> None:
-        pass  # Gluon's would terminate a pool that is not there
+        pass  # instead of Gluon's, which terminates a pool that this loader does not have
 
     @property
     def auto_reload(self) -> bool:
-        """Whether the next epoch is begun as soon as this one has delivered its last batch."""
+        """Whether the next epoch starts as soon as this one has delivered its last batch."""
         return self._epochs.auto_reload
 
     @auto_reload.setter
@@ -102,17 +103,17 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         self._epochs.auto_reload = bool(value)
 
     def clean(self) -> None:
-        """Drops what `auto_reload` has begun of the next epoch."""
+        """Drops the next epoch if `auto_reload` has started it."""
         self._epochs.drop_ahead()
 
     def refresh(self) -> None:
-        """Begins the next epoch now, in place of what `auto_reload` has begun."""
+        """Starts the next epoch now, instead of the one that `auto_reload` may have started."""
         self._epochs.drop_ahead()
         self._epochs.start_now()
 
 
 class _NumpyMode:
-    """Brings the NumPy-like mode in which the loader was made to its workers, then the user's `worker_init_fn`."""
+    """A `worker_init_fn` that sets the NumPy mode of MXNet as it was in the constructor, then calls the user's."""
 
     def __init__(self, then: Callable[[int], object] | None) -> None:
         self._shape, self._array = mx.util.is_np_shape(), mx.util.is_np_array()

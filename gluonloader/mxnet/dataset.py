@@ -1,4 +1,4 @@
-"""Gluon's datasets: ours by behaviour, and instances of Gluon's classes, so that MXNet's own code takes them."""
+"""Gluon's datasets: gluonloader's classes that also derive from Gluon's, so that code of MXNet accepts them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Dataset(core.Dataset, _gluon.Dataset):
     """Base of datasets: define `__getitem__(index)` and `__len__()`."""
 
     def filter(self, fn: Callable[[Any], object]) -> Dataset:
-        """The samples for which `fn(sample)` is true; `fn` runs over the whole dataset once, now."""
+        """The samples for which `fn(sample)` is true; this calls `fn` on every sample now."""
         return SimpleDataset(super().filter(fn))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
-        """Part `index` of `num_shards` contiguous parts; the first ones hold one sample more if it does not divide."""
+        """Part `index` of `num_shards` contiguous parts, whose sizes differ by at most one; larger parts come first."""
         return SimpleDataset(super().shard(num_shards, index))
 
     def take(self, count: int | None) -> Dataset:
@@ -35,11 +35,11 @@ class Dataset(core.Dataset, _gluon.Dataset):
         return SimpleDataset(super().take(count))
 
     def sample(self, sampler: Iterable[Any]) -> Dataset:
-        """The samples at the indices that `sampler` yields, drawn once, now."""
+        """The samples at the indices that `sampler` yields now."""
         return SimpleDataset(super().sample(sampler))
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:  # type: ignore[override]
-        """The dataset of `fn(sample)`, or of `fn(*sample)` where the sample is a tuple."""
+        """The dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple."""
         return SimpleDataset(super().transform(fn, lazy))
 
 
@@ -48,7 +48,7 @@ class SimpleDataset(core.SimpleDataset, Dataset, _gluon.SimpleDataset):
 
 
 class ArrayDataset(core.ArrayDataset, Dataset, _gluon.ArrayDataset):
-    """Several sequences of one length, side by side; an NDArray of one axis gives NumPy numbers, as in Gluon."""
+    """Several sequences of one length, side by side; an NDArray with one axis yields NumPy numbers, as in Gluon."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*[x.asnumpy() if isinstance(x, mx.nd.NDArray) and x.ndim == 1 else x for x in args])
@@ -66,14 +66,14 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class RecordFileDataset(_gluon.RecordFileDataset, Dataset):
-    """The records of a RecordIO file that has its index beside it; several threads may read them."""
+    """The records of a RecordIO file whose index file lies beside it; several threads may read them."""
 
     def __init__(self, filename: str) -> None:
         super().__init__(filename)
         self.__setstate__({})
 
     def __getitem__(self, index: Any) -> Any:
-        with self._lock:  # a read moves the position of the one open file
+        with self._lock:  # all threads share one open file, and a read seeks in it
             return super().__getitem__(index)
 
     def __getstate__(self) -> dict[str, Any]:

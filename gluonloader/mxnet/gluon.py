@@ -1,10 +1,10 @@
-"""Gluon, imported; where it cannot be, the error says what to do."""
+"""Imports Gluon; if that fails, the error says what to do."""
 
 from __future__ import annotations
 
 from .. import frameworks
 
-frameworks.named("mxnet")  # its errors are the helpful ones
+frameworks.named("mxnet")  # raises the error that says what to do
 
 import mxnet as mx  # noqa: E402
 from mxnet.gluon import data  # noqa: E402

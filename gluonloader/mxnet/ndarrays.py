@@ -1,4 +1,4 @@
-"""NumPy arrays of a batch -> NDArrays, in the context that Gluon gives."""
+"""Converts the arrays of a batch to NDArrays, in the same MXNet context as Gluon."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["to_ndarray"]
 
 @cache
 def to_ndarray(shared: bool) -> Callable[[Any], Any]:
-    """What makes one array an NDArray (`mx.np.ndarray` under `set_np`).
+    """A function that converts one array to an NDArray (to `mx.np.ndarray` under `set_np`).
 
     Args:
-        shared: in `cpu_shared(0)`, where all that comes from workers is, threads included; else in `cpu(0)`.
+        shared: True for `cpu_shared(0)`, as in all batches of workers, also of threads; False for `cpu(0)`.
     """
     return _ToNDArray(shared)
 
@@ -28,7 +28,7 @@ class _ToNDArray:
         self._convert = frameworks.converter(self._mxnet)
 
     def __call__(self, array: Any) -> Any:
-        # A batch of NDArrays that threads, or a direct call, made lies in cpu(0).
+        # NDArrays that a thread or a direct call batched lie in cpu(0).
         if self._shared and isinstance(array, mx.nd.NDArray) and array.ctx.device_type == "cpu":
             array = self._mxnet.to_numpy(array)
         return self._convert(array)

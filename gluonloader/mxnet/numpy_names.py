@@ -1,4 +1,4 @@
-"""`patch_numpy`: puts back the names that MXNet 1.9.1 takes from NumPy and that NumPy has since removed."""
+"""`patch_numpy` restores the names that MXNet 1.9.1 uses and newer versions of NumPy lack."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def _msort(a: Any) -> Any:
 def _financial(name: str) -> Callable[..., NoReturn]:
     def removed(*args: object, **kwargs: object) -> NoReturn:
         raise RuntimeError(
-            f"NumPy has no {name}() since 1.20: pip install numpy-financial, and call numpy_financial.{name}()"
+            f"NumPy 1.20 removed {name}(): pip install numpy-financial, and call numpy_financial.{name}()"
         )
 
     return removed
 
 
-# By the NumPy version that removed them. `import mxnet` fails without any of these but int and compat, which
-# mx.test_utils and mx.np.pad look up when they run.
+# Keyed by the NumPy version that removed the names. `import mxnet` needs all of them except `int` and `compat`, which
+# mx.test_utils and mx.np.pad use when they run.
 _REMOVED: Final[dict[tuple[int, int], dict[str, object]]] = {
     (1, 24): {"bool": bool, "int": int},
     (2, 0): {
@@ -52,7 +52,7 @@ _REMOVED: Final[dict[tuple[int, int], dict[str, object]]] = {
         "product": np.prod,
         "round_": np.round,
         "sometrue": np.any,
-        # NumPy 1.20 to 1.26 had such functions, too: MXNet takes them, and nothing can call them.
+        # As in NumPy 1.20 to 1.26, MXNet can import these functions, but calling one is an error.
         **{name: _financial(name) for name in ("mirr", "npv", "pmt", "ppmt", "pv", "rate")},
     },
     (2, 4): {"in1d": _in1d, "trapz": vars(np).get("trapezoid")},
@@ -60,13 +60,13 @@ _REMOVED: Final[dict[tuple[int, int], dict[str, object]]] = {
 
 
 def patch_numpy() -> tuple[str, ...]:
-    """Adds to the module `numpy` the names that MXNet 1.9.1 needs and that the installed NumPy lacks, nothing else.
+    """Adds the names to the module `numpy` that MXNet 1.9.1 needs and the installed NumPy lacks.
 
-    Call it before `import mxnet`. It never imports MXNet, replaces no name that is there, and says what it did on the
-    logger "gluonloader", at level INFO. An `import mxnet` that failed earlier in the process can be repeated after it.
+    Call it before `import mxnet`. It does not import MXNet or replace a name that exists, and logs the names at level
+    INFO on the logger "gluonloader". If `import mxnet` failed before in this process, it can be repeated afterwards.
 
     Returns:
-        the names it added, sorted; none with NumPy 1.23, or when it is called again.
+        the names that were added, sorted; none with NumPy 1.23, and none in a second call.
     """
     version = tuple(map(int, np.__version__.split(".")[:2]))
     removed = {name: value for since, names in _REMOVED.items() if version >= since for name, value in names.items()}
@@ -75,8 +75,8 @@ def patch_numpy() -> tuple[str, ...]:
     for name in added:
         setattr(np, name, removed[name])
     if "mxnet" not in sys.modules:
-        # A failed import takes away the package but leaves its submodules, and a second one would not bind those to
-        # the new package: mx.autograd, mx.context and others would be missing.
+        # A failed import leaves the submodules in sys.modules. Another import would not bind them to the new package,
+        # which would then lack mx.autograd, mx.context and others.
         for name in [name for name in sys.modules if name.startswith("mxnet.")]:
             del sys.modules[name]
     if patch_numpy not in preparations:

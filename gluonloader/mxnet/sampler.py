@@ -1,4 +1,4 @@
-"""Gluon's samplers: ours by behaviour, and instances of Gluon's classes, so that MXNet's own code takes them."""
+"""Gluon's samplers: gluonloader's classes that also derive from Gluon's, so that code of MXNet accepts them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def __getattr__(name: str) -> Any:
 
 
 class Sampler(core.Sampler, _gluon.Sampler):
-    """Base of samplers: `__iter__` yields indices, `__len__` says how many."""
+    """Base of samplers: `__iter__` yields indices, `__len__` is their number."""
 
 
 class SequentialSampler(core.SequentialSampler, Sampler, _gluon.SequentialSampler):
@@ -23,16 +23,16 @@ class SequentialSampler(core.SequentialSampler, Sampler, _gluon.SequentialSample
 
 
 class RandomSampler(core.RandomSampler, Sampler, _gluon.RandomSampler):
-    """Every index of `range(length)` once, in an order that is new each epoch."""
+    """Every index of `range(length)` once, in another random order each epoch."""
 
 
 class FilterSampler(core.FilterSampler, Sampler, _gluon.FilterSampler):
-    """Indices of the samples for which `fn(sample)` is true; `fn` runs over the whole dataset once, now."""
+    """Indices of the samples for which `fn(sample)` is true; the constructor calls `fn` on every sample."""
 
 
 class IntervalSampler(core.IntervalSampler, Sampler):
-    """Every `interval`-th index; with `rollover` then again from 1, from 2, ... until every index came once."""
+    """Every `interval`-th index from 0; with `rollover`, then from 1, from 2, ... until every index came once."""
 
 
 class BatchSampler(core.BatchSampler, Sampler, _gluon.BatchSampler):
-    """Cuts a sampler into lists of `batch_size` indices; `last_batch` is 'keep', 'discard' or 'rollover'."""
+    """Cuts the indices of a sampler into lists of `batch_size`; `last_batch` is 'keep', 'discard' or 'rollover'."""

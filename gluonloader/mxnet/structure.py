@@ -1,4 +1,4 @@
-"""Samples -> batch as Gluon's default batchify has it, in NumPy arrays; no MXNet here: spawned workers start fast."""
+"""The batch that Gluon's default batchify makes, in NumPy arrays. Without MXNet, so that spawned workers start fast."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ __all__ = ["gluon_batchify"]
 
 @calls_no_user_code
 def gluon_batchify(samples: Sequence[Any]) -> Any:
-    """Tuples become a list of the batches of their fields; a list is one array; all else as `default_batchify` has it.
+    """Tuples become a list with a batch of each field, a list becomes one array; `default_batchify` does the rest.
 
     Raises:
         BatchifyError: samples do not fit together.
     """
     if isinstance(samples, Rows):
         if isinstance(samples.held, tuple):
-            columns = [Rows._of(column, samples.indices, len(samples)) for column in samples.held]
+            columns = [Rows(column, samples.indices) for column in samples.held]
             return [on_field(f"[{i}]", gluon_batchify, column) for i, column in enumerate(columns)]
         if isinstance(samples.held, np.ndarray):
             return default_batchify(samples)
         samples = list(samples)
     first = samples[0]
     if isinstance(first, tuple):
-        for position, sample in enumerate(samples):
+        for row, sample in enumerate(samples):
             if not isinstance(sample, tuple) or len(sample) != len(first):
-                raise BatchifyError(f"{sample!r:.80} is not a tuple of {len(first)} fields, as sample 0 is", position)
+                raise BatchifyError(f"{sample!r:.80} is not a tuple of {len(first)} fields, as sample 0 is", row)
         return [on_field(f"[{i}]", gluon_batchify, column) for i, column in enumerate(zip(*samples, strict=True))]
     if isinstance(first, list):
-        samples = [_array(sample, position) for position, sample in enumerate(samples)]
-    elif getattr(first, "stype", "default") != "default":  # MXNet's sparse arrays, which Gluon stacks as dense ones
+        samples = [_array(sample, row) for row, sample in enumerate(samples)]
+    elif getattr(first, "stype", "default") != "default":  # Gluon makes dense batches of MXNet's sparse arrays
         samples = [sample.tostype("default") for sample in samples]
     return default_batchify(samples)
 
 
-def _array(sample: list[Any], position: int) -> Any:
+def _array(sample: list[Any], row: int) -> Any:
     array = np.asarray(sample) if not sample or owner_by_base(type(sample[0])) is None else None
     if array is None or array.dtype.hasobject:
-        raise BatchifyError("a list is one array of numbers, but this one holds other things: return a tuple", position)
+        raise BatchifyError("this list does not make one array of numbers; return a tuple of fields instead", row)
     return array

@@ -1,81 +1,54 @@
-"""What samplers are made of: orders, passes over them, batches, and positions in all of these.
+"""Base classes of samplers, and `BatchSampler`, which cuts the indices of any sampler into batches.
 
-A pass is the iterator of one epoch. A pass of ours knows its order by position, so it is put anywhere without drawing.
-
-What a pass depends on is a *pass state*, JSON that does not grow with the number of samples:
-
-    state = sampler.pass_state()                    just before a pass begins
-    left = sampler.load_pass_state(state, drawn)    the next pass is that one, `drawn` of it were had; skip `left` more
+Sampler, OrderedSampler, SeededSampler       base classes: any sampler, one with a known order, one that shuffles
+Chained                                      an order of several arrays
+BatchSampler                                 lists of indices
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import LastBatch, check_int, check_last_batch
-from ..declared import IN_MEMORY
 from ..errors import bad_state, explain_torch_arguments
-from ..indices import Keys, as_list, is_int_array
+from ..indices import is_int_array
 from ..randomness import batch_seed, draw_seed
-from ..state import check_same, field, has_state, int_field
+from ..state import check_same, field, int_field
+from .passes import READ_AHEAD, BatchPass, Pass, Sliceable
+from .saved import FIXED, PATH, inner_state, load_saved_pass, saved_pass
 
 __all__ = [
-    "BatchPass",
     "BatchSampler",
+    "Chained",
     "OrderedSampler",
-    "Pass",
     "Sampler",
     "SeededSampler",
-    "Sliceable",
-    "as_keys",
-    "begin_order",
-    "cut",
-    "digest",
-    "inner_state",
+    "SizedIterable",
     "iterate",
-    "join_keys",
-    "knows_epoch",
-    "load_saved_pass",
-    "refreshed",
-    "saved_pass",
-    "skip",
+    "start_order",
 ]
 
-PATH: Final = "sampler."  # where pass states lie in the state of a loader
-_BLOCK: Final = 4096
-_FIXED: Final = (list, tuple, range, *IN_MEMORY)  # the same in each epoch
-_PLAIN: Final = (int, str, float, bool, type(None))  # keys that JSON keeps
+Integers = NDArray[np.int64]
+
+_JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
 
 
 class SizedIterable(Protocol):
-    """What a sampler has to offer: any sized iterable is one, a plain list too."""
+    """What a loader needs of a sampler; a plain list is one, too."""
 
     def __iter__(self) -> Iterator[Any]: ...
     def __len__(self) -> int: ...
 
 
-class Sliceable(Protocol):
-    """An order: `order[start:stop:step]` are the keys at these positions, as a list, range or array."""
-
-    def __getitem__(self, part: slice, /) -> Any: ...
-
-
-def digest(array: NDArray[Any]) -> str:
-    """A hash of what an array holds, 32 hexadecimal digits: what a state keeps in its place."""
-    little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
-    return hashlib.blake2b(little.tobytes(), digest_size=16).hexdigest()
-
-
 class Sampler:
-    """Base of samplers: `__iter__` yields indices (any hashable keys), `__len__` says how many.
+    """Base of samplers: `__iter__` yields indices (any hashable keys), `__len__` is their number.
 
-    Deriving from it is optional: a loader takes any sized iterable. `Dataset.sample` takes one too.
+    Deriving from it is optional: a loader takes any sized iterable, and so does `Dataset.sample`.
     """
 
     def __iter__(self) -> Iterator[Any]:
@@ -85,109 +58,18 @@ class Sampler:
         raise NotImplementedError(f"{type(self).__name__} must define __len__")
 
 
-class Pass(Iterator[Any]):
-    """One pass over an order.
-
-    Args:
-        order: the keys by position.
-        length: how many there are.
-        ahead: how many are read from `order` at once, at least; 0 if nothing may be drawn before it is taken.
-
-    >>> numbers = Pass(range(10), 10)
-    >>> numbers.cut(3), next(numbers)
-    (array([0, 1, 2]), 3)
-    >>> numbers.skip(4); numbers.cut(5)
-    array([8, 9])
-    """
-
-    def __init__(self, order: Sliceable, length: int, ahead: int = _BLOCK) -> None:
-        self._order, self._length, self._ahead = order, length, ahead
-        self._block: Keys = []  # read from position _start on, given up to _at
-        self._listed: list[Any] | None = None  # the same
-        self._start, self._at = 0, 0
-
-    def __next__(self) -> Any:
-        if self._at == len(self._block):
-            self._read(1)
-            if not len(self._block):
-                raise StopIteration
-        if self._listed is None:
-            self._listed = as_list(self._block)
-        self._at += 1
-        return self._listed[self._at - 1]
-
-    def cut(self, count: int) -> Keys:
-        """The next keys, fewer than `count` only at the end; an array if the order is one of ints."""
-        if self._at + count > len(self._block):
-            self._read(count)
-        keys = self._block[self._at : self._at + count]
-        self._at += len(keys)
-        return keys
-
-    def _read(self, count: int) -> None:
-        """Has the block begin at the next key, and hold `count` if there are so many."""
-        rest = self._block[self._at :]
-        start, first = self._start + self._at, self._start + len(self._block)
-        stop = min(max(start + count, first + self._ahead), self._length)
-        more = as_keys(self._order[first:stop]) if first < stop else rest[:0]
-        self._block = join_keys(rest, more) if len(rest) else more
-        self._start, self._at, self._listed = start, 0, None
-
-    def skip(self, count: int) -> None:
-        """Moves on by `count`, at most to the end, without reading."""
-        if self._at + count <= len(self._block):
-            self._at += count
-        else:
-            self.seek(self._start + self._at + count)
-
-    def seek(self, position: int) -> None:
-        """The next key is the one at `position`; what was read ahead is read anew."""
-        self._start, self._at, self._block, self._listed = min(position, self._length), 0, [], None
-
-
-def as_keys(part: Any) -> Keys:
-    """A part of an order: an array where it is one of ints, which nobody is to write to, else a list."""
-    if type(part) is range and (not part or -(2**63) <= min(part[0], part[-1]) <= max(part[0], part[-1]) < 2**63):
-        return np.arange(part.start, part.stop, part.step, dtype=np.int64)
-    if is_int_array(part) and np.can_cast(part.dtype, np.int64):
-        keys: NDArray[np.int64] = np.array(part, np.int64)  # a copy: it may be the user's, who writes to it
-        keys.flags.writeable = False
-        return keys
-    return as_list(part)
-
-
-def join_keys(first: Keys, second: Keys) -> Keys:
-    """One after the other."""
-    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
-        return np.concatenate([first, second])
-    return as_list(first) + as_list(second)
-
-
-def cut(iterator: Iterator[Any], count: int) -> Keys:
-    """The next keys of any iterator, fewer than `count` only at its end."""
-    return iterator.cut(count) if isinstance(iterator, Pass) else list(islice(iterator, count))
-
-
-def skip(iterator: Iterator[Any], count: int) -> None:
-    """Moves any iterator on by `count`: a pass of ours without reading, others by drawing."""
-    if isinstance(iterator, (Pass, BatchPass)):
-        iterator.skip(count)
-    else:
-        next(islice(iterator, count, count), None)
-
-
 class OrderedSampler(Sampler):
-    """Base of samplers whose order is known by position."""
+    """Base of samplers whose order can be sliced, so that a pass moves to any key without reading others."""
 
-    _ahead = _BLOCK
-    live: tuple[str, ...] = ()  # fields of the pass state that may change in the middle of a pass
+    _read_ahead = READ_AHEAD
+    live: tuple[str, ...] = ()  # fields of the pass state that may change while a pass runs
 
     def _order(self) -> Sliceable:
-        """The order of the pass that begins now."""
+        """The order of the pass that starts now."""
         raise NotImplementedError(f"{type(self).__name__} must define _order")
 
     def __iter__(self) -> Iterator[Any]:
-        return Pass(self._order(), len(self), self._ahead)
+        return Pass(self._order(), len(self), self._read_ahead)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)})"
@@ -197,41 +79,35 @@ class OrderedSampler(Sampler):
         return {"length": len(self)}
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Has the next pass be the one that `state` was saved of, `drawn` keys of which were had.
-
-        Returns:
-            how many keys of the next pass are still to be skipped.
-
-        Raises:
-            ValueError: the state does not fit; it names the field, and nothing has changed.
-        """
+        """Makes the next pass repeat the one that `pass_state` described; see `load_saved_pass`."""
         self._check_state(state)
         return drawn
 
     def _check_state(self, state: Mapping[str, Any], *free: str) -> None:
+        """Compares all fields but those in `free` with this sampler's own."""
         for name, ours in self.pass_state().items():
             if name not in free:
                 check_same(state, name, ours, f"the {type(self).__name__} here", PATH)
 
 
-def begin_order(sampler: Any) -> tuple[Sliceable | None, int]:
-    """The order of a sampler's pass that begins now, and how far to read ahead in it; None if it only iterates."""
-    if type(sampler) in _FIXED:
-        return list(sampler) if isinstance(sampler, np.ndarray) and not is_int_array(sampler) else sampler, _BLOCK
+def start_order(sampler: Any) -> tuple[Sliceable | None, int]:
+    """The order of a sampler's pass that starts now, and how far to read ahead; None if the sampler only iterates."""
+    if type(sampler) in FIXED:
+        return list(sampler) if isinstance(sampler, np.ndarray) and not is_int_array(sampler) else sampler, READ_AHEAD
     if isinstance(sampler, OrderedSampler) and type(sampler).__iter__ is OrderedSampler.__iter__:
-        return sampler._order(), sampler._ahead
+        return sampler._order(), sampler._read_ahead
     return None, 0
 
 
 class SeededSampler(OrderedSampler):
-    """Base of samplers that shuffle: the order is a function of (seed, epoch), each iteration is the next epoch.
+    """Base of samplers that shuffle: the order is a function of (seed, epoch), and each iteration is the next epoch.
 
     Args:
         seed: an int; None draws one from NumPy's global generator now.
-        draws: whether the order depends on it.
+        draws: whether the order depends on the seed.
 
     Attributes:
-        adopts: whether a position that is loaded brings its seed along, since none was given.
+        adopts: whether a loaded position replaces the seed, because the user gave none.
     """
 
     def __init__(self, seed: int | None, draws: bool = True) -> None:
@@ -240,35 +116,64 @@ class SeededSampler(OrderedSampler):
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration gives the order of this epoch."""
+        """The next iteration uses the order of this epoch."""
         self._epoch = int(epoch)
 
     def _next_epoch(self) -> int:
         self._epoch += 1
         return self._epoch - 1
 
-    def _next_key(self) -> int:
-        """The key of the pass that begins now, 64 bits."""
+    def _next_pass_seed(self) -> int:
+        """64 bits from which the order of the pass that starts now is computed."""
         return batch_seed(self._seed, self._next_epoch())
 
     def pass_state(self) -> dict[str, Any]:
+        """What the next pass depends on, as JSON."""
         return {**super().pass_state(), "seed": self._seed, "epoch": self._epoch}
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
+        """Makes the next pass repeat the one that `pass_state` described; see `load_saved_pass`."""
         seed, epoch = int_field(state, "seed", None, PATH), int_field(state, "epoch", path=PATH)
         self._check_state(state, "epoch", *(["seed"] if self.adopts else []))
         self._seed, self._epoch = seed, epoch
         return drawn
 
 
+class Chained:
+    """An order of several arrays of indices, one after the other, each made when it is needed.
+
+    Args:
+        ends: the offset in the order where each array ends.
+        make: a function from the number of an array to the array.
+    """
+
+    def __init__(self, ends: Sequence[int] | Integers, make: Callable[[int], Integers]) -> None:
+        self._ends, self._make = ends, make
+        self._number, self._array = -1, np.arange(0)  # the array that was made last
+
+    def __getitem__(self, part: slice) -> Integers:
+        start, stop, step = part.indices(int(self._ends[-1]) if len(self._ends) else 0)
+        number = bisect_right(self._ends, start)
+        pieces = [np.arange(0)]
+        while start < stop:
+            if number != self._number:
+                self._number, self._array = number, self._make(number)
+            end = int(self._ends[number])
+            first = end - len(self._array)
+            pieces.append(self._array[start - first : stop - first])
+            start, number = end, number + 1
+        whole: Integers = np.concatenate(pieces)
+        return whole[::step]
+
+
 class BatchSampler(Sampler):
-    """Cuts a sampler into lists of `batch_size` indices.
+    """Cuts the indices of a sampler into lists of `batch_size`.
 
     Args:
         sampler: any sized iterable of indices.
         batch_size: indices in a batch, at least 1.
-        last_batch: what becomes of a last batch that is too short: 'keep' gives it as it is, 'discard' drops it,
-            'rollover' puts its indices at the start of the next pass. A pass that is broken off changes nothing:
+        last_batch: what happens to a last batch that is too short: 'keep' yields it as it is, 'discard' drops it,
+            'rollover' moves its indices to the start of the next pass. A pass that stops early changes nothing:
             the next one starts with the same carried indices.
 
     >>> batches = BatchSampler(range(5), 2, "rollover")
@@ -292,8 +197,13 @@ class BatchSampler(Sampler):
         batches.commit()
 
     def begin(self) -> BatchPass:
-        """One pass whose carry takes effect only at its `commit`: a loader draws ahead of what it delivers."""
-        return BatchPass(self)
+        """Starts a pass that carries indices over only when `commit` is called.
+
+        A loader draws batches before it delivers them, and calls `commit` after it has delivered the last one.
+        """
+        order, read_ahead = start_order(self.sampler)
+        indices = iter(self.sampler) if order is None else Pass(order, len(self.sampler), read_ahead)
+        return BatchPass(self, indices)
 
     def __len__(self) -> int:
         samples = len(self.sampler) + len(self.carried)
@@ -306,168 +216,57 @@ class BatchSampler(Sampler):
         """What the next pass depends on, as JSON.
 
         Raises:
-            TypeError: an index that is carried over is nothing that JSON keeps.
+            TypeError: JSON cannot hold an index that is carried over.
         """
         carried = [key.item() if isinstance(key, np.generic) else key for key in self.carried]
         for key in carried:
-            if not isinstance(key, _PLAIN):
+            if not isinstance(key, _JSON_KEYS):
                 raise TypeError(
-                    f"the index {key!r} is carried over into the next epoch, and a position keeps only indices that "
-                    "are int, str, float, bool or None; use such, or last_batch='keep' or 'discard'"
+                    f"the index {key!r} is carried over into the next epoch, and a position holds only indices that "
+                    "are int, str, float, bool or None; use such indices, or last_batch='keep' or 'discard'"
                 )
         about = {"batch_size": self.batch_size, "last_batch": self.last_batch}
         return {**about, "carried": carried, "sampler": saved_pass(self.sampler)}
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Has the next pass be the one that `state` was saved of, `drawn` batches of which were had.
+        """Makes the next pass repeat the one that `pass_state` described; see `load_saved_pass`.
+
+        Args:
+            state: what `pass_state` returned.
+            drawn: how many batches of that pass the caller does not need again.
 
         Returns:
-            how many batches of the next pass are still to be skipped.
+            how many batches of the next pass the caller still has to skip.
 
         Raises:
-            ValueError: the state does not fit; it names the field, and nothing has changed.
+            ValueError: the state does not fit; the text names the field, and nothing has changed.
         """
         for name in ("batch_size", "last_batch"):
             check_same(state, name, getattr(self, name), f"the {type(self).__name__} here", PATH)
         inner = inner_state(state)
         carried = self._check_carried(state, inner)
         indices = max(drawn * self.batch_size - len(carried), 0)
-        moved = load_saved_pass(self.sampler, inner, indices) < indices  # then what was carried is behind it, too
+        # A sampler that skips the drawn indices itself is also past the carried ones, which came before them.
+        moved = load_saved_pass(self.sampler, inner, indices) < indices
         self.carried = [] if moved else carried
         return 0 if moved else drawn
 
     def _check_carried(self, state: Mapping[str, Any], inner: Mapping[str, Any]) -> list[Any]:
         carried = field(state, "carried", PATH)
         most = self.batch_size - 1 if self.last_batch == "rollover" else 0
-        if not isinstance(carried, list) or len(carried) > most or not all(isinstance(key, _PLAIN) for key in carried):
-            raise bad_state(PATH + "carried", carried, f"has to be a list of at most {most} indices")
+        listed = isinstance(carried, list) and len(carried) <= most
+        if not listed or not all(isinstance(key, _JSON_KEYS) for key in carried):
+            raise bad_state(PATH + "carried", carried, f"must be a list of at most {most} indices")
         here = saved_pass(self.sampler) if carried else {}
         for name in ("num_shards", "index") if carried else ():
-            ours = here.get(name)  # and not an attribute: a list has an `index`, too
+            ours = here.get(name)  # not getattr(): a list has a method called `index`
             if inner.get(name) != ours:
-                right = f"carried over by {name}={inner.get(name)}, and here it is {ours}; load a position without any"
+                right = f"carried over by {name}={inner.get(name)}, but here {name}={ours}; load one that carries none"
                 raise bad_state(PATH + "carried", carried, right)
         return list(carried)
 
 
-class BatchPass(Iterator[list[Any]]):
-    """One pass over a `BatchSampler`; `commit` stores what it carries over into the next pass.
-
-    Attributes:
-        drawn: number of the next batch in this pass.
-    """
-
-    def __init__(self, batches: BatchSampler) -> None:
-        self._batches = batches
-        self._first = list(batches.carried)
-        self._carried = self._first
-        self._rest: list[Any] = []
-        order, ahead = begin_order(batches.sampler)
-        known = None if order is None else Pass(order, len(batches.sampler), ahead)
-        self._indices: Iterator[Any] = iter(batches.sampler) if known is None else known
-        self.drawn = 0
-
-    def __next__(self) -> list[Any]:
-        return as_list(self.cut())
-
-    def cut(self) -> Keys:
-        """The next batch, an array where the sampler gives its indices so.
-
-        Raises:
-            StopIteration: there is none.
-        """
-        size, last_batch = self._batches.batch_size, self._batches.last_batch
-        batch = cut(self._indices, size - len(self._carried))
-        if self._carried:
-            batch, self._carried = self._carried + as_list(batch), []
-        if len(batch) == size or (len(batch) and last_batch == "keep"):
-            self.drawn += 1
-            return batch
-        if last_batch == "rollover":
-            self._rest += as_list(batch)
-        raise StopIteration
-
-    def skip(self, batches: int) -> None:
-        """Moves on by so many batches, which have to be there: without reading, for a sampler of ours."""
-        if batches:
-            skip(self._indices, batches * self._batches.batch_size - len(self._carried))
-            self._carried = []
-            self.drawn += batches
-
-    def seek(self, number: int) -> None:
-        """The next batch is the one with this number in this pass; what a live sampler gives is drawn anew.
-
-        Raises:
-            TypeError: the sampler is not ours, so it cannot go back.
-        """
-        if not isinstance(self._indices, Pass):
-            raise TypeError(
-                f"a {type(self._batches.sampler).__name__} cannot be put back to an earlier position; "
-                "give it state_dict() and load_state_dict(), or use a sampler of gluonloader"
-            )
-        self._indices.seek(max(number * self._batches.batch_size - len(self._first), 0))
-        self._carried, self._rest, self.drawn = [] if number else self._first, [], number
-
-    def commit(self) -> None:
-        """The pass was used to its end: what it left over starts the next one."""
-        if self._batches.last_batch == "rollover":
-            self._batches.carried = self._rest
-
-
 def iterate(batch_sampler: Iterable[Any]) -> Iterator[Any]:
-    """One pass over any batch sampler; ours commits its carry later, on delivery."""
-    ours = getattr(type(batch_sampler), "__iter__", None) is BatchSampler.__iter__  # and not a subclass's own
-    return batch_sampler.begin() if ours and isinstance(batch_sampler, BatchSampler) else iter(batch_sampler)
-
-
-def saved_pass(sampler: Any) -> dict[str, Any]:
-    """What the next pass of any sampler depends on, as far as it can say."""
-    saved: dict[str, Any] = {"kind": type(sampler).__name__}
-    if hasattr(sampler, "pass_state"):
-        saved |= sampler.pass_state()
-    elif isinstance(sampler, _FIXED):
-        saved["length"] = len(sampler)
-    elif _counts_epochs(sampler):
-        saved["epoch"] = sampler.epoch
-    return saved
-
-
-def load_saved_pass(sampler: Any, state: Mapping[str, Any], drawn: int) -> int:
-    """Has the next pass of any sampler be the one that `saved_pass` was taken of; see `load_pass_state`."""
-    whose = "the sampler here"
-    check_same(state, "kind", type(sampler).__name__, whose, PATH)
-    if hasattr(sampler, "load_pass_state"):
-        return int(sampler.load_pass_state({key: state[key] for key in state if key != "kind"}, drawn))
-    if isinstance(sampler, _FIXED):
-        check_same(state, "length", len(sampler), whose, PATH)
-    elif _counts_epochs(sampler):
-        sampler.set_epoch(int_field(state, "epoch", path=PATH))
-    return drawn
-
-
-def inner_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The field that is the pass state of a sampler within this one."""
-    inner = field(state, "sampler", PATH)
-    if not isinstance(inner, Mapping):
-        raise bad_state(PATH + "sampler", inner, "has to be a dict")
-    return inner
-
-
-def refreshed(sampler: Any, state: Mapping[str, Any]) -> dict[str, Any]:
-    """A pass state that was taken when the pass began, with what has changed since: weights."""
-    now = dict(state)
-    if "sampler" in now:
-        now["sampler"] = refreshed(sampler.sampler, now["sampler"])
-    live = getattr(sampler, "live", ())
-    return {**now, **{name: value for name, value in sampler.pass_state().items() if name in live}} if live else now
-
-
-def knows_epoch(sampler: Any) -> bool:
-    """Whether a position that is loaded puts it into its epoch; any other has to be told which, if it matters."""
-    known = isinstance(sampler, _FIXED) or hasattr(sampler, "pass_state")
-    return known or has_state(sampler) or _counts_epochs(sampler)
-
-
-def _counts_epochs(sampler: Any) -> bool:
-    epoch = getattr(sampler, "epoch", None)
-    return hasattr(sampler, "set_epoch") and isinstance(epoch, int) and not isinstance(epoch, bool)
+    """One pass over any batch sampler; that of a `BatchSampler` is a `BatchPass`, to be committed after delivery."""
+    unchanged = getattr(type(batch_sampler), "__iter__", None) is BatchSampler.__iter__  # a subclass may override it
+    return batch_sampler.begin() if unchanged and isinstance(batch_sampler, BatchSampler) else iter(batch_sampler)

@@ -1,11 +1,11 @@
-"""Samplers by length, and parts of a dataset: GluonNLP's names and meaning, with a seed in place of a global generator.
+"""Samplers that put samples of similar length together, so that batches need little padding.
 
-Samples of like length make batches with little padding:
-
-    SortedSampler, SplitSampler                   indices
+    SortedSampler                                 indices
     FixedBucketSampler, SortedBucketSampler       lists of indices: give them to a loader as `batch_sampler`
     ConstWidthBucket, LinearWidthBucket, ExpWidthBucket
-                                                  where FixedBucketSampler ends one bucket and begins the next
+                                                  choose the largest length in each bucket
+
+Names and meaning are GluonNLP's, with a seed instead of the global generator.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from ..checks import check_flags, check_int
 from ..errors import bad_argument
-from ..randomness import batch_seed
-from .base import OrderedSampler, SeededSampler, Sliceable, digest
+from .base import OrderedSampler, SeededSampler
+from .passes import Sliceable
+from .saved import digest
 
 __all__ = [
     "ConstWidthBucket",
@@ -29,18 +30,17 @@ __all__ = [
     "LinearWidthBucket",
     "SortedBucketSampler",
     "SortedSampler",
-    "SplitSampler",
 ]
 
 Integers = NDArray[np.int64]
-Key = Any  # an int, or a tuple of ints: the largest length in a bucket, or the largest along each axis
-BucketScheme = Callable[[Key, Key, int], Sequence[Key]]
+BucketKey = Any  # the largest length in a bucket, an int; or the largest along each axis, a tuple of ints
+BucketScheme = Callable[[BucketKey, BucketKey, int], Sequence[BucketKey]]
 
 
 class _WidthBucket:
-    """Base of bucket schemes: call one for the keys, that is the largest length in each bucket, in rising order."""
+    """Base of bucket schemes: a call returns the bucket keys, in rising order."""
 
-    def __call__(self, max_lengths: Key, min_lengths: Key, num_buckets: int) -> list[Key]:
+    def __call__(self, max_lengths: BucketKey, min_lengths: BucketKey, num_buckets: int) -> list[BucketKey]:
         check_int("num_buckets", num_buckets, 1)
         if not isinstance(max_lengths, (tuple, list)):
             return self._keys(max_lengths, min_lengths, num_buckets)
@@ -52,7 +52,7 @@ class _WidthBucket:
 
 
 class ConstWidthBucket(_WidthBucket):
-    """Buckets of one width, laid from the longest length down.
+    """Buckets of the same width, counted down from the longest length.
 
     >>> ConstWidthBucket()(max_lengths=100, min_lengths=1, num_buckets=5)
     [20, 40, 60, 80, 100]
@@ -64,20 +64,20 @@ class ConstWidthBucket(_WidthBucket):
 
 
 class LinearWidthBucket(_WidthBucket):
-    """Buckets whose width grows by the same amount from each to the next.
+    """Buckets that are each wider than the one before by the same amount.
 
     >>> LinearWidthBucket()(max_lengths=100, min_lengths=1, num_buckets=5)
     [8, 22, 42, 68, 100]
     """
 
     def _keys(self, most: int, least: int, number: int) -> list[int]:
-        # The i-th width is growth * i + 1. Where the range is shorter than that, widths shrink; keys stay in it.
+        # Bucket i is growth * i + 1 wide. With fewer lengths than buckets, growth is negative; no key passes `most`.
         growth = 2 * (most - least - number) / (number * (number + 1))
         return [min(round(least + i * (i + 1) / 2 * growth + i), most) for i in range(1, number + 1)]
 
 
 class ExpWidthBucket(_WidthBucket):
-    """Buckets whose width grows by the same factor from each to the next.
+    """Buckets that are each wider than the one before by the same factor.
 
     Args:
         bucket_len_step: the factor, more than 0.
@@ -97,7 +97,7 @@ class ExpWidthBucket(_WidthBucket):
 
 
 class SortedSampler(OrderedSampler):
-    """Indices in the order of their keys, equal ones as they come.
+    """Indices sorted by a key of each sample; indices with equal keys stay in order.
 
     Args:
         sort_keys: a key for each sample, e.g. its length; anything that can be compared.
@@ -120,25 +120,28 @@ class SortedSampler(OrderedSampler):
 
 
 class FixedBucketSampler(SeededSampler):
-    """Batches of samples of like length: each sample goes to the smallest bucket that holds it, batches come from one.
+    """Batches of samples of similar length: each sample goes to the smallest bucket that holds it.
 
-    The bucket of the longest comes first; `shuffle` mixes samples in their bucket, and the batches of all buckets.
+    A batch takes all its samples from one bucket. The bucket of the longest samples comes first; with `shuffle`, both
+    the samples in each bucket and the batches of all buckets are shuffled.
 
     Args:
         lengths: the length of each sample, an int >= 0; or a tuple of several, e.g. of source and target.
         batch_size: samples in a batch. The last batch of a bucket may have fewer.
-        num_buckets: how many buckets to lay out. Fewer are used where some stay empty or are the same.
-        bucket_keys: the largest length in each bucket, as ints or tuples like `lengths`; None: `bucket_scheme` says.
+        num_buckets: how many buckets to make. Empty and equal buckets are dropped.
+        bucket_keys: the largest length in each bucket, as ints or tuples like `lengths`; None lets `bucket_scheme`
+            choose them.
         ratio: enlarges the batches of a bucket with key K to `ratio * batch_size * (largest key / K)` samples, if
-            that is more than `batch_size`. Of tuples the sum counts.
-        shuffle: a new order each epoch, a function of (seed, epoch).
-        use_average_length: batches have about `batch_size` elements, instead of samples: in each bucket `batch_size`
-            by (mean + standard deviation of its lengths) samples.
-        bucket_scheme: what makes keys of (max_lengths, min_lengths, num_buckets); None is `ConstWidthBucket()`.
+            that is more than `batch_size`. The key counts as its sum if it is a tuple.
+        shuffle: another random order each epoch, a function of (seed, epoch).
+        use_average_length: batches have about `batch_size` elements instead of samples: a bucket's batches have
+            `batch_size` / (mean + standard deviation of its lengths) samples.
+        bucket_scheme: a function of (max_lengths, min_lengths, num_buckets) that returns bucket keys; None is
+            `ConstWidthBucket()`.
         seed: an int; None draws one from NumPy's global generator now.
 
     Raises:
-        ValueError: a wrong argument; a sample that is longer than every bucket.
+        ValueError: an argument is wrong, or a sample is longer than every bucket.
 
     >>> sampler = FixedBucketSampler([1, 5, 3, 9, 10, 2], batch_size=2, num_buckets=2)
     >>> list(sampler)
@@ -151,14 +154,14 @@ class FixedBucketSampler(SeededSampler):
       batch_size=[2, 2]
     """
 
-    _ahead = 64  # batches
+    _read_ahead = 64  # batches
 
     def __init__(
         self,
-        lengths: Sequence[Key],
+        lengths: Sequence[BucketKey],
         batch_size: int,
         num_buckets: int = 10,
-        bucket_keys: Sequence[Key] | None = None,
+        bucket_keys: Sequence[BucketKey] | None = None,
         ratio: float = 0,
         shuffle: bool = False,
         use_average_length: bool = False,
@@ -171,7 +174,7 @@ class FixedBucketSampler(SeededSampler):
         self._shuffle, batch_size = bool(shuffle), check_int("batch_size", batch_size, 1)
         _check_number("ratio", ratio, 0, "give by how much to enlarge batches of short samples, a number >= 0")
         if ratio and use_average_length:
-            raise bad_argument("ratio", ratio, "use_average_length=True sizes the batches; leave one of them out")
+            raise bad_argument("ratio", ratio, "use_average_length=True already sets the batch sizes; give only one")
         table = _as_lengths("lengths", lengths)
         if bucket_keys is None:
             bucket_keys = _lay_out(table, num_buckets, bucket_scheme)
@@ -186,13 +189,13 @@ class FixedBucketSampler(SeededSampler):
 
     def _order(self) -> Sliceable:
         if not self._shuffle:
-            return _FixedBatches(self._buckets, self._sizes, self._places())
-        rng = np.random.default_rng(self._next_key())
+            return _FixedBatches(self._buckets, self._sizes, self._starts())
+        rng = np.random.default_rng(self._next_pass_seed())
         buckets = [rng.permutation(bucket) for bucket in self._buckets]
-        return _FixedBatches(buckets, self._sizes, rng.permutation(np.array(self._places())).tolist())
+        return _FixedBatches(buckets, self._sizes, rng.permutation(np.array(self._starts())).tolist())
 
-    def _places(self) -> list[tuple[int, int]]:
-        """Of each batch its bucket and where it begins there, the bucket of the longest first."""
+    def _starts(self) -> list[tuple[int, int]]:
+        """For each batch the number of its bucket and where it starts there; the bucket of the longest first."""
         return [
             (number, start)
             for number in reversed(range(len(self._buckets)))
@@ -203,11 +206,12 @@ class FixedBucketSampler(SeededSampler):
         return sum(-(-len(bucket) // size) for bucket, size in zip(self._buckets, self._sizes, strict=True))
 
     def pass_state(self) -> dict[str, Any]:
+        """What the next pass depends on, as JSON."""
         cut = [*self._sizes, *map(len, self._buckets)]
         return {**super().pass_state(), "shuffle": self._shuffle, "buckets": digest(np.array(cut))}
 
     def stats(self) -> str:
-        """The buckets as text: of each its key, its number of samples and the size of its batches."""
+        """A text that lists the key, the number of samples and the batch size of each bucket."""
         counts = list(map(len, self._buckets))
         return (
             f"FixedBucketSampler:\n  sample_num={sum(counts)}, batch_num={len(self)}\n  key={self._keys}\n"
@@ -216,13 +220,13 @@ class FixedBucketSampler(SeededSampler):
 
 
 class _FixedBatches:
-    """An order of batches: of each its bucket, and where it begins there."""
+    """An order of batches, each given by its bucket and where it starts there."""
 
-    def __init__(self, buckets: list[Integers], sizes: list[int], places: list[tuple[int, int]]) -> None:
-        self._buckets, self._sizes, self._places = buckets, sizes, places
+    def __init__(self, buckets: list[Integers], sizes: list[int], starts: list[tuple[int, int]]) -> None:
+        self._buckets, self._sizes, self._starts = buckets, sizes, starts
 
     def __getitem__(self, part: slice) -> list[list[int]]:
-        return [self._buckets[number][at : at + self._sizes[number]].tolist() for number, at in self._places[part]]
+        return [self._buckets[number][at : at + self._sizes[number]].tolist() for number, at in self._starts[part]]
 
 
 class SortedBucketSampler(SeededSampler):
@@ -233,15 +237,15 @@ class SortedBucketSampler(SeededSampler):
         batch_size: samples in a batch. The last batch of a bucket may have fewer.
         mult: how many batches make a bucket, a number >= 1.
         reverse: the largest first.
-        shuffle: buckets are made of shuffled samples, and the batches of a bucket come in any order; new each epoch,
-            a function of (seed, epoch).
+        shuffle: fill the buckets with shuffled samples, and shuffle the batches of each bucket; another order each
+            epoch, a function of (seed, epoch).
         seed: an int; None draws one from NumPy's global generator now.
 
     >>> list(SortedBucketSampler([5, 3, 8, 1, 9, 2], batch_size=2, mult=2))
     [[2, 0], [1, 3], [4, 5]]
     """
 
-    _ahead = 64  # batches
+    _read_ahead = 64  # batches
 
     def __init__(
         self,
@@ -262,13 +266,13 @@ class SortedBucketSampler(SeededSampler):
         self._reverse, self._shuffle = bool(reverse), bool(shuffle)
 
     def _order(self) -> Sliceable:
-        rng = np.random.default_rng(self._next_key()) if self._shuffle else None
+        rng = np.random.default_rng(self._next_pass_seed()) if self._shuffle else None
         order = np.arange(len(self._keys)) if rng is None else rng.permutation(len(self._keys))
-        firsts = range(0, len(order), self._bucket)
-        starts = [np.arange(0, min(self._bucket, len(order) - first), self._size) for first in firsts]
-        mixed = starts if rng is None else [rng.permutation(begins) for begins in starts]
-        places = [(first, start) for first, begins in zip(firsts, mixed, strict=True) for start in begins.tolist()]
-        return _SortedBatches(self._sorted_bucket, order, places, self._size)
+        batches: list[tuple[int, int]] = []
+        for bucket in range(0, len(order), self._bucket):
+            starts = np.arange(0, min(self._bucket, len(order) - bucket), self._size)
+            batches += [(bucket, start) for start in (starts if rng is None else rng.permutation(starts)).tolist()]
+        return _SortedBatches(self._sorted_bucket, order, batches, self._size)
 
     def _sorted_bucket(self, indices: Integers) -> list[int]:
         return _sorted(indices[: self._bucket].tolist(), self._keys, self._reverse)
@@ -278,110 +282,28 @@ class SortedBucketSampler(SeededSampler):
         return whole * -(-self._bucket // self._size) + -(-rest // self._size)
 
     def pass_state(self) -> dict[str, Any]:
+        """What the next pass depends on, as JSON."""
         about = {"batch_size": self._size, "bucket": self._bucket, "samples": len(self._keys)}
         return {**super().pass_state(), **about, "shuffle": self._shuffle}
 
 
 class _SortedBatches:
-    """An order of batches: of each where its bucket begins, and where it begins in that; sorted when needed."""
+    """An order of batches, each given by where its bucket starts and where it starts in the bucket, once sorted."""
 
     def __init__(
-        self, sort: Callable[[Integers], list[int]], order: Integers, places: list[tuple[int, int]], size: int
+        self, sort: Callable[[Integers], list[int]], order: Integers, batches: list[tuple[int, int]], size: int
     ) -> None:
-        self._sort, self._order, self._places, self._size = sort, order, places, size
-        self._first = -1  # the bucket that was sorted last
+        self._sort, self._order, self._batches, self._size = sort, order, batches, size
+        self._first = -1  # start of the bucket that was sorted last
         self._bucket: list[int] = []
 
     def __getitem__(self, part: slice) -> list[list[int]]:
-        return [self._batch(*place) for place in self._places[part]]
+        return [self._batch(first, start) for first, start in self._batches[part]]
 
     def _batch(self, first: int, start: int) -> list[int]:
         if first != self._first:
             self._first, self._bucket = first, self._sort(self._order[first:])
         return self._bucket[start : start + self._size]
-
-
-class SplitSampler(SeededSampler):
-    """Indices of one of `num_parts` parts of a dataset, one for each process or machine.
-
-    Part i is always the same range of indices, and parts differ in size by one at most. So no two parts share a
-    sample, whatever their seeds: several processes need not agree on one, and with `seed=None` their orders differ.
-
-    Args:
-        length: number of samples in the whole dataset.
-        num_parts: number of parts.
-        part_index: which one to give, from 0.
-        even_size: a part that is one short gets a sample of another part, drawn anew each time.
-        repeat: how often to give each index in an epoch; the part comes as a whole each time.
-        shuffle: a new order each time, a function of (seed, epoch): all parts are read in the order of one
-            permutation of the whole dataset.
-        seed: an int; None draws one from NumPy's global generator now.
-
-    >>> [list(SplitSampler(7, 3, part, shuffle=False)) for part in range(3)]
-    [[0, 1, 2], [3, 4], [5, 6]]
-    """
-
-    def __init__(
-        self,
-        length: int,
-        num_parts: int = 1,
-        part_index: int = 0,
-        even_size: bool = False,
-        repeat: int = 1,
-        shuffle: bool = True,
-        *,
-        seed: int | None = None,
-    ) -> None:
-        check_flags(even_size=even_size, shuffle=shuffle)
-        self._length, parts = check_int("length", length), check_int("num_parts", num_parts, 1)
-        if check_int("part_index", part_index) >= parts:
-            raise bad_argument("part_index", part_index, f"give an int from 0 to num_parts - 1 ({parts - 1})")
-        self._repeat, self._shuffle = check_int("repeat", repeat, 1), bool(shuffle)
-        small, larger = divmod(self._length, parts)
-        self._start = part_index * small + min(part_index, larger)
-        self._stop = self._start + small + (part_index < larger)
-        self._size = -(-self._length // parts) if even_size else self._stop - self._start
-        super().__init__(seed, self._shuffle or self._size > self._stop - self._start)
-
-    def _order(self) -> Sliceable:
-        epoch = self._next_epoch()
-        return _Repeated(lambda number: self._once(epoch, number), self._size, self._repeat)
-
-    def _once(self, epoch: int, number: int) -> Integers:
-        """The part as it comes at this repetition."""
-        indices = np.arange(self._start, self._stop)
-        if self._shuffle or self._size > len(indices):
-            order = np.random.default_rng(batch_seed(self._seed, epoch, number)).permutation(self._length)
-            own = (self._start <= order) & (order < self._stop)
-            indices = order[own] if self._shuffle else indices
-            indices = np.concatenate([indices, order[~own][: self._size - len(indices)]])
-        return indices
-
-    def __len__(self) -> int:
-        return self._size * self._repeat
-
-    def pass_state(self) -> dict[str, Any]:
-        about = {"samples": self._length, "first": self._start, "shuffle": self._shuffle, "repeat": self._repeat}
-        return {**super().pass_state(), **about}
-
-
-class _Repeated:
-    """The order of `repeat` arrays of `size` indices, one after the other, each made when it is needed."""
-
-    def __init__(self, make: Callable[[int], Integers], size: int, repeat: int) -> None:
-        self._make, self._size, self._length = make, size, size * repeat
-        self._number, self._indices = -1, np.arange(0)
-
-    def __getitem__(self, part: slice) -> Integers:
-        start, stop, step = part.indices(self._length)
-        pieces = [np.arange(0)]
-        for number in range(start // self._size, -(-stop // self._size)) if start < stop else ():
-            if number != self._number:
-                self._number, self._indices = number, self._make(number)
-            begin = number * self._size
-            pieces.append(self._indices[max(start - begin, 0) : stop - begin])
-        whole: Integers = np.concatenate(pieces)
-        return whole[::step]
 
 
 def _sorted(indices: Any, keys: Sequence[Any], reverse: bool) -> list[int]:
@@ -394,32 +316,33 @@ def _check_keys(sort_keys: object) -> None:
 
 
 def _check_number(name: str, value: Any, least: float, right: str) -> None:
+    """Checks an argument that is a finite number, at least `least`."""
     number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
     if not number or not least <= value < math.inf:
         raise bad_argument(name, value, right)
 
 
-def _as_lengths(name: str, lengths: Sequence[Key]) -> Integers:
-    """Ints as an array of shape (N,), tuples of ints as one of shape (N, axes)."""
+def _as_lengths(name: str, lengths: Sequence[BucketKey]) -> Integers:
+    """Ints as an array of shape (N,), or tuples of ints as an array of shape (N, axes)."""
     right = f"{name}: give ints >= 0, at least one, or tuples of ints, all of one size"
     try:
-        table = np.asarray(lengths, np.int64)  # first, since without a dtype a ragged list is a warning in NumPy 1.23
+        table = np.asarray(lengths, np.int64)  # with a dtype, since NumPy 1.23 only warns of a ragged list without one
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{right} ({error})") from None
     kind = np.asarray(lengths).dtype
     if not table.size or table.ndim not in (1, 2) or kind.kind not in "iu":
         raise ValueError(f"{right}, not shape {table.shape} and dtype {kind}")
     if table.min() < 0:
-        position = np.argwhere(table < 0)[0, 0]
-        raise bad_argument(f"{name}[{position}]", _plain(table[position]), "give a length >= 0")
+        index = np.argwhere(table < 0)[0, 0]
+        raise bad_argument(f"{name}[{index}]", _plain(table[index]), "give a length >= 0")
     return table
 
 
-def _plain(key: Any) -> Key:
+def _plain(key: Any) -> BucketKey:
     return tuple(key.tolist()) if key.ndim else int(key)
 
 
-def _lay_out(table: Integers, num_buckets: int, scheme: BucketScheme | None) -> Sequence[Key]:
+def _lay_out(table: Integers, num_buckets: int, scheme: BucketScheme | None) -> Sequence[BucketKey]:
     if scheme is not None and not callable(scheme):
         right = "give ConstWidthBucket(), LinearWidthBucket(), ExpWidthBucket() or None; for num_shards, see Split"
         raise bad_argument("bucket_scheme", scheme, right)
@@ -427,19 +350,19 @@ def _lay_out(table: Integers, num_buckets: int, scheme: BucketScheme | None) -> 
     return (scheme or ConstWidthBucket())(most, least, check_int("num_buckets", num_buckets, 1))
 
 
-def _fill(table: Integers, keys: Integers) -> tuple[list[Key], list[Integers]]:
-    """The keys of the buckets that are not empty, and the samples in each, in their order."""
+def _fill(table: Integers, keys: Integers) -> tuple[list[BucketKey], list[Integers]]:
+    """The keys of the buckets that are not empty, and the indices of the samples in each, in order."""
     if keys.shape[1:] != table.shape[1:]:
         raise bad_argument("bucket_keys", _plain(keys[0]), f"give keys like the lengths, e.g. {_plain(table[0])}")
     lengths, limits = table.reshape(len(table), -1), keys.reshape(len(keys), -1)
     bucket_of = np.full(len(table), -1)
-    # The largest first, so that each sample ends up in the smallest that holds it.
+    # From the largest bucket down, so that each sample ends up in the smallest bucket that holds it.
     for number in np.argsort(limits.sum(axis=1), kind="stable")[::-1]:
         bucket_of[(lengths <= limits[number]).all(axis=1)] = number
-    position = int(np.argmin(bucket_of))
-    if bucket_of[position] < 0:
-        right = f"no bucket holds it, the last of bucket_keys is {_plain(keys[-1])}; give a larger one, too"
-        raise bad_argument(f"lengths[{position}]", _plain(table[position]), right)
+    index = int(np.argmin(bucket_of))
+    if bucket_of[index] < 0:
+        right = f"no bucket holds it, the last of bucket_keys is {_plain(keys[-1])}; give a larger key as well"
+        raise bad_argument(f"lengths[{index}]", _plain(table[index]), right)
     used, counts = np.unique(bucket_of, return_counts=True)
     samples = np.split(np.argsort(bucket_of, kind="stable"), np.cumsum(counts)[:-1])
     return [_plain(key) for key in keys[used]], samples

@@ -1,4 +1,4 @@
-"""Samplers without chance: in order, filtered, in steps."""
+"""Deterministic samplers: in order, filtered, or in steps."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from ..checks import check_int
 from ..errors import bad_argument
-from .base import OrderedSampler, Sliceable
+from .base import OrderedSampler
+from .passes import Sliceable
 
 __all__ = ["FilterSampler", "IntervalSampler", "SequentialSampler", "check_length"]
 
 
 def check_length(name: str, value: Any) -> int:
-    """An argument that is a number of samples."""
+    """Checks an argument that is a number of samples."""
     return check_int(name, value, 0, "give the number of samples, an int >= 0, e.g. len(dataset)")
 
 
@@ -41,7 +42,7 @@ class SequentialSampler(OrderedSampler):
 
 
 class FilterSampler(OrderedSampler):
-    """Indices of the samples for which `fn(sample)` is true; `fn` runs over the whole dataset once, now.
+    """Indices of the samples for which `fn(sample)` is true; the constructor calls `fn` on every sample.
 
     >>> list(FilterSampler(lambda x: x > 1, [3, 0, 2]))
     [0, 2]
@@ -58,7 +59,7 @@ class FilterSampler(OrderedSampler):
 
 
 class IntervalSampler(OrderedSampler):
-    """Every `interval`-th index; with `rollover` then again from 1, from 2, ... until every index came once.
+    """Every `interval`-th index from 0; with `rollover`, then from 1, from 2, ... until every index came once.
 
     >>> list(IntervalSampler(7, 3))
     [0, 3, 6, 1, 4, 2, 5]
@@ -86,18 +87,18 @@ class IntervalSampler(OrderedSampler):
 
 
 class _Rounds:
-    """The order 0, interval, 2 * interval, ..., 1, 1 + interval, ..., computed by position."""
+    """The order 0, interval, 2 * interval, ..., 1, 1 + interval, ..., computed from offsets."""
 
     def __init__(self, size: int, interval: int) -> None:
         self._size, self._interval = size, interval
 
     def __getitem__(self, part: slice) -> NDArray[np.int64]:
-        positions = np.arange(*part.indices(self._size))
-        short, longer = divmod(self._size, self._interval)  # the first rounds have one index more than the others
+        offsets = np.arange(*part.indices(self._size))
+        short, longer = divmod(self._size, self._interval)  # the first `longer` rounds have short + 1 indices
         edge = longer * (short + 1)
-        start, step = np.divmod(positions, short + 1)
-        late_start, late_step = np.divmod(positions - edge, short)
-        early = positions < edge
+        start, step = np.divmod(offsets, short + 1)
+        late_start, late_step = np.divmod(offsets - edge, short)
+        early = offsets < edge
         late = longer + late_start + late_step * self._interval
         indices: NDArray[np.int64] = np.where(early, start + step * self._interval, late)
         return indices

@@ -1,4 +1,8 @@
-"""One order shared out over ranks, at any number of them."""
+"""Samplers for several processes: `ShardedSampler` distributes an order over ranks, `SplitSampler` a dataset.
+
+The positions of a `ShardedSampler` load with another number of ranks. `SplitSampler` has GluonNLP's name and meaning,
+with a seed instead of the global generator.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +10,40 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal
 
-from ..checks import check_int
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checks import check_flags, check_int
 from ..errors import bad_argument, explain_torch_arguments
 from ..indices import Keys
+from ..randomness import batch_seed
 from ..state import check_same, int_field
-from .base import (
-    PATH,
-    Pass,
-    Sampler,
-    SizedIterable,
-    Sliceable,
-    as_keys,
-    begin_order,
-    inner_state,
-    join_keys,
-    load_saved_pass,
-    saved_pass,
-)
+from .base import Chained, Sampler, SeededSampler, SizedIterable, start_order
+from .passes import Pass, Sliceable, as_keys, join_keys
 from .ranks import Source, rank_and_size
+from .saved import PATH, inner_state, load_saved_pass, saved_pass
 
-__all__ = ["Even", "ShardedSampler"]
+__all__ = ["Even", "ShardedSampler", "SplitSampler"]
 
 Even = Literal["pad", "drop", "keep"]
+Integers = NDArray[np.int64]
 
 
 class ShardedSampler(Sampler):
     """One of `num_shards` shares of a sampler's order, for processes that train together.
 
-    Share `index` gets the indices at positions `index`, `index + num_shards`, ... of one order that all shares have in
-    common.
+    All shares have the same order. Share `index` takes its keys number `index`, `index + num_shards`, and so on.
 
     Args:
         sampler: any sized iterable of indices; one that shuffles needs a `seed`, the same for all shares.
         num_shards: number of shares.
-        index: which one to give, from 0.
-        even: what becomes of the last round, where it does not reach for all shares: 'pad' gives the order's first
-            indices again, so that all have as many; 'drop' leaves it out; 'keep' gives it to the first shares.
+        index: number of this share, from 0.
+        even: what happens to a last round that is too short for all shares: 'pad' adds the order's first indices, so
+            that all shares have the same length; 'drop' leaves the round out; 'keep' gives it to the first shares.
 
-    A position that all shares saved after the same number of batches can be loaded with another `num_shards`: the rest
-    of the epoch is shared out anew, and each index comes once over all shares. Load that of share 0, which always has
-    the most, everywhere; or, with `last_batch="rollover"`, each share its own.
+    A position that all shares saved after the same number of batches loads with any `num_shards`: the rest of the
+    epoch is distributed over the new shares, and each index comes once. Load the position of share 0 everywhere, since
+    share 0 always has the most indices; or, with `last_batch="rollover"`, load its own position into each share.
 
     >>> [list(ShardedSampler(range(5), 2, index)) for index in range(2)]
     [[0, 2, 4], [1, 3, 0]]
@@ -68,30 +66,30 @@ class ShardedSampler(Sampler):
             right = "it has no length; give a sampler, or indices, e.g. range(len(dataset))"
             raise bad_argument("sampler", sampler, right)
         if getattr(sampler, "adopts", False):
-            right = "it has a seed of its own, so that no two shares have one order; give it seed=, the same for all"
+            right = "it drew a random seed, so the orders of the shares differ; give it seed=, the same for all shares"
             raise bad_argument("sampler", sampler, right)
         self.sampler, self.even = sampler, even
-        self._start = 0  # position in the common order from which on it is shared out
-        self._loaded_epoch: int | None = None  # until the pass begins that a position was loaded for
+        self._start = 0  # the order is distributed over the shares from this offset on
+        self._loaded_epoch: int | None = None  # epoch of a loaded position, until its pass starts
 
     @classmethod
     def of_rank(cls, sampler: SizedIterable, source: Source, even: Even = "pad") -> ShardedSampler:
-        """The share of this process, by its rank.
+        """The share of this process, chosen by its rank.
 
         Args:
-            sampler, even: as above.
-            source: who knows the rank and the number of processes: 'torch' (its process group), 'mpi' (mpi4py), or
-                'env', the variables that torchrun, Open MPI, MPICH or Slurm set.
+            sampler, even: as for the class.
+            source: where the rank and the number of processes come from: 'torch' (its process group), 'mpi' (mpi4py),
+                or 'env', the variables that torchrun, Open MPI, MPICH or Slurm set.
 
         Raises:
-            ValueError: `source` does not know; the text says what was looked for.
-            MissingExtraError: its package is not installed.
+            ValueError: `source` does not know the rank; the text lists what was looked for.
+            MissingExtraError: torch or mpi4py is not installed.
         """
         index, num_shards = rank_and_size(source)
         return cls(sampler, num_shards, index, even)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration gives the order of this epoch, from its start; of that of a loaded position, the rest."""
+        """The next iteration yields all of this epoch, or the rest of it if a position in this epoch was loaded."""
         if epoch == self._loaded_epoch:
             return
         self._start, self._loaded_epoch = 0, None
@@ -106,10 +104,10 @@ class ShardedSampler(Sampler):
 
     def __iter__(self) -> Iterator[Any]:
         share, self._start, self._loaded_epoch = self._share(), 0, None
-        order, ahead = begin_order(self.sampler)
+        order, read_ahead = start_order(self.sampler)
         if order is None:
             return share.drawn_from(iter(self.sampler))
-        return Pass(_Strided(order, share), share.length, ahead)
+        return Pass(_Strided(order, share), share.length, read_ahead)
 
     def _share(self) -> _Share:
         return _Share(len(self.sampler), self._start, self.num_shards, self.index, self.even)
@@ -120,13 +118,13 @@ class ShardedSampler(Sampler):
         return {**where, "length": len(self.sampler), "sampler": saved_pass(self.sampler)}
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Has the next pass go on where all shares were after `drawn` indices each, with any number of shares.
+        """Makes the next pass continue after `drawn` indices of each share, with any number of shares.
 
         Returns:
-            0: nothing is left to skip.
+            0: the caller has nothing to skip.
 
         Raises:
-            ValueError: the state does not fit; it names the field, and nothing has changed.
+            ValueError: the state does not fit; the text names the field, and nothing has changed.
         """
         start, shards = int_field(state, "start", path=PATH), int_field(state, "num_shards", 1, PATH)
         int_field(state, "index", path=PATH)
@@ -140,7 +138,7 @@ class ShardedSampler(Sampler):
 
 
 class _Share:
-    """The positions of one share: `own`, and after these `extra` if it is padded."""
+    """Which keys of the order belong to one share: those at the offsets `own`, then at `extra` if it is padded."""
 
     def __init__(self, length: int, start: int, num_shards: int, index: int, even: Even) -> None:
         rounds, odd = divmod(max(length - start, 0), num_shards)
@@ -156,19 +154,19 @@ class _Share:
         self._total = length
 
     def drawn_from(self, keys: Iterator[Any]) -> Iterator[Any]:
-        """The keys of this share, from an iterator over all."""
+        """The keys of this share, from an iterator over the keys of all shares."""
         extra = None
-        for position, key in enumerate(islice(keys, self._total)):
-            if position == self.extra:
+        for offset, key in enumerate(islice(keys, self._total)):
+            if offset == self.extra:
                 extra = key
-            if position in self.own:
+            if offset in self.own:
                 yield key
         if self.extra is not None:
             yield extra
 
 
 class _Strided:
-    """The order of one share, of an order that is known by position."""
+    """The order of one share: slices of the order that all shares have in common."""
 
     def __init__(self, order: Sliceable, share: _Share) -> None:
         self._order, self._share = order, share
@@ -180,3 +178,68 @@ class _Strided:
         if share.extra is not None and part.stop == share.length:
             return join_keys(keys, as_keys(self._order[share.extra : share.extra + 1]))
         return keys
+
+
+class SplitSampler(SeededSampler):
+    """Indices of one of `num_parts` parts of a dataset, one part for each process or machine.
+
+    Part i is always the same range of indices, and the sizes of parts differ by at most one. No two parts share a
+    sample, whatever their seeds: processes need not agree on a seed, and with `seed=None` their orders differ.
+
+    Args:
+        length: number of samples in the whole dataset.
+        num_parts: number of parts.
+        part_index: number of this part, from 0.
+        even_size: add one sample of another part to a part that is one sample shorter, a new one each time.
+        repeat: how often an epoch contains each index; the part is repeated as a whole.
+        shuffle: another random order in each repetition, a function of (seed, epoch): all parts follow the same
+            permutation of the whole dataset.
+        seed: an int; None draws one from NumPy's global generator now.
+
+    >>> [list(SplitSampler(7, 3, part, shuffle=False)) for part in range(3)]
+    [[0, 1, 2], [3, 4], [5, 6]]
+    """
+
+    def __init__(
+        self,
+        length: int,
+        num_parts: int = 1,
+        part_index: int = 0,
+        even_size: bool = False,
+        repeat: int = 1,
+        shuffle: bool = True,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        check_flags(even_size=even_size, shuffle=shuffle)
+        self._length, parts = check_int("length", length), check_int("num_parts", num_parts, 1)
+        if check_int("part_index", part_index) >= parts:
+            raise bad_argument("part_index", part_index, f"give an int from 0 to num_parts - 1 ({parts - 1})")
+        self._repeat, self._shuffle = check_int("repeat", repeat, 1), bool(shuffle)
+        small, larger = divmod(self._length, parts)
+        self._start = part_index * small + min(part_index, larger)
+        self._stop = self._start + small + (part_index < larger)
+        self._size = -(-self._length // parts) if even_size else self._stop - self._start
+        super().__init__(seed, self._shuffle or self._size > self._stop - self._start)
+
+    def _order(self) -> Sliceable:
+        epoch = self._next_epoch()
+        ends = range(self._size, len(self) + 1, max(self._size, 1))
+        return Chained(ends, lambda number: self._once(epoch, number))
+
+    def _once(self, epoch: int, number: int) -> Integers:
+        """The indices of repetition `number`."""
+        indices = np.arange(self._start, self._stop)
+        if self._shuffle or self._size > len(indices):
+            order = np.random.default_rng(batch_seed(self._seed, epoch, number)).permutation(self._length)
+            own = (self._start <= order) & (order < self._stop)
+            indices = order[own] if self._shuffle else indices
+            indices = np.concatenate([indices, order[~own][: self._size - len(indices)]])
+        return indices
+
+    def __len__(self) -> int:
+        return self._size * self._repeat
+
+    def pass_state(self) -> dict[str, Any]:
+        about = {"samples": self._length, "first": self._start, "shuffle": self._shuffle, "repeat": self._repeat}
+        return {**super().pass_state(), **about}

@@ -1,4 +1,4 @@
-"""Samplers that shuffle, each index once: the order is a function of (seed, epoch)."""
+"""Samplers that yield each index once, in a random order that is a function of (seed, epoch)."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from numpy.typing import NDArray
 from ..checks import check_int
 from ..errors import bad_argument, explain_torch_arguments
 from ..randomness import batch_seed
-from .base import SeededSampler, Sliceable, digest
+from .base import Chained, SeededSampler
 from .bijection import LARGEST, Bijection
 from .ordered import check_length
+from .passes import Sliceable
+from .saved import digest
 
 __all__ = ["BlockShuffleSampler", "Method", "RandomSampler", "SubsetSampler"]
 
 Method = Literal["permutation", "bijection"]
 Integers = NDArray[np.int64]
 
-_TABLE: Final = 2**20  # most samples that are shuffled by a table unless it is asked for
+_MOST_IN_TABLE: Final = 2**20  # by default, longer orders are computed by a bijection
 
 
 class RandomSampler(SeededSampler):
-    """Every index of `range(length)` once, in an order that is new each epoch.
+    """Every index of `range(length)` once, in another random order each epoch.
 
-    The order is a function of (seed, epoch). Each iteration is the next epoch, unless `set_epoch` says otherwise.
+    The order is a function of (seed, epoch). Each iteration is the next epoch, unless `set_epoch` chose another.
 
     Args:
         length: number of samples, at most 2**62.
         seed: an int; None draws one from NumPy's global generator now.
-        method: 'permutation' makes a table of the order, 8 bytes a sample, when an epoch begins. 'bijection' computes
-            each index from its position: no table, so that an epoch of any length begins at once. None takes a
-            permutation up to 2**20 samples, a bijection above.
+        method: 'permutation' makes a table of the order, 8 bytes for each sample, when an epoch starts. 'bijection'
+            computes each index when it is needed, without a table, so an epoch of any length starts at once. None is
+            'permutation' for up to 2**20 samples, 'bijection' for more.
 
     >>> sampler = RandomSampler(4, seed=1)
     >>> sorted(sampler) == sorted(sampler) == [0, 1, 2, 3]
@@ -56,12 +58,12 @@ class RandomSampler(SeededSampler):
         if self._size > LARGEST:
             raise bad_argument("length", length, "give at most 2**62")
         if method not in (None, "permutation", "bijection"):
-            raise bad_argument("method", method, "give 'permutation', 'bijection', or None to go by the length")
+            raise bad_argument("method", method, "give 'permutation', 'bijection', or None to choose by the length")
         self._method = method or _method(self._size)
         super().__init__(seed)
 
     def _order(self) -> Sliceable:
-        return _shuffled(self._size, self._next_key(), self._method)
+        return _shuffled(self._size, self._next_pass_seed(), self._method)
 
     def __len__(self) -> int:
         return self._size
@@ -71,11 +73,11 @@ class RandomSampler(SeededSampler):
 
 
 class SubsetSampler(SeededSampler):
-    """The indices that are given, each as often as it is there.
+    """The given indices, each as often as it was given.
 
     Args:
         indices: ints, a list or an array.
-        shuffle: a new order each epoch, a function of (seed, epoch); otherwise as they come.
+        shuffle: True for another random order each epoch, a function of (seed, epoch); False for the given order.
         seed: an int; None draws one from NumPy's global generator now.
 
     >>> list(SubsetSampler([3, 7, 5]))
@@ -95,7 +97,7 @@ class SubsetSampler(SeededSampler):
         if not self._shuffle:
             return self._indices
         size = len(self._indices)
-        return _Picked(self._indices, _shuffled(size, self._next_key(), _method(size)))
+        return _Picked(self._indices, _shuffled(size, self._next_pass_seed(), _method(size)))
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -105,10 +107,10 @@ class SubsetSampler(SeededSampler):
 
 
 class BlockShuffleSampler(SeededSampler):
-    """Every index once: blocks in a new order each epoch, and indices shuffled among the blocks of a buffer.
+    """Every index once: blocks in random order, and indices shuffled among `buffer` blocks at a time.
 
-    For a file that is read block by block, such as the row groups of a Parquet file: no more than `buffer` blocks are
-    needed at a time, and each is needed during one stretch of the epoch only. Shares of a `ShardedSampler` over it need
+    For a file that is read block by block, such as the row groups of a Parquet file: at most `buffer` blocks are in use
+    at a time, and each block is in use only once in an epoch. The shares of a `ShardedSampler` over this sampler use
     the same blocks at the same time.
 
     Args:
@@ -133,12 +135,22 @@ class BlockShuffleSampler(SeededSampler):
 
     @classmethod
     def of_size(cls, length: int, block_size: int, buffer: int = 4, seed: int | None = None) -> BlockShuffleSampler:
-        """Of `length` samples in blocks of `block_size`; the last may be shorter."""
+        """A sampler over `length` samples in blocks of `block_size`; the last block may be shorter."""
         whole, rest = divmod(check_length("length", length), check_int("block_size", block_size, 1))
         return cls(np.append(np.full(whole, block_size), [rest] * (rest > 0)).astype(np.int64), buffer, seed)
 
     def _order(self) -> Sliceable:
-        return _Groups(self._starts, self._sizes, self._buffer, self._next_key())
+        seed, buffer = self._next_pass_seed(), self._buffer
+        blocks = np.random.default_rng(seed).permutation(len(self._sizes))
+        first = np.arange(0, len(blocks), buffer)  # of each group of `buffer` blocks
+        ends = np.cumsum(np.add.reduceat(self._sizes[blocks], first)) if len(blocks) else first
+
+        def shuffled_group(number: int) -> Integers:
+            group = blocks[number * buffer : (number + 1) * buffer]
+            ranges = [np.arange(self._starts[block], self._starts[block] + self._sizes[block]) for block in group]
+            return np.random.default_rng(batch_seed(seed, number)).permutation(np.concatenate(ranges))
+
+        return Chained(ends, shuffled_group)
 
     def __len__(self) -> int:
         return self._length
@@ -148,7 +160,7 @@ class BlockShuffleSampler(SeededSampler):
 
 
 class _Picked:
-    """Of `indices` those at the positions that `order` gives."""
+    """The order `indices[order[0]]`, `indices[order[1]]`, ..."""
 
     def __init__(self, indices: Integers, order: Sliceable) -> None:
         self._indices, self._order = indices, order
@@ -158,48 +170,18 @@ class _Picked:
         return picked
 
 
-class _Groups:
-    """Blocks in shuffled order, `buffer` of them to a group; each group is shuffled when it is needed."""
-
-    def __init__(self, starts: Integers, sizes: Integers, buffer: int, key: int) -> None:
-        self._starts, self._sizes, self._key = starts, sizes, key
-        self._blocks = blocks = np.random.default_rng(key).permutation(len(sizes))
-        self._buffer, first = buffer, np.arange(0, len(blocks), buffer)
-        self._ends = np.cumsum(np.add.reduceat(sizes[blocks], first)) if len(blocks) else first
-        self._number, self._indices = -1, first  # the group that was made last
-
-    def __getitem__(self, part: slice) -> Integers:
-        start, stop, step = part.indices(int(self._ends[-1]) if len(self._ends) else 0)
-        number = int(np.searchsorted(self._ends, start, "right"))
-        pieces = [np.arange(0)]
-        while start < stop:
-            begin, end = int(self._ends[number - 1]) if number else 0, int(self._ends[number])
-            pieces.append(self._group(number)[start - begin : stop - begin])
-            start, number = end, number + 1
-        whole: Integers = np.concatenate(pieces)
-        return whole[::step]
-
-    def _group(self, number: int) -> Integers:
-        if number != self._number:
-            blocks = self._blocks[number * self._buffer : (number + 1) * self._buffer]
-            ranges = [np.arange(self._starts[block], self._starts[block] + self._sizes[block]) for block in blocks]
-            rng = np.random.default_rng(batch_seed(self._key, number))
-            self._number, self._indices = number, rng.permutation(np.concatenate(ranges))
-        return self._indices
-
-
 def _method(length: int) -> Method:
-    return "permutation" if length <= _TABLE else "bijection"
+    return "permutation" if length <= _MOST_IN_TABLE else "bijection"
 
 
-def _shuffled(length: int, key: int, method: Method) -> Sliceable:
-    return np.random.default_rng(key).permutation(length) if method == "permutation" else Bijection(length, key)
+def _shuffled(length: int, seed: int, method: Method) -> Sliceable:
+    return np.random.default_rng(seed).permutation(length) if method == "permutation" else Bijection(length, seed)
 
 
 def _integers(name: str, values: Any) -> Integers:
     right = f"{name}: give a list or an array of ints"
     try:
-        array = np.array(values, np.int64)  # first, since without a dtype a ragged list is a warning in NumPy 1.23
+        array = np.array(values, np.int64)  # with a dtype, since NumPy 1.23 only warns of a ragged list without one
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{right} ({error})") from None
     dtype = np.asarray(values).dtype

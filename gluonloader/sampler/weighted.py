@@ -1,4 +1,4 @@
-"""Sampling by weight, where weights may change at any moment."""
+"""`WeightedSampler`: random indices by weights, which may change while an epoch runs."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ from numpy.typing import NDArray
 from ..checks import check_int
 from ..errors import bad_argument, bad_state, explain_torch_arguments
 from ..state import field
-from .base import PATH, SeededSampler, Sliceable, digest
+from .base import SeededSampler
 from .bijection import hashes
+from .passes import Sliceable
+from .saved import PATH, digest
 
 __all__ = ["WeightedSampler"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_BLOCK: Final = 4096
+_DRAWN_AT_ONCE: Final = 4096  # random numbers
 
 
 class WeightedSampler(SeededSampler):
-    """Indices drawn by chance, each in proportion to its weight.
+    """Random indices, each drawn with a probability in proportion to its weight.
 
-    What is drawn at each position is a function of (seed, epoch) and of the weights at that moment. Setting `weights`
-    takes effect with the very next index that is drawn; without replacement, with the next epoch. A loader draws ahead:
-    after `it.sampler.weights = new`, `it.flush()` has it draw anew.
+    The k-th index of an epoch is a function of (seed, epoch), k and the weights when it is drawn. New `weights` apply
+    to the very next index that is drawn; without replacement, to the next epoch. A loader draws indices ahead of
+    delivery: after `it.sampler.weights = new`, `it.flush()` makes it draw them again.
 
     Args:
         weights: a number >= 0 for each sample, at least one of them more than 0.
         num_samples: how many indices an epoch has; default: as many as there are weights.
-        replacement: whether an index can come more than once.
+        replacement: whether an epoch may contain an index more than once.
         seed: an int; None draws one from NumPy's global generator now.
 
     >>> sampler = WeightedSampler([0, 3, 1], num_samples=8, seed=0)
@@ -42,6 +44,8 @@ class WeightedSampler(SeededSampler):
     [0, 0, 0, 0, 0, 0, 0, 0]
     """
 
+    _read_ahead = 0  # weights may change before an index that was read ahead is used
+
     @explain_torch_arguments(generator="give seed, an int")
     def __init__(
         self, weights: Any, num_samples: int | None = None, replacement: bool = True, seed: int | None = None
@@ -49,7 +53,6 @@ class WeightedSampler(SeededSampler):
         if not isinstance(replacement, (bool, np.bool_)):
             raise bad_argument("replacement", replacement, "give True or False")
         self._replacement = bool(replacement)
-        self._ahead = 0  # weights may change before what was read ahead is taken
         self.live = ("weights",) if self._replacement else ()
         checked = _checked(weights)
         self._count = len(checked) if num_samples is None else check_int("num_samples", num_samples)
@@ -58,7 +61,7 @@ class WeightedSampler(SeededSampler):
 
     @property
     def weights(self) -> Floats:
-        """The weights, read-only: set all of them to change any."""
+        """The weights, read-only; to change some, assign a new array of all of them."""
         return self._weights
 
     @weights.setter
@@ -77,22 +80,23 @@ class WeightedSampler(SeededSampler):
         self._table = np.cumsum(weights), int(possible[-1])
 
     def _order(self) -> Sliceable:
-        key = self._next_key()
-        return _Draws(self, key) if self._replacement else self._without_replacement(key)
+        seed = self._next_pass_seed()
+        return _Draws(self, seed) if self._replacement else self._without_replacement(seed)
 
     def __len__(self) -> int:
         return self._count
 
     def pick(self, uniform: Floats) -> Integers:
-        """The index that each number from (0, 1) stands for, by the weights as they are now."""
+        """The indices that random numbers from (0, 1) choose by the current weights."""
         cumulated, last = self._table
         picked: Integers = np.minimum(np.searchsorted(cumulated, uniform * cumulated[-1], "right"), last)
         return picked
 
-    def _without_replacement(self, key: int) -> Integers:
-        # Waiting times with the weights as rates: who comes first is chosen by weight, then who of the rest, and so on.
+    def _without_replacement(self, seed: int) -> Integers:
+        # If each index arrives after an exponential waiting time with its weight as rate, the order of arrival is that
+        # of drawing by weight without replacement. The logarithms of the times avoid overflow.
         possible = np.flatnonzero(self._weights)
-        waits = np.log(-np.log(_uniform(key, possible))) - np.log(self._weights[possible])
+        waits = np.log(-np.log(_uniform(seed, possible))) - np.log(self._weights[possible])
         first: Integers = possible[np.argsort(waits, kind="stable")[: self._count]]
         return first
 
@@ -104,29 +108,29 @@ class WeightedSampler(SeededSampler):
         super()._check_state(state, "weights", *free)
         saved = field(state, "weights", PATH)
         if saved != self.pass_state()["weights"]:
-            right = f"is of other weights than the {type(self).__name__} here has; set those it was saved with first"
+            right = f"saved with other weights than this {type(self).__name__} has; set those weights first"
             raise bad_state(PATH + "weights", saved, right)
 
 
 class _Draws:
-    """An order that is drawn when it is asked for."""
+    """The order of draws with replacement, each made by the weights at the moment when it is read."""
 
-    def __init__(self, sampler: WeightedSampler, key: int) -> None:
-        self._sampler, self._key = sampler, key
-        self._start, self._uniform = 0, np.empty(0)  # a block of chance, which does not depend on weights
+    def __init__(self, sampler: WeightedSampler, seed: int) -> None:
+        self._sampler, self._seed = sampler, seed
+        self._start, self._uniform = 0, np.empty(0)  # random numbers from this offset on; they do not depend on weights
 
     def __getitem__(self, part: slice) -> Integers:
         start, stop, step = part.indices(len(self._sampler))
         if start < self._start or stop > self._start + len(self._uniform):
             self._start = start
-            self._uniform = _uniform(self._key, np.arange(start, max(stop, start + _BLOCK)))
+            self._uniform = _uniform(self._seed, np.arange(start, max(stop, start + _DRAWN_AT_ONCE)))
         return self._sampler.pick(self._uniform[start - self._start : stop - self._start : step])
 
 
-def _uniform(key: int, numbers: Integers) -> Floats:
-    """A number from (0, 1) for each."""
-    chance: Floats = ((hashes(key, numbers) >> np.uint64(12)) + 0.5) * 2.0**-52
-    return chance
+def _uniform(seed: int, numbers: Integers) -> Floats:
+    """A random number from (0, 1) for each of `numbers`, a hash of it and the seed."""
+    uniform: Floats = ((hashes(seed, numbers) >> np.uint64(12)) + 0.5) * 2.0**-52
+    return uniform
 
 
 def _checked(weights: Any) -> Floats:

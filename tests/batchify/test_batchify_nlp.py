@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gluonloader import AsList, BatchifyError, Dict, Group, NamedTuple, Pad, Stack, batchify
-from gluonloader.sampler.buckets import (
+from gluonloader.sampler import (
     ConstWidthBucket,
     ExpWidthBucket,
     FixedBucketSampler,

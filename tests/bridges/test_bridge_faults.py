@@ -241,7 +241,7 @@ def test_an_older_iterator_says_that_it_is_over():
         assert next(older) == 0
         newer = iter(batches)
         assert next(newer) == 0
-        with pytest.raises(LoaderClosed, match="a newer iteration of this Bridge has begun"):
+        with pytest.raises(LoaderClosed, match="a newer iteration of this Bridge has started"):
             next(older)
         older.close()
         assert list(newer) == [1, 2, 3, 4]

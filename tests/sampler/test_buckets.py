@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gluonloader import BatchSampler, Pad, RandomSampler
-from gluonloader.sampler.buckets import (
+from gluonloader.sampler import (
     ConstWidthBucket,
     ExpWidthBucket,
     FixedBucketSampler,
@@ -228,7 +228,7 @@ def test_a_scheme_is_any_function():
         (LENGTHS, {"ratio": -1}, "ratio=-1: give by how much"),
         (LENGTHS, {"ratio": float("nan")}, "ratio=nan: give by how much"),
         (LENGTHS, {"ratio": "x"}, "ratio='x': give by how much"),
-        (LENGTHS, {"ratio": 1, "use_average_length": True}, "ratio=1: use_average_length=True sizes the batches"),
+        (LENGTHS, {"ratio": 1, "use_average_length": True}, "ratio=1: use_average_length=True already sets"),
         (LENGTHS, {"shuffle": "yes"}, "shuffle='yes': give True or False"),
         (LENGTHS, {"use_average_length": None}, "use_average_length=None: give True or False"),
         (LENGTHS, {"bucket_scheme": 2}, r"bucket_scheme=2: give ConstWidthBucket\(\).* for num_shards, see Split"),

@@ -227,7 +227,7 @@ def test_what_was_carried_belongs_to_one_share_of_as_many():
     same = BatchSampler(ShardedSampler(range(10), 2, 1), 3, "rollover")
     assert same.load_pass_state(state, 0) == 0
     assert list(same) == list(source)
-    for ranks, index, name in ((3, 1, "num_shards=2, and here it is 3"), (2, 0, "index=1, and here it is 0")):
+    for ranks, index, name in ((3, 1, "num_shards=2, but here num_shards=3"), (2, 0, "index=1, but here index=0")):
         other = BatchSampler(ShardedSampler(range(10), ranks, index), 3, "rollover")
         with pytest.raises(ValueError, match=rf"state: sampler\.carried=\[7, 9\]: carried over by {name}"):
             other.load_pass_state(state, 0)
@@ -272,7 +272,9 @@ def no_variables(monkeypatch):
 )
 def test_the_rank_of_the_environment(no_variables, rank, size):
     no_variables.setenv(rank, "2")
-    with pytest.raises(ValueError, match="source='env': no such pair of variables is set: RANK and WORLD_SIZE, OMPI"):
+    with pytest.raises(
+        ValueError, match="source='env': set one of these pairs of environment variables: RANK and WORLD_SIZE, OMPI"
+    ):
         ShardedSampler.of_rank(range(10), "env")
     no_variables.setenv(size, "3")
     share = ShardedSampler.of_rank(range(10), "env", even="keep")
@@ -282,10 +284,13 @@ def test_the_rank_of_the_environment(no_variables, rank, size):
 def test_a_wrong_variable_is_named(no_variables):
     no_variables.setenv("RANK", "two")
     no_variables.setenv("WORLD_SIZE", "3")
-    with pytest.raises(ValueError, match="environment variable RANK='two': has to be an int >= 0"):
+    with pytest.raises(ValueError, match="environment variable RANK='two': must be an int >= 0"):
         ShardedSampler.of_rank(range(10), "env")
     no_variables.setenv("RANK", "3")
-    with pytest.raises(ValueError, match="environment variables RANK=3, WORLD_SIZE=3: the rank has to be less"):
+    with pytest.raises(
+        ValueError,
+        match="environment variables RANK=3, WORLD_SIZE=3: the rank must be less than the number of processes",
+    ):
         ShardedSampler.of_rank(range(10), "env")
 
 

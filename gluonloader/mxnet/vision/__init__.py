@@ -1,4 +1,4 @@
-"""Gluon's own vision datasets and transforms, handed through."""
+"""Gluon's vision datasets and transforms, unchanged."""
 
 import sys
 from typing import Any

@@ -1,0 +1,184 @@
+"""Passes: the iterators of one epoch, over single keys (`Pass`) and over batches of them (`BatchPass`).
+
+A `Pass` slices an order, so it moves to any key without reading the keys before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..indices import Keys, as_list, is_int_array
+
+if TYPE_CHECKING:
+    from .base import BatchSampler
+
+__all__ = ["READ_AHEAD", "BatchPass", "Pass", "Sliceable", "as_keys", "cut", "join_keys", "skip"]
+
+READ_AHEAD: Final = 4096  # keys that are read from an order at once
+
+
+class Sliceable(Protocol):
+    """An order: `order[start:stop:step]` are the keys at these offsets, as a list, range or array."""
+
+    def __getitem__(self, part: slice, /) -> Any: ...
+
+
+class Pass(Iterator[Any]):
+    """One pass over an order.
+
+    Args:
+        order: the keys of the epoch.
+        length: how many keys the order has.
+        read_ahead: at least this many keys are read from `order` at once; 0 reads no key before it is needed.
+
+    >>> numbers = Pass(range(10), 10)
+    >>> numbers.cut(3), next(numbers)
+    (array([0, 1, 2]), 3)
+    >>> numbers.skip(4); numbers.cut(5)
+    array([8, 9])
+    """
+
+    def __init__(self, order: Sliceable, length: int, read_ahead: int = READ_AHEAD) -> None:
+        self._order, self._length, self._read_ahead = order, length, read_ahead
+        self._keys: Keys = []  # what was read from `order`; it starts at offset _start, and _used of it were returned
+        self._listed: list[Any] | None = None  # _keys as a list, for __next__
+        self._start, self._used = 0, 0
+
+    def __next__(self) -> Any:
+        if self._used == len(self._keys):
+            self._read(1)
+            if not len(self._keys):
+                raise StopIteration
+        if self._listed is None:
+            self._listed = as_list(self._keys)
+        self._used += 1
+        return self._listed[self._used - 1]
+
+    def cut(self, count: int) -> Keys:
+        """The next `count` keys, or fewer at the end; an array if the order is one of ints."""
+        if self._used + count > len(self._keys):
+            self._read(count)
+        keys = self._keys[self._used : self._used + count]
+        self._used += len(keys)
+        return keys
+
+    def _read(self, count: int) -> None:
+        """Reads on, so that `_keys` starts with the next key and holds `count` keys if so many are left."""
+        unused = self._keys[self._used :]
+        start, first = self._start + self._used, self._start + len(self._keys)
+        stop = min(max(start + count, first + self._read_ahead), self._length)
+        more = as_keys(self._order[first:stop]) if first < stop else unused[:0]
+        self._keys = join_keys(unused, more) if len(unused) else more
+        self._start, self._used, self._listed = start, 0, None
+
+    def skip(self, count: int) -> None:
+        """Skips `count` keys, or all that are left, without reading them."""
+        if self._used + count <= len(self._keys):
+            self._used += count
+        else:
+            self.seek(self._start + self._used + count)
+
+    def seek(self, offset: int) -> None:
+        """Continues with the key at `offset`; keys that were read ahead are read again."""
+        self._start, self._used, self._keys, self._listed = min(offset, self._length), 0, [], None
+
+
+class BatchPass(Iterator[list[Any]]):
+    """One pass over a `BatchSampler`; `commit` stores the indices that it carries over into the next pass.
+
+    Args:
+        batches: the batch sampler.
+        indices: one pass over the sampler that `batches` cuts.
+
+    Attributes:
+        drawn: number of the next batch in this pass.
+    """
+
+    def __init__(self, batches: BatchSampler, indices: Iterator[Any]) -> None:
+        self._batches, self._indices = batches, indices
+        self._carried_in = list(batches.carried)
+        self._carried = self._carried_in  # the part of it that no batch holds yet
+        self._carried_out: list[Any] = []
+        self.drawn = 0
+
+    def __next__(self) -> list[Any]:
+        return as_list(self.cut())
+
+    def cut(self) -> Keys:
+        """The next batch; an array if the order of the sampler is one of ints.
+
+        Raises:
+            StopIteration: the pass has no more batches.
+        """
+        size, last_batch = self._batches.batch_size, self._batches.last_batch
+        batch = cut(self._indices, size - len(self._carried))
+        if self._carried:
+            batch, self._carried = self._carried + as_list(batch), []
+        if len(batch) == size or (len(batch) and last_batch == "keep"):
+            self.drawn += 1
+            return batch
+        if last_batch == "rollover":
+            self._carried_out += as_list(batch)
+        raise StopIteration
+
+    def skip(self, batches: int) -> None:
+        """Skips this many batches, which the pass must still have; a `Pass` below reads none of their indices."""
+        if batches:
+            skip(self._indices, batches * self._batches.batch_size - len(self._carried))
+            self._carried = []
+            self.drawn += batches
+
+    def seek(self, number: int) -> None:
+        """Continues with batch `number` of this pass; a sampler whose weights changed draws by the new weights.
+
+        Raises:
+            TypeError: the sampler only iterates, so it cannot go back.
+        """
+        if not isinstance(self._indices, Pass):
+            raise TypeError(
+                f"a {type(self._batches.sampler).__name__} cannot go back to an earlier index; "
+                "give it state_dict() and load_state_dict(), or use a sampler of gluonloader"
+            )
+        self._indices.seek(max(number * self._batches.batch_size - len(self._carried_in), 0))
+        self._carried, self._carried_out, self.drawn = [] if number else self._carried_in, [], number
+
+    def commit(self) -> None:
+        """Ends a pass whose batches were all delivered: the indices that are left over start the next pass."""
+        if self._batches.last_batch == "rollover":
+            self._batches.carried = self._carried_out
+
+
+def as_keys(part: Any) -> Keys:
+    """Part of an order as a read-only array if it holds ints of 64 bits, else as a list."""
+    if type(part) is range and (not part or -(2**63) <= min(part[0], part[-1]) <= max(part[0], part[-1]) < 2**63):
+        return np.arange(part.start, part.stop, part.step, dtype=np.int64)
+    if is_int_array(part) and np.can_cast(part.dtype, np.int64):
+        keys: NDArray[np.int64] = np.array(part, np.int64)  # a copy, because the user may write to the original
+        keys.flags.writeable = False
+        return keys
+    return as_list(part)
+
+
+def join_keys(first: Keys, second: Keys) -> Keys:
+    """`first`, then `second`."""
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return np.concatenate([first, second])
+    return as_list(first) + as_list(second)
+
+
+def cut(iterator: Iterator[Any], count: int) -> Keys:
+    """The next `count` keys of any iterator, or fewer at its end."""
+    return iterator.cut(count) if isinstance(iterator, Pass) else list(islice(iterator, count))
+
+
+def skip(iterator: Iterator[Any], count: int) -> None:
+    """Skips `count` items of any iterator: a pass without reading them, any other by drawing them."""
+    if isinstance(iterator, (Pass, BatchPass)):
+        iterator.skip(count)
+    else:
+        next(islice(iterator, count, count), None)

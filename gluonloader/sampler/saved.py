@@ -1,0 +1,96 @@
+"""Pass states: what the next pass of a sampler depends on, as JSON that does not grow with the number of samples.
+
+    state = sampler.pass_state()                    before a pass starts
+    left = sampler.load_pass_state(state, drawn)    the next pass repeats that one; `left` of the `drawn` keys are
+                                                    still to be skipped
+
+Samplers of the user need neither method: the functions here save what such a sampler shows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from numpy.typing import NDArray
+
+from ..declared import IN_MEMORY
+from ..errors import bad_state
+from ..state import check_same, field, has_state, int_field
+
+__all__ = ["FIXED", "PATH", "digest", "inner_state", "knows_epoch", "load_saved_pass", "refreshed", "saved_pass"]
+
+PATH: Final = "sampler."  # where pass states lie in the state of a loader
+FIXED: Final = (list, tuple, range, *IN_MEMORY)  # as samplers, these give the same order in every epoch
+
+
+def digest(array: NDArray[Any]) -> str:
+    """A hash of the content of an array, 32 hexadecimal digits; a state holds it instead of the array."""
+    little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
+    return hashlib.blake2b(little.tobytes(), digest_size=16).hexdigest()
+
+
+def saved_pass(sampler: Any) -> dict[str, Any]:
+    """What the next pass of any sampler depends on, as far as the sampler shows it."""
+    saved: dict[str, Any] = {"kind": type(sampler).__name__}
+    if hasattr(sampler, "pass_state"):
+        saved |= sampler.pass_state()
+    elif isinstance(sampler, FIXED):
+        saved["length"] = len(sampler)
+    elif _counts_epochs(sampler):
+        saved["epoch"] = sampler.epoch
+    return saved
+
+
+def load_saved_pass(sampler: Any, state: Mapping[str, Any], drawn: int) -> int:
+    """Makes the next pass of any sampler repeat the one that `saved_pass` described.
+
+    Args:
+        sampler: of the same kind as the one that was saved.
+        state: what `saved_pass` returned.
+        drawn: how many keys of that pass the caller does not need again.
+
+    Returns:
+        how many keys of the next pass the caller still has to skip.
+
+    Raises:
+        ValueError: the state does not fit; the text names the field, and nothing has changed.
+    """
+    whose = "the sampler here"
+    check_same(state, "kind", type(sampler).__name__, whose, PATH)
+    if hasattr(sampler, "load_pass_state"):
+        return int(sampler.load_pass_state({key: state[key] for key in state if key != "kind"}, drawn))
+    if isinstance(sampler, FIXED):
+        check_same(state, "length", len(sampler), whose, PATH)
+    elif _counts_epochs(sampler):
+        sampler.set_epoch(int_field(state, "epoch", path=PATH))
+    return drawn
+
+
+def inner_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The pass state of the sampler inside a sampler, from the pass state of the outer one."""
+    inner = field(state, "sampler", PATH)
+    if not isinstance(inner, Mapping):
+        raise bad_state(PATH + "sampler", inner, "must be a dict")
+    return inner
+
+
+def refreshed(sampler: Any, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a pass that has started, with the fields that changed since then, such as weights."""
+    now = dict(state)
+    if "sampler" in now:
+        now["sampler"] = refreshed(sampler.sampler, now["sampler"])
+    live = getattr(sampler, "live", ())
+    return {**now, **{name: value for name, value in sampler.pass_state().items() if name in live}} if live else now
+
+
+def knows_epoch(sampler: Any) -> bool:
+    """Whether a loaded position sets the epoch of this sampler; for any other sampler the caller has to set it."""
+    known = isinstance(sampler, FIXED) or hasattr(sampler, "pass_state")
+    return known or has_state(sampler) or _counts_epochs(sampler)
+
+
+def _counts_epochs(sampler: Any) -> bool:
+    epoch = getattr(sampler, "epoch", None)
+    return hasattr(sampler, "set_epoch") and isinstance(epoch, int) and not isinstance(epoch, bool)
