@@ -170,7 +170,7 @@ class LoaderIterator(Iterator[Any]):
 
     def _drop(self) -> None:
         self._inbox.withdraw()
-        for outcome in self._window.empty_out():
+        for outcome in self._window.clear():
             outcome.discard()
 
     def _next(self) -> Any:
@@ -185,7 +185,7 @@ class LoaderIterator(Iterator[Any]):
             if self._window.empty:
                 return NOTHING
             self._wait()
-        outcome = self._window.take()
+        outcome = self._window.deliver()
         task = self._tasks.pop(outcome.task.batch)
         self._fill(holding=True)  # first, so that a worker is busy while this thread rebuilds
         try:
@@ -223,7 +223,7 @@ class LoaderIterator(Iterator[Any]):
                 return
             if task is None:
                 return
-            self._window.admit(task.batch)
+            self._window.add(task.batch)
             self._tasks[task.batch] = task
             self._executor.submit(task, self._inbox)
 
@@ -241,9 +241,9 @@ class LoaderIterator(Iterator[Any]):
             self._drop()  # what this thread drew and asked for meanwhile
             return
         if outcome is None:
-            number = self._window.head
+            number = self._window.oldest
             task = self._tasks.pop(number)
-            self._window.give_up(number)
+            self._window.drop(number)
             error = self._executor.overdue(task, self._timeout or 0)
             with self._plan.lock:
                 tell = self._plan.fail(task, error)
@@ -252,7 +252,7 @@ class LoaderIterator(Iterator[Any]):
                 raise error
             return
         if self._tasks.get(outcome.task.batch) is outcome.task:  # and not one that was given up for late
-            self._window.land(outcome.task.batch, outcome)
+            self._window.complete(outcome.task.batch, outcome)
         else:
             outcome.discard()
 
