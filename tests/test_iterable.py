@@ -246,7 +246,7 @@ def test_workers_know_who_they_are_while_they_read():
     with (
         FORK.loader(IterableDataset(who), 3, num_shards=2) as loader,
         pytest.warns(
-            RuntimeWarning, match=r"shard 1 .* another first sample .* by shard\(num_shards, index\)"
+            RuntimeWarning, match=r"shard 1 .* read a different first sample .* method shard\(num_shards, index\)"
         ) as caught,
     ):
         assert [batch.tolist() for batch in loader] == [[0, 0, 0], [1, 1, 1]]

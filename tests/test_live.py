@@ -1,4 +1,4 @@
-"""Live samplers, ranks, and what workers are told: the loader's ties to what is around it."""
+"""Samplers that change during an epoch, ranks, and what `worker_init_fn` and datasets know about their worker."""
 
 import json
 import random
@@ -25,7 +25,7 @@ from gluonloader.state import add_checksum
 
 
 @pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
-def test_closing_while_another_thread_is_in_the_sampler_ends_its_loop(way):
+def test_closing_ends_the_loop_of_a_thread_that_is_in_the_sampler(way):
     inside, closed, ended = threading.Event(), threading.Event(), threading.Event()
 
     class Slow:
@@ -69,7 +69,7 @@ def test_new_weights_take_effect_with_the_next_batch_after_a_flush(any_way):
 
 
 def test_a_flush_loses_nothing_and_doubles_nothing(any_way):
-    """An order without repetition, flushed again and again: every index comes once."""
+    """In an order without repetition every index comes once, however often the iterator is flushed."""
     for make_sampler in (lambda: RandomSampler(101, seed=4), Stateful101):
         with any_way.loader(range(101), 4, sampler=make_sampler()) as loader:
             expected = [batch.tolist() for batch in loader]
@@ -105,7 +105,7 @@ def test_an_epoch_that_is_over_cannot_be_flushed(any_way):
             assert list(iterator) == []
 
 
-def test_a_flush_of_an_iterable_goes_on_after_the_last_delivered_batch(any_way):
+def test_a_flush_of_an_iterable_continues_after_the_last_delivered_batch(any_way):
     with any_way.loader(IterableDataset(lambda: iter(range(40))), 4, num_shards=2) as loader:
         expected = [batch.tolist() for batch in loader]
         iterator, seen = iter(loader), []
@@ -116,7 +116,7 @@ def test_a_flush_of_an_iterable_goes_on_after_the_last_delivered_batch(any_way):
     assert seen == expected
 
 
-def test_a_sampler_that_cannot_go_back_says_so():
+def test_a_flush_of_a_sampler_that_cannot_go_back_raises_and_changes_nothing():
     class Plain:
         def __len__(self):
             return 4
@@ -126,6 +126,10 @@ def test_a_sampler_that_cannot_go_back_says_so():
 
     iterator = iter(DataLoader(range(4), 2, sampler=Plain()))
     with pytest.raises(TypeError, match=r"a Plain cannot be put back .* give it state_dict"):
+        iterator.flush()
+    assert [batch.tolist() for batch in iterator] == [[0, 1], [2, 3]]
+    iterator = iter(DataLoader(range(4), batch_sampler=[[0, 1], [2, 3]]))
+    with pytest.raises(TypeError, match=r"a list cannot go back to the last delivered batch; give it state_dict"):
         iterator.flush()
     assert [batch.tolist() for batch in iterator] == [[0, 1], [2, 3]]
 
@@ -176,7 +180,7 @@ def test_ranks_draw_different_random_numbers():
     assert len(set(numbers)) == len(numbers) == 4
 
 
-def test_a_place_far_into_a_huge_epoch_needs_no_memory():
+def test_a_position_far_into_a_huge_epoch_needs_no_memory():
     class Huge:
         def __len__(self):
             return 10**9
@@ -200,21 +204,22 @@ def test_a_place_far_into_a_huge_epoch_needs_no_memory():
 # -- what workers know ---------------------------------------------------------------------------------------------
 
 
-class Told:
-    """A sample is what the worker was told at its start."""
+class Known:
+    """A sample is what `worker_init_fn` knew about its worker, and what the dataset knows now."""
 
-    told = None
+    at_start = None
 
     def __len__(self):
         return 8
 
     def __getitem__(self, index):
         info = get_worker_info()
-        return self.told, [info.id, info.num_workers, info.epoch, info.payload]
+        return self.at_start, [info.id, info.num_workers, info.epoch, info.payload]
 
 
-def tell(info):
-    Told.told = [info.id, info.num_workers, info.epoch, info.payload, info.seed, int(info), type(info.dataset).__name__]
+def remember(info):
+    name = type(info.dataset).__name__
+    Known.at_start = [info.id, info.num_workers, info.epoch, info.payload, info.seed, int(info), name]
 
 
 def payload(loader_info, worker):
@@ -222,16 +227,17 @@ def payload(loader_info, worker):
 
 
 def test_worker_init_fn_gets_what_it_needs(process_way):
-    with process_way.loader(Told(), 1, worker_init_fn=tell, worker_payload=payload, batchify_fn=list, seed=5) as loader:
+    kwargs = {"worker_init_fn": remember, "worker_payload": payload, "batchify_fn": list, "seed": 5}
+    with process_way.loader(Known(), 1, **kwargs) as loader:
         for epoch in range(2):
-            for ((told, now),) in loader:
-                worker = told[0]
-                assert told[:4] == [worker, 2, 0, worker * 100 + 1 + 8 + 2]
-                assert told[5:] == [worker, "Told"]
-                assert now == [worker, 2, epoch, told[3]]
+            for ((at_start, now),) in loader:
+                worker = at_start[0]
+                assert at_start[:4] == [worker, 2, 0, worker * 100 + 1 + 8 + 2]
+                assert at_start[5:] == [worker, "Known"]
+                assert now == [worker, 2, epoch, at_start[3]]
 
 
-def test_a_plain_number_is_what_it_can_be_used_as():
+def test_a_worker_info_can_be_used_as_a_plain_number():
     numbers = []
     list(DataLoader([1], 1, worker_init_fn=lambda worker: numbers.append([worker + 5, worker == 0, f"{worker:d}"])))
     assert numbers == [[5, True, "0"]]

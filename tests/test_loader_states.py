@@ -1,4 +1,4 @@
-"""A loader's state in odd sequences: auto_reload, old iterators, late batches, closing, other threads."""
+"""A loader's state in unusual sequences: auto_reload, old iterators, late batches, closing, other threads."""
 
 import json
 import pickle
@@ -48,7 +48,7 @@ def test_auto_reload_counts_only_what_was_delivered(way):
         assert lists(loader) == epochs[1]
 
 
-def test_what_auto_reload_has_begun_is_begun_again_in_a_forked_child():
+def test_an_epoch_that_auto_reload_started_starts_again_in_a_forked_child():
     loader = DataLoader(range(6), 2, True, auto_reload=True, seed=1)
     expected = lists(DataLoader(range(6), 2, True, seed=1))
     assert json.loads(in_child(lambda: json.dumps(lists(loader)))) == expected == lists(loader)
@@ -66,7 +66,7 @@ def test_a_forked_child_counts_its_own_batches(any_way):
         assert loader.stats().batches == 6
 
 
-def test_what_was_carried_over_comes_back_with_a_position(any_way):
+def test_a_position_restores_the_samples_that_were_carried_over(any_way):
     def make():
         return any_way.loader(IterableDataset(lambda: iter(range(8))), 3, num_shards=1, last_batch="rollover")
 
@@ -88,7 +88,7 @@ def test_what_was_carried_over_comes_back_with_a_position(any_way):
             assert lists(loader) == expected
 
 
-def test_an_old_iterator_leaves_nothing_over_to_a_position_that_was_loaded():
+def test_an_old_iterator_carries_nothing_over_into_a_loaded_position():
     def make():
         return DataLoader(range(8), 3, True, last_batch="rollover", seed=1)
 
@@ -118,7 +118,7 @@ class Slow:
         return index
 
 
-def test_a_batch_that_comes_after_its_timeout_is_no_other_ones():
+def test_a_batch_that_completes_after_its_timeout_is_not_taken_for_another():
     dataset, seen, late = Slow(2), [], 0
     with THREAD.loader(dataset, 1, num_workers=1, in_order=False, timeout=0.2, prefetch=2) as loader:
         iterator = iter(loader)
@@ -152,7 +152,7 @@ class Level:
         self.level = state["level"]
 
 
-def test_an_iterator_goes_on_with_the_workers_that_know_the_datasets_state(any_way):
+def test_an_iterator_resumes_with_workers_that_have_the_datasets_state(any_way):
     dataset = Level()
     with any_way.loader(dataset, 2) as loader:
         iterator = iter(loader)
@@ -165,7 +165,7 @@ def test_an_iterator_goes_on_with_the_workers_that_know_the_datasets_state(any_w
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_an_iterator_of_a_closed_loader_says_so(way):
+def test_an_iterator_of_a_closed_loader_raises_loader_closed(way):
     loader = way.loader(range(40), 2, prefetch=2)
     iterator = iter(loader)
     next(iterator)
@@ -177,14 +177,14 @@ def test_an_iterator_of_a_closed_loader_says_so(way):
 def test_closing_wakes_a_thread_that_waits_for_a_batch():
     dataset = Slow(0)
     loader = THREAD.loader(dataset, 1, num_workers=1, prefetch=4, timeout=None)
-    iterator, said = iter(loader), []
+    iterator, raised = iter(loader), []
 
     def wait():
         for _ in range(3):
             try:
                 next(iterator)
             except LoaderClosed:
-                said.append("closed")
+                raised.append("closed")
                 return
 
     thread = threading.Thread(target=wait)
@@ -196,7 +196,7 @@ def test_closing_wakes_a_thread_that_waits_for_a_batch():
 
 
 class Endless:
-    """Sample 0 comes when it may, and says when it is asked for."""
+    """Reading sample 0 waits for a file; any read creates another file first."""
 
     def __init__(self, folder):
         self.asked, self.go_on = folder / "asked", folder / "go on"
@@ -230,24 +230,24 @@ def test_closing_an_iterator_wakes_a_thread_that_waits_in_it(way, tmp_path):
 
 
 @pytest.mark.parametrize("call", [lambda it: it.flush(), lambda it: it.load_state_dict(it.state_dict()), next])
-def test_an_iterator_says_in_a_forked_child_whose_it_is(call):
+def test_an_iterator_of_the_parent_raises_in_a_forked_child(call):
     with FORK.loader(range(12), 2) as loader:
         iterator = iter(loader)
         assert "belongs to the parent" in in_child(lambda: str(call(iterator)))
         assert len(list(iterator)) == 6
 
 
-def tell_seed(info):
-    global told_seed
-    told_seed = info.seed
+def remember_seed(info):
+    global worker_seed
+    worker_seed = info.seed
 
 
-class SaysSeed:
+class WorkerSeeds:
     def __len__(self):
         return 4
 
     def __getitem__(self, index):
-        return np.array([told_seed, get_worker_info().payload], np.uint64)
+        return np.array([worker_seed, get_worker_info().payload], np.uint64)
 
 
 def payload(info, worker):
@@ -255,13 +255,13 @@ def payload(info, worker):
 
 
 def test_workers_know_the_seed_of_a_position(any_way):
-    """A loader without a seed takes over that of the position, and so do its workers."""
-    kwargs = {"seed": None, "worker_init_fn": tell_seed, "worker_payload": payload}
-    kwargs["num_workers"] = int(any_way.parallel)  # each of several has a seed of its own
-    with any_way.loader(SaysSeed(), 2, **kwargs) as loader:
+    """A loader without a seed takes the seed of the position that it loads, and so do its workers."""
+    kwargs = {"seed": None, "worker_init_fn": remember_seed, "worker_payload": payload}
+    kwargs["num_workers"] = int(any_way.parallel)  # several workers would have different seeds
+    with any_way.loader(WorkerSeeds(), 2, **kwargs) as loader:
         iterator = iter(loader)
         first, state = next(iterator).tolist(), loader.state_dict()
-    with any_way.loader(SaysSeed(), 2, **kwargs) as loader:
+    with any_way.loader(WorkerSeeds(), 2, **kwargs) as loader:
         assert next(iter(loader)).tolist() != first
         loader.load_state_dict(state)
         assert lists(loader) == [first]
@@ -286,7 +286,7 @@ def test_a_state_that_the_dataset_refuses_changes_nothing(any_way):
         assert len(list(iterator)) == 2
 
 
-def test_a_position_is_loaded_over_indices_that_no_position_keeps():
+def test_a_position_replaces_carried_indices_that_json_cannot_hold():
     keys = {("a", 1): 1, ("b", 2): 2, ("c", 3): 3}
     with SERIAL.loader(keys, 2, sampler=list(keys), last_batch="rollover") as loader:
         state = loader.state_dict()
@@ -307,7 +307,7 @@ def test_a_copy_starts_no_workers_before_it_is_used():
             assert len(list(copy)) == 3
 
 
-def test_an_interrupt_costs_no_batch_in_the_caller():
+def test_an_interrupt_loses_no_batch_without_workers():
     class Interrupted:
         interrupt = True
 
@@ -328,7 +328,7 @@ def test_an_interrupt_costs_no_batch_in_the_caller():
     assert seen + [batch[0] for batch in iterator] == list(range(6))
 
 
-def test_an_exit_in_worker_init_fn_is_told_at_once():
+def test_an_exit_in_worker_init_fn_is_an_error_at_once():
     def leave(info):
         sys.exit(3)
 
@@ -336,7 +336,7 @@ def test_an_exit_in_worker_init_fn_is_told_at_once():
         next(iter(THREAD.loader(range(4), 2, worker_init_fn=leave)))
 
 
-def test_a_sampler_that_fails_to_begin_costs_no_batch_of_the_epoch_before():
+def test_a_sampler_that_fails_to_start_loses_no_batch_of_the_epoch_before():
     class Once:
         passes = 0
 
@@ -354,8 +354,8 @@ def test_a_sampler_that_fails_to_begin_costs_no_batch_of_the_epoch_before():
     assert lists(loader) == [[0, 1], [2, 3]]
 
 
-def test_another_thread_may_ask_where_a_loader_stands():
-    """Every state that it sees is one that the loader passed through."""
+def test_another_thread_may_ask_for_the_position():
+    """Every state that it gets is one that the loader was in."""
 
     class Counted:
         at = 0
@@ -396,7 +396,7 @@ def test_another_thread_may_ask_where_a_loader_stands():
     assert not wrong, wrong[:3]
 
 
-def test_what_shards_leave_over_keeps_no_memory_from_batches():
+def test_leftovers_hold_no_shared_memory_that_batches_need():
     def rows():
         for _ in range(8):
             yield np.zeros(16_000, np.float32)
@@ -405,8 +405,8 @@ def test_what_shards_leave_over_keeps_no_memory_from_batches():
         assert sorted(len(batch) for batch in loader) == [2, 3, 3]
 
 
-def test_a_signal_handler_may_ask_where_a_loader_stands(any_way):
-    """It may come in the middle of `next`; each state that it gets then has to be one to go on from."""
+def test_a_signal_handler_may_ask_for_the_position(any_way):
+    """The handler may run in the middle of `next`; a loader must be able to resume from every state that it gets."""
     size, states = 3000, []
 
     def save(*_):
@@ -425,16 +425,16 @@ def test_a_signal_handler_may_ask_where_a_loader_stands(any_way):
             signal.signal(signal.SIGALRM, before)
     assert states
     with SERIAL.loader(range(size), 1, True, seed=1) as loader:
-        for had, state in states[:: max(1, len(states) // 20)]:
+        for delivered, state in states[:: max(1, len(states) // 20)]:
             if state["epoch"] != 1:
                 continue  # before the epoch, or after it
             loader.load_state_dict(state)
-            assert state["batch"] - had in (0, 1)  # the handler may come between a batch and the loop that gets it
+            assert state["batch"] - delivered in (0, 1)  # 1: the handler ran after `next`, but before the loop body
             assert lists(loader) == seen[state["batch"] :]
     assert sorted(order) == sorted(seen)
 
 
-def test_an_older_iterator_says_that_its_workers_are_gone(any_way):
+def test_an_iterator_from_before_a_load_raises_loader_closed(any_way):
     with any_way.loader(range(40), 2, True, seed=None) as other:
         next(iter(other))
         state = other.state_dict()
@@ -447,22 +447,22 @@ def test_an_older_iterator_says_that_its_workers_are_gone(any_way):
         assert len(lists(loader)) == 19
 
 
-class TellsEpoch:
+class StartEpochs:
     def __len__(self):
         return 4
 
     def __getitem__(self, index):
-        return told_epoch
+        return start_epoch
 
 
-def tell_epoch(info):
-    global told_epoch
-    told_epoch = info.epoch
+def remember_epoch(info):
+    global start_epoch
+    start_epoch = info.epoch
 
 
-def test_workers_that_start_anew_know_for_which_epoch(any_way):
+def test_workers_that_start_after_a_load_know_the_epoch(any_way):
     def make():
-        return any_way.loader(TellsEpoch(), 2, True, seed=None, worker_init_fn=tell_epoch)
+        return any_way.loader(StartEpochs(), 2, True, seed=None, worker_init_fn=remember_epoch)
 
     with make() as loader:
         loader.set_epoch(3)
@@ -473,8 +473,8 @@ def test_workers_that_start_anew_know_for_which_epoch(any_way):
         assert lists(loader) == [[3, 3]]
 
 
-class Told:
-    """A sampler of somebody's: it has to be told the epoch, and does not say it."""
+class NeedsSetEpoch:
+    """A user's sampler: it needs `set_epoch`, and has no public epoch."""
 
     def __init__(self):
         self._epoch = 0
@@ -490,9 +490,9 @@ class Told:
 
 
 @pytest.mark.parametrize("auto_reload", [False, True])
-def test_a_sampler_that_does_not_say_its_epoch_is_told(any_way, auto_reload):
+def test_set_epoch_after_a_load_reaches_a_sampler_without_a_public_epoch(any_way, auto_reload):
     def make():
-        return any_way.loader(range(12), 2, sampler=Told(), auto_reload=auto_reload)
+        return any_way.loader(range(12), 2, sampler=NeedsSetEpoch(), auto_reload=auto_reload)
 
     with make() as loader:
         loader.set_epoch(3)
@@ -505,7 +505,7 @@ def test_a_sampler_that_does_not_say_its_epoch_is_told(any_way, auto_reload):
         assert lists(loader) == rest
 
 
-def test_a_sampler_that_cannot_be_put_into_its_epoch_is_told_of():
+def test_a_load_warns_if_the_sampler_cannot_be_moved_to_the_epoch():
     class Plain:
         def __len__(self):
             return 12
@@ -517,7 +517,8 @@ def test_a_sampler_that_cannot_be_put_into_its_epoch_is_told_of():
         lists(loader)
         next(iter(loader))
         state = loader.state_dict()
-        with pytest.warns(RuntimeWarning, match="a Plain does not say in which epoch it is") as caught:
+        text = "a Plain has no epoch and no state, so it restarts from the beginning"
+        with pytest.warns(RuntimeWarning, match=text) as caught:
             loader.load_state_dict(state)
         assert caught[0].filename == __file__
         assert len(lists(loader)) == 5

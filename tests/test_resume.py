@@ -1,4 +1,4 @@
-"""Positions: what is left after a resume is what would have come, bit for bit, whoever loads it and wherever."""
+"""Positions: after a resume, in whatever process and with whatever executor, the batches are the same, bit for bit."""
 
 import json
 import pickle
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning"), pyte
 
 
 def saved_everywhere(pipeline, way):
-    """One run of an epoch: the state before each batch and after the last, and what is left from there."""
+    """Runs one epoch; returns the states before each batch and after the last, the batches, and all later batches."""
     states, batches = [], []
     with PIPELINES[pipeline](WAYS[way]) as loader:
         states.append(loader.state_dict())
@@ -38,8 +38,8 @@ def saved_everywhere(pipeline, way):
 
 @pytest.mark.spawn
 @pytest.mark.parametrize("pipeline", PIPELINES)
-def test_the_rest_is_the_same_in_a_fresh_process(pipeline):
-    """Saved by every way to run a loader after every batch; loaded by every way in another process."""
+def test_the_remaining_batches_are_the_same_in_a_fresh_process(pipeline):
+    """Each executor saves a state after every batch; each executor loads all of them in another process."""
     states, batches, more = saved_everywhere(pipeline, "serial")
     for way in WAYS:
         assert saved_everywhere(pipeline, way) == (states, batches, more), way
@@ -52,11 +52,11 @@ def test_the_rest_is_the_same_in_a_fresh_process(pipeline):
     expected = [[batches[k:], *more[: EPOCHS - 1]] for k in range(len(batches))]
     for way, found in json.loads(run.stdout).items():
         assert found[: len(batches)] == expected, way
-        # After the last batch: this epoch has no more, or the next one is up.
+        # After the last batch, this epoch has no more, or the next one starts.
         assert found[-1] in ([[], *more[: EPOCHS - 1]], more[:EPOCHS]), way
 
 
-def test_a_state_after_a_loop_that_was_broken_off_is_where_it_was_left(any_way):
+def test_the_state_after_a_break_is_that_of_the_last_delivered_batch(any_way):
     with any_way.loader(range(20), 2, True) as loader:
         seen = []
         for batch in loader:
@@ -72,7 +72,7 @@ def test_a_state_after_a_loop_that_was_broken_off_is_where_it_was_left(any_way):
     assert sorted(sum(seen, [])) == list(range(20))
 
 
-def test_a_state_of_an_iterator_and_back_within_it(any_way):
+def test_an_iterator_loads_the_state_of_another_iterator(any_way):
     with any_way.loader(range(20), 2, True) as loader:
         iterator = iter(loader)
         first = [next(iterator).tolist() for _ in range(2)]
@@ -90,7 +90,7 @@ def test_a_state_of_an_iterator_and_back_within_it(any_way):
 
 
 class FirstIsLate:
-    """Sample 0 is made when the file is there."""
+    """Reading sample 0 waits until a file exists."""
 
     def __init__(self, go):
         self.go = go
@@ -105,8 +105,8 @@ class FirstIsLate:
 
 
 @pytest.mark.parametrize("way", [THREAD, FORK], ids=str)
-def test_batches_that_came_out_of_order_are_not_repeated(way, tmp_path):
-    """The first batch is late; those after it are delivered, and a resume gives only what is missing."""
+def test_batches_that_were_delivered_out_of_order_are_not_repeated(way, tmp_path):
+    """The first batch is late, later ones are delivered, and a resume delivers only the missing ones."""
     dataset = FirstIsLate(tmp_path / "go")
     with way.loader(dataset, 2, in_order=False) as loader:
         iterator = iter(loader)
@@ -122,7 +122,7 @@ def test_batches_that_came_out_of_order_are_not_repeated(way, tmp_path):
 
 
 @pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
-def test_auto_reload_stands_at_the_next_epochs_start(way):
+def test_auto_reload_saves_the_start_of_the_next_epoch(way):
     def make():
         return way.loader(range(10), 2, True, auto_reload=True)
 
@@ -155,7 +155,7 @@ def test_a_loader_without_a_seed_takes_the_saved_one():
     assert [batch.tolist() for batch in other] == [batch.tolist() for batch in loader]
 
 
-def test_the_saved_epochs_number_keeps_the_position_and_another_does_not():
+def test_set_epoch_keeps_a_loaded_position_of_that_epoch_only():
     loader = DataLoader(range(10), 2, True, seed=1)
     list(loader)
     iterator = iter(loader)
@@ -169,7 +169,7 @@ def test_the_saved_epochs_number_keeps_the_position_and_another_does_not():
 
 
 class Curriculum:
-    """A dataset with a state of its own."""
+    """A dataset with state_dict and load_state_dict."""
 
     def __init__(self):
         self.level = 0
@@ -187,7 +187,7 @@ class Curriculum:
         self.level = state["level"]
 
 
-def test_a_datasets_own_state_comes_back_before_workers_read_it(any_way):
+def test_the_datasets_state_is_restored_before_workers_read_it(any_way):
     dataset = Curriculum()
     dataset.level = 7
     with any_way.loader(dataset, 2) as loader:
@@ -200,7 +200,7 @@ def test_a_datasets_own_state_comes_back_before_workers_read_it(any_way):
         loader.load_state_dict(state)
 
 
-def test_a_state_that_json_does_not_hold_is_named():
+def test_a_sampler_whose_state_json_cannot_hold_is_named():
     class Odd(Stateful):
         def state_dict(self):
             return {"rng": object()}
@@ -210,7 +210,7 @@ def test_a_state_that_json_does_not_hold_is_named():
         loader.state_dict()
 
 
-def test_keys_that_json_does_not_hold_are_batches_but_no_position():
+def test_keys_that_json_cannot_hold_make_batches_but_no_position():
     loader = DataLoader({(i, 0): i for i in range(5)}, 2, sampler=[(i, 0) for i in range(5)], last_batch="rollover")
     assert [[batch.tolist() for batch in loader] for _ in range(2)] == [[[0, 1], [2, 3]], [[4, 0], [1, 2], [3, 4]]]
     list(loader)
@@ -242,7 +242,7 @@ def leaves(value, path=()):
 
 @pytest.mark.parametrize("path", [path for path in leaves(state_in_mid_epoch()) if path], ids=".".join)
 @pytest.mark.parametrize("wrong", ["missing", None, "text", -1, 1.5, [], {}, True])
-def test_a_field_that_is_changed_is_refused_by_name(path, wrong):
+def test_a_changed_field_is_refused_and_named(path, wrong):
     state = state_in_mid_epoch()
     within = state
     for key in path[:-1]:
@@ -260,7 +260,7 @@ def test_a_field_that_is_changed_is_refused_by_name(path, wrong):
     assert loader.state_dict() == before
 
 
-def test_a_value_that_could_be_right_but_was_changed_is_refused():
+def test_a_changed_field_with_a_plausible_value_is_refused():
     state = state_in_mid_epoch()
     for path, value in ((("batch",), 2), (("epoch",), 5), (("sampler", "carried"), [4, 5])):
         changed = json.loads(json.dumps(state))
@@ -272,7 +272,7 @@ def test_a_value_that_could_be_right_but_was_changed_is_refused():
             make(last_batch="rollover").load_state_dict(changed)
 
 
-def test_text_that_is_cut_off_is_refused():
+def test_truncated_text_is_refused():
     text = json.dumps(state_in_mid_epoch())
     for length in (0, 1, len(text) // 2, len(text) - 1):
         with pytest.raises(ValueError, match="state: "):
@@ -299,7 +299,7 @@ def test_another_version_is_refused():
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_loader_that_differs_refuses_the_state_and_says_in_what(changes, field):
+def test_a_loader_with_other_arguments_refuses_the_state_and_names_the_difference(changes, field):
     state = state_in_mid_epoch()
     loader = make(**{"last_batch": "rollover", **changes})
     before = loader.state_dict()
@@ -314,7 +314,7 @@ def test_a_loader_that_differs_refuses_the_state_and_says_in_what(changes, field
     [({"batch_size": 3}, "batch_size"), ({"num_shards": 3}, "num_shards"), ({"last_batch": "discard"}, "last_batch"),
      ({"shuffle": True}, "shuffle_buffer"), ({"seed": 9}, "seed")],
 )  # fmt: skip
-def test_an_iterable_loader_that_differs_refuses_the_state(changes, field):
+def test_an_iterable_loader_with_other_arguments_refuses_the_state(changes, field):
     def make(**changes):
         return DataLoader(**{"dataset": IterableDataset(lambda: iter(range(9))), "batch_size": 2, "seed": 1,
                              "num_shards": 2, **changes})  # fmt: skip
@@ -335,7 +335,7 @@ def test_an_iterable_loader_that_differs_refuses_the_state(changes, field):
 @pytest.mark.spawn
 @pytest.mark.parametrize("way", [SERIAL, Way("fork-4", {"num_workers": 4}), THREAD], ids=str)
 @pytest.mark.parametrize("what", ["loader", "iterator"])
-def test_a_pickle_in_mid_epoch_goes_on_in_another_process(way, what, tmp_path):
+def test_a_pickle_in_mid_epoch_resumes_in_another_process(way, what, tmp_path):
     with way.loader(range(20), 2, True, seed=3) as loader:
         iterator = iter(loader)
         seen = [next(iterator).tolist() for _ in range(4)]

@@ -111,7 +111,7 @@ class Epoch:
 
     def _cancel(self) -> None:
         self._inbox.cancel()
-        for outcome in self._window.empty_out():
+        for outcome in self._window.clear():
             outcome.discard()
 
     def _next(self) -> Any:
@@ -126,7 +126,7 @@ class Epoch:
             if self._window.empty:
                 return NOTHING
             self._wait()
-        outcome = self._window.take()
+        outcome = self._window.deliver()
         task = self._tasks.pop(outcome.task.batch)
         self._fill()  # first, so that a worker is busy while this thread rebuilds the batch
         try:
@@ -165,7 +165,7 @@ class Epoch:
                 return
             if task is None:
                 return
-            self._window.admit(task.batch)
+            self._window.add(task.batch)
             self._tasks[task.batch] = task
             self._executor.submit(task, self._inbox)
 
@@ -180,15 +180,15 @@ class Epoch:
         elif outcome is None:
             self._time_out(timeout or 0)
         elif self._tasks.get(outcome.task.batch) is outcome.task:
-            self._window.land(outcome.task.batch, outcome)
+            self._window.complete(outcome.task.batch, outcome)
         else:  # it had timed out
             outcome.discard()
 
     def _time_out(self, timeout: float) -> None:
         """The oldest batch took too long: it is an error, and the others go on."""
-        number = self._window.head
+        number = self._window.oldest
         task = self._tasks.pop(number)
-        self._window.give_up(number)
+        self._window.drop(number)
         error = self._executor.time_out(task, timeout)
         with self.plan.lock:
             raised = self.plan.fail(task, error)

@@ -1,4 +1,4 @@
-"""The window: which batches are in flight, and in what order they are handed out. Pure logic, no processes."""
+"""The window: the batches in flight, and the order in which they are delivered. Pure logic, no processes."""
 
 from __future__ import annotations
 
@@ -10,69 +10,69 @@ T = TypeVar("T")
 
 
 class Window(Generic[T]):
-    """At most `size` batches between the sampler and the user, counted from drawing to delivery.
+    """At most `size` batches that are drawn from the sampler and not delivered.
 
     Args:
         size: most batches in flight, at least 1.
-        in_order: hand out in the order of admission; otherwise as they complete.
+        in_order: deliver batches in the order in which they were added; otherwise in the order in which they complete.
 
     >>> window = Window(2, in_order=True)
-    >>> window.admit(0); window.admit(1); window.has_room
+    >>> window.add(0); window.add(1); window.has_room
     False
-    >>> window.land(1, "b"); window.ready
+    >>> window.complete(1, "b"); window.ready
     False
-    >>> window.land(0, "a"); window.take(), window.take()
+    >>> window.complete(0, "a"); window.deliver(), window.deliver()
     ('a', 'b')
     """
 
-    __slots__ = ("_awaited", "_in_order", "_landed", "size")
+    __slots__ = ("_completed", "_in_flight", "_in_order", "size")
 
     def __init__(self, size: int, in_order: bool) -> None:
         self.size = size
         self._in_order = in_order
-        self._awaited: dict[int, None] = {}  # admitted, not handed out; in order of admission
-        self._landed: dict[int, T] = {}  # complete, not handed out; in order of completion
+        self._in_flight: dict[int, None] = {}  # in the order in which they were added
+        self._completed: dict[int, T] = {}  # those of them that have completed, in the order of completion
 
     @property
     def has_room(self) -> bool:
-        """Whether one more batch may be drawn."""
-        return len(self._awaited) < self.size
+        """Whether one more batch may be added."""
+        return len(self._in_flight) < self.size
 
     @property
     def empty(self) -> bool:
         """Whether nothing is in flight."""
-        return not self._awaited
+        return not self._in_flight
 
     @property
-    def head(self) -> int:
-        """The number of the batch that is waited for: the oldest that has not completed."""
-        return next(number for number in self._awaited if number not in self._landed)
+    def oldest(self) -> int:
+        """The number of the oldest batch that has not completed."""
+        return next(number for number in self._in_flight if number not in self._completed)
 
     @property
     def ready(self) -> bool:
-        """Whether `take` has something to hand out."""
-        return bool(self._landed) and (not self._in_order or next(iter(self._awaited)) in self._landed)
+        """Whether `deliver` has a batch to return."""
+        return bool(self._completed) and (not self._in_order or next(iter(self._in_flight)) in self._completed)
 
-    def admit(self, number: int) -> None:
-        """Takes one more batch into the window."""
-        self._awaited[number] = None
+    def add(self, number: int) -> None:
+        """Adds a batch; only if `has_room`."""
+        self._in_flight[number] = None
 
-    def land(self, number: int, item: T) -> None:
-        """A batch completed."""
-        self._landed[number] = item
+    def complete(self, number: int, item: T) -> None:
+        """Stores what became of a batch."""
+        self._completed[number] = item
 
-    def take(self) -> T:
-        """Hands out the next batch; only when `ready`."""
-        number = next(iter(self._awaited if self._in_order else self._landed))
-        del self._awaited[number]
-        return self._landed.pop(number)
+    def deliver(self) -> T:
+        """Removes and returns the next batch; only if `ready`."""
+        number = next(iter(self._in_flight if self._in_order else self._completed))
+        del self._in_flight[number]
+        return self._completed.pop(number)
 
-    def empty_out(self) -> list[T]:
-        """Breaks off: returns what has landed and forgets everything else; nothing more may be admitted."""
-        landed = list(self._landed.values())
-        self._landed, self._awaited, self.size = {}, {}, 0
-        return landed
+    def drop(self, number: int) -> None:
+        """Removes a batch that will not complete."""
+        del self._in_flight[number]
 
-    def give_up(self, number: int) -> None:
-        """Forgets a batch that will not come."""
-        del self._awaited[number]
+    def clear(self) -> list[T]:
+        """Empties the window for good and returns what has completed; `has_room` stays False."""
+        completed = list(self._completed.values())
+        self._completed, self._in_flight, self.size = {}, {}, 0
+        return completed

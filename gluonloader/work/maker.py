@@ -1,7 +1,7 @@
 """How a worker makes one batch: it reads the samples, one by one or in bulk, and calls batchify_fn.
 
 Task(indices) -> dataset[i] ..., or dataset.__getitems__ -> batchify_fn -> batch
-Task(Chunk)   -> the worker's streams                    -> batchify_fn -> ShardBatch, or Remainder: the shard has ended
+Task(Chunk)   -> the worker's streams                    -> batchify_fn -> ShardBatch, or ShardEnd: the shard has ended
 Task(Samples) ->                                            batchify_fn -> batch
 """
 
@@ -23,7 +23,7 @@ from .info import WorkerInfo, running_as
 from .streams import Chunk, Hint, Streams
 from .task import Job, Samples, Task
 
-__all__ = ["BatchMaker", "Remainder", "ShardBatch", "may_draw"]
+__all__ = ["BatchMaker", "ShardBatch", "ShardEnd", "may_draw"]
 
 OnRow = Callable[[int], None]
 S = TypeVar("S", list[Any], "list[Any] | Gathered")
@@ -44,8 +44,8 @@ class ShardBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Remainder:
-    """The end of a shard: fewer samples than a batch has, perhaps none; `first` is that of `ShardBatch`."""
+class ShardEnd:
+    """The last samples of a shard, fewer than a batch has, perhaps none; `first` is that of `ShardBatch`."""
 
     samples: list[Any]
     first: int = 0
@@ -117,7 +117,7 @@ class BatchMaker:
             return self._batchify(task, self._read(partial(gather, count=len(indices)), task, indices, on_row))
         return self._batchify(task, self._read(_listed, task, indices, on_row))
 
-    def _make_chunk(self, task: Task, chunk: Chunk, on_row: OnRow | None) -> ShardBatch | Remainder:
+    def _make_chunk(self, task: Task, chunk: Chunk, on_row: OnRow | None) -> ShardBatch | ShardEnd:
         assert self._streams is not None
 
         def seed_group(number: int) -> None:
@@ -125,7 +125,7 @@ class BatchMaker:
 
         piece = self._streams.read(chunk, seed_group, on_row)
         if len(piece.samples) < chunk.size:
-            return Remainder(piece.samples, piece.first)
+            return ShardEnd(piece.samples, piece.first)
         return ShardBatch(self._batchify(task, piece.samples), piece.hint, piece.first)
 
     def _read(self, start: Callable[[Any], S], task: Task, indices: list[Any], on_row: OnRow | None) -> S:

@@ -1,5 +1,6 @@
-"""Plans, without workers: whatever comes in whatever order, wherever it is resumed, each batch is settled once."""
+"""Plans, without workers: batches complete in any order, a resume may come anywhere, and each batch comes once."""
 
+import itertools
 import json
 
 import pytest
@@ -11,63 +12,70 @@ from gluonloader.loading.plan import NOTHING, IndexPlan, ShardPlan, Shards, Star
 from gluonloader.loading.plan.base import Progress
 from gluonloader.sampler import BatchSampler
 from gluonloader.state import ranges_field
-from gluonloader.work.maker import Remainder, ShardBatch
+from gluonloader.work.maker import ShardBatch, ShardEnd
 from gluonloader.work.streams import Chunk
 
 
-@given(window=st.integers(1, 5), choices=st.lists(st.integers(0, 99), max_size=60), again=st.integers(0, 60))
-def test_next_and_ahead_are_what_is_settled(window, choices, again):
-    progress, awaited, settled = Progress(0), [], set()
-    for step, choice in enumerate(choices):
-        if step == again:  # a resume: what was awaited is given out once more, and nothing else
-            state = progress.state()
-            progress, awaited = Progress(state["batch"], ranges_field(state, "ahead")), []
-        while len(awaited) < window:
+@given(
+    window=st.integers(1, 5),
+    steps=st.lists(st.tuples(st.sampled_from(["settle"] * 8 + ["save", "rewind"]), st.integers(0, 99)), max_size=60),
+)
+def test_progress_agrees_with_a_set_of_settled_numbers(window, steps):
+    progress, settled = Progress(0), set()
+    for step, choice in steps:
+        while len(progress.in_flight) < window:
             number = progress.upcoming
-            if not progress.pass_over(number):
-                assert number not in settled
-                awaited.append(number)
-                progress.plan(number)
-        number = awaited.pop(choice % len(awaited))
-        progress.settle(number)
-        settled.add(number)
-        assert settled == set(range(progress.next)) | set(progress.ahead)
-        assert progress.awaited == sorted(awaited)
+            assert progress.issue(number) == (number not in settled)
+        in_flight = progress.in_flight
+        unsettled = (number for number in range(1000) if number not in settled)
+        assert in_flight == list(itertools.islice(unsettled, window))
+        if step == "settle":
+            number = in_flight[choice % window]
+            progress.settle(number)
+            settled.add(number)
+        elif step == "rewind":
+            progress = progress.rewound()
+        else:
+            state = json.loads(json.dumps(progress.state()))
+            progress = Progress(state["batch"], ranges_field(state, "ahead"))
+        first = next(number for number in range(1000) if number not in settled)
+        assert progress.position == first
+        assert progress.ahead == sorted(number for number in settled if number > first)
 
 
 def made(task, lengths):
-    """What a worker answers."""
+    """What a worker makes of a task."""
     work = task.work
     if not isinstance(work, Chunk):
         return work.samples
     samples = [(work.shard, i) for i in range(lengths[work.shard])][work.number * work.size :][: work.size]
-    return ShardBatch(samples, None) if len(samples) == work.size else Remainder(samples)
+    return ShardBatch(samples, None) if len(samples) == work.size else ShardEnd(samples)
 
 
 class Run:
-    """A loader in small: at most `window` tasks in flight, which complete in any order."""
+    """A small model of a loader: at most `window` tasks in flight, which complete in any order."""
 
     def __init__(self, plan, lengths, window, data, in_order):
         self.plan, self.lengths, self.window, self.data, self.in_order = plan, lengths, window, data, in_order
-        self.flying = []
+        self.in_flight = []
 
     def step(self):
         """The next batch, NOTHING, or None at the end."""
-        drawn = False
-        while len(self.flying) < self.window and not drawn:
+        exhausted = False
+        while len(self.in_flight) < self.window and not exhausted:
             try:
                 task = self.plan.next()
             except StopIteration:
-                drawn = True
+                exhausted = True
             else:
                 if task is None:
                     break
-                self.flying.append(task)
-        if not self.flying:
-            assert drawn
+                self.in_flight.append(task)
+        if not self.in_flight:
+            assert exhausted
             return None
-        which = 0 if self.in_order else self.data.draw(st.integers(0, len(self.flying) - 1))
-        task = self.flying.pop(which)
+        chosen = 0 if self.in_order else self.data.draw(st.integers(0, len(self.in_flight) - 1))
+        task = self.in_flight.pop(chosen)
         return self.plan.deliver(task, made(task, self.lengths))
 
 
@@ -80,7 +88,7 @@ class Run:
     window=st.integers(1, 5),
     in_order=st.booleans(),
 )
-def test_every_sample_of_every_shard_once_wherever_it_is_resumed(data, lengths, size, last_batch, window, in_order):
+def test_every_sample_of_every_shard_comes_once_despite_resumes(data, lengths, size, last_batch, window, in_order):
     shards = Shards(len(lengths), size, last_batch, 0, 2)
     carried, epochs = [], []
     for epoch in range(2):
@@ -89,14 +97,14 @@ def test_every_sample_of_every_shard_once_wherever_it_is_resumed(data, lengths, 
         while (batch := run.step()) is not None:
             if batch is not NOTHING:
                 batches.append(batch)
-            if data.draw(st.integers(0, 5)) == 0:  # saved, and loaded elsewhere
+            if data.draw(st.integers(0, 5)) == 0:  # saved, and loaded into a new plan
                 state = json.loads(json.dumps(plan.state()))
                 ShardPlan.check(shards, state)
                 plan = ShardPlan(shards, epoch, 0, epoch, [], state)
                 run = Run(plan, lengths, window, data, in_order)
             elif data.draw(st.integers(0, 9)) == 0:  # flushed
                 plan.rewind()
-                run.flying = []
+                run.in_flight = []
         plan.finish()
         carried = plan.carry
         epochs.append(batches)
@@ -124,33 +132,33 @@ def test_every_sample_of_every_shard_once_wherever_it_is_resumed(data, lengths, 
     data=st.data(), length=st.integers(0, 20), size=st.integers(1, 5), window=st.integers(1, 4),
     last_batch=st.sampled_from(["keep", "discard", "rollover"]),
 )  # fmt: skip
-def test_indices_once_wherever_they_are_resumed(data, length, size, window, last_batch):
+def test_every_batch_of_indices_comes_once_despite_resumes(data, length, size, window, last_batch):
     batches, seen = BatchSampler(range(length), size, last_batch), []
     expected = list(BatchSampler(range(length), size, last_batch))
-    plan, flying = IndexPlan(batches, 0, 0, Start()), []
+    plan, in_flight = IndexPlan(batches, 0, 0, Start()), []
     while True:
         try:
-            while len(flying) < window:
-                flying.append(plan.next())
+            while len(in_flight) < window:
+                in_flight.append(plan.next())
         except StopIteration:
             pass
-        if not flying:
+        if not in_flight:
             break
-        task = flying.pop(data.draw(st.integers(0, len(flying) - 1)))
+        task = in_flight.pop(data.draw(st.integers(0, len(in_flight) - 1)))
         seen.append((task.batch, plan.deliver(task, task.indices)))
         if data.draw(st.integers(0, 4)) == 0:
             state = json.loads(json.dumps(plan.state()))
             batches = BatchSampler(range(length), size, last_batch)
-            plan, flying = IndexPlan(batches, 0, 0, IndexPlan.load(batches, state)), []
+            plan, in_flight = IndexPlan(batches, 0, 0, IndexPlan.load(batches, state)), []
         elif data.draw(st.integers(0, 4)) == 0:
             plan.rewind()
-            flying = []
+            in_flight = []
     plan.finish()
     assert [indices for _, indices in sorted(seen)] == expected
     assert batches.carried == (list(range(length))[length - length % size :] if last_batch == "rollover" else [])
 
 
-def test_a_state_that_says_the_impossible_is_refused_by_field():
+def test_a_state_with_an_impossible_field_is_refused_and_the_field_named():
     batches = BatchSampler(range(6), 2)
     state = IndexPlan.fresh_state(batches)
     for change, field in [

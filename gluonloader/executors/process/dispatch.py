@@ -30,7 +30,7 @@ from ...errors import LoaderClosed, SharedMemoryError, TransportError, add_note
 from ...memory.reduce import Head, rebuild
 from ...memory.slab import TOOK, Slab
 from ...memory.slabs import SlabPool
-from ...work.maker import Remainder
+from ...work.maker import ShardEnd
 from ...work.task import Task
 from ..base import Failed, Inbox, Outcome, Submission
 from .crew import Crew, Death
@@ -67,7 +67,7 @@ class MadeInSlab:
         try:
             batch = rebuild(memory, self.head)
             # Leftovers stay alive to the end of the epoch, and must not keep slabs from batches.
-            return copy.deepcopy(batch) if isinstance(batch, Remainder) else batch
+            return copy.deepcopy(batch) if isinstance(batch, ShardEnd) else batch
         except Exception as error:
             add_note(error, f"gluonloader: while rebuilding {self.task}")
             raise

@@ -1,13 +1,13 @@
-"""What is made next, and where an epoch stands: `IndexPlan` for indices, `ShardPlan` for shards. No processes."""
+"""Which batch is made next, and where an epoch stands. `IndexPlan` is for indices, `ShardPlan` for shards."""
 
 from .base import NOTHING as NOTHING
 from .base import Loaded as Loaded
 from .base import Plan as Plan
 from .base import Start as Start
 from .indices import IndexPlan as IndexPlan
-from .shards import Leftover as Leftover
+from .shard_state import Leftover as Leftover
+from .shard_state import Shards as Shards
 from .shards import ShardPlan as ShardPlan
-from .shards import Shards as Shards
 from .shards import only_sample as only_sample
 
 __all__ = ["NOTHING", "IndexPlan", "Leftover", "Loaded", "Plan", "ShardPlan", "Shards", "Start", "only_sample"]

@@ -1,9 +1,9 @@
-"""What both kinds of plan share: the protocol, and which batches of an epoch are settled.
+"""What both plans share: the protocol, and the record of which batches are settled.
 
-NOTE [positions]: promise P8. A position counts what was delivered, not what was drawn: every number that a plan gives
-out is awaited until its batch is delivered, or known not to come. All numbers below `next` are settled, and those in
-`ahead`, which came out of order. What is drawn beyond that is drawn again after a resume, with the same numbers and
-so with the same seeds.
+NOTE [positions]: promise P8. A position counts delivered batches, not drawn ones. A batch is settled once it was
+delivered, or once it is known that it will not come. A position consists of the number of the first batch that is not
+settled, and of `ahead`: the numbers beyond it that are settled, since they were delivered out of order. After a
+resume, all other batches are drawn again. They get the same numbers as before, and so the same seeds.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ...work.task import Task
 
 __all__ = ["NOTHING", "Loaded", "Plan", "Progress", "Start"]
 
-NOTHING: Final = object()  # in place of a batch: there is none for the user
+NOTHING: Final = object()  # returned instead of a batch: there is nothing to deliver
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where an epoch begins: at its start, or where a saved one stood.
+    """Where an epoch starts: at its first batch, or at a saved position.
 
     Attributes:
-        number: of the next batch.
-        skip: batches of the sampler's pass that are not wanted.
-        ahead: numbers beyond `number` that were delivered already.
+        number: of the next batch in the epoch.
+        skip: number of batches to skip in the sampler's pass.
+        ahead: numbers beyond `number` whose batches were delivered before the position was saved.
     """
 
     number: int = 0
@@ -39,111 +39,100 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A position that was loaded: its fields, and where the sampler's next pass begins."""
+    """A state that was loaded: its fields, and where the next epoch starts."""
 
     state: dict[str, Any]
     start: Start
 
 
 class Plan(Protocol):
-    """The work of one epoch.
+    """Gives out the tasks of one epoch and knows which of them are settled.
 
-    Attributes:
-        lock: to be held for each call, since one thread may ask for the state while another one iterates; or a signal
-            handler in the middle of a call.
-        finished: whether it was used to its end.
-        outdated: a position was loaded since: what it leaves over is not for the next epoch.
+    Callers hold `lock` during each call, since another thread or a signal handler may ask for the state.
     """
 
     lock: threading.RLock
     epoch: int
-    finished: bool
-    outdated: bool
+    finished: bool  # the epoch was used to its end
+    outdated: bool  # the loader has loaded a position since, so nothing is carried over from this epoch
 
     def next(self) -> Task | None:
-        """The next batch to make; None: none before others have been delivered. StopIteration: no more at all."""
+        """The next task; None if it waits for other batches to be settled; StopIteration if there are no more."""
 
     def deliver(self, task: Task, result: Any) -> Any:
-        """A result has come to its turn; returns the batch, or NOTHING."""
+        """Settles a task whose result is here; returns the batch to deliver, or NOTHING."""
 
     def fail(self, task: Task, error: BaseException) -> bool:
-        """An error has come to its turn instead; returns whether the user is told."""
+        """Settles a task that failed; returns whether the user gets the error."""
 
     def finish(self) -> None:
-        """The epoch was used to its end: what it left over is for the next one."""
+        """Marks the epoch as used to its end; samples that are left over go to the next one (rollover)."""
 
     def state(self) -> dict[str, Any]:
         """The position, as fields of a state."""
 
     def rewind(self) -> None:
-        """Forgets what was given out and not delivered: `next` begins anew there."""
+        """Goes back to the position: `next` gives out again all tasks that are not settled."""
 
 
 class Progress:
-    """Which numbers are settled; see NOTE [positions].
+    """Which numbers of an epoch are settled; see NOTE [positions]. `upcoming` is the next number to give out.
 
     >>> progress = Progress(0)
-    >>> for number in range(3): progress.plan(number)
-    >>> progress.settle(1); progress.next, progress.ahead
+    >>> [progress.issue(number) for number in range(3)]
+    [True, True, True]
+    >>> progress.settle(1); progress.position, progress.ahead
     (0, [1])
-    >>> progress.settle(0); progress.next, progress.ahead
+    >>> progress.settle(0); progress.position, progress.ahead
     (2, [])
     """
 
     def __init__(self, number: int, ahead: Iterable[range] = ()) -> None:
         self.upcoming = number
-        self._awaited: dict[int, None] = {}  # in order
+        self._in_flight: dict[int, None] = {}  # ascending
         self._ahead = set(chain.from_iterable(ahead))
 
-    def plan(self, number: int) -> None:
-        """This number is given out."""
-        self._awaited[number] = None
+    def issue(self, number: int) -> bool:
+        """Gives out a number; False if its batch was delivered before the epoch was resumed."""
+        is_new = number not in self._ahead
+        if is_new:
+            self._in_flight[number] = None
         self.upcoming = number + 1
-
-    def pass_over(self, number: int) -> bool:
-        """Whether a number was settled before this epoch was resumed, and so is not given out."""
-        if number not in self._ahead:
-            return False
-        self.upcoming = number + 1
-        return True
+        return is_new
 
     def settle(self, number: int) -> None:
-        """Its batch was delivered, or will not come."""
-        if not self._ahead and next(iter(self._awaited)) == number:  # in order, as most are
-            del self._awaited[number]
-            return
-        if number != self.next:
+        """Settles a number in flight."""
+        is_first = next(iter(self._in_flight)) == number
+        if not is_first:
             self._ahead.add(number)
-            del self._awaited[number]
-            return
-        del self._awaited[number]
-        if self._ahead:
-            now = min(self.next, self.upcoming)  # those from `upcoming` on are still to be passed over
-            self._ahead = {settled for settled in self._ahead if settled >= now}
+        del self._in_flight[number]
+        if is_first and self._ahead:
+            done = min(self.position, self.upcoming)  # `issue` still has to skip the numbers from `upcoming` on
+            self._ahead = {settled for settled in self._ahead if settled >= done}
 
     @property
-    def next(self) -> int:
-        """All numbers below are settled."""
-        number = next(iter(self._awaited), self.upcoming)
+    def position(self) -> int:
+        """The first number that is not settled."""
+        number = next(iter(self._in_flight), self.upcoming)
         while number in self._ahead:
             number += 1
         return number
 
     @property
-    def awaited(self) -> list[int]:
-        """The numbers that were given out and are not settled."""
-        return list(self._awaited)
+    def in_flight(self) -> list[int]:
+        """The numbers that were given out and are not settled, ascending."""
+        return list(self._in_flight)
 
     @property
     def ahead(self) -> list[int]:
-        """Numbers beyond that are settled, too."""
-        now = self.next
-        return sorted(settled for settled in self._ahead if settled > now)
+        """The settled numbers beyond the position, ascending."""
+        position = self.position
+        return sorted(settled for settled in self._ahead if settled > position)
 
     def state(self) -> dict[str, Any]:
         """The fields `batch` and `ahead` of a position."""
-        return {"batch": self.next, "ahead": to_ranges(self.ahead)}
+        return {"batch": self.position, "ahead": to_ranges(self.ahead)}
 
-    def again(self) -> Progress:
-        """Where what is awaited now is given out again."""
-        return Progress(self.next, [range(number, number + 1) for number in self.ahead])
+    def rewound(self) -> Progress:
+        """The same position with nothing in flight."""
+        return Progress(self.position, [range(number, number + 1) for number in self.ahead])

@@ -1,0 +1,125 @@
+"""How the state of any batch sampler is saved and restored.
+
+Samplers are restored in one of three ways:
+
+    ours       restore what the pass depended on when it started, then skip batches without drawing them
+    stateful   call `load_state_dict`; the plan calls `state_dict` before each draw, since batches are drawn ahead
+    any other  restart from the beginning, then draw the delivered batches again without reading their samples
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...errors import bad_state
+from ...randomness import batch_seed
+from ...sampler import BatchSampler, ShardedSampler, knows_epoch, load_saved_pass, saved_pass
+from ...state import field, has_state, int_field, ranges_field, to_json
+from .base import Start
+
+__all__ = ["drop_carried", "fresh_state", "keep", "load", "seed_of_rank", "snapshot", "stateful_part"]
+
+
+def fresh_state(batch_sampler: Any) -> dict[str, Any]:
+    """The position before the next epoch, as fields of a state."""
+    stateful = stateful_part(batch_sampler)
+    fields: dict[str, Any] = {"batch": 0, "ahead": [], "skip": 0, "sampler": saved_pass(batch_sampler)}
+    return fields if stateful is None else {**fields, "snapshot": snapshot(stateful)}
+
+
+def keep(batch_sampler: Any) -> Callable[[], None]:
+    """Saves the state of a batch sampler; returns a function that restores it."""
+    carried = getattr(batch_sampler, "carried", None)
+    if carried:
+        batch_sampler.carried = []  # it is kept here as it is, since JSON may not hold it
+    state = fresh_state(batch_sampler)
+    if carried:
+        batch_sampler.carried = carried
+
+    def restore() -> None:
+        load(batch_sampler, state)
+        if carried:
+            batch_sampler.carried = carried
+
+    return restore
+
+
+def load(batch_sampler: Any, state: Mapping[str, Any]) -> Start:
+    """Prepares a batch sampler for the position in `state`; returns where its next pass starts.
+
+    Raises:
+        ValueError: the state does not fit; the sampler is unchanged.
+    """
+    number, drawn = int_field(state, "batch"), int_field(state, "skip")
+    ahead, pass_state = ranges_field(state, "ahead"), field(state, "sampler")
+    if drawn > number:
+        raise bad_state("skip", drawn, f"must be at most batch={number}")
+    if ahead and ahead[0].start <= number:
+        raise bad_state("ahead", state["ahead"], f"must be greater than batch={number}")
+    sampler = getattr(batch_sampler, "sampler", batch_sampler)
+    if ahead and isinstance(sampler, ShardedSampler):
+        _check_shard(sampler, state)
+    stateful = stateful_part(batch_sampler)
+    if stateful is not None:
+        field(state, "snapshot")
+    skip = load_saved_pass(batch_sampler, pass_state, drawn)
+    if state.get("epoch", 0) > 0 and not (knows_epoch(sampler) or hasattr(sampler, "set_epoch")):
+        warnings.warn(
+            f"a {type(sampler).__name__} has no epoch and no state, so it restarts from the beginning; correct only if "
+            "it yields the same order every epoch. Otherwise give it state_dict() and load_state_dict(), or use a "
+            "sampler of gluonloader",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+    if stateful is not None:
+        stateful.load_state_dict(state["snapshot"])
+        drop_carried(batch_sampler, drawn)
+        skip = 0
+    return Start(number, skip, tuple(ahead))
+
+
+def stateful_part(batch_sampler: Any) -> Any:
+    """The batch sampler or its sampler, whichever has `state_dict` and `load_state_dict`; None if neither has."""
+    for sampler in (batch_sampler, getattr(batch_sampler, "sampler", None)):
+        if has_state(sampler):
+            return sampler
+    return None
+
+
+def snapshot(stateful: Any) -> Any:
+    """The state of a stateful sampler, as JSON."""
+    return to_json(type(stateful).__name__, stateful.state_dict())
+
+
+def drop_carried(batch_sampler: Any, drawn: int) -> None:
+    """Drops the indices that the last epoch carried over, if any batch was drawn: the first batch contains them."""
+    if drawn and isinstance(batch_sampler, BatchSampler):
+        batch_sampler.carried = []
+
+
+def seed_of_rank(seed: int, sampler: Any) -> int:
+    """The seed of this rank's samples: ranks that share one order must not share random numbers in their samples."""
+    rank = 0
+    while sampler is not None and not rank:
+        if isinstance(sampler, ShardedSampler):
+            rank = sampler.index
+        elif hasattr(sampler, "num_replicas") and isinstance(getattr(sampler, "rank", None), int):  # torch's
+            rank = int(sampler.rank)
+        sampler = getattr(sampler, "sampler", None)
+    return batch_seed(seed, -rank) if rank else seed  # epochs are not negative, so no batch has this seed
+
+
+def _check_shard(sampler: ShardedSampler, state: Mapping[str, Any]) -> None:
+    """Checks that batches out of order come from the same shard: only there do their numbers mean the same batches."""
+    inner = state["sampler"]
+    while isinstance(inner, Mapping) and inner.get("kind") != type(sampler).__name__:
+        inner = inner.get("sampler")
+    if not isinstance(inner, Mapping):
+        return
+    saved = f"shard {inner.get('index')} of {inner.get('num_shards')}"
+    ours = f"shard {sampler.index} of {sampler.num_shards}"
+    if saved != ours:
+        right = f"{saved} delivered these batches out of order, and this is {ours}"
+        raise bad_state("ahead", state["ahead"], f"{right}; load each shard's own state, or save with in_order=True")
