@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from .. import frameworks
 from ..errors import LoaderClosed, WorkerStartError
-from ..memory.blocks import BatchMemory, Blocks
+from ..memory.buffers import BatchMemory, BufferPool
 from ..randomness import PreservedGenerators, seed_generators, set_current_seed
 from ..work.maker import Maker
 from ..work.task import Job, Task
@@ -22,8 +22,8 @@ class SerialExecutor:
 
     def __init__(self, job: Job) -> None:
         self._maker = Maker(job, 0, _seed)
-        self._blocks = Blocks(window=1)
-        self._memory = BatchMemory(self._blocks)
+        self._buffers = BufferPool(window=1)
+        self._memory = BatchMemory(self._buffers)
         self._started = self._closed = False
         self._lock = RLock()  # a dataset is not read by two threads at once where one asked for no workers
 
@@ -49,7 +49,7 @@ class SerialExecutor:
 
     def close(self) -> None:
         self._closed = True
-        self._blocks.close()
+        self._buffers.close()
 
     def _make(self, task: Task) -> Outcome:
         if not self._started:

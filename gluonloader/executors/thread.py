@@ -20,7 +20,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from ..errors import BatchTimeout, LoaderClosed, WorkerStartError
-from ..memory.blocks import BatchMemory, Blocks
+from ..memory.buffers import BatchMemory, BufferPool
 from ..randomness import set_current_seed
 from ..work.maker import Maker
 from ..work.task import Job, Task
@@ -41,7 +41,7 @@ class ThreadExecutor:
     """Makes batches in `num_workers` threads: for datasets that leave the GIL (decoding, file reads, large arrays)."""
 
     def __init__(self, job: Job, window: int) -> None:
-        self._job, self._blocks = job, Blocks(window)
+        self._job, self._buffers = job, BufferPool(window)
         self._shared: SimpleQueue[_Request | None] = SimpleQueue()
         self._own: list[SimpleQueue[_Request | None]] = [SimpleQueue() for _ in range(job.num_workers)]
         self._running: dict[int, Task] = {}  # by thread
@@ -92,7 +92,7 @@ class ThreadExecutor:
         deadline = time.monotonic() + _CLOSING_S  # a thread cannot be killed; a busy one ends with its batch
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        self._blocks.close()
+        self._buffers.close()
 
     def _refuse(self, queue: SimpleQueue[_Request | None]) -> None:
         """Answers what will not be made."""
@@ -109,7 +109,7 @@ class ThreadExecutor:
     def serve(self, worker: int) -> None:
         """The life of one thread."""
         me, maker = threading.get_ident(), Maker(self._job, worker, set_current_seed)
-        memory = BatchMemory(self._blocks)
+        memory = BatchMemory(self._buffers)
         requests = self._own[worker] if self._job.iterable else self._shared
         self._threads.append(threading.current_thread())
         with maker.at_work():

@@ -7,7 +7,7 @@
 NOTE [exactly once]: promise P2. A batch leaves the backlog only onto a lane, and a trip leaves its lane by exactly one
 of: its reply, or the burial of its worker, after which it is in the backlog again. A worker writes its ticket to
 STARTED before it begins, so a death counts only for the batch that was being made. A batch that has killed a worker
-runs again in careful mode, where POSITION tells the sample.
+runs again in careful mode, where ROW tells the sample.
 
 NOTE [one leader]: of the threads that wait, one polls the lanes, without the lock, and delivers for all; the others
 wait for it on the condition. Every poll includes all lanes, so every wait waits for every death (P3).
@@ -50,7 +50,6 @@ __all__ = ["ProcessExecutor"]
 
 _LANE_DEPTH: Final = 32  # requests on one lane; so few that neither side can ever block on a full socket
 _STALL_S: Final = 0.005  # a lane busy with one batch for longer gives its queue to idle lanes
-_COSTLY_STALL_S: Final = 0.5  # the same where it takes another large slab: to make one takes as long as a batch
 _DEEP: Final = 2  # how many times as many batches are in flight where they are small: then their workers sleep less
 _MOST_MORE: Final = 16  # and how many more: each needs descriptors
 _SMALL: Final = 1 << 20  # bytes
@@ -137,10 +136,8 @@ class ProcessExecutor:
     def window(self, size: int, holding: bool) -> int:
         if self._elastic and 0 < self._slabs.largest <= _SMALL:
             size = min(_DEEP * size, size + _MOST_MORE)
-        elif self._elastic and self._slabs.are_large and size - 1 > self._in_use:
-            size -= 1
         self._slabs.window = size
-        return size - 1 if holding and size > self._in_use and self._slabs.exhausted else size
+        return size
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -403,7 +400,7 @@ class ProcessExecutor:
         """Idle lanes take over what queues behind a slow batch."""
         while (stalled := self._stalled()) is not None:
             lane, trip = stalled
-            if time.monotonic() - lane.busy_since < (_COSTLY_STALL_S if self._slabs.exhausted else _STALL_S):
+            if time.monotonic() - lane.busy_since < _STALL_S:
                 return
             idle = min(self._lanes.values(), key=lambda other: (len(other.trips), not other.ready))
             try:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...errors import add_note
-from ...frameworks import Lent
-from ...memory.reduce import Head, Sealed, rebuild
+from ...memory.reduce import Head, rebuild
 from ...memory.slab import Slab
 from ...work.maker import Remainder, Unsplit
 from ...work.task import Part, Task
@@ -43,9 +42,7 @@ class Landed:
     def take(self) -> Any:
         memory = self.lender.lend(self)
         if isinstance(self.task.work, Part):
-            if not isinstance(memory, Lent):
-                raise Unsplit("memory is too short to read a batch in parts")
-            return [Sealed(self.slab.number, self.head, memory)]
+            raise Unsplit("a process does not read a batch in parts")
         try:
             batch = rebuild(memory, self.head)
             # What a shard leaves over is kept to the end of the epoch, and must not keep slabs from batches.

@@ -13,9 +13,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...memory.reduce import Sealed
-from ...memory.slab import HEADER, POSITION, STARTED, TICKET, Slab
-from ...work.task import Samples, Task
+from ...memory.slab import HEADER, ROW, STARTED, TICKET, Slab
+from ...work.task import Task
 from ..base import Inbox
 from .records import Reply, ReplyReader, Request, Verb
 from .supervisor import LaneProcess
@@ -50,7 +49,7 @@ class Trip:
     @property
     def position(self) -> int | None:
         """In careful mode: the position of the sample that was begun last."""
-        return self.slab.control[POSITION] - 1 if self.slab.control[POSITION] else None
+        return self.slab.control[ROW] - 1 if self.slab.control[ROW] else None
 
     def recall(self) -> None:
         """Takes the batch back; the worker skips it, or its reply is ignored."""
@@ -73,24 +72,15 @@ class Lane:
 
     def give(self, order: Order, slab: Slab, ticket: int, payload: bytes) -> None:
         """Sends an order on a trip, its task written into the slab."""
-        length, work = len(payload), order.task.work
+        length = len(payload)
         slab.memory[HEADER : HEADER + length] = payload
-        slab.control[TICKET], slab.control[STARTED], slab.control[POSITION] = ticket, 0, 0
+        slab.control[TICKET], slab.control[STARTED], slab.control[ROW] = ticket, 0, 0
         if not self.trips:
             self.busy_since = time.monotonic()
         self.trips[ticket] = Trip(order, slab, ticket)
-        if isinstance(work, Samples):
-            self._show(work)
         self._send_slab(
             Request(Verb.MAKE, False, order.deaths > 0, slab.number, ticket, slab.size, slab.allowance, length), slab
         )
-
-    def _show(self, work: Samples) -> None:
-        """Tells of the slabs that samples lie in."""
-        for sample in work.samples:
-            if isinstance(sample, Sealed):
-                source: Slab = sample.loan.slab
-                self._send_slab(Request(Verb.SHOW, slab=source.number, size=source.size), source)
 
     def _send_slab(self, request: Request, slab: Slab) -> None:
         """Sends a record about a slab, with its descriptor if the worker does not have it yet."""

@@ -19,21 +19,19 @@ import socket
 import threading
 import time
 from array import array
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ... import frameworks
 from ...errors import SharedMemoryError
 from ...memory import set_allocator
 from ...memory.arena import Arena
-from ...memory.reduce import Head, Sealed, rebuild, reduce
-from ...memory.slab import HEADER, POSITION, STARTED, TICKET, TOOK, Slab
+from ...memory.reduce import Head, reduce
+from ...memory.slab import HEADER, ROW, STARTED, TICKET, TOOK, Slab
 from ...randomness import is_rng_in_use, seed_generators, set_current_seed, state_of_generators
 from ...work.maker import Maker, Unsplit
-from ...work.task import Job, Part, Samples, Task
+from ...work.task import Job, Task
 from .packed_job import PackedJob, load_job
 from .records import Reply, Request, RequestReader, Status, Verb
 from .remote import encode_error
@@ -172,7 +170,7 @@ class _Worker:
         try:
             set_allocator(arena.empty)
             mark = self._marker(slab) if request.careful else None
-            head = reduce(maker.make(self._opened(task, maker.gathers), mark), arena, isinstance(task.work, Part))
+            head = reduce(maker.make(task, mark), arena)
         except BaseException as error:
             who = f"in worker {self._slot} (pid {os.getpid()})"
             if isinstance(error, Unsplit):
@@ -182,20 +180,6 @@ class _Worker:
             return Reply(Status.NO_ROOM, slab.number, request.ticket, slab.size, Head(0, arena.needed, 0))
         slab.control[TOOK] = int((time.perf_counter() - began) * 1e6)
         return Reply(Status.MADE, slab.number, request.ticket, slab.size, head)
-
-    def _opened(self, task: Task, as_they_lie: bool) -> Task:
-        """The task, with samples in the place of sealed ones: copies, where batchify may keep or change a sample."""
-        if not isinstance(task.work, Samples):
-            return task
-        samples: list[Any] = []
-        for sample in task.work.samples:
-            if isinstance(sample, Sealed):
-                end = sample.head.offset + sample.head.length
-                shown: NDArray[np.uint8] = np.ndarray((end,), np.uint8, self._slabs[sample.slab].memory)
-                samples += rebuild(shown if as_they_lie else shown.copy(), sample.head)
-            else:
-                samples.append(sample)
-        return replace(task, work=Samples(samples))
 
     def _failed(self, request: Request, slab: Slab, error: bytes) -> Reply:
         # The batch is lost, so its room is the error's; a fresh arena ends where the old one began.
@@ -212,7 +196,7 @@ class _Worker:
 
     def _marker(self, slab: Slab) -> Any:
         def mark(position: int) -> None:
-            slab.control[POSITION] = position + 1
+            slab.control[ROW] = position + 1
 
         return mark
 
