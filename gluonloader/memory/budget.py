@@ -54,21 +54,9 @@ class Budget:
         self.reserved += nbytes
         return True
 
-    def release(self, nbytes: int) -> None:
-        """Counts `nbytes` less."""
-        self.reserved -= nbytes
-
     def may_lend(self, nbytes: int, window: int) -> bool:
         """Whether a loan of `nbytes` leaves enough for the batches in flight; see NOTE [memory limit]."""
         return self.lent + nbytes <= max(self.limit - window * self.share, self.limit // 2)
-
-    def start_loan(self, nbytes: int) -> None:
-        """Counts a loan."""
-        self.lent += nbytes
-
-    def end_loan(self, nbytes: int) -> None:
-        """Counts the end of a loan."""
-        self.lent -= nbytes
 
     def warn_of_copies(self) -> None:
         """Warns, once, that batches are copied because the user keeps others."""

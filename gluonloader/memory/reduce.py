@@ -74,7 +74,12 @@ def reduce(batch: Any, arena: Arena) -> Head | None:
     except Exception as error:
         if error is reducer.framework_error:
             raise
-        raise TransportError(_unpicklable(batch, error)) from error
+        path, leaf = _find_unpicklable(batch, "")
+        raise TransportError(
+            f"the batch cannot leave its worker process: {path or 'it'} is a {type(leaf).__module__}."
+            f"{type(leaf).__qualname__}, which cannot be pickled ({error}); "
+            "return arrays, numbers, strings and containers of them from batchify_fn"
+        ) from error
     spans = pickle.dumps(reducer.spans) if reducer.spans else b""
     file.write(spans)
     offset = arena.write(file.getbuffer())
@@ -176,15 +181,6 @@ class _Rebuilder(pickle.Unpickler):
         offset, shape, dtype, strides, *framework = pid
         array: NDArray[Any] = np.ndarray(shape, dtype, self.memory, offset, strides)
         return named(*framework).from_numpy(array) if framework else array
-
-
-def _unpicklable(batch: Any, error: Exception) -> str:
-    path, leaf = _find_unpicklable(batch, "")
-    return (
-        f"the batch cannot leave its worker process: {path or 'it'} is a {type(leaf).__module__}."
-        f"{type(leaf).__qualname__}, which cannot be pickled ({error}); "
-        "return arrays, numbers, strings and containers of them from batchify_fn"
-    )
 
 
 def _find_unpicklable(value: Any, path: str) -> tuple[str, Any]:

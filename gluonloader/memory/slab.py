@@ -34,22 +34,11 @@ from ..errors import SharedMemoryError
 from ..limits import available_memory
 from .allocator import ALIGNMENT
 
-__all__ = [
-    "HEADER",
-    "HOLDERS",
-    "NO_HOLDERS",
-    "ROW",
-    "STARTED",
-    "TICKET",
-    "TOOK",
-    "Slab",
-    "align",
-    "anonymous_file",
-    "reserve",
-]
+__all__ = ["HEADER", "HOLDERS", "NO_HOLDERS", "ROW", "STARTED", "TICKET", "TOOK", "Slab", "align", "anonymous_file",
+           "reserve"]  # fmt: skip
 
 HEADER: Final = 64  # bytes
-# The words of the header, 8 bytes each. HOLDERS: NOTE [holders] in slabs.py; MXNet's format of shared memory demands
+# The words of the header, 8 bytes each. HOLDERS: NOTE [holders] in store.py; MXNet's format of shared memory demands
 # that it comes first. TICKET, STARTED: NOTE [tickets] in executors/process/lane.py. ROW: the row of the sample that is
 # being read, plus 1; 0 if it is not tracked. TOOK: microseconds that making the batch took, written by the worker.
 HOLDERS, TICKET, STARTED, ROW, TOOK = range(5)
@@ -123,20 +112,8 @@ class Slab:
         leaves_room: whether its descriptor is known to leave enough descriptors for the rest of the program.
     """
 
-    __slots__ = (
-        "_populate",
-        "address",
-        "allowance",
-        "control",
-        "fd",
-        "holders",
-        "inherited",
-        "leaves_room",
-        "memory",
-        "number",
-        "size",
-        "writer",
-    )
+    __slots__ = ("_populate", "address", "allowance", "control", "fd", "holders", "inherited", "leaves_room", "memory",
+                 "number", "size", "writer")  # fmt: skip
 
     def __init__(self, number: int, fd: int, size: int, populate: bool = False) -> None:
         self.number, self.fd, self._populate = number, fd, populate
@@ -161,7 +138,7 @@ class Slab:
 
     @property
     def is_held(self) -> bool:
-        """Whether a framework may still read or write this loan's memory; see NOTE [holders] in slabs.py."""
+        """Whether a framework may still read or write this loan's memory; see NOTE [holders] in store.py."""
         return self.control[HOLDERS] > NO_HOLDERS - self.holders
 
     def free_memory(self) -> None:

@@ -4,25 +4,18 @@
                       -> copy_out: the batch moves to private memory --------------------------> free
                       -> give_back: nobody wants the batch ------------------------------------> free
 
-store.py makes and closes slabs; budget.py counts them against `memory_limit`, see NOTE [memory limit] there.
+store.py makes and closes slabs. budget.py counts them against `memory_limit`; see NOTE [memory limit] there.
 
-NOTE [loans]: all arrays of a delivered batch have the same `_Loan` as their base. When the last array dies, the loan
+NOTE [loans]: all arrays of a delivered batch have the same `Loan` as their base. When the last array dies, the loan
 dies, and its weak reference appends the slab's number to a deque. It does nothing else, because this can happen in any
 thread, at any point of any function. The slab is free when `take` reads the deque. So no batch is overwritten while
 anything refers to it, and nobody has to release a batch explicitly.
-
-NOTE [holders]: a framework can map a slab by itself and use it after the last NumPy view has died. MXNet does, because
-its engine works later. Such a holder subtracts 1 from the word HOLDERS when it is done, in any thread and without
-Python. `lend` sets the word while there are no holders; after that only holders change it. The loan ends when its
-arrays are dead and every holder has subtracted 1. A forked child subtracts as well, for the mappings that it inherited,
-but by NOTE [loans and fork] in store.py such a slab is not used again.
 """
 
 from __future__ import annotations
 
 import errno
 import mmap
-import os
 import weakref
 from collections import deque
 from typing import Final
@@ -31,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
-from ..frameworks import Lent, leaves_room
+from ..frameworks import leaves_room
 from .allocator import alignment_of
 from .budget import Budget
 from .slab import HEADER, HOLDERS, NO_HOLDERS, Slab, align
-from .store import SlabStore
+from .store import Loan, SlabStore
 
 __all__ = ["SlabPool"]
 
@@ -43,23 +36,6 @@ _FIRST_SIZE: Final = 64 * 1024  # bytes for the first batch; its slab grows if t
 _SPARE_LOANS: Final = 16  # loans beyond the window if there is no memory limit; each costs a slab and its descriptors
 _UNLIMITED: Final = 2**62
 _BYTE: Final = np.dtype(np.uint8)
-
-
-class _Loan(Lent):
-    """The memory of one delivered batch; because it is a subclass, NumPy makes it the base of all views."""
-
-    slab: Slab
-
-    def share(self) -> int | None:
-        try:
-            descriptor = os.dup(self.slab.fd)
-        except OSError:  # the loader is closed, or there are too many descriptors
-            return None
-        if not leaves_room(descriptor):
-            os.close(descriptor)
-            return None
-        self.slab.holders += 1
-        return descriptor
 
 
 class SlabPool:
@@ -110,7 +86,7 @@ class SlabPool:
                 slab.grow(least, allowance)
         except OSError:
             if budget is not None:
-                budget.release(allowance - had)
+                budget.reserved -= allowance - had
             if slab is not None:
                 self._free.append(slab)
             raise
@@ -127,13 +103,13 @@ class SlabPool:
         self.largest = max(self.largest, used)
         if not self._may_lend(slab):
             return self.copy_out(slab, used)
-        loan: _Loan = _Loan(slab.size, _BYTE, slab.memory)
+        loan: Loan = Loan(slab.size, _BYTE, slab.memory)
         loan.slab, loan.address, loan.mappings = slab, slab.address, {}
         slab.control[HOLDERS], slab.holders = NO_HOLDERS, 0
         returned, number = self._returned, slab.number
         self._lent[number] = slab, weakref.ref(loan, lambda _: returned.append(number))
         if self._budget is not None:
-            self._budget.start_loan(slab.size)
+            self._budget.lent += slab.size
         self._end_flight(slab)
         return loan
 
@@ -207,7 +183,7 @@ class SlabPool:
     def _end_flight(self, slab: Slab) -> None:
         """Counts a slab with its size, no longer with its allowance."""
         if self._budget is not None:
-            self._budget.release(slab.allowance - slab.size)
+            self._budget.reserved -= slab.allowance - slab.size
 
     def _collect(self) -> None:
         """Frees the slabs whose loans have ended."""
@@ -219,7 +195,7 @@ class SlabPool:
                 continue
             del self._lent[number]
             if self._budget is not None:
-                self._budget.end_loan(slab.size)  # the size at which it was lent, since it grows only in flight
+                self._budget.lent -= slab.size  # the size at which it was lent, since it grows only in flight
             self._put(slab)
 
     def _put(self, slab: Slab) -> None:
@@ -231,4 +207,4 @@ class SlabPool:
     def _retire(self, slab: Slab) -> None:
         self._store.retire(slab)
         if self._budget is not None:
-            self._budget.release(slab.size)
+            self._budget.reserved -= slab.size

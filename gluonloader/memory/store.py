@@ -1,4 +1,10 @@
-"""The rare events in the life of a pool's slabs: one is made, one is closed, the process forks.
+"""The rare events in the life of a pool's slabs: one is made or closed, a framework maps one, the process forks.
+
+NOTE [holders]: a framework can map a slab by itself and use it after the last NumPy view has died. MXNet does, because
+its engine works later. Such a holder subtracts 1 from the word HOLDERS when it is done, in any thread and without
+Python. `lend` sets the word while there are no holders; after that only holders change it. The loan ends when its
+arrays are dead and every holder has subtracted 1. A forked child subtracts as well, for the mappings that it inherited,
+but by NOTE [loans and fork] such a slab is not used again.
 
 NOTE [loans and fork]: a forked child can read the batches that were on loan at the fork, but the parent does not see
 the child's references. So a slab that is on loan at a fork is not used again after its loan. It is closed.
@@ -10,12 +16,29 @@ import os
 import weakref
 from typing import Any
 
-from ..frameworks import leaves_room
+from ..frameworks import Lent, leaves_room
 from .slab import Slab, anonymous_file, reserve
 
-__all__ = ["SlabStore"]
+__all__ = ["Loan", "SlabStore"]
 
 _stores: weakref.WeakSet[SlabStore] = weakref.WeakSet()
+
+
+class Loan(Lent):
+    """The memory of one delivered batch; because it is a subclass, NumPy makes it the base of all views."""
+
+    slab: Slab
+
+    def share(self) -> int | None:
+        try:
+            descriptor = os.dup(self.slab.fd)
+        except OSError:  # the loader is closed, or there are too many descriptors
+            return None
+        if not leaves_room(descriptor):
+            os.close(descriptor)
+            return None
+        self.slab.holders += 1
+        return descriptor
 
 
 class SlabStore:
@@ -69,15 +92,11 @@ class SlabStore:
         self.free.clear()
         self.lent.clear()
 
-    def before_fork(self) -> None:
-        """Marks the slabs on loan; see NOTE [loans and fork]."""
-        for slab, _ in list(self.lent.values()):
-            slab.inherited = True
-
 
 def _before_fork() -> None:
     for store in list(_stores):
-        store.before_fork()
+        for slab, _ in list(store.lent.values()):
+            slab.inherited = True  # NOTE [loans and fork]
 
 
 def _after_fork_in_child() -> None:

