@@ -7,7 +7,7 @@ from threading import RLock
 from typing import NoReturn
 
 from ..errors import LoaderClosed, WorkerStartError
-from ..memory.blocks import BatchMemory, Blocks
+from ..memory.buffers import BatchMemory, BufferPool
 from ..randomness import preserved_generators, seed_restorable
 from ..work.maker import BatchMaker
 from ..work.task import Job, Task
@@ -23,8 +23,8 @@ class SerialExecutor:
 
     def __init__(self, job: Job) -> None:
         self._maker = BatchMaker(job, 0, seed_restorable)
-        self._blocks = Blocks(window=1)
-        self._memory = BatchMemory(self._blocks)
+        self._buffers = BufferPool(window=1)
+        self._memory = BatchMemory(self._buffers)
         self._started = self._closed = False
         self._lock = RLock()  # without workers the user expects that only one thread reads the dataset
 
@@ -47,7 +47,7 @@ class SerialExecutor:
 
     def close(self) -> None:
         self._closed = True
-        self._blocks.close()
+        self._buffers.close()
 
     def _make(self, task: Task) -> Outcome:
         if not self._started:

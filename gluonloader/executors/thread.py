@@ -20,7 +20,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from ..errors import BatchTimeout, LoaderClosed, WorkerStartError
-from ..memory.blocks import BatchMemory, Blocks
+from ..memory.buffers import BatchMemory, BufferPool
 from ..randomness import set_current_seed
 from ..work.maker import BatchMaker
 from ..work.task import Job, Task
@@ -43,7 +43,7 @@ class ThreadExecutor:
 
     def __init__(self, job: Job, window: int) -> None:
         self.window = window
-        self._job, self._blocks = job, Blocks(window)
+        self._job, self._buffers = job, BufferPool(window)
         self._shared: _Queue = SimpleQueue()
         self._own: list[_Queue] = [SimpleQueue() for _ in range(job.num_workers)]
         self._running: dict[int, Task] = {}  # by thread
@@ -91,7 +91,7 @@ class ThreadExecutor:
         deadline = time.monotonic() + _CLOSING_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        self._blocks.close()
+        self._buffers.close()
 
     def _refuse(self, queue: _Queue) -> None:
         """Answers every submission in the queue with LoaderClosed."""
@@ -109,7 +109,7 @@ class ThreadExecutor:
     def serve(self, worker: int) -> None:
         """What one thread does, from its start to its end."""
         ident, maker = threading.get_ident(), BatchMaker(self._job, worker, set_current_seed)
-        memory = BatchMemory(self._blocks)
+        memory = BatchMemory(self._buffers)
         queue = self._own[worker] if self._job.iterable else self._shared
         self._threads.append(threading.current_thread())
         with maker.running():

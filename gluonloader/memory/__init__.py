@@ -1,4 +1,4 @@
-"""How a batch travels: `empty` makes its arrays in slabs of recycled shared memory; reduce and rebuild do the rest."""
+"""How a batch travels: `empty` makes its arrays in recycled shared memory, and reduce and rebuild carry the rest."""
 
 from .allocator import Allocator as Allocator
 from .allocator import empty as empty

@@ -1,26 +1,17 @@
-"""The arena: hands out a slab's memory, piece by piece, to the batch that is being made in a worker."""
+"""The arena hands out a slab's memory, array by array, to the batch that a worker is making."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .slab import Slab, align, alignment_of
+from .allocator import alignment_of
+from .slab import Slab
 
 __all__ = ["Arena"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Mapping:
-    """The slab as it was mapped before it grew; arrays of the batch may look into it still."""
-
-    memory: Any
-    address: int
-    size: int
 
 
 class Arena:
@@ -29,39 +20,30 @@ class Arena:
     Args:
         slab: where to allocate; it grows as needed.
         start: first free byte.
-        allowance: size in bytes past which the slab must not grow. What does not fit then is made in private memory;
-            `needed` says how much would have been enough.
+        allowance: size in bytes that the slab must not grow past. A batch that needs more continues in private memory,
+            only to find out how much it needs.
+
+    Attributes:
+        needed: bytes of the slab that the batch takes so far, or would take past the allowance.
     """
 
     def __init__(self, slab: Slab, start: int, allowance: int) -> None:
         self._slab, self._allowance = slab, allowance
         self.needed = start
-        # By id, with the array itself, which keeps the id its own; no offset for what did not fit.
+        # Arrays with an offset, by id. The dict holds the array, so its id is not reused.
         self._placed: dict[int, tuple[NDArray[Any], int]] = {}
-        self._outgrown: list[_Mapping] = []
-        self._later: list[tuple[NDArray[Any], int]] = []  # to be copied to their offsets
+        # The slab's mappings before it grew: arrays of the batch may still lie there. (memory, address, size)
+        self._outgrown: list[tuple[Any, int, int]] = []
+        self._to_copy: list[tuple[NDArray[Any], int]] = []
 
     @property
     def overflowed(self) -> bool:
         """Whether the batch is larger than the allowance, so that it cannot travel in this slab."""
         return self.needed > self._allowance
 
-    def reserve(self, nbytes: int) -> int:
-        """Takes `nbytes`; returns their offset. Past the allowance it is only counted: nothing may be written there."""
-        offset = self._take(nbytes)
-        if self.needed > self._slab.size and not self.overflowed:
-            self._outgrown.append(_Mapping(self._slab.memory, self._slab.address, self._slab.size))
-            self._slab.grow(self.needed, self._allowance)
-        return offset
-
-    def _take(self, nbytes: int) -> int:
-        offset = align(self.needed, alignment_of(nbytes))
-        self.needed = offset + nbytes
-        return offset
-
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """An uninitialised array in the slab; the allocator behind `gluonloader.empty`."""
-        offset = self.reserve(math.prod(shape) * dtype.itemsize)
+        """Returns an uninitialised array in the slab; this is the allocator behind `gluonloader.empty`."""
+        offset = self._reserve(math.prod(shape) * dtype.itemsize)
         array: NDArray[Any] = (
             np.empty(shape, dtype) if self.overflowed else np.ndarray(shape, dtype, self._slab.memory, offset)
         )
@@ -69,43 +51,62 @@ class Arena:
         return array
 
     def place(self, array: NDArray[Any]) -> int:
-        """The offset of `array` in the slab; unless it lies there already it is copied (in C order), before `write`.
+        """Returns the offset of `array` in the slab.
 
-        Then the slab has to grow once, however many arrays there are.
+        If the array lies elsewhere, `write` copies it there in C order. All copies wait for `write`, so that the slab
+        grows once and not for each array.
         """
         placed = self._placed.get(id(array))
         if placed is not None:
             return placed[1]
         offset = self._offset_of_view(array)
         if offset is None:
-            offset = self._take(array.nbytes)
-            self._later.append((array, offset))
+            offset = self._count(array.nbytes)
+            self._to_copy.append((array, offset))
         self._placed[id(array)] = array, offset
         return offset
 
     def holds(self, array: NDArray[Any]) -> bool:
-        """Whether `array` lies in the slab as it is, with whatever strides."""
+        """Whether the elements of `array` lie in the slab already, with any strides."""
         return self._offset_of_view(array) is not None
 
+    def write(self, data: bytes | memoryview) -> int | None:
+        """Copies `data`, and the arrays that wait for it, into the slab.
+
+        Returns:
+            The offset of `data`; None if the batch is larger than the allowance.
+        """
+        offset = self._reserve(len(data))
+        if self.overflowed:
+            return None
+        for array, at in self._to_copy:
+            copy: NDArray[Any] = np.ndarray(array.shape, array.dtype, self._slab.memory, at)
+            copy[...] = array
+        self._to_copy.clear()
+        self._slab.memory[offset : offset + len(data)] = data  # type: ignore[assignment]
+        return offset
+
+    def _reserve(self, nbytes: int) -> int:
+        """Counts `nbytes`, grows the slab unless that exceeds the allowance, and returns their offset."""
+        offset, slab = self._count(nbytes), self._slab
+        if slab.size < self.needed <= self._allowance:
+            self._outgrown.append((slab.memory, slab.address, slab.size))
+            slab.grow(self.needed, self._allowance)
+        return offset
+
+    def _count(self, nbytes: int) -> int:
+        alignment = alignment_of(nbytes)
+        offset = -(-self.needed // alignment) * alignment
+        self.needed = offset + nbytes
+        return offset
+
     def _offset_of_view(self, array: NDArray[Any]) -> int | None:
-        """The offset of an array that looks at one made by `empty`: a slice, a reshape, a tensor over it."""
+        """Returns the offset of a view of an array made by `empty` (a slice, a reshape, a tensor over it), or None."""
         if array.base is None:
             return None
         address: int = array.__array_interface__["data"][0]
-        now = _Mapping(self._slab.memory, self._slab.address, self._slab.size)
-        for mapping in (*self._outgrown, now):
-            if mapping.address <= address < mapping.address + mapping.size:
-                return address - mapping.address
+        slab = self._slab
+        for _, start, size in (*self._outgrown, (slab.memory, slab.address, slab.size)):
+            if start <= address < start + size:
+                return address - start
         return None
-
-    def write(self, data: bytes | memoryview) -> int | None:
-        """Copies bytes into the slab; returns their offset, or None past the allowance."""
-        offset = self.reserve(len(data))
-        if self.overflowed:
-            return None
-        for array, at in self._later:
-            copy: NDArray[Any] = np.ndarray(array.shape, array.dtype, self._slab.memory, at)
-            copy[...] = array
-        self._later.clear()
-        self._slab.memory[offset : offset + len(data)] = data  # type: ignore[assignment]
-        return offset

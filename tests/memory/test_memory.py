@@ -53,18 +53,11 @@ def test_a_consumer_that_keeps_everything_gets_private_copies_within_the_limit(p
 
 
 @pytest.mark.parametrize("prefetch", [2, 3, 5])
-def test_large_batches_take_as_many_slabs_as_the_window_and_the_one_in_hand(prefetch):
+def test_large_batches_take_as_many_slabs_as_the_window_and_the_last_two_delivered(prefetch):
     with ONE_FORK.loader(Images(160), 16, prefetch=prefetch) as loader:
         for _ in range(2):
             assert [int(batch[0, 0]) for batch in loader] == list(range(0, 160, 16))
-            assert slab_bytes() <= (prefetch + 1) * 16.6 * MB  # room for header and head beside each 16 MB
-
-
-@pytest.mark.parametrize(("options", "slabs"), [({}, 4), ({"prefetch": 4}, 5)], ids=["default", "given"])
-def test_one_large_batch_less_is_in_flight_unless_it_was_said_how_many(options, slabs):
-    with FORK.loader(Images(320), 16, **options) as loader:
-        most = [slab_bytes() for _ in range(2) for _ in loader]
-    assert (slabs - 0.5) * 16 * MB < max(most) <= slabs * 16.6 * MB
+            assert slab_bytes() <= (prefetch + 2) * 16.6 * MB  # room for header and head beside each 16 MB
 
 
 def test_where_descriptors_run_out_fewer_batches_are_in_flight():

@@ -16,16 +16,17 @@ from gluonloader.errors import SharedMemoryError, TransportError
 from gluonloader.executors.process.packed_job import load_job, pack_job
 from gluonloader.executors.process.records import Reply, ReplyReader, Request, RequestReader, Status, Verb
 from gluonloader.memory import slab as slab_module
+from gluonloader.memory.allocator import ALIGNMENT
 from gluonloader.memory.arena import Arena
 from gluonloader.memory.reduce import Head, rebuild, reduce
-from gluonloader.memory.slab import ALIGNMENT, HEADER, Slab, align, anonymous_file, reserve
+from gluonloader.memory.slab import HEADER, Slab, align, anonymous_file, reserve
 
 Point = namedtuple("Point", ["x", "y"])
 PLENTY = 1 << 24
 
 
 class Tagged(np.ndarray):
-    """A subclass of arrays, which pickles by NumPy's own ways."""
+    """A subclass of arrays, which NumPy pickles in its own way."""
 
 
 def anonymous_file_of(size):
@@ -48,7 +49,7 @@ def make_slab():
 
 
 def memory_of(slab):
-    """As the parent sees it: mapped on its own."""
+    """The parent's own mapping of the slab."""
     size = os.fstat(slab.fd).st_size
     return np.frombuffer(mmap.mmap(slab.fd, size), np.uint8)
 
@@ -262,7 +263,7 @@ def test_a_batch_past_the_allowance_says_how_much_it_needs(batch, size):
         slab.close()
         slab = Slab(0, anonymous_file_of(arena.needed), arena.needed)
         head = reduce(batch, Arena(slab, HEADER, arena.needed))
-        assert head is not None, "what was said to be needed is enough"
+        assert head is not None, "`needed` is enough"
     check_same(rebuild(memory_of(slab), head), batch)
     slab.close()
 
@@ -312,7 +313,7 @@ def test_what_cannot_be_pickled_is_named(make_slab, batch, path, kind):
         reduce(batch, Arena(make_slab(), HEADER, PLENTY))
 
 
-def test_a_machine_without_memory_is_no_fault_of_the_batch(make_slab, monkeypatch):
+def test_missing_memory_is_not_reported_as_an_unpicklable_batch(make_slab, monkeypatch):
     def full(fd, size):
         raise SharedMemoryError(28, f"no room for {size} bytes")
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...memory.slab import HEADER, POSITION, STARTED, TICKET, Slab
+from ...memory.slab import HEADER, ROW, STARTED, TICKET, Slab
 from ..base import Submission
 from .records import Reply, ReplyReader, Request, Verb
 from .supervisor import LaneProcess
@@ -40,7 +40,7 @@ class Attempt:
     @property
     def row(self) -> int | None:
         """In careful mode: the row of the sample that the worker read last."""
-        return self.slab.control[POSITION] - 1 if self.slab.control[POSITION] else None
+        return self.slab.control[ROW] - 1 if self.slab.control[ROW] else None
 
     def cancel(self) -> None:
         """The worker skips it, or its reply is ignored."""
@@ -77,7 +77,7 @@ class Lane:
         """Starts an attempt: writes the encoded task into the slab and sends a request."""
         length, number = len(task), slab.number
         slab.memory[HEADER : HEADER + length] = task
-        slab.control[TICKET], slab.control[STARTED], slab.control[POSITION] = ticket, 0, 0
+        slab.control[TICKET], slab.control[STARTED], slab.control[ROW] = ticket, 0, 0
         if not self.attempts:
             self.busy_since = time.monotonic()
         self.attempts[ticket] = Attempt(submission, slab, ticket)

@@ -26,7 +26,7 @@ from ...errors import SharedMemoryError
 from ...memory import set_allocator
 from ...memory.arena import Arena
 from ...memory.reduce import Head, reduce
-from ...memory.slab import HEADER, POSITION, STARTED, TICKET, TOOK, Slab
+from ...memory.slab import HEADER, ROW, STARTED, TICKET, TOOK, Slab
 from ...randomness import seed_all
 from ...work.maker import BatchMaker
 from ...work.task import Job
@@ -197,6 +197,6 @@ def _row_noter(slab: Slab) -> Callable[[int], None]:
     """Notes each sample in the slab before it is read, so that a death tells which one it was."""
 
     def note(row: int) -> None:
-        slab.control[POSITION] = row + 1
+        slab.control[ROW] = row + 1
 
     return note

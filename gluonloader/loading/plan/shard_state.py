@@ -8,7 +8,7 @@ from typing import Any
 
 from ...checks import LastBatch
 from ...errors import bad_state
-from ...state import field, int_field, ranges_field, same
+from ...state import check_same, field, int_field, ranges_field
 from ...work.streams import Chunk, Hint
 
 __all__ = [
@@ -154,7 +154,7 @@ def check(shards: Shards, state: Mapping[str, Any]) -> None:
     int_field(state, "batch")
     ranges_field(state, "ahead")
     for name, ours in shards.state().items():
-        same(state, name, ours, "the loader here")
+        check_same(state, name, ours, "the loader here")
     for pair in _list_field(state, "ended"):
         if not isinstance(pair, list) or len(pair) != 2 or not all(type(part) is int for part in pair):
             raise bad_state("ended", pair, "must be two ints: the number of a shard and of its last chunk")

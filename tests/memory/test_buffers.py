@@ -1,4 +1,4 @@
-"""Memory of batches that are made in the caller or in threads: used again, and never while anybody looks."""
+"""Memory of batches from the serial and the thread executor: recycled, but never while anything refers to it."""
 
 import gc
 import mmap
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gluonloader as gl
-from gluonloader.memory.blocks import BatchMemory, Blocks
+from gluonloader.memory.buffers import BatchMemory, BufferPool
 
 LARGE = 50_000
 
@@ -24,22 +24,22 @@ steps = st.lists(st.tuples(st.sampled_from([10, LARGE, 60_000, 400_000]), st.int
 
 
 @given(steps=steps)
-def test_what_is_looked_at_is_never_given_again(steps):
-    blocks, kept = Blocks(1), []
+def test_a_buffer_in_use_is_never_taken_again(steps):
+    buffers, kept = BufferPool(1), []
     for number, (size, dropped) in enumerate(steps):
-        with BatchMemory(blocks):
+        with BatchMemory(buffers):
             array = gl.empty(size, np.uint8)
         array[:] = number
         kept.append((number, array[size // 2 :]))  # a view is enough
         del array
-        for position in sorted({dropped % (len(kept) + 1)} - {len(kept)}):
-            del kept[position]
+        for dead in sorted({dropped % (len(kept) + 1)} - {len(kept)}):
+            del kept[dead]
         assert all((view == number).all() for number, view in kept)
 
 
 @given(shape=st.tuples(st.integers(0, 60), st.integers(0, 60), st.integers(1, 20)), dtype=st.sampled_from("bhifdF"))
-def test_arrays_are_what_was_asked_for(shape, dtype):
-    with BatchMemory(Blocks(1)):
+def test_arrays_have_the_shape_and_dtype_that_were_asked_for(shape, dtype):
+    with BatchMemory(BufferPool(1)):
         array = gl.empty(shape, dtype)
         assert (array.shape, array.dtype) == (shape, np.dtype(dtype))
         assert array.flags.c_contiguous
@@ -47,17 +47,17 @@ def test_arrays_are_what_was_asked_for(shape, dtype):
         assert array.nbytes <= 16 * 1024 or address(array) % mmap.PAGESIZE == 0
 
 
-def test_memory_that_was_let_go_is_used_again():
-    blocks, seen = Blocks(1), set()
+def test_buffers_are_recycled():
+    buffers, seen = BufferPool(1), set()
     for _ in range(50):
-        with BatchMemory(blocks):
+        with BatchMemory(buffers):
             seen.add(address(gl.empty(LARGE, np.uint8)))
     assert len(seen) <= 3
 
 
-def test_counts_are_right_after_many_rounds_too():
-    blocks, held = Blocks(1), None  # a loop that Python has made quick by then
-    memory = BatchMemory(blocks)
+def test_buffers_in_use_are_still_recognised_after_many_batches():
+    buffers, held = BufferPool(1), None  # Python specialises the loop meanwhile
+    memory = BatchMemory(buffers)
     for number in range(5000):
         with memory:
             array = gl.empty(LARGE, np.uint8)
@@ -66,9 +66,9 @@ def test_counts_are_right_after_many_rounds_too():
         held = array[:3]
 
 
-def test_who_keeps_the_owner_of_the_memory_keeps_the_block():
-    blocks = Blocks(1)
-    with BatchMemory(blocks):
+def test_a_reference_to_the_lowest_base_keeps_the_buffer():
+    buffers = BufferPool(1)
+    with BatchMemory(buffers):
         array = gl.empty(LARGE, np.uint8)
     array[:] = 1
     owner = array
@@ -76,26 +76,26 @@ def test_who_keeps_the_owner_of_the_memory_keeps_the_block():
         owner = owner.base
     kept = np.frombuffer(owner, np.uint8)
     del array, owner
-    with BatchMemory(blocks):
+    with BatchMemory(buffers):
         gl.empty(LARGE, np.uint8)[:] = 2
     assert (kept[:LARGE] == 1).all()
 
 
 def test_many_arrays_in_a_batch():
-    blocks, seen = Blocks(1), []
+    buffers, seen = BufferPool(1), []
     for _ in range(6):
-        with BatchMemory(blocks):
+        with BatchMemory(buffers):
             seen.append({address(array) for array in [gl.empty(LARGE, np.uint8) for _ in range(200)]})
     assert all(len(addresses) == 200 for addresses in seen)
     assert len(set().union(*seen)) <= 600
 
 
-def test_a_block_outlives_its_blocks():
-    blocks = Blocks(1)
-    with BatchMemory(blocks):
+def test_an_array_outlives_its_pool():
+    buffers = BufferPool(1)
+    with BatchMemory(buffers):
         array = gl.empty(LARGE, np.uint8)
     array[:] = 7
-    del blocks
+    del buffers
     gc.collect()
     assert (array == 7).all()
 
@@ -105,10 +105,10 @@ def resident():
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def test_of_a_hoard_only_a_few_blocks_are_kept():
-    blocks, hoard = Blocks(1), []
+def test_the_pool_keeps_few_of_many_buffers_that_come_back():
+    buffers, hoard = BufferPool(1), []
     for _ in range(100):
-        with BatchMemory(blocks):
+        with BatchMemory(buffers):
             hoard.append(gl.empty(1_000_000, np.uint8))
             hoard[-1][:] = 1
     before = resident()
@@ -116,8 +116,8 @@ def test_of_a_hoard_only_a_few_blocks_are_kept():
     assert resident() < before - 80_000_000
 
 
-def test_a_batch_within_a_batch_leaves_the_outer_ones_memory():
-    outer, inner = Blocks(1), Blocks(1)
+def test_a_batch_made_while_another_is_made_uses_other_memory():
+    outer, inner = BufferPool(1), BufferPool(1)
     with BatchMemory(outer):
         first = gl.empty(LARGE, np.uint8)
         with BatchMemory(inner):
@@ -129,7 +129,7 @@ def test_a_batch_within_a_batch_leaves_the_outer_ones_memory():
 
 
 @pytest.mark.parametrize("way", [SERIAL, THREAD], ids=str)
-def test_batches_that_are_kept_stay_as_they_are(way):
+def test_batches_that_the_user_keeps_do_not_change(way):
     images = np.arange(400 * 5000, dtype=np.int32).reshape(400, 5000)
     with way.loader(gl.ArrayDataset(images), 10, True) as loader:
         kept = list(loader)
@@ -142,7 +142,7 @@ def test_batches_that_are_kept_stay_as_they_are(way):
 
 
 @pytest.mark.parametrize("way", [SERIAL, THREAD], ids=str)
-def test_after_the_first_window_no_page_is_touched_for_the_first_time(way):
+def test_later_epochs_cause_almost_no_page_faults(way):
     images = np.ones((64, 250_000), np.float32)  # 1 MB a sample
 
     def faults():

@@ -1,0 +1,70 @@
+"""The arithmetic of `memory_limit`: numbers only, no slabs.
+
+NOTE [memory limit]: the sizes of all slabs together never exceed the limit; a slab in flight counts with its
+allowance, the size that it may grow to. Loans may take what the window does not need, and at least half of the limit.
+A batch that would exceed that is delivered as a private copy, and its slab is free at once. So a consumer that keeps
+every batch never stops the loader.
+"""
+
+from __future__ import annotations
+
+import mmap
+import warnings
+
+from .slab import align
+
+__all__ = ["Budget"]
+
+
+class Budget:
+    """Counts the shared memory of one pool against its limit.
+
+    Args:
+        limit: most bytes.
+        window: batches that are usually in flight at once.
+
+    Attributes:
+        share: bytes that a slab may grow to while it is in flight.
+        reserved: bytes of all slabs, with what those in flight may still grow; never more than `limit`.
+        lent: bytes of the slabs on loan.
+
+    >>> budget = Budget(limit=1_000_000, window=4)
+    >>> budget.share, budget.reserve(900_000), budget.reserve(200_000)
+    (200000, True, False)
+    """
+
+    def __init__(self, limit: int, window: int) -> None:
+        self.limit = limit
+        self.share = limit // (window + 1)
+        self.reserved = self.lent = 0
+        self._warned = False
+
+    def demand(self, nbytes: int) -> bool:
+        """Raises the share to `nbytes` and a little more; returns False if `nbytes` exceeds the limit."""
+        if nbytes > self.limit:
+            return False
+        roomy = align(nbytes + (nbytes >> 5), mmap.PAGESIZE)
+        self.share = max(self.share, min(roomy, self.limit))
+        return True
+
+    def reserve(self, nbytes: int) -> bool:
+        """Counts `nbytes` more; returns False, and counts nothing, if that exceeds the limit."""
+        if self.reserved + nbytes > self.limit:
+            return False
+        self.reserved += nbytes
+        return True
+
+    def may_lend(self, nbytes: int, window: int) -> bool:
+        """Whether a loan of `nbytes` leaves enough for the batches in flight; see NOTE [memory limit]."""
+        return self.lent + nbytes <= max(self.limit - window * self.share, self.limit // 2)
+
+    def warn_of_copies(self) -> None:
+        """Warns, once, that batches are copied because the user keeps others."""
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"memory_limit={self.limit:,} bytes: {self.lent:,} bytes are held by batches that you keep, so further "
+                "batches are private copies; delete batches that you no longer need, or raise memory_limit",
+                RuntimeWarning,
+                stacklevel=9,  # the user's loop
+            )

@@ -1,0 +1,139 @@
+"""Recycled private memory for batches that are made in the loader's own process.
+
+    empty -> an idle buffer of the right size, or a new one -> array over it -> ... its last view dies -> idle
+
+The system hands out new memory page by page, which takes as long as copying a batch into it. A recycled buffer has its
+pages already.
+
+NOTE [idle buffers]: every array over a buffer, and every view of such an array, holds a reference to the `_Buffer`
+below it, because NumPy makes the lowest array that is no view the base of all others. So a buffer is idle if its
+reference count says that only the pool refers to it; nothing is called when a view dies. While it is idle nobody else
+can get a reference, because only the pool holds one. This needs exact reference counts, which only a GIL provides;
+without a GIL all memory is new.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import sys
+import threading
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..declared import has_gil
+from . import Allocator, set_allocator
+
+__all__ = ["BatchMemory", "BufferPool"]
+
+_SMALL: Final = 16 * 1024  # bytes up to which memory of the C library is warm, and faster to get
+_HUGE_PAGES_FROM: Final = 4 * 1024 * 1024  # bytes from which NumPy asks for huge pages, too
+_TOO_LARGE: Final = 2**46  # bytes; a mistake, for which NumPy has the best error
+_MOST_WASTE: Final = 4  # a buffer may be this many times as large as its array
+_SPARE_BATCHES: Final = 2  # beyond the window: one that the user has, and one that is being made
+_COUNTS_ARE_EXACT: Final = has_gil()
+
+
+class _Buffer(np.ndarray[Any, Any]):
+    """The bytes of one buffer. Below it is a mapping and no array, so NumPy makes it the base of all views."""
+
+    base = None  # code that keeps only the lowest `base` of a batch then keeps the buffer
+
+
+class BufferPool:
+    """The buffers of one executor; thread-safe.
+
+    Args:
+        window: batches that are usually in flight at once; buffers for two more than that are kept.
+    """
+
+    def __init__(self, window: int) -> None:
+        self._batches = window + _SPARE_BATCHES
+        self._lock = threading.RLock()
+        self._buffers: list[_Buffer] = []  # the one that was taken last comes first
+        self._keep = 0
+
+    def take(self, size: int, arrays: int) -> _Buffer:
+        """Returns a buffer of at least `size` bytes; the batch has `arrays` large arrays so far, with this one."""
+        with self._lock:
+            self._keep = max(self._keep, arrays * self._batches)
+            buffer = self._pop_idle(size)
+            if buffer is None:
+                buffer = _map(size)
+                del self._buffers[self._keep - 1 :]  # the longest unused: of a rare size, or kept by the user
+            self._buffers.insert(0, buffer)
+            return buffer
+
+    def _pop_idle(self, size: int) -> _Buffer | None:
+        """Returns the smallest idle buffer that fits; see NOTE [idle buffers]."""
+        buffers, best, least = self._buffers, -1, _MOST_WASTE * size + 1
+        for number in range(len(buffers) - 1, -1, -1):
+            if _references(buffers, number) == _IDLE and size <= buffers[number].size < least:
+                best, least = number, buffers[number].size
+                if least == size:
+                    break
+        return buffers.pop(best) if best >= 0 else None
+
+    def close(self) -> None:
+        """Forgets all buffers; arrays over them stay valid."""
+        with self._lock:
+            self._buffers, self._batches, self._keep = [], 0, 0
+
+
+class BatchMemory:
+    """Context manager in which one thread makes one batch, whose arrays lie in buffers. Each thread has its own."""
+
+    def __init__(self, buffers: BufferPool) -> None:
+        self._buffers = buffers
+        self._arrays = 0
+        self._before: Allocator | None = None
+
+    def __enter__(self) -> None:
+        self._arrays, self._before = 0, set_allocator(self.empty if _COUNTS_ARE_EXACT else None)
+
+    def __exit__(self, *exception: object) -> None:
+        set_allocator(self._before)  # not None if this batch was made while another one was
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The allocator behind `gluonloader.empty`; arrays of more than 16 kB start at a page."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if not _SMALL < nbytes < _TOO_LARGE:
+            return np.empty(shape, dtype)
+        self._arrays += 1
+        array: NDArray[Any] = np.ndarray(shape, dtype, self._buffers.take(_size_class(nbytes), self._arrays))
+        return array
+
+
+def _references(buffers: list[_Buffer], number: int) -> int:
+    return sys.getrefcount(buffers[number])
+
+
+_IDLE: Final = _references([np.empty(0).view(_Buffer)], 0)
+
+
+@lru_cache(1024)
+def _size_class(nbytes: int) -> int:
+    """Rounds up to whole pages, by at most an eighth or one page, so that arrays of like sizes share buffers."""
+    step = max(1 << max(nbytes.bit_length() - 4, 0), mmap.PAGESIZE)
+    return -(-nbytes // step) * step
+
+
+def _map(size: int) -> _Buffer:
+    """Makes a buffer.
+
+    Raises:
+        MemoryError: the system has no room for it.
+    """
+    try:
+        memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for an array of {size:,} bytes in a batch ({error})") from None
+    if size >= _HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # the kernel has no huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    buffer: _Buffer = _Buffer((size,), np.uint8, memory)
+    return buffer
