@@ -76,11 +76,14 @@ PROCESSES = [FORK, FORKSERVER, SPAWN]
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads the markers for -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests over ways whose workers start in new interpreters with `spawn`."""
+    """Marks tests by the way that they run over: `spawn` for new interpreters, `slow` for ways much like `FORK`."""
     for item in items:
         parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-        if any(isinstance(value, Way) and not value.quick for value in parameters):
+        ways = [value for value in parameters if isinstance(value, Way)]
+        if any(not way.quick for way in ways):
             item.add_marker(pytest.mark.spawn)
+        if ONE_FORK in ways or AUTO in ways:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(params=WAYS, ids=str)

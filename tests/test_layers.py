@@ -7,6 +7,7 @@ The order is read from the comment in `gluonloader/__init__.py`, so that the tex
 """
 
 import ast
+import functools
 import re
 import sys
 from pathlib import Path
@@ -55,11 +56,16 @@ def module_name(file):
     return ".".join(names[:-1] if names[-1] == "__init__" else names)
 
 
+@functools.cache
+def tree_of(file):
+    return ast.parse(file.read_text())
+
+
 def imports(file):
     """Full names of what a file imports, anywhere in it: in functions and under `if TYPE_CHECKING`, too."""
     module = module_name(file)
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(tree_of(file)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -144,14 +150,14 @@ def private_uses(file, own, others):
     for name in imports(file):
         if name.startswith("gluonloader.") and is_private(name.rpartition(".")[2]):
             yield name
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(tree_of(file)):
         if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr in others - own - DOCUMENTED:
             yield node.attr
 
 
 PRIVATE_NAMES = {}  # of each package
 for file in FILES:
-    names = set(filter(is_private, private_names_of(ast.parse(file.read_text()))))
+    names = set(filter(is_private, private_names_of(tree_of(file))))
     PRIVATE_NAMES.setdefault(part_of(module_name(file)), set()).update(names)
 
 
@@ -184,7 +190,7 @@ def definitions(kinds):
             yield from walk(child, inner)
 
     for file in FILES:
-        yield from walk(ast.parse(file.read_text()), module_name(file).removeprefix("gluonloader."))
+        yield from walk(tree_of(file), module_name(file).removeprefix("gluonloader."))
 
 
 def test_no_function_is_long():
@@ -258,7 +264,7 @@ def test_no_test_module_imports_another():
     found = {
         file.stem
         for file in TESTS.rglob("test_*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(tree_of(file))
         for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else
                      [alias.name for alias in node.names] if isinstance(node, ast.Import) else [])
         if name.startswith("test_")
