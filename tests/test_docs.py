@@ -5,6 +5,7 @@ Every ```python block of README.md and docs/*.md runs, in order, one program per
 that is not installed, so a block that needs one imports it, even if a block above did.
 """
 
+import builtins
 import importlib.util
 import json
 import os
@@ -18,6 +19,7 @@ from types import ModuleType
 import pytest
 
 import gluonloader
+from gluonloader import errors
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -115,6 +117,45 @@ def test_the_api_page_has_every_public_name():
     assert sorted(documented) == public_names()
 
 
+def errors_page():
+    return (ROOT / "docs" / "errors.md").read_text()
+
+
+def test_the_errors_page_has_a_heading_for_every_exception_class():
+    public = {getattr(errors, name) for name in errors.__all__}
+    classes = {item.__name__ for item in public if isinstance(item, type) and issubclass(item, BaseException)}
+    headings = re.findall(r"^## (\w+)$", errors_page(), re.MULTILINE)
+    assert classes == classes.intersection(headings)
+    assert [name for name in headings if hasattr(errors, name) and name not in classes] == []
+
+
+def test_the_errors_page_says_what_each_class_derives_from():
+    rows = re.findall(r"^\| \[`(\w+)`\].*?\| `(\w+)` \|", errors_page(), re.MULTILINE)
+    derived = {name for name in errors.__all__ if is_derived_error(getattr(errors, name))}
+    assert {name for name, _ in rows} == derived
+    for name, base in rows:
+        assert issubclass(getattr(errors, name), getattr(builtins, base))
+
+
+def is_derived_error(item):
+    return isinstance(item, type) and issubclass(item, errors.GluonLoaderError) and item is not errors.GluonLoaderError
+
+
+WRONG_ARGUMENTS = re.findall(r"^\| `(\w+=[^`]*)` \|", errors_page(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("arguments", WRONG_ARGUMENTS)
+def test_the_constructor_refuses_the_wrong_arguments_of_the_errors_page(arguments):
+    call = f"DataLoader(range(8), {arguments})"
+    names = re.findall(r"(\w+)=", arguments)
+    with pytest.raises(ValueError, match=rf"\b({'|'.join(names)}|batch_size)\b"):
+        eval(call, {"DataLoader": gluonloader.DataLoader})
+
+
+def test_the_errors_page_has_wrong_arguments():
+    assert len(WRONG_ARGUMENTS) > 10
+
+
 def test_the_design_page_names_every_note_and_where_it_stands():
     package = ROOT / "gluonloader"
     written = {
@@ -137,3 +178,17 @@ def test_the_design_page_names_every_file():
 def test_links_to_files_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_headings_lead_to_one(page):
+    links = re.findall(r"\]\(([^)#:]*)#([^)]*)\)", page.read_text())
+    assert [
+        (file, anchor) for file, anchor in links if anchor not in anchors_of(page.parent / file if file else page)
+    ] == []
+
+
+def anchors_of(page):
+    """The anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
