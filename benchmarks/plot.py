@@ -14,7 +14,7 @@ from .report import LIMITS, base_of, cores_for, time_of
 __all__ = ["plot"]
 
 _COLUMNS: Final = 2
-_WIDTH, _LEFT, _RIGHT = 480, 108, 104  # pixels of a column, of the names in it, and of the figures
+_WIDTH, _LEFT, _RIGHT = 490, 122, 104  # pixels of a column, of the names in it, and of the figures
 _HEADING, _BAR, _GAP, _TOP = 15, 14, 16, 62
 _TICKS: Final = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _NAMES: Final = {"auto": 'executor="auto"'}
