@@ -13,13 +13,16 @@ __all__ = ["page"]
 
 Times = Mapping[str, Sequence[Result]]
 
-_TIMES = """Times are medians and minima of the rounds, each of which times one epoch of every loader in turn. Each
-loader has a program of its own, and those of the others are stopped. *Ratio*: how many times as long as the loader with
-1.00 (median of the rounds' ratios). *Of the limit*: 100 % is the case's bare loop, with as many cores as gluonloader
-has workers, or its plain copy. Without workers gluonloader's processor time is that of making batches."""
-_USAGE = """Processor time and page faults are by batch, after two epochs of warm-up, of the main program with all its
-threads, and of the workers; memory is the highest sum of what all processes have for themselves and of all shared
-memory, over what there was before the loader was opened. These are of another program for each loader."""
+_ORIGIN = "`python -m benchmarks --markdown` writes this page; do not edit it."
+_TIMES = """Each round times one epoch of every loader in turn; the tables give the median and the minimum of the
+rounds. Each loader runs in a separate program, and the other programs are stopped meanwhile. *Ratio* is the time as
+a multiple of that of the loader with 1.00 (median of the rounds' ratios). *Of the limit* is the share of the speed
+that the hardware allows: 100 % is the case's bare loop on as many cores as gluonloader has workers, or its plain
+copy. Without workers, the processor time of gluonloader is that of making batches."""
+_USAGE = """Processor time and page faults are per batch, after two epochs of warm-up. *CPU* and *faults* are those
+of the main program with all its threads; *with workers'* and *workers'* include or count those of the workers.
+*Peak MB* is the highest sum of the private memory of all processes and of all shared memory, less what there was
+before the loader was opened. These figures come from another run in a separate program for each loader."""
 
 
 def page(times: Times, usage: Mapping[str, Mapping[str, Usage]], auto: Times, about: str, picture: str) -> str:
@@ -32,7 +35,11 @@ def page(times: Times, usage: Mapping[str, Mapping[str, Usage]], auto: Times, ab
         about: machine, versions and command.
         picture: the path of the plot, as seen from the page.
     """
-    parts = ["# Results", "Written by the run; do not edit.", f"```text\n{about}\n```"]
+    parts = [
+        "# Results",
+        "`python -m benchmarks --markdown` writes this page; do not edit it.",
+        f"```text\n{about}\n```",
+    ]
     if times:
         parts += [f"![Time per batch, relative to gluonloader]({picture})", _TIMES, *([_USAGE] if usage else [])]
         for name, results in times.items():

@@ -1,4 +1,4 @@
-"""The results as a picture: one group of bars for each case, as SVG."""
+"""The results as a picture: one group of bars for each case, in two columns, as SVG."""
 
 from __future__ import annotations
 
@@ -13,41 +13,56 @@ from .report import LIMITS, base_of, cores_for, time_of
 
 __all__ = ["plot"]
 
-_LEFT, _RIGHT, _WIDTH = 170, 140, 820  # of the bars' area, and of it all
-_BAR, _GAP, _TOP = 16, 30, 60
+_COLUMNS: Final = 2
+_WIDTH, _LEFT, _RIGHT = 490, 122, 104  # pixels of a column, of the names in it, and of the figures
+_HEADING, _BAR, _GAP, _TOP = 15, 14, 16, 62
 _TICKS: Final = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
-_OURS: Final = ("gluonloader", "tensors out", "NDArrays out", "auto", "serial", "threads")
+_NAMES: Final = {"auto": 'executor="auto"'}
+_OURS: Final = ("gluonloader", "auto")
+_SHOWN: Final = (*_OURS, "torch", "MXNet", "Grain", "SPDL", *LIMITS)  # variants are on the page only
 _COLOURS: Final = {"ours": "#2563a8", "theirs": "#c9803a", "limit": "#8a8a8a"}
+_TITLE: Final = "Time per batch as a multiple of gluonloader's (logarithmic; shorter is better)"
 
 
 def plot(times: Mapping[str, Sequence[Result]]) -> str:
-    """Bars of time relative to the case's base, logarithmic; they begin at 1, the faster ones go to the left."""
-    low, high = _span(times)
-    parts: list[str] = []
-    y = _TOP
-    for name, results in times.items():
-        base = base_of(CASES[name], results)
-        if base is None:
-            continue
-        parts.append(_text(8, y + 4, name, "bold"))
-        y += 12
-        for result in results:
-            if result.times:
-                parts += _bar(result, base, y, low, high)
-                y += _BAR
-        y += _GAP
-    title = _text(8, 20, "Time per batch as a multiple of gluonloader's (logarithmic; shorter is better)", "bold")
-    lines = [line for tick in _TICKS if low <= tick <= high for line in _rule(tick, low, high, y - _GAP)]
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y}" font-family="sans-serif" font-size="12">'
-    )
-    return "\n".join([head, f'<rect width="{_WIDTH}" height="{y}" fill="white"/>', title, *lines, *parts, "</svg>\n"])
+    """Bars of time relative to the case's base, logarithmic; bars start at 1, and those of faster loaders go left."""
+    cases = {name: [r for r in results if r.times and r.loader in _SHOWN] for name, results in times.items()}
+    bases = {name: base for name, results in cases.items() if (base := base_of(CASES[name], results))}
+    low, high = _span(cases, bases)
+    columns = _columns({name: cases[name] for name in bases})
+    height = _TOP + max(map(_height, columns), default=0)
+    parts = [_text(8, 20, _TITLE, "bold")]
+    for number, column in enumerate(columns):
+        parts.append(f'<g transform="translate({number * _WIDTH} 0)">')
+        parts += [line for tick in _TICKS if low <= tick <= high for line in _rule(tick, low, high, height - _GAP)]
+        y = _TOP
+        for name, results in column.items():
+            parts += _group(name, results, bases[name], y, (low, high))
+            y += _height({name: results})
+        parts.append("</g>")
+    box = f'viewBox="0 0 {_COLUMNS * _WIDTH} {height}" font-family="sans-serif" font-size="11"'
+    background = f'<rect width="{_COLUMNS * _WIDTH}" height="{height}" fill="white"/>'
+    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {box}>', background, *parts, "</svg>\n"])
 
 
-def _span(times: Mapping[str, Sequence[Result]]) -> tuple[float, float]:
+def _columns(cases: Mapping[str, Sequence[Result]]) -> list[dict[str, Sequence[Result]]]:
+    """The cases in their order, in columns of about the same height."""
+    columns: list[dict[str, Sequence[Result]]] = [{} for _ in range(_COLUMNS)]
+    total, above = _height(cases), 0
+    for name, results in cases.items():
+        height = _height({name: results})
+        columns[min(_COLUMNS - 1, int((above + height / 2) / total * _COLUMNS))][name] = results
+        above += height
+    return columns
+
+
+def _height(cases: Mapping[str, Sequence[Result]]) -> int:
+    return sum(_HEADING + _BAR * len(results) + _GAP for results in cases.values())
+
+
+def _span(cases: Mapping[str, Sequence[Result]], bases: Mapping[str, Result]) -> tuple[float, float]:
     """From the shortest bar to the longest; 1 is always within."""
-    bases = {name: base_of(CASES[name], results) for name, results in times.items()}
-    ratios = [_ratio(r, base) for name, base in bases.items() if base for r in times[name] if r.times]
+    ratios = [_ratio(result, base) for name, base in bases.items() for result in cases[name]]
     return min([0.8, *ratios]), max([1.25, *ratios])
 
 
@@ -64,16 +79,23 @@ def _cores(result: Result, base: Result) -> float:
     return cores_for(result, base) if result.loader in LIMITS else 1
 
 
-def _bar(result: Result, base: Result, y: int, low: float, high: float) -> list[str]:
+def _group(name: str, results: Sequence[Result], base: Result, y: int, span: tuple[float, float]) -> list[str]:
+    lines = [_text(8, y + 4, name, "bold")]
+    for number, result in enumerate(results):
+        lines += _bar(result, base, y + _HEADING + number * _BAR, span)
+    return lines
+
+
+def _bar(result: Result, base: Result, y: int, span: tuple[float, float]) -> list[str]:
     ratio, cores = _ratio(result, base), _cores(result, base)
     kind = "ours" if result.loader in _OURS else "limit" if result.loader in LIMITS else "theirs"
-    one, end = _x(1, low, high), _x(ratio, low, high)
+    one, end = _x(1, *span), _x(ratio, *span)
     left, width = min(one, end), max(abs(end - one), 1.5)
-    name = result.loader if cores == 1 else f"{result.loader} x {cores:g} cores"
+    name = _NAMES.get(result.loader, result.loader) if cores == 1 else f"{result.loader}, {cores:g} cores"
     return [
-        _text(20, y + _BAR - 5, name),
-        f'<rect x="{left}" y="{y + 2}" width="{width:.1f}" height="{_BAR - 4}" fill="{_COLOURS[kind]}"/>',
-        _text(max(one, end) + 5, y + _BAR - 5, f"{ratio:.2f}  ({time_of(result.median / cores)})"),
+        _text(16, y + 3, name),
+        f'<rect x="{left}" y="{y - 6}" width="{width:.1f}" height="{_BAR - 4}" fill="{_COLOURS[kind]}"/>',
+        _text(max(one, end) + 5, y + 3, f"{ratio:.2f}  ({time_of(result.median / cores)})"),
     ]
 
 

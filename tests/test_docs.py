@@ -1,10 +1,11 @@
-"""The documentation is true: Python blocks run and print what it says, and all public names, files and NOTEs are there.
+"""The documentation is true: its Python blocks print what it shows, and it lists every public name, file and NOTE.
 
-Every ```python block of README.md and docs/*.md runs, in order, one program per page, with warnings as errors. Where a
-```text block follows directly, it is what the Python block prints. A block that imports a framework is left out where
-that is not installed, so a block that needs one imports it, even if a block above did.
+Every ```python block of README.md and docs/*.md runs, in order, one program per page, with warnings as errors. If a
+```text block follows directly, the Python block has to print it. A block that imports a framework is skipped if that is
+not installed. So each block that uses a framework has to import it, even if a block above does.
 """
 
+import builtins
 import importlib.util
 import json
 import os
@@ -18,6 +19,7 @@ from types import ModuleType
 import pytest
 
 import gluonloader
+from gluonloader import errors
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -26,11 +28,11 @@ BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FRAMEWORKS = "mxnet|torch|jax|ml_dtypes|pyarrow|h5py|zarr|pandas|polars"
 FRAMEWORK = re.compile(rf"^ *(?:from|import) (?:gluonloader\.)?({FRAMEWORKS})\b", re.MULTILINE)
 
-# Runs in the page's own process. The blocks are the main module, so that what they define can be pickled.
+# The program of one page. The blocks are the main module, so that what they define can be pickled.
 RUN_BLOCKS = """
 import contextlib as _contextlib, io as _io, json as _json, sys as _sys, warnings as _warnings
 
-# MXNet, while it is imported, takes names that NumPy and Python were about to remove.
+# The import of MXNet uses names that NumPy and Python have deprecated.
 _warnings.filterwarnings("ignore", category=DeprecationWarning, module="mxnet")
 
 _printed = []
@@ -86,7 +88,7 @@ def test_blocks_run_and_print_what_the_page_shows(page):
         assert printed.strip() == (shown or "").strip(), f"{page.name}, line {block['line'] + 1}"
 
 
-def test_a_false_output_and_a_warning_would_be_noticed(tmp_path):
+def test_a_wrong_output_and_a_warning_are_detected(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "```python\nprint(1)\n```\n\n```text\n2\n```\n\n```python\nimport warnings\nwarnings.warn('w')\n```\n"
@@ -98,7 +100,7 @@ def test_a_false_output_and_a_warning_would_be_noticed(tmp_path):
     assert run_blocks([second]).returncode == 1
 
 
-def test_a_block_says_by_its_imports_what_it_needs():
+def test_the_frameworks_of_a_block_are_found_by_its_imports():
     code = (
         "import numpy\nimport torch.nn\nif True:\n    from gluonloader.mxnet import DataLoader\nimport jaxlib, mxnets\n"
     )
@@ -116,7 +118,46 @@ def test_the_api_page_has_every_public_name():
     assert sorted(documented) == public_names()
 
 
-def test_the_design_page_names_every_note_and_where_it_stands():
+def errors_page():
+    return (ROOT / "docs" / "errors.md").read_text()
+
+
+def test_the_errors_page_has_a_heading_for_every_exception_class():
+    public = {*map(gluonloader.__dict__.get, public_names()), *(getattr(errors, name) for name in errors.__all__)}
+    classes = {item.__name__ for item in public if isinstance(item, type) and issubclass(item, BaseException)}
+    headings = re.findall(r"^## (\w+)$", errors_page(), re.MULTILINE)
+    assert classes == classes.intersection(headings)
+    assert [name for name in headings if hasattr(errors, name) and name not in classes] == []
+
+
+def test_the_errors_page_names_the_builtin_base_of_each_class():
+    rows = re.findall(r"^\| \[`(\w+)`\].*?\| `(\w+)` \|", errors_page(), re.MULTILINE)
+    derived = {name for name in errors.__all__ if is_derived_error(getattr(errors, name))}
+    assert {name for name, _ in rows} == derived
+    for name, base in rows:
+        assert issubclass(getattr(errors, name), getattr(builtins, base))
+
+
+def is_derived_error(item):
+    return isinstance(item, type) and issubclass(item, errors.GluonLoaderError) and item is not errors.GluonLoaderError
+
+
+WRONG_ARGUMENTS = re.findall(r"^\| `(\w+=[^`]*)` \|", errors_page(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("arguments", WRONG_ARGUMENTS)
+def test_the_constructor_refuses_the_wrong_arguments_of_the_errors_page(arguments):
+    call = f"DataLoader(range(8), {arguments})"
+    names = re.findall(r"(\w+)=", arguments)
+    with pytest.raises(ValueError, match=rf"\b({'|'.join(names)}|batch_size)\b"):
+        eval(call, {"DataLoader": gluonloader.DataLoader})
+
+
+def test_the_errors_page_has_wrong_arguments():
+    assert len(WRONG_ARGUMENTS) > 10
+
+
+def test_the_design_page_names_every_note_and_its_file():
     package = ROOT / "gluonloader"
     written = {
         (note, str(path.relative_to(package)))
@@ -135,6 +176,20 @@ def test_the_design_page_names_every_file():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_to_files_lead_somewhere(page):
+def test_linked_files_exist(page):
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_linked_headings_exist(page):
+    links = re.findall(r"\]\(([^)#:]*)#([^)]*)\)", page.read_text())
+    assert [
+        (file, anchor) for file, anchor in links if anchor not in anchors_of(page.parent / file if file else page)
+    ] == []
+
+
+def anchors_of(page):
+    """The anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

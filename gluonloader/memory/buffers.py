@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..declared import has_gil
+from ..limits import has_gil
 from . import Allocator, set_allocator
 
 __all__ = ["BatchMemory", "BufferPool"]
