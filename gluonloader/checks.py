@@ -9,17 +9,6 @@ import numpy as np
 
 from .errors import bad_argument
 
-__all__ = [
-    "ExecutorName",
-    "LastBatch",
-    "check_flags",
-    "check_functions",
-    "check_int",
-    "check_last_batch",
-    "check_timeout",
-    "parse_bytes",
-]
-
 ExecutorName = Literal["serial", "thread", "process", "auto"]
 LastBatch = Literal["keep", "discard", "rollover"]
 

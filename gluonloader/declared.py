@@ -15,8 +15,6 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-__all__ = ["IN_MEMORY", "calls_no_user_code", "defining_namespace", "draws", "gil_free", "in_memory", "is_gil_free"]
-
 T = TypeVar("T")
 
 IN_MEMORY: Final = (np.ndarray, np.memmap)  # not their subclasses, which may override __getitem__

@@ -12,23 +12,6 @@ import sys
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-__all__ = [
-    "BatchTimeout",
-    "BatchifyError",
-    "GluonLoaderError",
-    "LoaderClosed",
-    "MissingExtraError",
-    "RemoteTraceback",
-    "SharedMemoryError",
-    "TransportError",
-    "WorkerDied",
-    "WorkerStartError",
-    "add_note",
-    "bad_argument",
-    "bad_state",
-    "explain_torch_arguments",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

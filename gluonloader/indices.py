@@ -8,8 +8,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Indices", "Keys", "as_list", "checked_index", "checked_indices", "is_int_array", "is_mask", "lengths_of"]
-
 Indices = NDArray[np.intp]
 Keys = list[Any] | NDArray[np.int64]  # of samples; an array is read-only and never passed to user code
 

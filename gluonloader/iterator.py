@@ -11,8 +11,6 @@ from .errors import LoaderClosed, WorkerStartError
 from .loading.epoch import Epoch
 from .loading.epochs import Epochs
 
-__all__ = ["LoaderIterator"]
-
 
 class LoaderIterator(Iterator[Any]):
     """One epoch of a loader. It is a class, not a generator, so after a batch that raised the next one still comes."""

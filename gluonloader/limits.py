@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-__all__ = ["GROUPS", "OWN", "available_cores", "available_memory", "group_folders", "has_gil", "oom_kills"]
-
 OWN: Final = Path("/proc/self/cgroup")
 GROUPS: Final = Path("/sys/fs/cgroup")
 

@@ -15,20 +15,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from .batchify import default_batchify
-from .checks import ExecutorName, LastBatch, check_flags, check_functions, check_int, check_timeout, parse_bytes
+from .checks import ExecutorName, LastBatch, check_flags, check_functions, check_int, check_timeout
 from .errors import explain_torch_arguments
 from .iterator import LoaderIterator
 from .loading.arguments import (
     TORCH_WORDS,
     Batching,
     check_pins,
-    choose_executor,
+    choose_options,
     choose_output,
     choose_source,
-    choose_start_method,
-    choose_workers,
 )
-from .loading.choice import Options
 from .loading.epoch import Delivery
 from .loading.epochs import Epochs
 from .loading.plan import only_sample
@@ -37,8 +34,6 @@ from .loading.workers import Workers
 from .randomness import draw_seed
 from .work.info import LoaderInfo, WorkerInfo
 from .work.task import Job
-
-__all__ = ["DataLoader", "LoaderIterator"]
 
 
 class DataLoader:
@@ -93,6 +88,9 @@ class DataLoader:
         shuffle_buffer: with `shuffle` and an iterable dataset: how many samples of each shard are held and shuffled
             among each other; default 1000.
 
+    Attributes:
+        epochs: starts epochs, and saves and loads positions; for subclasses.
+
     Raises:
         ValueError: an argument is wrong; the text names it, its value and what to give.
         MissingExtraError: the framework of `output` is not installed.
@@ -141,54 +139,39 @@ class DataLoader:
         check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn, worker_payload=worker_payload)
         check_pins(pin_memory, pin_device_id, output)
         check_timeout(timeout)
-        batching = Batching(
-            batch_size,
-            shuffle,
-            sampler,
-            last_batch,
-            batch_sampler,
-            num_shards=num_shards,
-            shuffle_buffer=shuffle_buffer,
-        )
-        chosen = choose_workers(num_workers, executor)
-        name = choose_executor(executor, chosen, thread_pool)
-        options = Options(
-            name,
-            None if prefetch is None else max(1, check_int("prefetch", prefetch)),
-            choose_start_method(start_method, name),
-            check_int("max_retries", max_retries),
-            parse_bytes(memory_limit),
-            None if max_per_worker is None else check_int("max_per_worker", max_per_worker, 1),
+        batching = Batching(batch_size, shuffle, sampler, last_batch, batch_sampler, num_shards, shuffle_buffer)
+        options = choose_options(
+            executor, num_workers, thread_pool, prefetch, start_method, max_retries, memory_limit, max_per_worker
         )
         used_seed = draw_seed() if seed is None else check_int("seed", seed, None)
-        source = choose_source(dataset, batching, used_seed, seed is not None, chosen.number)
+        source = choose_source(dataset, batching, used_seed, seed is not None, options.num_workers)
         if batchify_fn is None:
             batchify_fn = only_sample if source.sampler is None and batch_size is None else default_batchify
-        job = Job(dataset, batchify_fn, worker_init_fn, chosen.number, used_seed, iterable=source.sampler is None)
+        job = Job(dataset, batchify_fn, worker_init_fn, options.num_workers, used_seed, iterable=source.sampler is None)
         workers = Workers(job, options, batch_size, worker_payload)
         delivery = Delivery(bool(in_order), timeout, choose_output(output, pin_memory, pin_device_id))
-        self._epochs = Epochs(source, workers, delivery, seed is not None, bool(auto_reload))
+        self.epochs = Epochs(source, workers, delivery, seed is not None, bool(auto_reload))
         workers.start(epoch=0)
-        self._epochs.start_ahead()
+        self.epochs.start_ahead()
 
     def __iter__(self) -> LoaderIterator:
         """The next epoch. Iterators are independent: several may be alive, in several threads."""
-        return LoaderIterator(self._epochs, self._epochs.next())
+        return LoaderIterator(self.epochs, self.epochs.next())
 
     def __len__(self) -> int:
         """Number of batches of the next epoch; a resumed epoch counts whole. TypeError if the dataset has no length."""
-        return len(self._epochs)
+        return len(self.epochs)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the number of the next epoch, for its order and augmentation; samplers with `set_epoch` get it.
 
         If a position was just loaded and `epoch` is its number, the loaded position stays.
         """
-        self._epochs.set_number(check_int("epoch", epoch))
+        self.epochs.set_number(check_int("epoch", epoch))
 
     def stats(self) -> LoaderStats:
         """Which executor makes the batches, why, and how long the program waited for them."""
-        return self._epochs.workers.stats()
+        return self.epochs.workers.stats()
 
     def close(self) -> None:
         """Ends the workers and frees the shared memory; a second call does nothing.
@@ -196,7 +179,7 @@ class DataLoader:
         Batches that were delivered stay valid. `with DataLoader(...) as loader` closes at the end of the block. A
         loader that is deleted, or still open when the program ends, is closed as well.
         """
-        self._epochs.close()
+        self.epochs.close()
 
     def state_dict(self) -> dict[str, Any]:
         """The loader's position: after the last delivered batch of the epoch that was started last.
@@ -207,7 +190,7 @@ class DataLoader:
         Raises:
             TypeError: the state of your own sampler or dataset is not JSON.
         """
-        return self._epochs.state()
+        return self.epochs.state()
 
     def load_state_dict(self, state: Any) -> None:
         """Has the next iteration continue where `state` was saved, in this process or another.
@@ -220,18 +203,18 @@ class DataLoader:
         Raises:
             ValueError: it does not fit this loader, or was changed; the text names the field. Nothing has changed.
         """
-        with self._epochs.lock:
-            self._epochs.load(state)
-            self._epochs.start_ahead()
+        with self.epochs.lock:
+            self.epochs.load(state)
+            self.epochs.start_ahead()
 
     def __repr__(self) -> str:
-        job, options = self._epochs.workers.job, self._epochs.workers.options
+        job, options = self.epochs.workers.job, self.epochs.workers.options
         return f"<DataLoader of {type(job.dataset).__name__}, {options.executor}, {job.num_workers} workers>"
 
     def __copy__(self) -> DataLoader:
         """An independent loader at the same position; it starts workers when it is used."""
         new = object.__new__(type(self))
-        new.__dict__.update(self.__dict__, _epochs=copy.copy(self._epochs))
+        new.__dict__.update(self.__dict__, epochs=copy.copy(self.epochs))
         return new
 
     def __enter__(self) -> DataLoader:

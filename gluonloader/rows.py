@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from .indices import Indices, checked_indices, lengths_of
 from .tree import children, refill
 
-__all__ = ["Rows", "copy_rows", "pick"]
-
 
 class Rows(Sequence[Any]):
     """A sequence of samples that are stored as columns; a dataset's `__getitems__` may return it.

@@ -12,19 +12,6 @@ from typing import Any, Final
 
 from .errors import bad_state
 
-__all__ = [
-    "add_checksum",
-    "check_same",
-    "field",
-    "has_state",
-    "int_field",
-    "parse_state",
-    "ranges_field",
-    "to_json",
-    "to_ranges",
-    "verify_checksum",
-]
-
 _VERSION: Final = 1
 
 

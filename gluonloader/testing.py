@@ -20,8 +20,6 @@ from . import frameworks
 from .errors import bad_argument
 from .tree import children
 
-__all__ = ["assert_resumes_exactly"]
-
 _MOST_POINTS: Final = 20  # save points unless the user gives some
 _MOST_BYTES: Final = 10_000  # of a state; more would mean that it holds samples
 

@@ -10,8 +10,6 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["children", "columns", "leaves", "map_leaves", "refill"]
-
 
 def children(value: Any) -> list[tuple[str, Any]] | None:
     """The items of a container, each with its path as Python writes it; None if `value` is a leaf.

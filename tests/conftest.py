@@ -195,7 +195,7 @@ def workers(loader: DataLoader) -> list[int]:
 
 def crew(loader: DataLoader) -> Any:
     """The worker processes of a loader, and their lanes."""
-    return loader._epochs.workers.executor(0).crew
+    return loader.epochs.workers.executor(0).crew
 
 
 def descriptors() -> int:

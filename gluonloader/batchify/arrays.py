@@ -12,8 +12,6 @@ from numpy.typing import DTypeLike, NDArray
 from ..errors import BatchifyError
 from ..frameworks import owner_by_base
 
-__all__ = ["Array", "as_array", "common_dtype", "like", "native", "raise_difference"]
-
 Array = NDArray[Any]
 
 _dtype = attrgetter("dtype")

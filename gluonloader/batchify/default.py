@@ -20,8 +20,6 @@ from ..rows import Rows, copy_rows, pick
 from ..tree import columns, refill
 from .arrays import Array, as_array, common_dtype, like, native, raise_difference
 
-__all__ = ["Batchify", "batch_of", "default_batchify", "stack"]
-
 Batchify = Callable[[Sequence[Any]], Any]
 
 _NUMBERS: Final[dict[type, type]] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}

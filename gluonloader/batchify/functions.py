@@ -15,8 +15,6 @@ from ..memory import empty
 from .arrays import Array, as_array, common_dtype, like, raise_difference
 from .default import Batchify, stack
 
-__all__ = ["Append", "AsList", "Dict", "Group", "List", "NamedTuple", "Pad", "Stack", "Tuple", "on_field"]
-
 
 class Stack:
     """Stacks samples along a new first axis; tuples and lists become a list with one batch per field.

@@ -17,8 +17,6 @@ from ..memory import empty
 from .arrays import Array
 from .default import batch_of, default_batchify
 
-__all__ = ["Gathered", "gather"]
-
 _LARGE_BYTES: Final = 32 * 1024  # smaller arrays are stacked faster all at once, after reading
 _ONLY: Final = 0  # the name of the only field of a sample that is an array
 

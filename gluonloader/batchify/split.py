@@ -10,8 +10,6 @@ from ..checks import check_flags, check_functions, check_int
 from ..errors import BatchifyError
 from .default import Batchify, default_batchify
 
-__all__ = ["Split"]
-
 
 class Split:
     """A batchify function that cuts the samples into parts and makes one batch of each, one for each device.

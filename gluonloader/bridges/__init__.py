@@ -4,5 +4,3 @@ from .bridge import Bridge as Bridge
 from .bridge import BridgeIterator as BridgeIterator
 from .bridge import BridgeStats as BridgeStats
 from .bridge import bridge as bridge
-
-__all__ = ["Bridge", "BridgeIterator", "BridgeStats", "bridge"]

@@ -22,8 +22,6 @@ from ..state import add_checksum, check_same, field, int_field, parse_state, ver
 from .reader import Position, Reader, Result, Run
 from .source import Convert, Source
 
-__all__ = ["Bridge", "BridgeIterator", "BridgeStats", "bridge"]
-
 
 @dataclass(frozen=True, slots=True)
 class BridgeStats:

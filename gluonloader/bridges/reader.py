@@ -30,8 +30,6 @@ from typing import Any, Final
 from ..errors import BatchTimeout, LoaderClosed, add_note, bad_state
 from .source import Opened, Source, state_of
 
-__all__ = ["Position", "Reader", "Result", "Run"]
-
 _CLOSING_S: Final = 0.5  # how long `close` waits for the thread
 
 

@@ -18,8 +18,6 @@ from ..errors import bad_argument, bad_state
 from ..state import has_state, to_json
 from ..tree import children, refill
 
-__all__ = ["Convert", "Opened", "Source", "state_of"]
-
 _ARRAY: Final = "gluonloader.array"  # marks a dict in a state that stands for an array
 
 

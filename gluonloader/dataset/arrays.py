@@ -14,8 +14,6 @@ from .base import Dataset
 from .bulk import are_ints, bulk_read, each, read
 from .packed import PackedList
 
-__all__ = ["ArrayDataset", "has_bulk_read", "read_column", "rows_in_memory"]
-
 _LISTS: Final = (list, tuple, range, PackedList)  # a bulk read of them is as fast as single reads
 _PLAIN: Final = (bool, int, float, str, bytes, np.ndarray)
 

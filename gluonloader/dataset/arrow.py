@@ -24,8 +24,6 @@ from .arrow_columns import column_of, counts_nulls, pyarrow
 from .base import Dataset
 from .bulk import bulk_read
 
-__all__ = ["ArrowDataset"]
-
 
 class ArrowDataset(Dataset):
     """The rows of a table or of Parquet files; a sample is a dict by column name.

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from .bulk import taken
 from .extras import import_extra
 
-__all__ = ["Column", "column_of", "counts_nulls", "pyarrow"]
-
 
 def pyarrow(module: str = "pyarrow") -> Any:
     """pyarrow, or a module of it; a `MissingExtraError` if it is not installed."""

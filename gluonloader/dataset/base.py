@@ -15,8 +15,6 @@ from ..indices import as_list, checked_indices
 from ..rows import Rows
 from .bulk import are_ints, bulk_read, check_no_mask, each, read
 
-__all__ = ["Dataset", "SimpleDataset", "Subset"]
-
 _MAX_BULK: Final = 64  # samples per bulk read of an iteration: enough for most of the gain, and little to hold
 
 

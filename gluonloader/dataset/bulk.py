@@ -22,8 +22,6 @@ from ..memory import empty
 from ..rows import Rows, copy_rows, pick
 from ..tree import refill
 
-__all__ = ["are_ints", "bulk_read", "check_no_mask", "each", "interleave", "read", "read_by", "taken"]
-
 _LARGE_ROW: Final = 32768  # bytes; larger rows are copied one by one
 
 

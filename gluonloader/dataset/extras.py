@@ -8,8 +8,6 @@ from typing import Any
 
 from ..errors import MissingExtraError
 
-__all__ = ["import_extra"]
-
 
 def import_extra(module: str, extra: str) -> Any:
     """The module, which the extra `extra` of this package installs.

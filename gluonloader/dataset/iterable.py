@@ -9,8 +9,6 @@ from typing import Any
 
 from ..errors import bad_argument
 
-__all__ = ["Filter", "IterableDataset", "Step", "Take", "Transform", "check_iterable", "is_iterable", "unwrap"]
-
 
 @dataclass(frozen=True, slots=True)
 class Transform:

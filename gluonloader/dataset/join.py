@@ -17,8 +17,6 @@ from ..randomness import batch_seed, draw_seed
 from .base import Dataset, Subset
 from .bulk import bulk_read, interleave, read
 
-__all__ = ["ConcatDataset", "random_split"]
-
 
 class ConcatDataset(Dataset):
     """Datasets end to end: first all samples of the first dataset, then those of the second, and so on.

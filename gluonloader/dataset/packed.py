@@ -17,8 +17,6 @@ import numpy as np
 from ..indices import checked_index
 from .base import Dataset
 
-__all__ = ["PackedList"]
-
 _Kind = tuple[Any, ...]  # ("str",), ("bytes",), ("array", dtype, number of axes) or ("object",)
 _OBJECT: Final[_Kind] = ("object",)
 

@@ -11,8 +11,6 @@ from .arrays import has_bulk_read, read_column, rows_in_memory
 from .base import Dataset
 from .bulk import are_ints, bulk_read, each
 
-__all__ = ["StackDataset", "TupleDataset"]
-
 
 class StackDataset(Dataset):
     """Datasets of one length, side by side: a sample is the tuple, or the dict by name, of their samples.

@@ -23,8 +23,6 @@ from .base import Dataset
 from .bulk import bulk_read, taken
 from .extras import import_extra
 
-__all__ = ["H5Dataset", "NpyDataset", "ZarrDataset"]
-
 # A library takes as long to select a single row as to read this many rows, or this many bytes, of a contiguous range.
 _ROWS_PER_SELECTION: Final = 8
 _BYTES_PER_SELECTION: Final = 16384

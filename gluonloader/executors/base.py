@@ -12,8 +12,6 @@ from typing import Any, NoReturn, Protocol
 
 from ..work.task import Task
 
-__all__ = ["Executor", "Failed", "Inbox", "Made", "Outcome", "Submission"]
-
 
 class Outcome(Protocol):
     """What became of a task."""

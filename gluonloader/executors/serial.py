@@ -13,8 +13,6 @@ from ..work.maker import BatchMaker
 from ..work.task import Job, Task
 from .base import Failed, Inbox, Made, Outcome
 
-__all__ = ["SerialExecutor"]
-
 
 class SerialExecutor:
     """Makes batches one at a time, in the thread that waits for them."""

@@ -26,8 +26,6 @@ from ..work.maker import BatchMaker
 from ..work.task import Job, Task
 from .base import Failed, Inbox, Made, Outcome, Submission
 
-__all__ = ["ThreadExecutor"]
-
 _CLOSING_S: Final = 0.5  # how long close() waits for threads; a thread cannot be killed, a busy one ends with its batch
 
 _Queue = SimpleQueue["Submission | None"]  # None ends one thread

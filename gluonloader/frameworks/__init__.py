@@ -14,20 +14,3 @@ from .output import pinner as pinner
 from .worker import enter_worker as enter_worker
 from .worker import in_worker as in_worker
 from .worker import preparations as preparations
-
-__all__ = [
-    "OUTPUTS",
-    "Framework",
-    "Lent",
-    "converter",
-    "enter_worker",
-    "in_worker",
-    "leaves_room",
-    "map_arrays",
-    "mxnet_arrays",
-    "named",
-    "owner",
-    "owner_by_base",
-    "pinner",
-    "preparations",
-]

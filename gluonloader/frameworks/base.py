@@ -16,21 +16,6 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Array",
-    "Framework",
-    "Lent",
-    "carried",
-    "carrier",
-    "extension",
-    "fit_for_views",
-    "is_numeric",
-    "leaves_room",
-    "no_dtype",
-    "raw",
-    "without_carrier",
-]
-
 Array = NDArray[Any]
 
 _UNSIGNED: Final = {1: "u1", 2: "u2"}

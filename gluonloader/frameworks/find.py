@@ -15,8 +15,6 @@ from .mxnet import MXNet
 from .numpy import NumPy
 from .torch import Torch
 
-__all__ = ["mxnet_arrays", "named", "owner", "owner_by_base"]
-
 _MAKERS: Final[dict[str, Callable[[], Framework]]] = {
     "numpy": NumPy,
     "torch": Torch,

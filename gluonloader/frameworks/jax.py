@@ -10,8 +10,6 @@ import numpy as np
 from .base import Array, without_carrier
 from .worker import in_worker
 
-__all__ = ["Jax"]
-
 
 class Promised(np.ndarray[Any, Any]):
     """A NumPy array in a worker that becomes a JAX array in the parent."""

@@ -9,8 +9,6 @@ from typing import Any, Final
 from .base import Array, Lent, carried, fit_for_views, no_dtype, raw
 from .mxnet_memory import MXNetMemory
 
-__all__ = ["MXNet"]
-
 _CURE: Final = "MXNet 1.9.1 has float16/32/64, int8/32/64, uint8 and bool: convert it, as in x.astype('int32')"
 
 

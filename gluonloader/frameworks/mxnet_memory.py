@@ -28,8 +28,6 @@ import numpy as np
 
 from .base import Array, Lent, carrier, leaves_room
 
-__all__ = ["MXNetMemory"]
-
 _FIRST_ELEMENT: Final = 16  # bytes of MXNet's header in shared memory: a count of holders, then unused
 # MXNet counts itself out, down to 1. At 0 it would unlink a file name, and the file has none.
 _TWO_HOLDERS: Final = (2).to_bytes(_FIRST_ELEMENT, "little")

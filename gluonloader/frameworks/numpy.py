@@ -8,8 +8,6 @@ import numpy as np
 
 from .base import Array, without_carrier
 
-__all__ = ["NumPy"]
-
 
 class NumPy:
     """Plain arrays."""

@@ -13,8 +13,6 @@ from ..tree import map_leaves
 from .base import Framework, is_numeric
 from .find import named, owner
 
-__all__ = ["OUTPUTS", "converter", "map_arrays", "pinner"]
-
 OUTPUTS: Final = ("numpy", "mxnet", "torch", "jax")
 
 Leaf = Callable[[Any], Any]

@@ -8,8 +8,6 @@ from typing import Any
 
 from .base import Array, carried, carrier, extension, fit_for_views, no_dtype, raw
 
-__all__ = ["Torch"]
-
 
 class Torch:
     """Dense CPU tensors. Tensors that need a gradient, are sparse or lie on a device travel as torch's own pickles."""

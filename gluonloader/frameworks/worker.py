@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["enter_worker", "in_worker", "preparations"]
-
 # A worker that did not inherit this process's memory calls these functions before it unpickles its job.
 preparations: list[Callable[[], object]] = []
 

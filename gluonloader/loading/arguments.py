@@ -14,26 +14,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .. import frameworks
-from ..checks import ExecutorName, LastBatch, check_flags, check_int, check_last_batch
+from ..checks import ExecutorName, LastBatch, check_flags, check_int, check_last_batch, parse_bytes
 from ..dataset.bulk import check_no_mask
 from ..dataset.iterable import check_iterable, is_iterable
 from ..errors import bad_argument
 from ..limits import available_cores
 from ..sampler import BatchSampler, RandomSampler, SequentialSampler
+from .choice import Options
 from .plan import Shards
 from .sources import IndexSource, ShardSource, Source
-
-__all__ = [
-    "TORCH_WORDS",
-    "Batching",
-    "check_pins",
-    "choose_executor",
-    "choose_output",
-    "choose_source",
-    "choose_start_method",
-    "choose_workers",
-]
-
 
 # For `explain_torch_arguments`: arguments of torch's loader, and what to give here.
 TORCH_WORDS: Final = {
@@ -158,52 +147,61 @@ def check_pins(pin_memory: object, pin_device_id: object, output: object) -> Non
         raise bad_argument("pin_memory", pin_memory, f"output={output!r} has no page-locked memory; leave it False")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerCount:
-    """Number of workers; `automatic`: the loader chose it."""
+def choose_options(
+    executor: str | None,
+    num_workers: Any,
+    thread_pool: bool,
+    prefetch: Any,
+    start_method: str | None,
+    max_retries: Any,
+    memory_limit: Any,
+    max_per_worker: Any,
+) -> Options:
+    """The executor, the number of workers, and what these need to know; for the arguments see `DataLoader`."""
+    name, number = _executor(executor, num_workers, thread_pool)
+    return Options(
+        name,
+        number,
+        None if prefetch is None else max(1, check_int("prefetch", prefetch)),
+        _start_method(start_method, name),
+        check_int("max_retries", max_retries),
+        parse_bytes(memory_limit),
+        None if max_per_worker is None else check_int("max_per_worker", max_per_worker, 1),
+    )
 
-    number: int
-    automatic: bool
 
-
-def choose_workers(num_workers: Any, executor: str | None) -> WorkerCount:
-    """The number of workers: one for each core with 'auto', or with `executor="auto"` and no number."""
+def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tuple[ExecutorName, int]:
+    """The executor that was given, or that follows from the number of workers; and that number."""
     if isinstance(num_workers, str) and num_workers != "auto":
         raise bad_argument("num_workers", num_workers, "give an int >= 0, or 'auto'")
     number = 0 if num_workers == "auto" else check_int("num_workers", num_workers)
-    automatic = num_workers == "auto" or (executor == "auto" and not number)
-    return WorkerCount(available_cores() if automatic else number, automatic)
-
-
-def choose_executor(executor: str | None, workers: WorkerCount, thread_pool: bool) -> ExecutorName:
-    """The executor that was given, or that follows from the number of workers and `thread_pool`."""
-    num_workers = workers.number
+    if automatic := num_workers == "auto" or (executor == "auto" and not number):
+        number = available_cores()
     if executor not in (None, "serial", "thread", "process", "auto"):
         right = "give 'serial', 'thread', 'process' or 'auto', or None to choose by num_workers"
         raise bad_argument("executor", executor, right)
-    if executor == "serial" and num_workers:
-        right = "executor='serial' has none; give 0, or another executor"
-        raise bad_argument("num_workers", "auto" if workers.automatic else num_workers, right)
-    if executor in ("thread", "process") and not num_workers:
+    if executor == "serial" and number:
+        raise bad_argument("num_workers", num_workers, "executor='serial' has none; give 0, or another executor")
+    if executor in ("thread", "process") and not number:
         raise bad_argument("num_workers", num_workers, f"executor={executor!r} needs at least 1")
     if thread_pool and executor not in (None, "thread"):
         raise bad_argument("thread_pool", thread_pool, f"it contradicts executor={executor!r}; leave one of them out")
-    if not num_workers:
-        return "serial"
-    if executor == "auto" or (workers.automatic and executor is None and not thread_pool):
-        return "auto"
+    if not number:
+        return "serial", 0
+    if executor == "auto" or (automatic and executor is None and not thread_pool):
+        return "auto", number
     wanted: ExecutorName = "thread" if thread_pool or executor == "thread" else "process"
     if wanted == "process" and multiprocessing.current_process().daemon:
         warnings.warn(
             "this DataLoader is made in a worker process, which may not start other processes: it uses threads",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
-        return "thread"
-    return wanted
+        return "thread", number
+    return wanted, number
 
 
-def choose_start_method(start_method: str | None, executor: str) -> str:
+def _start_method(start_method: str | None, executor: str) -> str:
     """The start method of worker processes: the given one, that of `multiprocessing`, or the default."""
     known = multiprocessing.get_all_start_methods()
     if start_method is not None and start_method not in known:

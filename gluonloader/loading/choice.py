@@ -35,8 +35,6 @@ from ..work.maker import may_draw
 from ..work.task import Job
 from .stats import Tally, usual_wait
 
-__all__ = ["Choice", "Options"]
-
 _ENOUGH: Final = 24  # batches to measure before a change
 _CALLER_S: Final = 3e-6  # what a batch takes in the caller besides being made; the time of a worker includes it
 _GENERATORS_S: Final = 3e-6  # the same, for saving and restoring random generators
@@ -50,6 +48,7 @@ class Options:
     """How batches are made; see the arguments of `DataLoader` with these names."""
 
     executor: ExecutorName
+    num_workers: int
     prefetch: int | None
     start_method: str
     max_retries: int

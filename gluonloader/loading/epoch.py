@@ -17,8 +17,6 @@ from .plan import NOTHING, Plan
 from .stats import Tally
 from .window import Window
 
-__all__ = ["Delivery", "Epoch"]
-
 _STARTING: Final = 16  # at most so many batches at the start of an epoch are not measured: workers had no lead yet
 
 

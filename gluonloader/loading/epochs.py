@@ -18,8 +18,6 @@ from .plan import Plan
 from .sources import Source
 from .workers import Workers
 
-__all__ = ["Epochs"]
-
 
 class Epochs:
     """Starts the epochs of a loader, and saves and loads positions. The loader and its iterators share it.

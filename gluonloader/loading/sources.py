@@ -8,8 +8,6 @@ from typing import Any, Protocol
 from ..state import verify_checksum
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start
 
-__all__ = ["IndexSource", "ShardSource", "Source"]
-
 Fields = Mapping[str, Any]
 
 

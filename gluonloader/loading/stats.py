@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Final
 
-__all__ = ["LoaderStats", "Tally", "usual_wait"]
-
 _RECENT: Final = 256  # batches
 _BURST: Final = 8  # batches; fewer would measure the gaps inside a burst
 

@@ -15,8 +15,6 @@ from ..work.task import Job
 from .choice import Choice, Options
 from .stats import LoaderStats, Tally
 
-__all__ = ["Workers"]
-
 
 class Workers:
     """Starts workers in the process that needs them, and ends them when the loader is closed or deleted.

@@ -4,5 +4,3 @@ from .allocator import Allocator as Allocator
 from .allocator import empty as empty
 from .allocator import empty_of as empty_of
 from .allocator import set_allocator as set_allocator
-
-__all__ = ["Allocator", "empty", "empty_of", "set_allocator"]

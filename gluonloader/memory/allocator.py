@@ -15,8 +15,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["ALIGNMENT", "alignment_of", "empty", "empty_of", "set_allocator"]
-
 ALIGNMENT: Final = 64  # bytes: a cache line, and what JAX and AVX-512 need
 # From this size arrays start at a page, because NumPy's own large arrays start just after one: a copy whose target lies
 # a little further into its page than its source waits for its own writes.

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from .allocator import alignment_of
 from .slab import Slab
 
-__all__ = ["Arena"]
-
 
 class Arena:
     """A bump allocator over one slab, for one batch.

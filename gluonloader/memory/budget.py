@@ -13,8 +13,6 @@ import warnings
 
 from .slab import align
 
-__all__ = ["Budget"]
-
 
 class Budget:
     """Counts the shared memory of one pool against its limit.

@@ -28,8 +28,6 @@ from numpy.typing import NDArray
 from ..limits import has_gil
 from . import Allocator, set_allocator
 
-__all__ = ["BatchMemory", "BufferPool"]
-
 _SMALL: Final = 16 * 1024  # bytes up to which memory of the C library is warm, and faster to get
 _HUGE_PAGES_FROM: Final = 4 * 1024 * 1024  # bytes from which NumPy asks for huge pages, too
 _TOO_LARGE: Final = 2**46  # bytes; a mistake, for which NumPy has the best error

@@ -28,8 +28,6 @@ from ..errors import SharedMemoryError, TransportError
 from ..frameworks import named, owner
 from .arena import Arena
 
-__all__ = ["Head", "rebuild", "reduce"]
-
 
 @dataclass(slots=True)  # not frozen, because creating a frozen dataclass is slower
 class Head:

@@ -34,9 +34,6 @@ from ..errors import SharedMemoryError
 from ..limits import available_memory
 from .allocator import ALIGNMENT
 
-__all__ = ["HEADER", "HOLDERS", "NO_HOLDERS", "ROW", "STARTED", "TICKET", "TOOK", "Slab", "align", "anonymous_file",
-           "reserve"]  # fmt: skip
-
 HEADER: Final = 64  # bytes
 # The words of the header, 8 bytes each. HOLDERS: NOTE [holders] in store.py; MXNet's format of shared memory demands
 # that it comes first. TICKET, STARTED: NOTE [tickets] in executors/process/lane.py. ROW: the row of the sample that is

@@ -30,8 +30,6 @@ from .budget import Budget
 from .slab import HEADER, HOLDERS, NO_HOLDERS, Slab, align
 from .store import Loan, SlabStore
 
-__all__ = ["SlabPool"]
-
 _FIRST_SIZE: Final = 64 * 1024  # bytes for the first batch; its slab grows if that is too little
 _SPARE_LOANS: Final = 16  # loans beyond the window if there is no memory limit; each costs a slab and its descriptors
 _UNLIMITED: Final = 2**62

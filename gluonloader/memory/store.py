@@ -19,8 +19,6 @@ from typing import Any
 from ..frameworks import Lent, leaves_room
 from .slab import Slab, anonymous_file, reserve
 
-__all__ = ["Loan", "SlabStore"]
-
 _stores: weakref.WeakSet[SlabStore] = weakref.WeakSet()
 
 

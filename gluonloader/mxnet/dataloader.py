@@ -96,20 +96,20 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
     @property
     def auto_reload(self) -> bool:
         """Whether the next epoch starts as soon as this one has delivered its last batch."""
-        return self._epochs.auto_reload
+        return self.epochs.auto_reload
 
     @auto_reload.setter
     def auto_reload(self, value: bool) -> None:
-        self._epochs.auto_reload = bool(value)
+        self.epochs.auto_reload = bool(value)
 
     def clean(self) -> None:
         """Drops the next epoch if `auto_reload` has started it."""
-        self._epochs.drop_ahead()
+        self.epochs.drop_ahead()
 
     def refresh(self) -> None:
         """Starts the next epoch now, instead of the one that `auto_reload` may have started."""
-        self._epochs.drop_ahead()
-        self._epochs.start_now()
+        self.epochs.drop_ahead()
+        self.epochs.start_now()
 
 
 class _NumpyMode:

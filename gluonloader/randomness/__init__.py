@@ -7,13 +7,3 @@ from .seeds import preserved_generators as preserved_generators
 from .seeds import seed_all as seed_all
 from .seeds import seed_restorable as seed_restorable
 from .seeds import set_current_seed as set_current_seed
-
-__all__ = [
-    "batch_seed",
-    "draw_seed",
-    "get_rng",
-    "preserved_generators",
-    "seed_all",
-    "seed_restorable",
-    "set_current_seed",
-]

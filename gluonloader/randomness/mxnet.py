@@ -12,8 +12,6 @@ import sys
 from functools import cache
 from typing import Any, Final
 
-__all__ = ["seed"]
-
 _OPERATORS: Final = ("MXImperativeInvokeEx", "MXInvokeCachedOpEx", "MXNetFuncCall", "MXExecutorForward")
 _SEEDS: Final = ("MXRandomSeed", "MXRandomSeedContext")
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["restore", "save", "seed"]
-
 _STATE_BYTES: Final = 624 * 4 + 4  # the key of a Mersenne Twister and the place in it
 _SEED_MASK: Final = 0xFFFF_FFFF
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from typing import Final
 
-__all__ = ["restore", "save", "seed"]
-
 seed: Final = random.seed
 save: Final = random.getstate
 restore: Final = random.setstate

@@ -23,16 +23,6 @@ import numpy as np
 
 from . import mxnet, numpy, python, torch
 
-__all__ = [
-    "batch_seed",
-    "draw_seed",
-    "get_rng",
-    "preserved_generators",
-    "seed_all",
-    "seed_restorable",
-    "set_current_seed",
-]
-
 _WORDS: Final = struct.Struct("<QQQ")
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 

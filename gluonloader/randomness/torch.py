@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["restore", "save", "seed"]
-
 
 def seed(seed: int) -> None:
     """Seeds the generator with all 64 bits."""

@@ -22,17 +22,6 @@ from ..state import check_same, field, int_field
 from .passes import READ_AHEAD, BatchPass, Pass, Sliceable
 from .saved import FIXED, PATH, inner_state, load_saved_pass, saved_pass
 
-__all__ = [
-    "BatchSampler",
-    "Chained",
-    "OrderedSampler",
-    "Sampler",
-    "SeededSampler",
-    "SizedIterable",
-    "iterate",
-    "start_order",
-]
-
 Integers = NDArray[np.int64]
 
 _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from ..randomness import batch_seed
 
-__all__ = ["LARGEST", "Bijection", "hashes"]
-
 Words = NDArray[np.uint64]
 
 LARGEST: Final = 2**62  # most indices, so that no sum overflows 64 bits

@@ -23,15 +23,6 @@ from .base import OrderedSampler, SeededSampler
 from .passes import Sliceable
 from .saved import digest
 
-__all__ = [
-    "ConstWidthBucket",
-    "ExpWidthBucket",
-    "FixedBucketSampler",
-    "LinearWidthBucket",
-    "SortedBucketSampler",
-    "SortedSampler",
-]
-
 Integers = NDArray[np.int64]
 BucketKey = Any  # the largest length in a bucket, an int; or the largest along each axis, a tuple of ints
 BucketScheme = Callable[[BucketKey, BucketKey, int], Sequence[BucketKey]]

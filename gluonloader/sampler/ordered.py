@@ -13,8 +13,6 @@ from ..errors import bad_argument
 from .base import OrderedSampler
 from .passes import Sliceable
 
-__all__ = ["FilterSampler", "IntervalSampler", "SequentialSampler", "check_length"]
-
 
 def check_length(name: str, value: Any) -> int:
     """Checks an argument that is a number of samples."""

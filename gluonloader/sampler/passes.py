@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import LastBatch
 from ..indices import Keys, as_list, is_int_array
-
-if TYPE_CHECKING:
-    from .base import BatchSampler
-
-__all__ = ["READ_AHEAD", "BatchPass", "Pass", "Sliceable", "as_keys", "cut", "join_keys", "skip"]
 
 READ_AHEAD: Final = 4096  # keys that are read from an order at once
 
@@ -88,6 +84,14 @@ class Pass(Iterator[Any]):
         self._start, self._used, self._keys, self._listed = min(offset, self._length), 0, [], None
 
 
+class Batches(Protocol):
+    """What a pass needs of a batch sampler."""
+
+    batch_size: int
+    last_batch: LastBatch
+    carried: list[Any]
+
+
 class BatchPass(Iterator[list[Any]]):
     """One pass over a `BatchSampler`; `commit` stores the indices that it carries over into the next pass.
 
@@ -99,7 +103,7 @@ class BatchPass(Iterator[list[Any]]):
         drawn: number of the next batch in this pass.
     """
 
-    def __init__(self, batches: BatchSampler, indices: Iterator[Any]) -> None:
+    def __init__(self, batches: Batches, indices: Iterator[Any]) -> None:
         self._batches, self._indices = batches, indices
         self._carried_in = list(batches.carried)
         self._carried = self._carried_in  # the part of it that no batch holds yet

@@ -8,8 +8,6 @@ from typing import Any, Final, Literal
 
 from ..errors import MissingExtraError, bad_argument
 
-__all__ = ["Source", "rank_and_size"]
-
 Source = Literal["torch", "mpi", "env"]
 
 _VARIABLES: Final = (  # set by torchrun, Open MPI, MPICH and Slurm

@@ -19,8 +19,6 @@ from ..declared import IN_MEMORY
 from ..errors import bad_state
 from ..state import check_same, field, has_state, int_field
 
-__all__ = ["FIXED", "PATH", "digest", "inner_state", "knows_epoch", "load_saved_pass", "refreshed", "saved_pass"]
-
 PATH: Final = "sampler."  # where pass states lie in the state of a loader
 FIXED: Final = (list, tuple, range, *IN_MEMORY)  # as samplers, these give the same order in every epoch
 

@@ -23,8 +23,6 @@ from .passes import Pass, Sliceable, as_keys, join_keys
 from .ranks import Source, rank_and_size
 from .saved import PATH, inner_state, load_saved_pass, saved_pass
 
-__all__ = ["Even", "ShardedSampler", "SplitSampler"]
-
 Even = Literal["pad", "drop", "keep"]
 Integers = NDArray[np.int64]
 

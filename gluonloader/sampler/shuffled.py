@@ -17,8 +17,6 @@ from .ordered import check_length
 from .passes import Sliceable
 from .saved import digest
 
-__all__ = ["BlockShuffleSampler", "Method", "RandomSampler", "SubsetSampler"]
-
 Method = Literal["permutation", "bijection"]
 Integers = NDArray[np.int64]
 

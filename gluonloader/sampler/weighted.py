@@ -15,8 +15,6 @@ from .bijection import hashes
 from .passes import Sliceable
 from .saved import PATH, digest
 
-__all__ = ["WeightedSampler"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

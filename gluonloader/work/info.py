@@ -12,8 +12,6 @@ import numpy as np
 
 from ..randomness import get_rng
 
-__all__ = ["LoaderInfo", "WorkerInfo", "get_worker_info", "running_as"]
-
 
 @dataclass(frozen=True, slots=True)
 class LoaderInfo:

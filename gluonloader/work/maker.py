@@ -19,11 +19,10 @@ from ..declared import draws
 from ..errors import BatchifyError, add_note
 from ..indices import Keys, as_list
 from ..randomness import batch_seed
+from .chunk import Chunk, Hint
 from .info import WorkerInfo, running_as
-from .streams import Chunk, Hint, Streams
+from .streams import Streams
 from .task import Job, Samples, Task
-
-__all__ = ["BatchMaker", "ShardBatch", "ShardEnd", "may_draw"]
 
 OnRow = Callable[[int], None]
 S = TypeVar("S", list[Any], "list[Any] | Gathered")

@@ -19,8 +19,6 @@ from ..state import to_json
 from ..tree import leaves
 from .chunk import Chunk, Hint
 
-__all__ = ["ShardSource"]
-
 _readers: Final[dict[int, object]] = {}  # which source reads an iterator that cannot be copied, by the iterator's id
 
 

@@ -33,8 +33,6 @@ from ..randomness import batch_seed
 from .chunk import Chunk, ChunkSamples, Hint
 from .source import ShardSource
 
-__all__ = ["Chunk", "ChunkSamples", "Hint", "Streams"]
-
 _STREAMS_PER_SHARD: Final = 2  # that of the epoch, and that of an iteration which was abandoned or runs beside it
 _CHUNKS_PER_STREAM: Final = 2  # read chunks that are kept: if a batch does not fit its slab, its chunk is read again
 

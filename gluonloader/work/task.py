@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..indices import Keys, as_list
-from .streams import Chunk
-
-__all__ = ["Job", "Samples", "Task"]
+from .chunk import Chunk
 
 
 @dataclass(frozen=True, slots=True)

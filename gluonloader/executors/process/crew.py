@@ -26,8 +26,6 @@ from .records import Request, Verb
 from .remote import decode_error
 from .supervisor import Supervisor
 
-__all__ = ["Crew", "Death"]
-
 _FAILED_STARTS: Final = 3  # in a row, before it is an error; the job itself ends its workers
 _KILLED_STARTS: Final = 100  # the same for SIGKILL, which comes from outside and may stop
 

@@ -15,8 +15,6 @@ from .lane import Lane
 from .supervisor import LaneProcess
 from .worker import DUMP_SIGNAL
 
-__all__ = ["describe_exit", "kill_stuck", "reap", "start_hint", "worker_died"]
-
 _REAPING_S: Final = 1.0  # how long a process whose lane has closed may take to end before it is killed
 _STACK_S: Final = 1.0  # how long a stuck worker may take to write its stack
 _SHOWN_INDICES: Final = 16

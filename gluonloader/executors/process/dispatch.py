@@ -39,8 +39,6 @@ from .lane import Attempt, Lane
 from .records import Reply, Status, encode_task
 from .remote import decode_error
 
-__all__ = ["STALL_S", "Dispatcher"]
-
 _LANE_DEPTH: Final = 32  # requests on one lane; so few that neither side can ever block on a full socket
 STALL_S: Final = 0.005  # seconds; idle workers take over what waits behind a batch that takes longer than this
 

@@ -35,8 +35,6 @@ from .records import Status
 from .remote import pack_for
 from .supervisor import track_end
 
-__all__ = ["ProcessExecutor"]
-
 _SMALL: Final = 1 << 20  # bytes of a batch; sending one takes about as long as making it, so more are kept in flight
 _MOST_SPINS: Final = 100
 _LEAST_SPINS: Final = 2

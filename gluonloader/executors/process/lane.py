@@ -18,8 +18,6 @@ from ..base import Submission
 from .records import Reply, ReplyReader, Request, Verb
 from .supervisor import LaneProcess
 
-__all__ = ["Attempt", "Lane"]
-
 _RECEIVED_BYTES = 65536  # more than all replies that can be under way on one lane
 
 

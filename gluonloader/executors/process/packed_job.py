@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from ...frameworks import named, owner, preparations
 from ...memory.slab import align, anonymous_file, reserve
 
-__all__ = ["PackedJob", "load_job", "pack_job"]
-
 
 @dataclass(frozen=True, slots=True)
 class PackedJob:

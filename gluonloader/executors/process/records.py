@@ -18,8 +18,6 @@ import numpy as np
 from ...memory.reduce import Head
 from ...work.task import Task
 
-__all__ = ["Reply", "ReplyReader", "Request", "RequestReader", "Status", "Verb", "decode_task", "encode_task"]
-
 _REQUEST: Final = struct.Struct("<BBIQQQQ")
 _REPLY: Final = struct.Struct("<BIQQQQQ")
 

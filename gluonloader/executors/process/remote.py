@@ -10,8 +10,6 @@ from ...errors import GluonLoaderError, RemoteTraceback, TransportError, add_not
 from ...work.task import Job
 from .packed_job import PackedJob, pack_job
 
-__all__ = ["decode_error", "encode_error", "pack_for"]
-
 
 class RemoteError(GluonLoaderError, RuntimeError):
     """Stands for a worker's exception that cannot be pickled; its text names the original type."""

@@ -33,8 +33,6 @@ from typing import Any, Final
 
 from .worker import serve_lane
 
-__all__ = ["LaneProcess", "Supervisor", "track_end"]
-
 _CLOSING_S: Final = 1.0  # how long close() waits for a busy worker before it kills it
 
 _ends: weakref.WeakSet[socket.socket] = weakref.WeakSet()

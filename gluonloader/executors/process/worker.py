@@ -34,8 +34,6 @@ from .packed_job import PackedJob, load_job
 from .records import Reply, Request, RequestReader, Status, Verb, decode_task
 from .remote import encode_error
 
-__all__ = ["DUMP_SIGNAL", "serve_lane"]
-
 DUMP_SIGNAL: Final = (
     signal.SIGUSR2
 )  # "write your stack to the log"; handled in C, even while another thread has the GIL

@@ -9,5 +9,3 @@ from .shard_state import Leftover as Leftover
 from .shard_state import Shards as Shards
 from .shards import ShardPlan as ShardPlan
 from .shards import only_sample as only_sample
-
-__all__ = ["NOTHING", "IndexPlan", "Leftover", "Loaded", "Plan", "ShardPlan", "Shards", "Start", "only_sample"]

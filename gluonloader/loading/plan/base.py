@@ -17,8 +17,6 @@ from typing import Any, Final, Protocol
 from ...state import to_ranges
 from ...work.task import Task
 
-__all__ = ["NOTHING", "Loaded", "Plan", "Progress", "Start"]
-
 NOTHING: Final = object()  # returned instead of a batch: there is nothing to deliver
 
 

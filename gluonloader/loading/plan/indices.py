@@ -16,8 +16,6 @@ from ...work.task import Task
 from . import sampler_state
 from .base import Progress, Start
 
-__all__ = ["IndexPlan"]
-
 
 class IndexPlan:
     """One epoch of a batch sampler.

@@ -19,8 +19,6 @@ from ...sampler import BatchSampler, ShardedSampler, knows_epoch, load_saved_pas
 from ...state import field, has_state, int_field, ranges_field, to_json
 from .base import Start
 
-__all__ = ["drop_carried", "fresh_state", "keep", "load", "seed_of_rank", "snapshot", "stateful_part"]
-
 
 def fresh_state(batch_sampler: Any) -> dict[str, Any]:
     """The position before the next epoch, as fields of a state."""

@@ -9,19 +9,7 @@ from typing import Any
 from ...checks import LastBatch
 from ...errors import bad_state
 from ...state import check_same, field, int_field, ranges_field
-from ...work.streams import Chunk, Hint
-
-__all__ = [
-    "Leftover",
-    "ShardEnds",
-    "Shards",
-    "carried_of",
-    "carried_over",
-    "check",
-    "load_hint",
-    "load_leftover",
-    "save_hint",
-]
+from ...work.chunk import Chunk, Hint
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,12 @@ from typing import Any
 
 from ...errors import BatchTimeout, WorkerDied
 from ...state import ranges_field
+from ...work.chunk import Chunk, Hint
 from ...work.maker import ShardBatch
-from ...work.streams import Chunk, Hint
 from ...work.task import Samples, Task
 from . import shard_state
 from .base import NOTHING, Progress
 from .shard_state import Leftover, ShardEnds, Shards
-
-__all__ = ["ShardPlan", "only_sample"]
 
 
 class ShardPlan:
