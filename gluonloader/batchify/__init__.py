@@ -12,9 +12,9 @@ arrays          single arrays: conversion, dtypes, errors
 
 from .default import Batchify as Batchify
 from .default import default_batchify
+from .default import holds_large_array as holds_large_array
 from .functions import Append, AsList, Dict, Group, List, NamedTuple, Pad, Stack, Tuple
 from .functions import on_field as on_field
 from .gathered import Gathered as Gathered
-from .gathered import gather as gather
 
 __all__ = ["Append", "AsList", "Dict", "Group", "List", "NamedTuple", "Pad", "Stack", "Tuple", "default_batchify"]

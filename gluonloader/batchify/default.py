@@ -25,6 +25,8 @@ Batchify = Callable[[Sequence[Any]], Any]
 _NUMBERS: Final[dict[type, type]] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 _shape = attrgetter("shape")
 
+LARGE_BYTES: Final = 32 * 1024  # of an array in a sample; smaller ones are stacked faster all at once, after reading
+
 
 @calls_no_user_code
 def default_batchify(samples: Sequence[Any]) -> Any:
@@ -186,3 +188,17 @@ def _keeps_dtype(column: Array) -> bool:
     """Whether a stack of its elements has its dtype. Single texts do not: their batch is as wide as the longest."""
     kind = column.dtype.kind
     return kind in "biufcmM" or (column.ndim > 1 and kind in "SU")
+
+
+def holds_large_array(sample: Any) -> bool:
+    """Whether a sample is a large array, or a tuple or dict that holds one."""
+    kind = type(sample)
+    fields = (sample,) if kind is np.ndarray else sample if kind is tuple else sample.values() if kind is dict else ()
+    return any(map(is_large, fields))
+
+
+def is_large(field: Any) -> bool:
+    """Whether it is an array that can be copied into the batch as it is, and large enough for that to pay."""
+    if type(field) is not np.ndarray or field.nbytes < LARGE_BYTES:
+        return False
+    return field.dtype.kind in "biufcmM" and bool(field.dtype.isnative)

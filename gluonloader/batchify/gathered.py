@@ -15,17 +15,9 @@ import numpy as np
 
 from ..memory import empty
 from .arrays import Array
-from .default import batch_of, default_batchify
+from .default import batch_of, default_batchify, is_large
 
-_LARGE_BYTES: Final = 32 * 1024  # smaller arrays are stacked faster all at once, after reading
 _ONLY: Final = 0  # the name of the only field of a sample that is an array
-
-
-def gather(first: Any, count: int) -> list[Any] | Gathered:
-    """What to append the samples after `first` to: a `Gathered` of `count` if it holds large arrays, else a list."""
-    kind = type(first)
-    values = (first,) if kind is np.ndarray else first if kind is tuple else first.values() if kind is dict else ()
-    return Gathered(first, count) if count > 1 and any(map(_is_large, values)) else [first]
 
 
 class Gathered:
@@ -41,7 +33,7 @@ class Gathered:
     def __init__(self, first: Any, count: int) -> None:
         self._kind = type(first)
         self._columns: dict[Any, Array | list[Any]] = {
-            name: empty((count, *field.shape), field.dtype) if _is_large(field) else []
+            name: empty((count, *field.shape), field.dtype) if is_large(field) else []
             for name, field in _fields(first).items()
         }
         self._length = 0
@@ -105,10 +97,3 @@ def _fields(sample: Any) -> dict[Any, Any]:
     if type(sample) is dict:
         return sample
     return dict(enumerate(sample)) if type(sample) is tuple else {_ONLY: sample}
-
-
-def _is_large(field: Any) -> bool:
-    """Whether it is an array that can be copied into the batch as it is, and large enough for that to pay."""
-    if type(field) is not np.ndarray or field.nbytes < _LARGE_BYTES:
-        return False
-    return field.dtype.kind in "biufcmM" and bool(field.dtype.isnative)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from .. import tree
 from ..errors import SharedMemoryError, TransportError
 from ..frameworks import named, owner
-from .arena import Arena
+from .allocator import Arena
 
 
 @dataclass(slots=True)  # not frozen, because creating a frozen dataclass is slower

@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
 from ..limits import available_memory
-from .allocator import ALIGNMENT
+
+ALIGNMENT: Final = 64  # bytes: a cache line, and what JAX and AVX-512 need
 
 HEADER: Final = 64  # bytes
 # The words of the header, 8 bytes each. HOLDERS: NOTE [holders] in store.py; MXNet's format of shared memory demands

@@ -90,6 +90,7 @@ class Batches(Protocol):
     batch_size: int
     last_batch: LastBatch
     carried: list[Any]
+    sampler: Any
 
 
 class BatchPass(Iterator[list[Any]]):

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from ..batchify import Gathered, default_batchify, gather
+from ..batchify import Gathered, default_batchify, holds_large_array
 from ..dataset.bulk import read_by
 from ..declared import draws
 from ..errors import BatchifyError, add_note
@@ -25,7 +24,6 @@ from .streams import Streams
 from .task import Job, Samples, Task
 
 OnRow = Callable[[int], None]
-S = TypeVar("S", list[Any], "list[Any] | Gathered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +109,8 @@ class BatchMaker:
             return self._batchify(task, work.samples)
         if self._bulk is not None:
             return self._batchify(task, self._read_bulk(task, work))
-        indices = as_list(work)
-        if self._gathers:
-            return self._batchify(task, self._read(partial(gather, count=len(indices)), task, indices, on_row))
-        return self._batchify(task, self._read(_listed, task, indices, on_row))
+        indices = work if isinstance(work, list) else work.tolist()
+        return self._batchify(task, self._read(task, indices, on_row))
 
     def _make_chunk(self, task: Task, chunk: Chunk, on_row: OnRow | None) -> ShardBatch | ShardEnd:
         assert self._streams is not None
@@ -127,15 +123,16 @@ class BatchMaker:
             return ShardEnd(piece.samples, piece.first)
         return ShardBatch(self._batchify(task, piece.samples), piece.hint, piece.first)
 
-    def _read(self, start: Callable[[Any], S], task: Task, indices: list[Any], on_row: OnRow | None) -> S:
-        """Reads the samples one by one and appends them to `start(first sample)`."""
+    def _read(self, task: Task, indices: list[Any], on_row: OnRow | None) -> list[Any] | Gathered:
+        """Reads the samples one by one."""
         dataset, index, batching = self._job.dataset, indices[0], ""
         try:
             if on_row is not None:
                 on_row(0)
             first = dataset[index]
-            batching = "batchify_fn"  # `start` allocates the batch's arrays
-            samples = start(first)
+            batching = "batchify_fn"  # `Gathered` allocates the batch's arrays
+            gathers = self._gathers and len(indices) > 1 and holds_large_array(first)
+            samples: list[Any] | Gathered = Gathered(first, len(indices)) if gathers else [first]
             batching = ""
             del first  # so that its memory can serve the next sample
             if on_row is None and isinstance(samples, list):
@@ -172,10 +169,6 @@ class BatchMaker:
         except Exception as error:
             _note(error, task, "batchify_fn")
             raise
-
-
-def _listed(first: Any) -> list[Any]:
-    return [first]
 
 
 def _bulk_call(indices: Keys) -> str:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gluonloader as gl
-from gluonloader.batchify import Gathered, default_batchify, gather, gathered
+from gluonloader.batchify import Gathered, default_batchify, holds_large_array
+from gluonloader.batchify.default import LARGE_BYTES
 
 LARGE = 40_000  # bytes
 
@@ -50,7 +51,7 @@ def described(batch):
 
 def batch_as_read(samples):
     first, *others = samples
-    gathered = gather(first, len(samples))
+    gathered = Gathered(first, len(samples)) if holds_large_array(first) else [first]
     for sample in others:
         gathered.append(sample)
     return gathered.batch() if isinstance(gathered, Gathered) else default_batchify(gathered)
@@ -94,11 +95,11 @@ def test_a_loader_makes_the_same_batches(way):
     gc.collect()
 
 
-def test_small_samples_are_a_list():
-    assert isinstance(gather(np.zeros(10), 4), list)
-    assert isinstance(gather((np.zeros(10), 1), 4), list)
-    assert isinstance(gather((np.zeros(gathered._LARGE_BYTES, np.uint8), 1), 4), Gathered)
-    assert isinstance(gather([np.zeros(gathered._LARGE_BYTES, np.uint8)], 4), list)
+def test_only_large_arrays_are_copied_while_samples_are_read():
+    assert not holds_large_array(np.zeros(10))
+    assert not holds_large_array((np.zeros(10), 1))
+    assert holds_large_array((np.zeros(LARGE_BYTES, np.uint8), 1))
+    assert not holds_large_array([np.zeros(LARGE_BYTES, np.uint8)])
 
 
 class Uneven(Photos):

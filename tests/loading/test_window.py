@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader.loading.window import Window
+from gluonloader.loading.epoch import Window
 
 
 @given(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gluonloader.errors import SharedMemoryError
-from gluonloader.memory.arena import Arena
+from gluonloader.memory.allocator import Arena
 from gluonloader.memory.reduce import rebuild, reduce
 from gluonloader.memory.slab import HEADER, Slab, align, anonymous_file, reserve
 from gluonloader.memory.slabs import SlabPool

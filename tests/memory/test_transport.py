@@ -16,8 +16,7 @@ from gluonloader.errors import SharedMemoryError, TransportError
 from gluonloader.executors.process.packed_job import load_job, pack_job
 from gluonloader.executors.process.records import Reply, ReplyReader, Request, RequestReader, Status, Verb
 from gluonloader.memory import slab as slab_module
-from gluonloader.memory.allocator import ALIGNMENT
-from gluonloader.memory.arena import Arena
+from gluonloader.memory.allocator import ALIGNMENT, Arena
 from gluonloader.memory.reduce import Head, rebuild, reduce
 from gluonloader.memory.slab import HEADER, Slab, align, anonymous_file, reserve
 

@@ -58,6 +58,7 @@ class Crew:
         lanes: by descriptor; a worker that died has none until another one has started.
         poll: reports the descriptors of lanes with something to read.
         error: why workers cannot start, if they cannot.
+        requested: processes that are still to be started, by `start_requested`.
     """
 
     def __init__(self, job: Job, start_method: str, packed: PackedJob | None, waker: socket.socket) -> None:
@@ -69,6 +70,7 @@ class Crew:
         self._failed_starts = 0
         self._oom_kills = oom_kills()
         self._supervisor = Supervisor(job.num_workers, start_method, job if packed is None else None, waker)
+        self.requested = self._supervisor.requested
 
     @property
     def forks(self) -> bool:
@@ -91,7 +93,7 @@ class Crew:
         Raises:
             OSError: there are too many processes or descriptors. It is tried again at the next call.
         """
-        requested = self._supervisor.requested
+        requested = self.requested
         # A dead worker's number is free only after its lane was closed.
         while requested and self.error is None and len(self.lanes) < self._num_workers:
             process = requested.popleft()

@@ -115,7 +115,8 @@ class ProcessExecutor:
                     return None
                 if self._closed:
                     raise LoaderClosed("the loader was closed while a batch was waited for")
-                self.crew.start_requested(self._epoch)
+                if self.crew.requested:
+                    self.crew.start_requested(self._epoch)
                 self._dispatcher.dispatch(inbox)
                 if not inbox.empty:
                     continue

@@ -24,7 +24,7 @@ from typing import Any, Final
 from ... import frameworks
 from ...errors import SharedMemoryError
 from ...memory import set_allocator
-from ...memory.arena import Arena
+from ...memory.allocator import Arena
 from ...memory.reduce import Head, reduce
 from ...memory.slab import HEADER, ROW, STARTED, TICKET, TOOK, Slab
 from ...randomness import seed_all
