@@ -267,16 +267,16 @@ def test_two_bridges_are_independent():
     second.close()
 
 
-@pytest.mark.parametrize("used", ["not at all", "iterated", "broken off", "begun", "after an error"])
+@pytest.mark.parametrize("used", ["not at all", "iterated", "stopped early", "started", "after an error"])
 def test_a_hundred_deleted_bridges_leave_no_thread(used):
     for _ in range(100):
         batches = bridge(Spoiled() if used == "after an error" else Counted(20), prefetch=3)
         if used == "iterated":
             assert len(list(batches)) == 20
-        elif used == "broken off":
+        elif used == "stopped early":
             for _ in batches:
                 break
-        elif used == "begun":
+        elif used == "started":
             iterator = iter(batches)
             del iterator
         elif used == "after an error":

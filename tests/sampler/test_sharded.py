@@ -144,7 +144,7 @@ class Rank:
     def __init__(self, make, length, size, ranks, index, even, state, batches):
         self.batches = BatchSampler(ShardedSampler(make(length), ranks, index, even), size)
         left = self.batches.load_pass_state(json.loads(json.dumps(state)), batches) if state else 0
-        self.began = self.batches.pass_state()
+        self.start = self.batches.pass_state()
         self.keys = iterate(self.batches)
         self.keys.skip(left)
 
@@ -168,14 +168,14 @@ def test_every_sample_comes_once_however_often_the_number_of_ranks_changes(name,
     for last in (*[False] * chance.randint(0, 4), True):
         count = chance.choice([1, 2, 3, 4, 8, 13])
         ranks = [Rank(make, length, size, count, index, even, state, batches) for index in range(count)]
-        began = ranks[0].began["sampler"]
-        remaining = length - began["start"]
+        start = ranks[0].start["sampler"]
+        remaining = length - start["start"]
         if last:
             padding = (-remaining) % count if even == "pad" else 0
         stop = length if last else chance.randint(0, remaining // (size * count))
         for rank in ranks:
             given_out.update(chain.from_iterable(rank.give(stop)))
-        state, batches = ranks[0].began, stop
+        state, batches = ranks[0].start, stop
     assert set(given_out) == set(make(length))
     assert given_out.total() == length + padding
     if even == "keep":

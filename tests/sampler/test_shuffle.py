@@ -154,8 +154,8 @@ def test_the_order_of_a_permutation_never_changes():
 @pytest.mark.parametrize(("length", "method"), [(2**20, "permutation"), (2**20 + 1, "bijection")])
 def test_the_default_method_depends_on_the_length(length, method):
     assert RandomSampler(length, 1).pass_state()["method"] == method
-    chosen, told = (BatchSampler(RandomSampler(length, 1, way), 5).begin() for way in (None, method))
-    assert next(chosen) == next(told)
+    default, given_ = (BatchSampler(RandomSampler(length, 1, way), 5).begin() for way in (None, method))
+    assert next(default) == next(given_)
 
 
 @given(length=st.integers(0, 200), seed=st.integers(0, 2**63))
