@@ -1,4 +1,4 @@
-"""What the tests of bridges share: sources, and a fixture that finds threads left behind where it is imported."""
+"""Shared by the tests of bridges: sources, and a fixture that fails a test which leaves a thread running."""
 
 import gc
 import threading
@@ -21,7 +21,7 @@ def no_threads_are_left():
 
 
 class Counted:
-    """Gives numbers, and says how many it has given in its life."""
+    """Yields numbers, and counts how many it has yielded in all."""
 
     def __init__(self, size=1000):
         self.size, self.read, self.iterations = size, 0, 0
@@ -38,7 +38,7 @@ def numbers():
 
 
 class Resetting:
-    """An iterator with reset, as MXNet's and DALI's."""
+    """An iterator with `reset`, like those of MXNet and DALI."""
 
     def __init__(self, size=5):
         self.size, self.at, self.resets = size, 0, 0
@@ -57,7 +57,7 @@ class Resetting:
 
 
 class Stateful:
-    """As torchdata's loaders: its state is where it stands, random numbers included; `iter` goes on there."""
+    """Like loaders of torchdata: its state includes the random generator, and `iter` continues from it."""
 
     def __init__(self, size=6):
         self.size, self.at, self.rng = size, 0, np.random.default_rng(3)
@@ -81,7 +81,7 @@ class Stateful:
 
 
 class Spoiled:
-    """Every third batch is an error; the iterator goes on after it."""
+    """Raises an error instead of every third batch; the iterator continues after it."""
 
     def __init__(self):
         self.at = 0

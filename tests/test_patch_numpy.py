@@ -279,7 +279,7 @@ def test_adds_the_documented_names_and_changes_nothing_else():
     assert seen["asked"] == []  # it never imports MXNet, and needs none
 
 
-def test_says_what_it_did():
+def test_logs_the_names_that_it_added():
     (name, level, first), second = run("names")["lines"]
     assert (name, level) == ("gluonloader", "INFO")
     assert np.__version__ in first
@@ -287,7 +287,7 @@ def test_says_what_it_did():
     assert second[2].endswith(": none")
 
 
-def test_the_names_mean_what_they_meant():
+def test_the_names_have_their_old_meaning():
     texts = run("values")
     assert set(texts) == {"mirr", "npv", "pmt", "ppmt", "pv", "rate"}
     for name, text in texts.items():
@@ -296,13 +296,13 @@ def test_the_names_mean_what_they_meant():
 
 
 @needs_mxnet
-def test_every_name_added_is_one_that_mxnet_takes():
+def test_mxnet_uses_every_name_that_is_added():
     attributes, strings = taken_from_numpy()
     assert set(NAMES) <= attributes | strings
 
 
 @needs_mxnet
-def test_no_name_that_mxnet_takes_is_missing():
+def test_every_name_that_mxnet_uses_is_there():
     assert run("nothing_missing") == []
 
 

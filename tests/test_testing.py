@@ -1,4 +1,4 @@
-"""The checker of pipelines: right ones pass, and each way of being wrong is found and named."""
+"""`assert_resumes_exactly`: correct loaders pass, and each kind of wrong loader is found and named."""
 
 import collections
 import dataclasses
@@ -13,7 +13,7 @@ from gluonloader.testing import assert_resumes_exactly
 
 
 class Fake:
-    """A right loader: batch b of epoch e is a function of both. Others change one thing."""
+    """A correct loader: batch b of epoch e is a function of both. Subclasses break one thing each."""
 
     BATCHES = 4
 
@@ -65,7 +65,7 @@ class Loses(Fake):
 
 
 class OtherNumbers(Fake):
-    """Its random numbers go on from where a generator stands, which is not saved."""
+    """It does not save the generator of its random numbers."""
 
     def __init__(self):
         super().__init__()
@@ -84,7 +84,7 @@ class NeverTheSame(Fake):
 
 
 class Endless(Fake):
-    """It begins anew once more after a resume."""
+    """It yields one batch too many after a resume."""
 
     def load_state_dict(self, state):
         super().load_state_dict(state)
@@ -115,11 +115,11 @@ def kept(kind, loaders):
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3])
-def test_a_right_loader_passes_and_every_loader_is_closed(epochs):
+def test_a_correct_loader_passes_and_every_loader_is_closed(epochs):
     loaders = []
     assert_resumes_exactly(kept(Fake, loaders), epochs=epochs)
-    places = epochs * (Fake.BATCHES + 1) + 1  # within each epoch and at its end, and after the last one has ended
-    assert len(loaders) == 2 + 2 * places
+    points = epochs * (Fake.BATCHES + 1) + 1  # within each epoch and at its end, and after the last one has ended
+    assert len(loaders) == 2 + 2 * points
     assert all(loader.closed for loader in loaders)
 
 
@@ -139,14 +139,14 @@ def test_a_right_loader_passes_and_every_loader_is_closed(epochs):
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )  # fmt: skip
-def test_each_way_of_being_wrong_is_named(kind, message):
+def test_each_kind_of_wrong_loader_is_reported(kind, message):
     loaders = []
     with pytest.raises(AssertionError, match=message):
         assert_resumes_exactly(kept(kind, loaders))
     assert all(loader.closed for loader in loaders)
 
 
-def test_only_the_points_that_are_asked_for_are_looked_at():
+def test_only_the_given_points_are_checked():
     assert_resumes_exactly(ForgetsAll, points=[0])
     with pytest.raises(AssertionError, match="resumed after 3 batches of epoch 0"):
         assert_resumes_exactly(ForgetsAll, points=[0, 3])
@@ -154,7 +154,7 @@ def test_only_the_points_that_are_asked_for_are_looked_at():
         assert_resumes_exactly(ForgetsAll, epochs=2, points=[5])
 
 
-def test_a_long_run_is_looked_at_in_twenty_places():
+def test_a_long_run_is_checked_at_twenty_points():
     class Long(Fake):
         BATCHES = 300
 
@@ -197,7 +197,7 @@ class Sample:
     ],
     ids=repr,
 )
-def test_a_difference_is_told_by_place_and_both_values(one, other, message):
+def test_a_difference_is_reported_with_its_path_and_both_values(one, other, message):
     class Differs(Fake):
         resumed = False
 
@@ -225,7 +225,7 @@ def test_a_difference_is_told_by_place_and_both_values(one, other, message):
     ],
     ids=lambda value: re.sub(r" at 0x\w+", "", repr(value)),
 )  # fmt: skip
-def test_what_is_equal_passes(batch):
+def test_equal_batches_pass(batch):
     class Same(Fake):
         def make(self, epoch, number):
             return batch
@@ -233,7 +233,7 @@ def test_what_is_equal_passes(batch):
     assert_resumes_exactly(Same, points=[0, 2])
 
 
-def test_another_nan_is_nan():
+def test_nans_with_different_bits_are_equal():
     class Nans(Fake):
         signs = iter([1, -1] * 1000)
 
@@ -267,7 +267,7 @@ def test_arrays_of_frameworks_are_compared_by_value(name):
         assert_resumes_exactly(Wrong, points=[2])
 
 
-def test_a_tensor_that_cannot_be_looked_at_says_so():
+def test_a_sparse_tensor_is_an_error():
     torch = load("torch")
     if torch is None:
         pytest.skip("needs torch")
@@ -280,7 +280,7 @@ def test_a_tensor_that_cannot_be_looked_at_says_so():
         assert_resumes_exactly(Odd)
 
 
-def test_mxnets_batches_are_compared_part_by_part():
+def test_the_attributes_of_mxnets_batches_are_compared():
     mx = load_mxnet()
     if mx is None:
         pytest.skip("needs mxnet")
@@ -311,7 +311,7 @@ class Augmented:
 
 
 @pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
-def test_our_own_loader_passes(any_way, last_batch):
+def test_data_loader_passes(any_way, last_batch):
     points = None if any_way.name == "serial" else [0, 2]
     assert_resumes_exactly(lambda: any_way.loader(Augmented(), 3, True, last_batch=last_batch), epochs=2, points=points)
 
@@ -344,6 +344,6 @@ def test_wrong_arguments_are_named(arguments, message):
         assert_resumes_exactly(**{"make_loader": Fake, **arguments})
 
 
-def test_where_there_are_no_batches_nothing_was_compared():
+def test_a_loader_without_batches_is_an_error():
     with pytest.raises(ValueError, match="epoch 0 of its loader has no batches"):
         assert_resumes_exactly(lambda: DataLoader([], batch_size=2, seed=0))

@@ -117,11 +117,9 @@ class SeededSampler(OrderedSampler):
         return batch_seed(self._seed, self._next_epoch())
 
     def pass_state(self) -> dict[str, Any]:
-        """What the next pass depends on, as JSON."""
         return {**super().pass_state(), "seed": self._seed, "epoch": self._epoch}
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Makes the next pass repeat the one that `pass_state` described; see `load_saved_pass`."""
         seed, epoch = int_field(state, "seed", None, PATH), int_field(state, "epoch", path=PATH)
         self._check_state(state, "epoch", *(["seed"] if self.adopts else []))
         self._seed, self._epoch = seed, epoch

@@ -197,7 +197,6 @@ class FixedBucketSampler(SeededSampler):
         return sum(-(-len(bucket) // size) for bucket, size in zip(self._buckets, self._sizes, strict=True))
 
     def pass_state(self) -> dict[str, Any]:
-        """What the next pass depends on, as JSON."""
         cut = [*self._sizes, *map(len, self._buckets)]
         return {**super().pass_state(), "shuffle": self._shuffle, "buckets": digest(np.array(cut))}
 
@@ -273,7 +272,6 @@ class SortedBucketSampler(SeededSampler):
         return whole * -(-self._bucket // self._size) + -(-rest // self._size)
 
     def pass_state(self) -> dict[str, Any]:
-        """What the next pass depends on, as JSON."""
         about = {"batch_size": self._size, "bucket": self._bucket, "samples": len(self._keys)}
         return {**super().pass_state(), **about, "shuffle": self._shuffle}
 

@@ -1,4 +1,4 @@
-"""Bridges: any loader read ahead by one thread, in order."""
+"""Bridges: a thread reads any loader ahead, in order."""
 
 import re
 import struct
@@ -34,7 +34,7 @@ def mx():
      lambda: bridge(range(5))],
     ids=["list", "range", "generator", "reset", "class", "iterable", "function", "of-epoch", "default", "bridge"],
 )  # fmt: skip
-def test_every_epoch_gives_all_batches_of_every_kind_of_source(make, prefetch):
+def test_every_epoch_yields_all_batches_of_every_kind_of_source(make, prefetch):
     with bridge(make(), prefetch) as batches:
         for _ in range(3):
             assert list(batches) == [0, 1, 2, 3, 4]
@@ -51,7 +51,7 @@ def test_torchs_loader():
         assert all(type(batch) is np.ndarray for batch in batches)
 
 
-def test_our_own_loader_with_workers():
+def test_a_gluonloader_with_workers():
     with FORK.loader(range(10), 4, True) as loader, bridge(loader) as batches:
         found = [[batch.tolist() for batch in batches] for _ in range(2)]
         assert len(batches) == 3
@@ -59,7 +59,7 @@ def test_our_own_loader_with_workers():
         assert found == [[batch.tolist() for batch in loader] for _ in range(2)]
 
 
-def test_an_iterator_without_reset_serves_one_epoch():
+def test_an_iterator_without_reset_has_one_epoch():
     with bridge(iter([1, 2])) as batches:
         assert list(batches) == [1, 2]
         with pytest.raises(RuntimeError, match="a list_iterator can be read only once; give bridge the function"):
@@ -71,7 +71,7 @@ def test_an_iterator_without_reset_serves_one_epoch():
             next(iter(batches))
 
 
-def test_a_function_is_told_the_epoch_if_it_asks():
+def test_a_function_with_an_argument_gets_the_epoch():
     with bridge(lambda epoch: [epoch] * 2) as batches:
         assert [list(batches) for _ in range(3)] == [[0, 0], [1, 1], [2, 2]]
         batches.set_epoch(7)
@@ -79,7 +79,7 @@ def test_a_function_is_told_the_epoch_if_it_asks():
         assert list(batches) == [8, 8]
 
 
-def test_a_source_and_its_sampler_are_told_the_epoch():
+def test_set_epoch_of_a_source_and_its_sampler_is_called():
     class Told:
         epoch = None
 
@@ -103,7 +103,7 @@ def test_a_source_is_reset_once_between_two_epochs():
     source = Resetting(3)
     with bridge(source) as batches:
         assert list(batches) == [0, 1, 2]
-        assert source.resets == 0  # some do not survive one before they were read
+        assert source.resets == 0  # some sources break if they are reset before they are read
         for _ in batches:
             break
         assert list(batches) == [0, 1, 2]
@@ -113,11 +113,11 @@ def test_a_source_is_reset_once_between_two_epochs():
         assert source.resets == 9
     with bridge(lambda: source) as batches:
         batches.set_epoch(5)
-        assert list(batches) == []  # it has been read by somebody else
+        assert list(batches) == []  # it was read before, outside of this bridge
         assert list(batches) == list(batches) == [0, 1, 2]
 
 
-def test_an_order_that_depends_on_the_number_of_resets_comes_back():
+def test_an_order_that_depends_on_the_number_of_resets_resumes():
     class Turning(Resetting):
         def __next__(self):
             return (super().__next__() + self.resets) % self.size
@@ -127,7 +127,7 @@ def test_an_order_that_depends_on_the_number_of_resets_comes_back():
         assert [list(batches)[0] for _ in range(3)] == [0, 1, 2]
 
 
-def test_length_is_the_sources():
+def test_length_is_that_of_the_source():
     assert len(bridge([1, 2, 3])) == 3
     with pytest.raises(TypeError):
         len(bridge(numbers))
@@ -159,8 +159,8 @@ def test_mxnets_array_iterator(mx):
 
 
 @pytest.mark.parametrize("output", [None, "numpy"])
-def test_batches_of_mxnets_readers_stay_what_they_were(mx, output, tmp_path):
-    """MXNet's readers write into arrays that they gave before; a bridge that reads ahead must not show it."""
+def test_batches_of_mxnets_readers_do_not_change_after_delivery(mx, output, tmp_path):
+    """MXNet's readers write into arrays that they returned before; a bridge that reads ahead has to copy them."""
     values = np.arange(400).reshape(200, 2)
     np.savetxt(tmp_path / "data.csv", values, fmt="%d", delimiter=",")
 
@@ -175,7 +175,7 @@ def test_batches_of_mxnets_readers_stay_what_they_were(mx, output, tmp_path):
             assert found.tolist() == values.tolist()
 
 
-def test_a_batch_without_labels_stays_one(mx):
+def test_a_batch_without_labels_keeps_none(mx):
     class Unlabelled(mx.io.DataIter):
         def __init__(self):
             super().__init__()
@@ -209,7 +209,7 @@ def png(value):
 
 @resuming
 def test_mxnets_image_reader_resumes_exactly(mx, tmp_path):
-    """Its order depends on the number of resets, its batches are made by its own threads."""
+    """The order of this reader depends on the number of resets, and its threads make the batches."""
     paths = {"path_imgrec": str(tmp_path / "images.rec"), "path_imgidx": str(tmp_path / "images.idx")}
     records = mx.recordio.MXIndexedRecordIO(paths["path_imgidx"], paths["path_imgrec"], "w")
     for number in range(20):
@@ -251,7 +251,7 @@ def test_output_converts_in_the_thread_and_keeps_the_structure():
     assert seen == {"gluonloader-bridge"}
 
 
-def test_without_output_a_batch_is_the_very_object():
+def test_without_output_a_batch_is_the_same_object():
     batch = {"x": np.ones(2)}
     (found,) = bridge([batch])
     assert found is batch
@@ -264,10 +264,10 @@ def test_output_torch():
 
 
 @pytest.mark.parametrize("prefetch", [1, 3])
-def test_it_reads_so_far_ahead_and_no_further(prefetch):
+def test_the_thread_reads_at_most_prefetch_batches_ahead(prefetch):
     source = Counted()
     with bridge(source, prefetch) as batches:
-        assert source.iterations == 0  # nothing before the first iteration
+        assert source.iterations == 0  # nothing is read before the first iteration
         iterator = iter(batches)
         for delivered in range(1, 6):
             next(iterator)
@@ -275,7 +275,7 @@ def test_it_reads_so_far_ahead_and_no_further(prefetch):
         assert source.read == 5 + prefetch
 
 
-def test_a_delivered_batch_is_its_users_alone():
+def test_a_delivered_batch_is_referenced_only_by_the_user():
     class Batch:
         pass
 
@@ -305,7 +305,7 @@ def test_a_delivered_batch_is_not_held_while_the_source_makes_the_next_one():
             go.set()
 
 
-def test_stats_say_who_is_slower():
+def test_stats_name_the_slower_side():
     ask, give = threading.Event(), threading.Event()
 
     def slow():
@@ -354,7 +354,7 @@ def test_stats_say_who_is_slower():
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_wrong_arguments_fail_at_once_and_by_name(arguments, message):
+def test_wrong_arguments_are_named_in_the_constructor(arguments, message):
     with pytest.raises(ValueError, match=message):
         bridge(**{"source": [1], **arguments})
 
@@ -364,13 +364,13 @@ def test_wrong_epochs_are_named():
         bridge([1]).set_epoch(-1)
 
 
-def test_a_position_of_a_loader_is_not_one_of_a_bridge():
+def test_a_bridge_refuses_a_position_of_a_loader():
     with DataLoader(range(3), 1) as loader, bridge([1, 2, 3]) as batches:
         with pytest.raises(ValueError, match="state: saved by a DataLoader, and this is a bridge"):
             batches.load_state_dict(loader.state_dict())
 
 
 @pytest.mark.spawn
-def test_a_framework_that_is_missing_says_how_to_install_it():
+def test_the_error_for_a_missing_framework_says_how_to_install_it():
     done = run_program("import sys\nsys.modules['jax'] = None\nimport gluonloader as gl\ngl.bridge([1], output='jax')")
     assert re.search(r'^gluonloader.*MissingExtraError: .*pip install "gluonloader\[jax\]"', done.stderr, re.MULTILINE)

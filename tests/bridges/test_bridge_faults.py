@@ -1,4 +1,4 @@
-"""Bridges: what the source raises, sources that are stuck, and how a bridge ends."""
+"""Bridges: errors of the source, sources that are stuck, and how a bridge ends."""
 
 import gc
 import os
@@ -20,14 +20,14 @@ resuming = pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning")
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
-def test_an_error_comes_in_its_place_and_the_iteration_goes_on():
+def test_an_error_replaces_its_batch_and_iteration_continues():
     with bridge(Spoiled()) as batches:
         for _ in range(2):
             assert read_all(iter(batches)) == [1, 2, "cannot read 3", 4, 5, "cannot read 6", 7, 8]
         assert batches.stats().batches == 12
 
 
-def test_an_error_of_a_generator_ends_it():
+def test_an_error_ends_a_generator():
     def breaks():
         yield 1
         raise KeyError("x")
@@ -46,7 +46,7 @@ def test_an_error_of_a_generator_ends_it():
 
 
 @resuming
-def test_after_an_error_the_position_is_that_of_the_last_batch():
+def test_after_an_error_the_position_is_after_the_last_batch():
     with bridge(Spoiled()) as batches:
         iterator = iter(batches)
         next(iterator), next(iterator)
@@ -60,12 +60,12 @@ def test_after_an_error_the_position_is_that_of_the_last_batch():
         with bridge(Spoiled()) as batches:
             batches.load_state_dict(state)
             rests.append(read_all(iter(batches)))
-    # An error on the way to the position comes again: nobody knows whether it would have been a batch this time.
+    # An error before the position is raised again, since it cannot be known whether the source skipped a batch there.
     assert rests == [["cannot read 3", 4, 5, "cannot read 6", 7, 8], ["cannot read 3", 5, "cannot read 6", 7, 8]]
 
 
 @resuming
-def test_a_batch_that_output_refuses_is_passed_over():
+def test_a_batch_for_which_output_raises_is_skipped():
     def odd(array):
         if array[0] == 1:
             raise ValueError("no ones")
@@ -89,14 +89,14 @@ def stops(*_):
 
 
 @pytest.mark.parametrize("where", ["source", "output"])
-def test_a_stray_stop_iteration_is_an_error_and_no_end(where):
+def test_a_stray_stop_iteration_is_an_error(where):
     batches = bridge(stops) if where == "source" else bridge([np.ones(1)], output=stops)
     with pytest.raises(RuntimeError, match="StopIteration") as raised:
         list(batches)
     assert isinstance(raised.value.__cause__, StopIteration)
 
 
-def test_an_epoch_that_cannot_begin_is_tried_again():
+def test_an_epoch_that_cannot_start_is_tried_again():
     tries = []
 
     def opens(epoch):
@@ -115,13 +115,13 @@ def test_an_epoch_that_cannot_begin_is_tried_again():
         assert list(batches) == [1]
 
 
-def test_what_is_no_iterable_is_an_error_in_its_place():
+def test_a_function_that_returns_no_iterable_is_an_error():
     with bridge(lambda: 5) as batches, pytest.raises(TypeError, match="not iterable"):
         next(iter(batches))
 
 
 class Blocking:
-    """Gives a batch, then waits until it is let go."""
+    """Yields a batch, then waits until `go` is set."""
 
     def __init__(self):
         self.waits, self.go = threading.Event(), threading.Event()
@@ -169,7 +169,7 @@ def test_close_returns_while_the_source_is_stuck(blocking):
         next(iterator)
 
 
-def test_close_wakes_who_waits(blocking):
+def test_close_wakes_waiting_threads(blocking):
     batches = bridge(blocking, timeout=None)
     iterator = iter(batches)
     next(iterator)
@@ -192,8 +192,8 @@ def test_close_wakes_who_waits(blocking):
 
 
 @resuming
-def test_skipping_takes_its_time_as_long_as_it_gets_on():
-    """The replay as a whole takes longer than `timeout`, no batch of it does."""
+def test_timeout_applies_to_each_skipped_batch():
+    """Reading all skipped batches takes longer than `timeout`, but no single batch does."""
 
     def slow():
         for number in range(60):
@@ -215,7 +215,7 @@ def test_skipping_takes_its_time_as_long_as_it_gets_on():
 # -- ends --------------------------------------------------------------------------------------------------------------
 
 
-def test_breaking_off_begins_the_next_epoch_at_its_start():
+def test_after_a_break_the_next_epoch_starts_with_its_first_batch():
     closed = []
 
     def source(epoch):
@@ -235,7 +235,7 @@ def test_breaking_off_begins_the_next_epoch_at_its_start():
         assert len(list(batches)) == 100
 
 
-def test_an_older_iterator_says_that_it_is_over():
+def test_an_older_iterator_raises_loader_closed():
     with bridge(Resetting()) as batches:
         older = iter(batches)
         assert next(older) == 0
@@ -249,7 +249,7 @@ def test_an_older_iterator_says_that_it_is_over():
         assert batches.state_dict()["epoch"] == 2
 
 
-def test_an_iterator_goes_on_after_a_position_was_loaded_and_does_not_move_it():
+def test_an_iterator_continues_after_set_epoch_without_moving_the_position():
     with bridge(lambda epoch: [epoch] * 3) as batches:
         iterator = iter(batches)
         next(iterator)
@@ -267,16 +267,16 @@ def test_two_bridges_are_independent():
     second.close()
 
 
-@pytest.mark.parametrize("used", ["not at all", "iterated", "broken off", "begun", "after an error"])
-def test_a_hundred_that_are_made_and_deleted_leave_nothing(used):
+@pytest.mark.parametrize("used", ["not at all", "iterated", "stopped early", "started", "after an error"])
+def test_a_hundred_deleted_bridges_leave_no_thread(used):
     for _ in range(100):
         batches = bridge(Spoiled() if used == "after an error" else Counted(20), prefetch=3)
         if used == "iterated":
             assert len(list(batches)) == 20
-        elif used == "broken off":
+        elif used == "stopped early":
             for _ in batches:
                 break
-        elif used == "begun":
+        elif used == "started":
             iterator = iter(batches)
             del iterator
         elif used == "after an error":
@@ -286,14 +286,14 @@ def test_a_hundred_that_are_made_and_deleted_leave_nothing(used):
     assert eventually(lambda: not threads())
 
 
-def test_an_iteration_keeps_its_bridge():
+def test_an_iteration_keeps_its_bridge_open():
     iterator = iter(bridge(Counted(10)))
     gc.collect()
     assert list(iterator) == list(range(10))
     assert eventually(lambda: not threads())
 
 
-def test_a_closed_one_is_not_iterated():
+def test_a_closed_bridge_cannot_be_iterated():
     with bridge([1]) as batches:
         iterator = iter(batches)
     with pytest.raises(LoaderClosed, match="this Bridge is closed"):
@@ -320,7 +320,7 @@ def run(code):
 
 @pytest.mark.spawn
 @pytest.mark.parametrize("source", ["itertools.count()", "stuck"])
-def test_the_program_ends_with_an_iteration_under_way(source):
+def test_the_program_ends_while_a_bridge_is_iterated(source):
     done = run(
         "import itertools, threading\n"
         "from gluonloader import bridge\n"
@@ -334,7 +334,7 @@ def test_the_program_ends_with_an_iteration_under_way(source):
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
-def test_a_forked_child_is_told_to_make_its_own():
+def test_a_forked_child_must_make_a_new_bridge():
     with bridge(Counted(5)) as batches:
         iterator = iter(batches)
         next(iterator)

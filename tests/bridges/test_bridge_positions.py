@@ -1,4 +1,4 @@
-"""Bridges: positions, and what is left after a resume."""
+"""Bridges: saved positions, and the batches after a resume."""
 
 import json
 
@@ -28,7 +28,7 @@ def test_a_function_of_the_epoch_resumes_exactly(size, prefetch, epochs):
     steps=st.lists(st.sampled_from(["iter", "next", "next", "next", "save", "load", "set_epoch"]), max_size=30),
 )
 @settings(max_examples=examples(60))
-def test_any_sequence_of_calls_is_as_if_nothing_were_read_ahead(size, prefetch, steps):
+def test_reading_ahead_is_invisible_for_any_sequence_of_calls(size, prefetch, steps):
     with bridge(lambda epoch: [(epoch, i) for i in range(size)], prefetch) as batches:
         iterator, at = iter(()), None  # where the live iterator stands, if there is one
         moves = False  # whether it moves the position
@@ -60,7 +60,7 @@ def test_any_sequence_of_calls_is_as_if_nothing_were_read_ahead(size, prefetch, 
             assert (state["epoch"], state["batch"]) == position
 
 
-def test_a_replay_says_what_it_costs():
+def test_a_warning_says_how_many_batches_are_read_again():
     with bridge(numbers) as batches:
         iterator = iter(batches)
         next(iterator), next(iterator)
@@ -96,7 +96,7 @@ def test_only_delivered_batches_count():
 
 @pytest.mark.parametrize("prefetch", [1, 3, 10])
 @pytest.mark.parametrize("way", ["source", "function", "iterator", "its iterator"])
-def test_a_source_with_a_state_is_put_where_it_stood(prefetch, way):
+def test_a_source_with_a_state_resumes_without_reading_again(prefetch, way):
     class Iterator(Stateful):
         """The state is the iterator's, and each epoch has one of its own."""
 
@@ -128,7 +128,7 @@ def test_a_source_with_a_state_is_put_where_it_stood(prefetch, way):
 
 
 @pytest.mark.parametrize("last_batch", ["keep", "rollover"])
-def test_our_own_loader_behind_a_bridge_resumes_exactly(last_batch):
+def test_a_gluonloader_behind_a_bridge_resumes_exactly(last_batch):
     assert_resumes_exactly(lambda: bridge(DataLoader(range(11), 3, True, last_batch=last_batch, seed=1), 3), epochs=2)
 
 
@@ -142,7 +142,7 @@ def test_hugging_faces_streams_resume_exactly():
     assert_resumes_exactly(make, epochs=2)
 
 
-def test_torchs_generator_in_a_state_comes_back():
+def test_a_torch_generator_in_a_state_is_restored():
     torch = load_or_skip("torch")
 
     class Source:
@@ -164,7 +164,7 @@ def test_torchs_generator_in_a_state_comes_back():
     assert_resumes_exactly(lambda: bridge(Source()), epochs=2)
 
 
-def test_a_state_that_json_does_not_hold_harms_only_who_asks():
+def test_a_state_that_is_not_json_fails_only_in_state_dict():
     class Odd(Stateful):
         def state_dict(self):
             return {"rng": object()}
@@ -189,7 +189,7 @@ def test_a_state_for_a_source_that_has_none_is_refused_with_the_first_batch():
         state = batches.state_dict()
     with bridge(lambda: [1, 2]) as batches:
         batches.load_state_dict(state)
-        for _ in range(2):  # and again, as long as the state is not taken back
+        for _ in range(2):  # at each iteration until another position is set
             with pytest.raises(ValueError, match="state: source=.*a list has no load_state_dict"):
                 next(iter(batches))
         batches.set_epoch(0)
@@ -197,7 +197,7 @@ def test_a_state_for_a_source_that_has_none_is_refused_with_the_first_batch():
 
 
 @resuming
-def test_a_source_that_ends_before_the_position_says_so():
+def test_a_source_that_ends_before_the_position_is_an_error():
     sizes = iter([5, 2])
     with bridge(lambda: range(next(sizes))) as batches:
         iterator = iter(batches)

@@ -1,4 +1,4 @@
-"""Where `gluonloader.mxnet` is not as Gluon is, and why: each an expected failure of Gluon in the tests.
+"""Where `gluonloader.mxnet` differs from Gluon, and why: each an expected failure of Gluon in the tests.
 
 The table of docs/migrating-from-gluon.md tells the same to users, under the same ids; a test compares them.
 """

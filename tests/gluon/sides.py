@@ -1,4 +1,4 @@
-"""The two sides that every test here runs over, and helpers to look at a batch. Skips where MXNet does not import."""
+"""The two packages that every test here compares, and helpers to inspect a batch. Skips if MXNet cannot be imported."""
 
 import importlib
 import multiprocessing

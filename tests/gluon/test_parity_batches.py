@@ -1,4 +1,4 @@
-"""What a batch is: dtype, container, context, shape, class; what a batchify_fn may return; the NumPy mode."""
+"""Batches: dtype, container, context, shape and class; what a batchify_fn may return; MXNet's NumPy mode."""
 
 from collections import namedtuple
 

@@ -1,4 +1,4 @@
-"""Errors, timeouts, dying workers, threads: where Gluon hangs or goes on with less, in children that are ended."""
+"""Errors, timeouts, dying workers, threads. Gluon hangs or loses batches here, so each test runs in a child process."""
 
 import concurrent.futures
 import multiprocessing

@@ -238,7 +238,7 @@ def test_prefetch_counts_the_batches_in_flight(gdata, prefetch, ahead):
 
 
 @differs("eager-iterators")
-def test_an_iterator_begins_its_work_at_once(gdata):
+def test_an_iterator_starts_work_before_the_first_next(gdata):
     drawn = Drawn(8)
     loader = gdata.DataLoader(range(8), batch_sampler=drawn, prefetch=3, **WAYS["threads"])
     batches = iter(loader)
@@ -246,7 +246,7 @@ def test_an_iterator_begins_its_work_at_once(gdata):
     assert len(epoch(batches)) == 8
 
 
-def test_auto_reload_begins_the_next_epoch_early(gdata, way):
+def test_auto_reload_starts_the_next_epoch_early(gdata, way):
     drawn = Drawn(6)
     loader = gdata.DataLoader(range(6), batch_sampler=drawn, auto_reload=True, prefetch=2, **WAYS[way])
     if way == "serial":
@@ -260,7 +260,7 @@ def test_auto_reload_begins_the_next_epoch_early(gdata, way):
     assert epoch(loader) == [[i] for i in range(6)]
 
 
-def test_without_auto_reload_no_epoch_begins_early(gdata, way):
+def test_without_auto_reload_no_epoch_starts_early(gdata, way):
     drawn = Drawn(6)
     loader = gdata.DataLoader(range(6), batch_sampler=drawn, **WAYS[way])
     assert drawn.drawn == 0

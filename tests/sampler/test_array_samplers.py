@@ -1,4 +1,4 @@
-"""Plain arrays as samplers, and as the batches of a batch sampler: what a list of their ints is."""
+"""Arrays as samplers and as the batches of a batch sampler behave like lists of the same ints."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ DTYPES = ["i8", "i4", "u2", "u8", ">i8"]
 
 
 class ByKey:
-    """As a database: it finds ints, and not NumPy's."""
+    """Like a database, it accepts Python ints only, and none of NumPy's."""
 
     def __len__(self):
         return 23
@@ -37,7 +37,7 @@ def cut(order, size):
 
 
 class ReusedBuffer:
-    """Gives each batch in the same memory."""
+    """Yields each batch in the same memory."""
 
     def __init__(self, dtype):
         self.dtype = dtype
@@ -54,7 +54,7 @@ class ReusedBuffer:
 
 @pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_an_array_is_the_sampler_that_a_list_of_its_ints_is(way, dtype, tmp_path):
+def test_an_array_of_ints_gives_the_same_batches_as_a_list(way, dtype, tmp_path):
     expected = [(part * 10).tolist() for part in cut(ORDER, 4)]
     order = ORDER.astype(dtype)
     for data in (ByKey(), ArrayDataset(ROWS)):
@@ -68,7 +68,7 @@ def test_an_array_is_the_sampler_that_a_list_of_its_ints_is(way, dtype, tmp_path
 
 @pytest.mark.parametrize("last_batch", ["keep", "rollover"])
 @pytest.mark.parametrize("make", [lambda: ORDER, lambda: ORDER.astype(np.int32), lambda: ShardedSampler(ORDER, 2, 1)])
-def test_positions_in_them_are_loaded_and_a_flush_goes_back_to_them(make, last_batch):
+def test_a_position_in_an_array_loads_and_a_flush_returns_to_it(make, last_batch):
     def loader():
         return THREAD.loader(ByKey(), 4, sampler=make(), last_batch=last_batch)
 
@@ -94,7 +94,7 @@ def test_positions_in_them_are_loaded_and_a_flush_goes_back_to_them(make, last_b
         assert seen + values(iterator) + values(flushed) == expected
 
 
-def test_an_array_that_is_written_to_leaves_the_batches_alone_that_were_drawn():
+def test_writing_to_an_array_does_not_change_batches_that_were_drawn():
     order = np.arange(20)
     batches = iterate(BatchSampler(order, 4))
     drawn = [batches.cut(), batches.cut()]
@@ -103,7 +103,7 @@ def test_an_array_that_is_written_to_leaves_the_batches_alone_that_were_drawn():
     assert next(batches) == [8, 9, 10, 11], "it was read ahead"
 
 
-def test_arrays_of_other_keys_are_samplers_too():
+def test_arrays_of_other_keys_are_samplers():
     days = np.array(["2020-01-02", "2020-01-01", "2020-01-03"], "M8[ns]")
     rows = {day: number for number, day in enumerate(days)}
     with SERIAL.loader(rows, 2, sampler=days) as loader:

@@ -1,4 +1,4 @@
-"""Samplers by length and parts: what comes, once each, by (seed, epoch) alone; and the same figures as GluonNLP."""
+"""Bucket and split samplers: each sample once, an order that depends on (seed, epoch) only, and GluonNLP's figures."""
 
 import ast
 import random
@@ -38,7 +38,7 @@ def axes(length):
 
 
 def stat(sampler, name):
-    """One line of `stats()`."""
+    """The value of one line of `stats()`."""
     return ast.literal_eval(re.search(rf"{name}=(\[.*\])", sampler.stats())[1])
 
 
@@ -47,7 +47,7 @@ def flat(batches):
 
 
 def shuffling(length=50, **seed):
-    """Every sampler that shuffles, over as many samples."""
+    """Every sampler that shuffles, over `length` samples."""
     data = [i % 17 for i in range(length)]
     return [
         FixedBucketSampler(data, 4, num_buckets=3, shuffle=True, **seed),
@@ -80,7 +80,7 @@ def shuffling(length=50, **seed):
         (ExpWidthBucket(), (5, 100), (5, 1), 4, [(5, 22), (5, 46), (5, 72), (5, 100)]),
     ],
 )
-def test_keys_are_those_of_gluonnlp(scheme, most, least, number, keys):
+def test_bucket_keys_equal_gluonnlps(scheme, most, least, number, keys):
     assert scheme(most, least, number) == keys
 
 
@@ -95,7 +95,7 @@ def test_keys_stay_in_the_range_and_reach_its_end(least, range_, number, step):
             assert keys == sorted(keys)
 
 
-def test_a_factor_of_one_makes_buckets_of_one_width():
+def test_a_factor_of_one_makes_buckets_of_equal_width():
     assert ExpWidthBucket(1)(100, 0, 5) == [20, 40, 60, 80, 100]
 
 
@@ -126,7 +126,7 @@ def test_each_sample_comes_once_in_the_smallest_bucket_that_holds_it(
 
 
 @given(lengths=lengths, size=sizes)
-def test_without_shuffling_the_longest_come_first_and_samples_in_their_order(lengths, size):
+def test_without_shuffling_the_longest_bucket_comes_first_with_samples_in_order(lengths, size):
     sampler = FixedBucketSampler(lengths, size, 4)
     batches = list(sampler)
     assert list(sampler) == batches
@@ -161,7 +161,7 @@ def test_without_shuffling_the_longest_come_first_and_samples_in_their_order(len
         ([2, 1, 2], 2, {}, [1, 2], [1, 2], [2, 2], [[0, 2], [1]]),
     ],
 )  # fmt: skip
-def test_buckets_are_those_of_gluonnlp(lengths, size, arguments, key, cnt, batch_size, batches):
+def test_fixed_buckets_equal_gluonnlps(lengths, size, arguments, key, cnt, batch_size, batches):
     sampler = FixedBucketSampler(lengths, size, **arguments)
     assert sampler.stats() == (
         f"FixedBucketSampler:\n  sample_num={len(lengths)}, batch_num={len(batches)}\n"
@@ -183,7 +183,7 @@ def test_pairs_may_be_lists_or_rows():
     assert FixedBucketSampler(np.array(PAIRS), 2, 3).stats() == expected
 
 
-def test_shuffling_mixes_samples_in_their_bucket_and_batches_of_all_buckets():
+def test_shuffling_mixes_samples_within_buckets_and_batches_across_buckets():
     data = [1] * 20 + [9] * 20
     batches = list(FixedBucketSampler(data, 2, num_buckets=2, shuffle=True, seed=0))
     long = [data[batch[0]] == 9 for batch in batches]
@@ -191,7 +191,7 @@ def test_shuffling_mixes_samples_in_their_bucket_and_batches_of_all_buckets():
     assert any(abs(first - second) > 1 for first, second in batches)
 
 
-def test_a_scheme_is_any_function():
+def test_a_scheme_may_be_any_function():
     sampler = FixedBucketSampler(LENGTHS, 2, 5, bucket_scheme=lambda most, least, number: [most, least, number])
     assert stat(sampler, "key") == [1, 5, 10]
 
@@ -256,14 +256,14 @@ def test_a_scheme_makes_at_least_one_bucket(scheme):
 
 
 @given(st.lists(st.integers(0, 9)), st.booleans())
-def test_sorted_gives_indices_by_their_keys(keys, reverse):
+def test_sorted_sampler_yields_indices_by_their_keys(keys, reverse):
     sampler = SortedSampler(keys, reverse)
     order = sorted(range(len(keys)), key=lambda i: (-keys[i] if reverse else keys[i], i))
     assert list(sampler) == list(sampler) == order
     assert len(sampler) == len(keys)
 
 
-def test_keys_are_whatever_can_be_compared():
+def test_sort_keys_may_be_anything_that_can_be_compared():
     assert list(SortedSampler([(1, 2), (0, 9), (1, 3)])) == [2, 0, 1]
     assert list(SortedSampler(np.array([0.5, 2.5, 1.5]), reverse=False)) == [0, 2, 1]
     assert list(SortedBucketSampler(["b", "c", "a"], 2)) == [[1, 0], [2]]
@@ -283,7 +283,7 @@ KEYS = [5, 3, 8, 1, 9, 2, 7, 4, 6, 0]
         (20, {}, [[4, 2, 6, 8, 0, 7, 1, 5, 3, 9]]),
     ],
 )
-def test_sorted_buckets_are_those_of_gluonnlp(size, arguments, batches):
+def test_sorted_buckets_equal_gluonnlps(size, arguments, batches):
     sampler = SortedBucketSampler(KEYS, size, **arguments)
     assert list(sampler) == batches
     assert len(sampler) == len(batches)
@@ -339,7 +339,7 @@ def test_the_batches_of_one_bucket_follow_each_other_and_do_not_overlap():
         (lambda: SplitSampler(5, 2, seed="x"), "seed='x': give an int"),
     ],
 )
-def test_wrong_arguments_of_the_others_are_named(make, text):
+def test_wrong_arguments_of_the_other_samplers_are_named(make, text):
     with pytest.raises(ValueError, match=text):
         make()
 
@@ -366,7 +366,7 @@ def test_parts_are_disjoint_and_complete_whatever_their_seeds(length, seeds, shu
 
 @given(length=st.integers(1, 40), parts=st.integers(1, 7), seed=st.integers(0, 3), shuffle=st.booleans(),
        repeat=st.integers(1, 3))  # fmt: skip
-def test_even_parts_are_of_one_size_by_samples_of_other_parts(length, parts, seed, shuffle, repeat):
+def test_even_size_fills_short_parts_with_samples_of_other_parts(length, parts, seed, shuffle, repeat):
     short = parts_of(length, parts, False, 1, False)
     size = -(-length // parts)
     for part, own in zip(parts_of(length, parts, True, repeat, shuffle, seeds=[seed] * parts), short, strict=True):
@@ -386,11 +386,11 @@ def test_even_parts_are_of_one_size_by_samples_of_other_parts(length, parts, see
         (5, 2, 2, [[0, 1, 2, 0, 1, 2], [3, 4, 3, 4]]),
     ],
 )
-def test_parts_are_those_of_gluonnlp(length, parts, repeat, expected):
+def test_parts_equal_gluonnlps(length, parts, repeat, expected):
     assert [list(part) for part in parts_of(length, parts, False, repeat, False)] == expected
 
 
-def test_all_parts_are_read_in_the_order_of_one_permutation():
+def test_all_parts_follow_the_same_permutation():
     samplers, whole = parts_of(50, 3, seeds=[7] * 3), RandomSampler(50, seed=7)
     for _ in range(3):
         order = list(whole)
@@ -398,7 +398,7 @@ def test_all_parts_are_read_in_the_order_of_one_permutation():
             assert part == [i for i in order if i in part]
 
 
-def test_each_repetition_has_an_order_of_its_own():
+def test_each_repetition_has_another_order():
     part = list(SplitSampler(60, 2, 0, repeat=3, seed=1))
     assert len({tuple(part[at : at + 30]) for at in (0, 30, 60)}) == 3
 
@@ -420,13 +420,13 @@ def test_the_order_is_a_function_of_seed_and_epoch_alone(number):
     assert [list(again) for _ in range(4)] == epochs
     assert len(set(map(str, epochs))) == 4, "each epoch has an order of its own"
     assert list(other) != epochs[0]
-    for epoch in (2, 0, 3):  # nothing is carried from one epoch to another
+    for epoch in (2, 0, 3):  # in any order, since no epoch depends on another
         again.set_epoch(np.int64(epoch))
         assert list(again) == epochs[epoch]
 
 
 @pytest.mark.parametrize("number", range(len(shuffling(seed=0))))
-def test_the_order_is_settled_when_the_pass_begins(number):
+def test_the_order_is_fixed_when_the_pass_starts(number):
     sampler, expected = shuffling(seed=7)[number], list(shuffling(seed=7)[number])
     begun, after = iter(sampler), iter(sampler)
     sampler.set_epoch(5)
@@ -447,7 +447,7 @@ def test_without_a_seed_numpys_seed_makes_the_orders_repeat():
         np.random.set_state(state)
 
 
-def test_global_generators_are_left_alone():
+def test_global_generators_do_not_change():
     state, python = np.random.get_state(), random.getstate()
     try:
         for sampler in [
@@ -468,7 +468,7 @@ def test_global_generators_are_left_alone():
 
 
 @pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
-def test_a_loader_takes_them_and_tells_them_the_epoch(way):
+def test_a_loader_accepts_bucket_samplers_and_sets_their_epoch(way):
     data = [list(range(length)) for length in LENGTHS]
     expected = [list(epoch) for epoch in [FixedBucketSampler(LENGTHS, 3, 3, shuffle=True, seed=1)] * 2]
     sampler = FixedBucketSampler(LENGTHS, 3, 3, shuffle=True, seed=1)
@@ -481,5 +481,5 @@ def test_a_loader_takes_them_and_tells_them_the_epoch(way):
                 assert batch.shape == (len(indices), max(lengths))
 
 
-def test_a_part_is_cut_into_batches():
+def test_batch_sampler_cuts_a_part_into_batches():
     assert list(BatchSampler(SplitSampler(10, 3, 0, shuffle=False), 3)) == [[0, 1, 2], [3]]

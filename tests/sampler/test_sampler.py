@@ -1,4 +1,4 @@
-"""Samplers: which indices come, in what order, and how they are cut into batches, against a small model."""
+"""Samplers: which indices they yield in which order, and how these are cut into batches, compared with a model."""
 
 from itertools import islice
 
@@ -37,7 +37,7 @@ def cut(indices, size, last_batch, carry):
 
 
 class Relabelled:
-    """A sampler whose indices tell the pass in which they were drawn, so that a carry can be seen."""
+    """A sampler whose indices name the pass that drew them, so that carried indices are visible."""
 
     def __init__(self, length):
         self.length, self.passes = length, 0
@@ -54,7 +54,7 @@ class Relabelled:
 
 
 @given(length=lengths, size=sizes, last_batch=last_batches, passes=st.integers(1, 5))
-def test_batches_of_several_passes_are_those_of_the_model(length, size, last_batch, passes):
+def test_batches_of_several_passes_equal_those_of_a_simple_model(length, size, last_batch, passes):
     sampler = Relabelled(length)
     batches, carry = BatchSampler(sampler, size, last_batch), []
     for number in range(passes):
@@ -64,7 +64,7 @@ def test_batches_of_several_passes_are_those_of_the_model(length, size, last_bat
 
 
 @given(length=lengths, size=sizes, last_batch=last_batches, stops=st.lists(st.integers(0, 30), max_size=5))
-def test_a_pass_that_is_broken_off_leaves_the_carry_as_it_was(length, size, last_batch, stops):
+def test_a_pass_that_stops_early_does_not_change_the_carried_indices(length, size, last_batch, stops):
     sampler = Relabelled(length)
     batches, carry = BatchSampler(sampler, size, last_batch), []
     for stop in stops:
@@ -73,7 +73,7 @@ def test_a_pass_that_is_broken_off_leaves_the_carry_as_it_was(length, size, last
         assert len(batches) == len(expected)
         got = list(islice(iter(batches), stop))
         assert got == expected[:stop]
-        if stop > len(expected):  # the end was seen
+        if stop > len(expected):  # the pass ended
             carry = after
 
 
@@ -110,7 +110,7 @@ def test_a_finished_pass_stays_finished():
     assert [list(batches), list(batches), next(batches, "end")] == [[[0, 1]], [], "end"]
 
 
-def test_two_passes_of_one_batch_sampler_do_not_disturb_each_other():
+def test_two_passes_of_one_batch_sampler_are_independent():
     batches = BatchSampler(range(5), 2, "rollover")
     pairs = list(zip(batches, batches, strict=True))
     assert pairs == [([0, 1], [0, 1]), ([2, 3], [2, 3])]
@@ -120,7 +120,7 @@ def test_keys_of_any_type_are_batched():
     assert list(BatchSampler(["a", (1, 2), None], 2)) == [["a", (1, 2)], [None]]
 
 
-def test_any_other_batch_sampler_is_iterated_as_it_is():
+def test_any_other_batch_sampler_is_only_iterated():
     class Doubled(BatchSampler):
         def __iter__(self):
             for batch in super().__iter__():
@@ -147,14 +147,14 @@ def test_a_wrong_last_batch_is_named(last_batch):
 
 
 @given(length=lengths, start=st.integers(-10, 10))
-def test_sequential(length, start):
+def test_sequential_sampler_yields_indices_in_order(length, start):
     sampler = SequentialSampler(length, start)
     assert list(sampler) == list(sampler) == [start + i for i in range(length)]
     assert len(sampler) == length
 
 
 @given(length=st.integers(0, 300), seed=st.integers(0, 2**63 - 1))
-def test_random_gives_every_index_once_as_a_python_int(length, seed):
+def test_random_sampler_yields_every_index_once_as_a_python_int(length, seed):
     sampler = RandomSampler(length, seed)
     order = list(sampler)
     assert sorted(order) == list(range(length))
@@ -162,7 +162,7 @@ def test_random_gives_every_index_once_as_a_python_int(length, seed):
     assert all(type(index) is int for index in order)
 
 
-def test_random_of_more_indices_than_one_block():
+def test_random_sampler_with_more_indices_than_are_read_at_once():
     assert sorted(RandomSampler(10_000, 3)) == list(range(10_000))
 
 
@@ -183,7 +183,7 @@ def test_random_order_takes_numpy_integers_for_seed_and_epoch():
     assert list(plain) == list(numpy)
 
 
-def test_random_order_is_settled_when_the_pass_begins():
+def test_random_order_is_fixed_when_the_pass_starts():
     sampler = RandomSampler(50, seed=7)
     begun = iter(sampler)
     sampler.set_epoch(5)
@@ -204,13 +204,13 @@ def test_without_a_seed_numpys_seed_makes_the_order_repeat(monkeypatch):
 
 
 @given(st.lists(st.integers(-5, 5)))
-def test_filter(values):
+def test_filter_sampler_yields_the_indices_of_matching_samples(values):
     sampler = FilterSampler(lambda x: x > 0, values)
     assert list(sampler) == list(sampler) == [i for i, x in enumerate(values) if x > 0]
     assert len(sampler) == len(list(sampler))
 
 
-def test_filter_runs_once_and_reads_no_further_than_the_length():
+def test_filter_sampler_reads_each_sample_once_and_none_past_the_length():
     class Endless:
         reads = 0
 
@@ -228,7 +228,7 @@ def test_filter_runs_once_and_reads_no_further_than_the_length():
 
 
 @given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))), st.booleans())
-def test_interval(length_and_interval, rollover):
+def test_interval_sampler_yields_every_nth_index(length_and_interval, rollover):
     length, interval = length_and_interval
     sampler = IntervalSampler(length, interval, rollover)
     order = list(sampler)
@@ -267,18 +267,18 @@ def test_a_wrong_length_is_named(kind, length):
         (lambda: RandomSampler(9, sede=1), "unexpected keyword argument 'sede'"),
     ],
 )
-def test_torchs_words_are_told_ours(make, text):
+def test_arguments_of_torch_are_answered_with_the_name_used_here(make, text):
     with pytest.raises(TypeError, match=text):
         make()
 
 
-def test_samplers_say_how_much_they_give():
+def test_repr_shows_how_many_indices_a_sampler_yields():
     assert repr(RandomSampler(10)) == "RandomSampler(10)"
     assert repr(FilterSampler(bool, [0, 1])) == "FilterSampler(1)"
     assert repr(BatchSampler(RandomSampler(10), 4)) == "BatchSampler(RandomSampler by 4)"
 
 
-def test_the_base_class_says_what_is_missing():
+def test_the_base_class_names_the_missing_method():
     class Unfinished(Sampler):
         pass
 

@@ -1,4 +1,4 @@
-"""Passes and their positions: wherever a pass is put, what follows is what a whole pass gives there."""
+"""Passes: after any skip, seek or resume, a pass continues with the same keys as one that ran from its start."""
 
 import json
 from itertools import islice
@@ -68,7 +68,7 @@ small = st.integers(0, 30)
 
 
 class Foreign:
-    """Has nothing but what a sampler needs."""
+    """A sampler with `__iter__` and `__len__` only."""
 
     def __init__(self, length):
         self.length, self.given = length, 0
@@ -97,7 +97,7 @@ moves = st.lists(st.tuples(st.sampled_from(["next", "take", "skip", "seek"]), sm
 
 
 @given(length=small, ahead=st.sampled_from([0, 1, 3, 100]), moves=moves)
-def test_a_pass_is_at_the_position_that_it_was_moved_to(length, ahead, moves):
+def test_a_pass_continues_at_the_offset_that_it_was_moved_to(length, ahead, moves):
     keys, at = Pass(range(length), length, ahead), 0
     for move, count in moves:
         if move == "next":
@@ -117,7 +117,7 @@ def test_a_pass_is_at_the_position_that_it_was_moved_to(length, ahead, moves):
 
 
 @every_sampler
-def test_passes_of_ours_are_put_anywhere_without_reading(make):
+def test_a_pass_of_each_sampler_skips_and_seeks_without_reading(make):
     whole = list(make())
     assert len(make()) == len(whole) > 0
     for at in range(len(whole) + 1):
@@ -132,14 +132,14 @@ def test_passes_of_ours_are_put_anywhere_without_reading(make):
 
 @pytest.mark.parametrize("part", [slice(0, 9), slice(3, 20, 4), slice(7, 8), slice(5, 5), slice(2, 1000, 9)], ids=str)
 @every_sampler
-def test_a_stretch_of_an_order_with_steps_is_that_of_the_whole(make, part):
+def test_a_slice_of_an_order_equals_that_of_the_whole_list(make, part):
     if not isinstance(make(), OrderedSampler):
         return
     whole, one = list(make()), make()._order()[part]
     assert list(map(str, one)) == list(map(str, whole[part]))
 
 
-def test_an_order_is_read_in_blocks_unless_nothing_may_be_read_ahead():
+def test_an_order_is_read_ahead_unless_that_is_switched_off():
     class Order:
         def __init__(self):
             self.read = []
@@ -156,7 +156,7 @@ def test_an_order_is_read_in_blocks_unless_nothing_may_be_read_ahead():
     assert exact.read == [(0, 3), (3, 4), (9, 11)]
 
 
-def test_any_iterator_is_taken_from_and_skipped():
+def test_cut_and_skip_work_on_any_iterator():
     keys = iter("abcdefg")
     skip(keys, 0)
     assert take(keys, 2) == ["a", "b"]
@@ -173,7 +173,7 @@ last_batches = st.sampled_from(["keep", "discard", "rollover"])
 @given(
     make=inner, length=small, size=st.integers(1, 7), last_batch=last_batches, carried=st.integers(0, 6), data=st.data()
 )
-def test_batches_that_are_skipped_are_those_that_would_have_come(make, length, size, last_batch, carried, data):
+def test_skipping_batches_leaves_the_following_batches_unchanged(make, length, size, last_batch, carried, data):
     def begun():
         batches = BatchSampler(make(length), size, last_batch)
         batches.carried = [-1 - i for i in range(carried % size)] if last_batch == "rollover" else []
@@ -196,7 +196,7 @@ def test_batches_that_are_skipped_are_those_that_would_have_come(make, length, s
 
 
 @given(length=small, size=st.integers(1, 7), last_batch=last_batches, stops=st.lists(small, max_size=4))
-def test_a_pass_over_batches_goes_back_as_often_as_it_is_asked_to(length, size, last_batch, stops):
+def test_a_pass_over_batches_can_seek_back_any_number_of_times(length, size, last_batch, stops):
     batches = BatchSampler(SequentialSampler(length), size, last_batch)
     list(batches)  # so that something may be carried
     whole = list(batches.begin())
@@ -209,7 +209,7 @@ def test_a_pass_over_batches_goes_back_as_often_as_it_is_asked_to(length, size, 
     assert list(keys) == whole
 
 
-def test_skipping_reads_nothing_of_ours_and_draws_from_others():
+def test_skipping_reads_no_keys_of_an_order_and_draws_from_other_samplers():
     foreign = Foreign(100)
     BatchSampler(foreign, 10).begin().skip(7)
     assert foreign.given == 70
@@ -219,7 +219,7 @@ def test_skipping_reads_nothing_of_ours_and_draws_from_others():
     assert len(next(far)) == 1024
 
 
-def test_a_foreign_sampler_cannot_go_back():
+def test_a_sampler_that_only_iterates_cannot_go_back():
     keys = BatchSampler(Foreign(9), 2).begin()
     with pytest.raises(TypeError, match="a Foreign cannot go back to an earlier index; give it state_dict"):
         keys.seek(0)
@@ -229,7 +229,7 @@ def test_a_foreign_sampler_cannot_go_back():
 
 
 @every_sampler
-def test_a_saved_pass_goes_on_in_a_fresh_sampler(make):
+def test_a_saved_pass_resumes_in_a_fresh_sampler(make):
     for epoch in range(3):
         source = make()
         for _ in range(epoch):
@@ -243,7 +243,7 @@ def test_a_saved_pass_goes_on_in_a_fresh_sampler(make):
             left = load_saved_pass(fresh, through_json(state), drawn)
             keys = iter(fresh)
             skip(keys, left)
-            if not isinstance(fresh, ShardedSampler):  # its rest is shared out anew: see test_sharded.py
+            if not isinstance(fresh, ShardedSampler):  # its rest is distributed again: see test_sharded.py
                 assert list(keys) == whole[drawn:]
             else:
                 list(keys)
@@ -252,7 +252,7 @@ def test_a_saved_pass_goes_on_in_a_fresh_sampler(make):
 
 @pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
 @every_sampler
-def test_saved_batches_go_on_in_a_fresh_sampler(make, last_batch):
+def test_a_saved_pass_over_batches_resumes_in_a_fresh_sampler(make, last_batch):
     source = BatchSampler(make(), 4, last_batch)
     for _ in range(3):
         state = through_json(source.pass_state())
@@ -296,7 +296,7 @@ def test_a_seed_that_was_given_is_checked_and_one_that_was_drawn_is_replaced(mak
 
 
 def changes(value):
-    """Other values than this: of its type, and of none that fits."""
+    """Wrong values for a field: another one of the same type, and some of other types."""
     if isinstance(value, bool):
         return [not value, 1, None]
     if isinstance(value, int):
@@ -310,7 +310,7 @@ def changes(value):
 def test_every_field_of_a_state_is_checked(make):
     source = BatchSampler(make(), 4, "rollover")
     state = through_json(source.pass_state())
-    epoch_may_be = {"epoch", "start", "index", "num_shards"}  # a position, which may be another one
+    epoch_may_be = {"epoch", "start", "index", "num_shards"}  # fields that may have another value
 
     def check(changed, name):
         target = BatchSampler(make(), 4, "rollover")
@@ -345,19 +345,19 @@ def test_a_state_of_another_length_size_or_kind_is_refused():
 
 
 @pytest.mark.parametrize("carried", [[1, 2, 3, 4], [[1]], "ab", None, {}, [{}]])
-def test_what_was_carried_is_checked(carried):
+def test_carried_indices_in_a_state_are_checked(carried):
     state = {**BatchSampler(range(9), 4, "rollover").pass_state(), "carried": carried}
     with pytest.raises(ValueError, match=r"sampler\.carried=.*list of at most 3 indices"):
         BatchSampler(range(9), 4, "rollover").load_pass_state(state, 0)
 
 
-def test_what_is_carried_is_json_whatever_numpy_made_it():
+def test_carried_numpy_scalars_are_saved_as_json():
     batches = BatchSampler([np.int64(3), "a", 2.5, None, np.True_, np.str_("b")], 4, "rollover")
     list(batches)
     assert through_json(batches.pass_state())["carried"] == [True, "b"]
 
 
-def test_an_index_that_json_does_not_keep_cannot_be_carried():
+def test_an_index_that_json_cannot_hold_cannot_be_saved():
     batches = BatchSampler([(1, 2), (3, 4)], 3, "rollover")
     batches.pass_state()
     list(batches)
@@ -366,7 +366,7 @@ def test_an_index_that_json_does_not_keep_cannot_be_carried():
 
 
 class Epochs(Foreign):
-    """As samplers of other libraries count epochs."""
+    """Counts epochs like samplers of other libraries."""
 
     epoch = 0
 
@@ -380,7 +380,7 @@ class Epochs(Foreign):
 @pytest.mark.parametrize(
     "make", [lambda: Foreign(10), lambda: Epochs(10), lambda: range(10), lambda: list("abcdefghij")]
 )
-def test_other_samplers_are_replayed(make):
+def test_other_samplers_are_drawn_from_again(make):
     source = BatchSampler(make(), 3)
     if isinstance(source.sampler, Epochs):
         source.sampler.set_epoch(4)
@@ -406,7 +406,7 @@ def test_other_samplers_are_checked_as_far_as_they_can_be(sampler, other, text):
         BatchSampler(other, 3).load_pass_state(BatchSampler(sampler, 3).pass_state(), 2)
 
 
-def test_a_sampler_of_the_users_that_derives_from_ours_is_drawn_from():
+def test_a_subclass_that_overrides_iter_is_iterated():
     class Reversed(SequentialSampler):
         def __iter__(self):
             return reversed(list(super().__iter__()))
@@ -415,7 +415,7 @@ def test_a_sampler_of_the_users_that_derives_from_ours_is_drawn_from():
     assert list(ShardedSampler(Reversed(5), 2, 0)) == [4, 2, 0]
 
 
-def test_what_a_base_class_leaves_open_is_said():
+def test_ordered_sampler_names_the_missing_method():
     class Unfinished(OrderedSampler, Sampler):
         def __len__(self):
             return 3
@@ -424,7 +424,7 @@ def test_what_a_base_class_leaves_open_is_said():
         iter(Unfinished())
 
 
-def test_a_state_is_brought_up_to_date_with_weights_that_changed_since():
+def test_refreshed_updates_a_state_with_weights_that_changed():
     batches = BatchSampler(ShardedSampler(WeightedSampler([1, 2], seed=0), 2, 0), 2)
     state = batches.pass_state()
     list(batches)
@@ -436,11 +436,11 @@ def test_a_state_is_brought_up_to_date_with_weights_that_changed_since():
     unchanging = BatchSampler(WeightedSampler([1, 2], replacement=False, seed=0), 2)
     state = unchanging.pass_state()
     unchanging.sampler.weights = [3, 4]
-    assert refreshed(unchanging, state) == state, "this pass goes by the weights that it began with"
+    assert refreshed(unchanging, state) == state, "this pass keeps the weights with which it started"
 
 
 @pytest.mark.parametrize("sampler", [[3, 1, 4, 1, 5], (0, 2, 4, 1, 3), range(5)], ids=["list", "tuple", "range"])
-def test_what_plain_samplers_carry_over_is_loaded(sampler):
+def test_indices_carried_over_from_plain_sequences_are_loaded(sampler):
     batches = BatchSampler(sampler, 2, "rollover")
     list(batches)
     state = json.loads(json.dumps(batches.pass_state()))

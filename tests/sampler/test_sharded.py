@@ -1,4 +1,4 @@
-"""Shares of one order over ranks: disjoint, complete, and still so when their number changes in mid-epoch."""
+"""Shares of one order: disjoint and complete, even if the number of ranks changes in mid-epoch."""
 
 import json
 import random
@@ -19,7 +19,7 @@ from gluonloader.sampler import ranks as ranks_module
 
 
 class Foreign:
-    """A sampler of another library: the same order for the same epoch, and nothing else."""
+    """A sampler of another library, with an order that depends on the epoch only."""
 
     def __init__(self, length):
         self.length, self.epoch = length, 0
@@ -54,7 +54,7 @@ def shares(make, length, ranks, even):
 
 
 @given(make=orders, length=st.integers(0, 40), ranks=st.integers(1, 9), even=st.sampled_from(["pad", "drop", "keep"]))
-def test_shares_are_the_positions_of_one_order_in_turn(make, length, ranks, even):
+def test_shares_take_the_keys_of_one_order_in_turn(make, length, ranks, even):
     order = list(make(length))
     if even == "pad" and length:
         padded = order * ranks
@@ -68,7 +68,7 @@ def test_shares_are_the_positions_of_one_order_in_turn(make, length, ranks, even
     assert sizes == list(map(len, expected))
 
 
-def test_each_epoch_is_shared_out_anew_from_its_start():
+def test_each_epoch_is_distributed_from_its_first_index():
     ranks = [ShardedSampler(RandomSampler(30, seed=1), 3, index) for index in range(3)]
     alone = RandomSampler(30, seed=1)
     for _ in range(3):
@@ -80,13 +80,13 @@ def test_each_epoch_is_shared_out_anew_from_its_start():
     assert list(chain.from_iterable(zip(*ranks, strict=True))) == list(alone)
 
 
-def test_a_share_of_what_has_no_epochs():
+def test_a_share_of_a_sampler_without_epochs():
     share = ShardedSampler(range(5), 2, 0)
     share.set_epoch(3)
     assert list(share) == [0, 2, 4]
 
 
-def test_weights_that_change_reach_a_share_at_once():
+def test_changed_weights_reach_a_share_at_once():
     weighted = WeightedSampler([1, 0], 100, seed=0)
     keys = iter(ShardedSampler(weighted, 4, 1))
     assert list(keys.cut(5)) == [0] * 5
@@ -122,16 +122,16 @@ def test_wrong_arguments_are_named(arguments, text):
         ({"drop_last": True}, 'drop_last: give even="drop"'),
     ],
 )
-def test_torchs_words_are_told_ours(words, text):
+def test_arguments_of_torch_are_answered_with_the_name_used_here(words, text):
     with pytest.raises(TypeError, match=text):
         ShardedSampler(range(5), **words)
 
 
-def test_it_says_which_share_it_is():
+def test_repr_shows_which_share_it_is():
     assert repr(ShardedSampler(range(5), 2, 1, "keep")) == "ShardedSampler(2 of 5, share 1 of 2)"
 
 
-def test_what_draws_nothing_needs_no_seed():
+def test_a_sampler_that_does_not_shuffle_needs_no_seed():
     assert list(ShardedSampler(SubsetSampler([4, 5, 6]), 2, 0)) == [4, 6]
 
 
@@ -139,12 +139,12 @@ def test_what_draws_nothing_needs_no_seed():
 
 
 class Rank:
-    """One process: its sampler, and batches until it is told to stop."""
+    """One process: it reads batches from its sampler until it has to stop."""
 
     def __init__(self, make, length, size, ranks, index, even, state, batches):
         self.batches = BatchSampler(ShardedSampler(make(length), ranks, index, even), size)
         left = self.batches.load_pass_state(json.loads(json.dumps(state)), batches) if state else 0
-        self.began = self.batches.pass_state()
+        self.start = self.batches.pass_state()
         self.keys = iterate(self.batches)
         self.keys.skip(left)
 
@@ -168,14 +168,14 @@ def test_every_sample_comes_once_however_often_the_number_of_ranks_changes(name,
     for last in (*[False] * chance.randint(0, 4), True):
         count = chance.choice([1, 2, 3, 4, 8, 13])
         ranks = [Rank(make, length, size, count, index, even, state, batches) for index in range(count)]
-        began = ranks[0].began["sampler"]
-        remaining = length - began["start"]
+        start = ranks[0].start["sampler"]
+        remaining = length - start["start"]
         if last:
             padding = (-remaining) % count if even == "pad" else 0
         stop = length if last else chance.randint(0, remaining // (size * count))
         for rank in ranks:
             given_out.update(chain.from_iterable(rank.give(stop)))
-        state, batches = ranks[0].began, stop
+        state, batches = ranks[0].start, stop
     assert set(given_out) == set(make(length))
     assert given_out.total() == length + padding
     if even == "keep":
@@ -196,7 +196,7 @@ def test_after_a_resume_the_next_epoch_is_whole_and_the_same_for_any_number_of_r
     assert [index for row in zip_longest(*whole) for index in row if index is not None] == list(order)
 
 
-def test_the_state_of_rank_0_is_that_of_the_one_with_the_most():
+def test_rank_0_always_has_the_most_indices():
     ranks = [BatchSampler(ShardedSampler(range(5), 4, index, "keep"), 1) for index in range(4)]
     state, drawn = ranks[0].pass_state(), len(list(ranks[0]))
     fresh = BatchSampler(ShardedSampler(range(5), 2, 0), 1)
@@ -211,7 +211,7 @@ def test_a_resume_at_the_end_of_an_epoch_pads_nothing():
     assert (list(fresh), list(fresh)) == ([], [[1, 4], [7]])
 
 
-def test_set_epoch_begins_at_the_start_of_that_epoch():
+def test_set_epoch_starts_at_the_first_index_of_that_epoch():
     share = ShardedSampler(RandomSampler(20, seed=1), 2, 0)
     whole = list(share)
     share.load_pass_state({**share.pass_state(), "start": 8}, 0)
@@ -219,7 +219,7 @@ def test_set_epoch_begins_at_the_start_of_that_epoch():
     assert list(share) == whole
 
 
-def test_what_was_carried_belongs_to_one_share_of_as_many():
+def test_carried_indices_load_only_into_the_same_share():
     source = BatchSampler(ShardedSampler(range(10), 2, 1), 3, "rollover")
     list(source)
     state = source.pass_state()
@@ -363,8 +363,8 @@ def test_no_two_batches_of_an_epoch_share_their_random_numbers_though_the_ranks_
     assert len({number for _, number in drawn}) == 40
 
 
-def test_set_epoch_after_a_load_goes_on_in_that_epoch():
-    """As programs for torch do in each epoch."""
+def test_set_epoch_after_a_load_resumes_in_that_epoch():
+    """Programs for torch call `set_epoch` in each epoch."""
 
     def make():
         sampler = ShardedSampler(RandomSampler(24, seed=1), 2, 0)
@@ -423,7 +423,7 @@ def test_batches_that_came_out_of_order_stay_with_their_share(tmp_path):
     assert sorted(sum(seen, [])) == list(range(0, 48, 2))
 
 
-def test_ranks_of_torchs_sampler_have_random_numbers_of_their_own():
+def test_ranks_of_torchs_sampler_have_different_random_numbers():
     data = pytest.importorskip("torch.utils.data")
     drawn = []
     for rank in range(4):

@@ -1,4 +1,4 @@
-"""Samplers that shuffle: one to one, fair, and the same on every machine. Seeds are fixed, bounds are five sigmas."""
+"""Samplers that shuffle: complete, fair, and the same on every machine. Seeds are fixed; bounds are five sigmas."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ def excess(counts, expected=None):
 
 
 def correlation(one, other):
-    """In standard deviations from none."""
+    """The correlation, in standard deviations from zero."""
     return np.corrcoef(one, other)[0, 1] * math.sqrt(len(one))
 
 
@@ -54,7 +54,7 @@ def test_any_length_is_mapped_one_to_one(length, key):
 
 @settings(max_examples=60)
 @given(length=st.integers(1, 2**62), key=st.integers(0, 2**64 - 1), data=st.data())
-def test_any_block_of_any_length_is_that_part_of_the_order(length, key, data):
+def test_any_slice_of_an_order_of_any_length_is_a_part_of_it(length, key, data):
     start = data.draw(st.integers(0, length - 1))
     order, stop = Bijection(length, key), min(start + 50, length)
     block = order[start:stop]
@@ -96,7 +96,7 @@ def test_all_orders_of_a_few_indices_are_equally_likely():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [65, 73, 100])
-def test_over_many_keys_each_position_has_each_index_equally_often_and_pairs_too(length):
+def test_over_many_seeds_each_offset_has_each_index_and_each_pair_equally_often(length):
     rows = np.array([whole(length, key) for key in range(8000)])
     apart = ~np.eye(length, dtype=bool)
     for one, other in ((0, 1), (0, length - 1), (length // 2, length // 2 + math.isqrt(length)), (7, 3)):
@@ -107,7 +107,7 @@ def test_over_many_keys_each_position_has_each_index_equally_often_and_pairs_too
 
 @pytest.mark.parametrize("key", [0, 1, 2**63])
 @pytest.mark.parametrize("length", [10_007, 2**17, 300_000])
-def test_within_one_order_nothing_depends_on_the_position(length, key):
+def test_within_one_order_indices_do_not_depend_on_their_offset(length, key):
     order, places = whole(length, key), np.arange(length)
     far = (order - places) % length
     assert abs(excess(np.bincount(far * 100 // length, minlength=100))) < SIGMAS, "how far indices are moved"
@@ -123,7 +123,7 @@ def test_within_one_order_nothing_depends_on_the_position(length, key):
     assert (order == places).sum() < 12, "as many stay where they are as by chance, that is one"
 
 
-def test_neighbouring_keys_lengths_seeds_and_epochs_have_nothing_in_common():
+def test_orders_of_neighbouring_seeds_lengths_and_epochs_are_independent():
     length = 100_000
     for one, other in [(whole(length, 5), whole(length, 6)), (whole(length, 5), whole(length + 1, 5)[:length])]:
         assert abs(correlation(one, other)) < SIGMAS
@@ -137,7 +137,7 @@ def test_neighbouring_keys_lengths_seeds_and_epochs_have_nothing_in_common():
         assert (one == other).sum() < 12
 
 
-def test_far_in_a_huge_order_chance_is_as_good():
+def test_indices_far_in_a_huge_order_are_as_random():
     length = 10**15 + 7
     block = Bijection(length, 3)[length - 100_000 : length]
     assert abs(excess(np.bincount(block * 100 // length, minlength=100))) < SIGMAS
@@ -149,20 +149,20 @@ def test_far_in_a_huge_order_chance_is_as_good():
 # -- RandomSampler ----------------------------------------------------------------------------------------------------
 
 
-def test_a_permutation_is_what_it_always_was():
+def test_the_order_of_a_permutation_never_changes():
     sampler = RandomSampler(10, seed=7)
     assert [list(sampler), list(sampler)] == [[0, 2, 5, 7, 8, 3, 9, 6, 4, 1], [3, 5, 2, 9, 4, 7, 1, 6, 8, 0]]
 
 
 @pytest.mark.parametrize(("length", "method"), [(2**20, "permutation"), (2**20 + 1, "bijection")])
-def test_the_method_goes_by_the_length(length, method):
+def test_the_default_method_depends_on_the_length(length, method):
     assert RandomSampler(length, 1).pass_state()["method"] == method
-    chosen, told = (BatchSampler(RandomSampler(length, 1, way), 5).begin() for way in (None, method))
-    assert next(chosen) == next(told)
+    default, given_ = (BatchSampler(RandomSampler(length, 1, way), 5).begin() for way in (None, method))
+    assert next(default) == next(given_)
 
 
 @given(length=st.integers(0, 200), seed=st.integers(0, 2**63))
-def test_a_bijection_gives_each_index_once_as_a_python_int(length, seed):
+def test_a_bijection_yields_each_index_once_as_a_python_int(length, seed):
     sampler = RandomSampler(length, seed, "bijection")
     first, second = list(sampler), list(sampler)
     assert sorted(first) == sorted(second) == list(range(length)) == list(range(len(sampler)))
@@ -171,7 +171,7 @@ def test_a_bijection_gives_each_index_once_as_a_python_int(length, seed):
     assert list(sampler) == first
 
 
-def test_a_billion_samples_cost_no_table():
+def test_a_billion_samples_need_no_table():
     tracemalloc.start()
     try:
         sampler = RandomSampler(10**9, seed=0)
@@ -207,7 +207,7 @@ def test_wrong_arguments_of_random_are_named(arguments, text):
 
 
 @given(indices=st.lists(st.integers(-(2**40), 2**40)), seed=st.integers(0, 9))
-def test_a_subset_comes_as_it_is_or_shuffled(indices, seed):
+def test_a_subset_comes_in_the_given_order_or_shuffled(indices, seed):
     assert list(SubsetSampler(indices)) == indices
     shuffled = SubsetSampler(indices, shuffle=True, seed=seed)
     first, second = list(shuffled), list(shuffled)
@@ -223,13 +223,13 @@ def test_a_wrong_subset_is_named(indices):
         SubsetSampler(indices)
 
 
-def test_a_subset_of_other_indices_does_not_take_a_position():
+def test_a_subset_of_other_indices_refuses_a_position():
     state = SubsetSampler([1, 2, 3]).pass_state()
     with pytest.raises(ValueError, match=r"state: sampler\.indices="):
         SubsetSampler([1, 2, 4]).load_pass_state(state, 0)
 
 
-def test_shuffle_of_a_subset_is_a_flag():
+def test_shuffle_of_a_subset_must_be_a_bool():
     with pytest.raises(ValueError, match="shuffle='no': give True or False"):
         SubsetSampler([1], shuffle="no")
 
@@ -238,7 +238,7 @@ def test_shuffle_of_a_subset_is_a_flag():
 
 
 @given(blocks=st.lists(st.integers(0, 9), max_size=20), buffer=st.integers(1, 5), seed=st.integers(0, 9))
-def test_each_block_is_needed_during_one_stretch_with_no_more_than_the_buffer(blocks, buffer, seed):
+def test_each_block_is_in_use_once_and_at_most_buffer_blocks_at_a_time(blocks, buffer, seed):
     sampler = BlockShuffleSampler(blocks, buffer, seed)
     block_of = np.repeat(np.arange(len(blocks)), blocks)
     for _ in range(2):
@@ -248,7 +248,7 @@ def test_each_block_is_needed_during_one_stretch_with_no_more_than_the_buffer(bl
         at, needed = 0, block_of[order].tolist()
         seen = set()
         while at < len(order):
-            # The blocks of one group: as many samples as these blocks have, so that all of them come whole.
+            # The next samples, as many as the blocks of one group have, are exactly those of these blocks.
             group, size = set(), 0
             while at + size < len(order) and (size == 0 or size < sum(blocks[b] for b in group)):
                 group.add(needed[at + size])
@@ -260,7 +260,7 @@ def test_each_block_is_needed_during_one_stretch_with_no_more_than_the_buffer(bl
             at += size
 
 
-def test_blocks_and_their_indices_are_mixed_anew_each_epoch():
+def test_blocks_and_their_indices_have_another_order_each_epoch():
     sampler = BlockShuffleSampler.of_size(1000, 100, buffer=3, seed=0)
     epochs = [list(sampler) for _ in range(2)]
     assert epochs[0] != epochs[1]
@@ -337,7 +337,7 @@ def test_without_replacement_no_index_comes_twice(weights, seed, data):
     assert all(weights[index] for index in order)
 
 
-def test_new_weights_take_effect_with_the_very_next_index():
+def test_new_weights_apply_to_the_next_index():
     sampler = WeightedSampler([1, 1, 0, 0], 1000, seed=0)
     keys = iter(sampler)
     assert set(keys.cut(100)) == {0, 1}
@@ -349,7 +349,7 @@ def test_new_weights_take_effect_with_the_very_next_index():
     assert set(keys.cut(2000)) == {3}
 
 
-def test_what_is_drawn_at_a_position_depends_on_chance_and_weights_there_only():
+def test_a_draw_depends_only_on_its_number_and_the_current_weights():
     plain, changed = (WeightedSampler([1, 2, 3, 4], 5000, seed=3) for _ in range(2))
     expected, keys = list(plain), iter(changed)
     assert list(keys.cut(1000)) == expected[:1000]
@@ -363,7 +363,7 @@ def test_what_is_drawn_at_a_position_depends_on_chance_and_weights_there_only():
     assert list(keys.cut(1000)) == other
 
 
-def test_without_replacement_new_weights_are_for_the_next_pass():
+def test_without_replacement_new_weights_apply_to_the_next_pass():
     sampler = WeightedSampler([1, 1, 0, 0], 2, replacement=False, seed=0)
     keys = iter(sampler)
     sampler.weights = [0, 0, 1, 1]
@@ -371,7 +371,7 @@ def test_without_replacement_new_weights_are_for_the_next_pass():
     assert sorted(sampler) == [2, 3]
 
 
-def test_weights_are_read_only_and_none_but_right_ones_are_taken():
+def test_weights_are_read_only_and_wrong_weights_are_refused():
     given_ = np.array([1.0, 2.0])
     sampler = WeightedSampler(given_, seed=0)
     given_[0] = 100
@@ -385,7 +385,7 @@ def test_weights_are_read_only_and_none_but_right_ones_are_taken():
     assert len(sampler) == 2
 
 
-def test_the_last_bit_of_chance_does_not_reach_beyond_the_weights():
+def test_the_largest_random_number_chooses_the_last_possible_index():
     sampler = WeightedSampler([0.1] * 10 + [0], seed=0)
     picked = sampler.pick(np.array([2.0**-53, 1 - 2.0**-53, 1.0]))
     assert picked.tolist() == [0, 9, 9]
@@ -416,7 +416,7 @@ def test_wrong_arguments_of_weighted_are_named(arguments, text):
         WeightedSampler(**{"weights": [1, 2], **arguments})
 
 
-def test_a_position_asks_for_the_weights_that_it_was_saved_with():
+def test_a_position_saved_with_other_weights_is_refused():
     source = WeightedSampler([1, 2, 3], 100, seed=0)
     state = source.pass_state()
     fresh = WeightedSampler([3, 2, 1], 100, seed=0)
@@ -428,7 +428,7 @@ def test_a_position_asks_for_the_weights_that_it_was_saved_with():
     assert list(fresh) == list(source)
 
 
-def test_samplers_travel_by_pickle():
+def test_samplers_can_be_pickled():
     for sampler in (
         WeightedSampler([1, 2, 3], 100, seed=0), RandomSampler(2**21, 1), BlockShuffleSampler([3, 4], 1, 0),
         SubsetSampler([4, 7, 1], True, 0),
