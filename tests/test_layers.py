@@ -265,3 +265,31 @@ def test_no_test_module_imports_another():
         if name.startswith("test_")
     }  # fmt: skip
     assert found == TESTS_IMPORTING_TESTS
+
+
+def patches_private_name(node):
+    """Whether code sets a private attribute of something other than `self`: `x._y = z`, `setattr(x, "_y", z)`."""
+    if isinstance(node, ast.Call):
+        name = ast.unparse(node.func).rpartition(".")[2]
+        texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+        return name in ("setattr", "delattr") and any(is_private(text.rpartition(".")[2]) for text in texts[:1])
+    stored = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_private(node.attr)
+    return stored and ast.unparse(node.value) not in ("self", "cls")
+
+
+def test_no_test_patches_a_private_name():
+    files = TESTS.rglob("*.py")
+    found = {file.stem for file in files if any(map(patches_private_name, ast.walk(tree_of(file))))}
+    assert found == TESTS_PATCHING_PRIVATE_NAMES
+
+
+def test_patches_are_found():
+    lines = {
+        "monkeypatch.setattr(module, '_LIMIT', 3)": True,
+        "monkeypatch.setattr('package.module._LIMIT', 3)": True,
+        "module._A = module._B = 0": True,
+        "monkeypatch.setattr(os, 'fork', None)": False,
+        "self._level = 3": False,
+    }
+    for line, patches in lines.items():
+        assert any(map(patches_private_name, ast.walk(ast.parse(line)))) is patches
