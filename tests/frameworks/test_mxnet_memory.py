@@ -1,4 +1,4 @@
-"""NDArrays over slabs: a delivered batch never changes, however late MXNet reads it, and whatever forks or dies meanwhile."""
+"""NDArrays over slabs: a delivered batch never changes, however late MXNet reads it, and whatever forks or dies."""
 
 import contextlib
 import gc
