@@ -1,7 +1,7 @@
 """What datasets, transforms and batchify functions declare about themselves.
 
     gil_free   users declare that a class, object or function releases the GIL and may run in threads
-    _parts     the library declares all datasets and functions that one of its objects calls; () if it calls no user code
+    _parts     the library declares all datasets and functions that one of its objects calls; () if there are none
 
 A declaration of a base class does not hold for a subclass that overrides how samples are read or the object is called.
 """
