@@ -1,8 +1,7 @@
 """What datasets, transforms and batchify functions declare about themselves.
 
-    gil_free   a class, object or function releases the GIL and may run in threads; users declare it
-    _parts     the datasets and functions that one of the library's objects calls, and nothing else; the library
-               declares it, and () means that no user code is called
+    gil_free   users declare that a class, object or function releases the GIL and may run in threads
+    _parts     the library declares all datasets and functions that one of its objects calls; () if there are none
 
 A declaration of a base class does not hold for a subclass that overrides how samples are read or the object is called.
 """
@@ -60,13 +59,13 @@ def gil_free(part: T) -> T:
 
 
 def calls_no_user_code(function: T) -> T:
-    """Declares that one of the library's functions releases the GIL and draws no random numbers."""
+    """Declares that one of the library's functions releases the GIL, draws no random numbers and calls no user code."""
     vars(function)["_parts"] = ()
     return function
 
 
 def is_gil_free(part: Any) -> bool:
-    """Whether the part, or everything that it calls, declares that it releases the GIL; cheap indexing needs not."""
+    """Whether the part, or else everything that it calls, declares that it releases the GIL, or is cheap to index."""
     if type(part) in _CHEAP_TO_INDEX:
         return True
     own = getattr(part, "__dict__", {})

@@ -16,7 +16,7 @@ _VERSION: Final = 1
 
 
 def has_state(thing: Any) -> bool:
-    """Whether it saves and loads its own state, by the method names of torch and torchdata."""
+    """Whether the object can save and load its state; the method names are those of torch and torchdata."""
     return hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
 
 

@@ -51,7 +51,7 @@ class Framework(Protocol):
         """
 
     def pin(self, array: Any, device_id: int) -> Any:
-        """Returns the array in page-locked memory; without a device itself, and the first time a warning."""
+        """Returns the array in page-locked memory. Without a device, warns once and returns the array itself."""
 
 
 class Lent(np.ndarray[Any, Any]):
