@@ -10,7 +10,7 @@ __all__ = ["Chunk", "ChunkSamples", "Hint"]
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A place in a source from which a worker can read without reading what comes before it.
+    """A point in a source from which a worker can read without reading what comes before it.
 
     Attributes:
         group: the number of the group that comes next; see NOTE [streams] in streams.py.
