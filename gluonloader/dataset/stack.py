@@ -28,7 +28,7 @@ class StackDataset(Dataset):
 
     def __init__(self, *args: Any, **datasets: Any) -> None:
         if bool(args) == bool(datasets):
-            raise ValueError("StackDataset: give datasets either all by position or all by name, and at least one")
+            raise ValueError("StackDataset: give datasets either all without names or all by keyword, and at least one")
         self._datasets: Any = datasets or args
         lengths = lengths_of("datasets", self._datasets)
         if len(set(lengths)) != 1:

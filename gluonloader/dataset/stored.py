@@ -225,7 +225,7 @@ class ZarrDataset(_Stored):
 def _fields(argument: str, given: tuple[Any, ...], named: dict[str, Any], example: str) -> Any:
     """The names or paths in the container of a sample: a dict, a tuple, or the only one itself."""
     if bool(given) == bool(named):
-        right = f"give them either all by position or all by name, and at least one, e.g. {example!r}"
+        right = f"give them either all without names or all by keyword, and at least one, e.g. {example!r}"
         raise bad_argument(argument, (*given, *named), right)
     for field in (*given, *named.values()):
         if not isinstance(field, (str, os.PathLike)):

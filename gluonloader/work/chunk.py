@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A place in a source from which a worker can read without reading what comes before it.
+    """A point in a source from which a worker can read without reading what comes before it.
 
     Attributes:
         group: the number of the group that comes next; see NOTE [streams] in streams.py.

@@ -186,7 +186,7 @@ def test_stacked_datasets_are_side_by_side():
     ("args", "named", "text"),
     [
         ((), {}, "and at least one"),
-        (([1],), {"x": [1]}, "all by position or all by name"),
+        (([1],), {"x": [1]}, "all without names or all by keyword"),
         (([1], [1, 2]), {}, r"lengths \[1, 2\]"),
         ((), {"x": [1], "y": []}, "lengths {'x': 1, 'y': 0}"),
     ],

@@ -141,7 +141,7 @@ def test_wrong_columns_are_refused(kind, tmp_path):
         kind.open(tmp_path, "x", "short")
     with pytest.raises(ValueError, match="single.*a single value"):
         kind.open(tmp_path, "single")
-    with pytest.raises(ValueError, match="either all by position or all by name"):
+    with pytest.raises(ValueError, match="either all without names or all by keyword"):
         kind.open(tmp_path, "x", y="x")
     if kind.name == "npy":
         with pytest.raises(ValueError, match="at least one"):
