@@ -144,9 +144,9 @@ class SlabPool:
         self._store.close()
 
     def _pop_free(self, writer: int) -> Slab | None:
-        """Returns a free slab: one that a batch fits into, else one that `writer` wrote, else the last that was used.
+        """Returns a free slab: a large enough one, else one that `writer` wrote, else the last that was used.
 
-        A batch that needs up to twice the slab's size counts as fitting, because the slab hardly has to grow.
+        A slab of at least half the largest batch's size counts as large enough, because most batches are smaller.
         """
         best, most = None, -1
         for slab in reversed(self._free):
