@@ -29,6 +29,7 @@ LARGE_CLASSES = set()
 PRIVATE_USES = set()  # (module, private name)
 CYCLES = set()  # (importing module, imported module)
 TESTS_IMPORTING_TESTS = set()
+TESTS_PATCHING_PRIVATE_NAMES = set()
 
 
 def layers():

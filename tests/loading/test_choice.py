@@ -1,5 +1,6 @@
-"""executor="auto": what it chooses and says, and that nobody can tell it from the batches."""
+"""executor="auto": what it chooses and why, and that the batches do not depend on it."""
 
+import contextlib
 import functools
 import logging
 import multiprocessing
@@ -15,7 +16,10 @@ from conftest import in_child
 import gluonloader as gl
 from gluonloader import limits
 from gluonloader.declared import is_gil_free
-from gluonloader.loading import choice as auto
+from gluonloader.executors.serial import SerialExecutor
+from gluonloader.loading.choice import Choice, Options
+from gluonloader.loading.stats import Tally
+from gluonloader.work.task import Job
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -69,19 +73,19 @@ def load(dataset, **kwargs):
 @pytest.mark.parametrize(
     ("dataset", "options", "executor", "why"),
     [
-        (Squares(), {}, "process", "the dataset does not say"),
-        (Decoded(), {}, "thread", "dataset and batchify_fn leave the GIL"),
-        (ReadsItsOwnWay(), {}, "process", "the dataset does not say"),
-        (Decoded(), {"batchify_fn": plain}, "process", "batchify_fn does not say"),
-        (Decoded(), {"batchify_fn": gl.gil_free(functools.partial(plain))}, "thread", "leave the GIL"),
-        (gl.Subset(Decoded(), range(30)), {}, "thread", "leave the GIL"),
-        (gl.ConcatDataset(Decoded(), Squares()), {}, "process", "the dataset does not say"),
-        (gl.StackDataset(Decoded(), ROWS), {}, "thread", "leave the GIL"),
-        (ROWS.transform(lambda row, number: row), {}, "process", "the dataset does not say"),
-        (ROWS.transform(gl.gil_free(lambda row, number: row)), {}, "thread", "leave the GIL"),
-        (ROWS, {"worker_init_fn": print}, "thread", "leave the GIL"),
-        (gl.IterableDataset(lambda: iter(range(60))), {}, "process", "the dataset does not say"),
-        (gl.gil_free(gl.IterableDataset(lambda: iter(range(60)))), {}, "thread", "leave the GIL"),
+        (Squares(), {}, "process", "the dataset does not declare"),
+        (Decoded(), {}, "thread", "dataset and batchify_fn are declared to release the GIL"),
+        (ReadsItsOwnWay(), {}, "process", "the dataset does not declare"),
+        (Decoded(), {"batchify_fn": plain}, "process", "batchify_fn does not declare"),
+        (Decoded(), {"batchify_fn": gl.gil_free(functools.partial(plain))}, "thread", "declared to release the GIL"),
+        (gl.Subset(Decoded(), range(30)), {}, "thread", "declared to release the GIL"),
+        (gl.ConcatDataset(Decoded(), Squares()), {}, "process", "the dataset does not declare"),
+        (gl.StackDataset(Decoded(), ROWS), {}, "thread", "declared to release the GIL"),
+        (ROWS.transform(lambda row, number: row), {}, "process", "the dataset does not declare"),
+        (ROWS.transform(gl.gil_free(lambda row, number: row)), {}, "thread", "declared to release the GIL"),
+        (ROWS, {"worker_init_fn": print}, "thread", "declared to release the GIL"),
+        (gl.IterableDataset(lambda: iter(range(60))), {}, "process", "the dataset does not declare"),
+        (gl.gil_free(gl.IterableDataset(lambda: iter(range(60)))), {}, "thread", "declared to release the GIL"),
     ],
 )
 def test_what_is_declared_decides(dataset, options, executor, why, capsys):
@@ -97,250 +101,155 @@ def epochs_of(loader, number):
     return [[[part.tolist() for part in batch] for batch in loader] for _ in range(number)]
 
 
-@pytest.mark.parametrize("dataset", [Numbered(), gl.gil_free(Numbered())], ids=["process", "thread"])
-def test_what_is_made_in_no_time_is_made_in_the_caller_from_the_next_epoch_on(monkeypatch, caplog, dataset):
-    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
-    arguments = {"batch_size": 1, "shuffle": True, "seed": 0}
-    expected = epochs_of(gl.DataLoader(dataset, **arguments), 3)
-    with caplog.at_level(logging.DEBUG, "gluonloader"):
-        with gl.DataLoader(dataset, num_workers=2, executor="auto", **arguments) as loader:
-            first = loader.stats().executor
-            assert first in ("thread", "process")
-            assert epochs_of(loader, 1) == expected[:1]
-            assert loader.stats().executor == first
-            assert epochs_of(loader, 2) == expected[1:]
-            stats = loader.stats()
-            assert (stats.executor, stats.num_workers, stats.batches) == ("serial", 0, 180)
-            assert "us to get" in stats.why
-            assert multiprocessing.active_children() == []
-    assert f"executor='auto': {first}, since" in caplog.text
-    assert "executor='auto': serial, since a batch is made in" in caplog.text
+def options(**changes):
+    return Options(**{"executor": "auto", "num_workers": 2, "prefetch": None, "start_method": "fork", "max_retries": 1,
+                      "memory_limit": None, "max_per_worker": None, **changes})  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "epochs"), [({"prefetch": 128}, 1), ({"sampler": range(10)}, 4)])
-def test_short_epochs_are_measured_too(monkeypatch, options, epochs):
-    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
-    with gl.DataLoader(Squares(), 1, num_workers=2, executor="auto", **options) as loader:
-        for _ in range(epochs):
-            assert os.getpid() not in makers(loader)
-        assert makers(loader) == {os.getpid()}
+@contextlib.contextmanager
+def choice(dataset, waits=(), makes=(), former=None, **changes):
+    """A choice, after these seconds were measured."""
+    tally = Tally()
+    job = Job(dataset, gl.default_batchify, changes.pop("worker_init_fn", None), 2, 0, changes.pop("iterable", False))
+    chosen = Choice(job, options(**changes), tally, former)
+    tally.waits.extend(waits)
+    tally.makes.extend(makes)
+    try:
+        yield chosen
+    finally:
+        chosen.close()
 
 
-@pytest.mark.parametrize("prefetch", [1, 128])
-def test_a_trial_in_the_caller_comes_to_its_end(monkeypatch, prefetch):
-    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
-    with gl.DataLoader(ROWS, 1, num_workers=2, executor="auto", prefetch=prefetch) as loader:
-        for _ in range(5):
-            assert len(list(loader)) == 60
-        assert "in the caller" in loader.stats().why
+CHEAP = {"waits": [50e-6] * 24, "makes": [10e-6] * 24}  # to make a batch is cheaper than to wait for one
+COSTLY = {"waits": [50e-6] * 24, "makes": [60e-6] * 24}
 
 
 @pytest.mark.parametrize(
-    ("waits", "executor"),
-    [
-        ([200e-6, 100e-6, 200e-6, 100e-6], "serial"),
-        ([100e-6, 200e-6, 100e-6, 200e-6], "thread"),
-        ([100e-6, 250e-6, 100e-6, 90e-6], "serial"),  # the machine was busy in the second epoch
-    ],
+    ("dataset", "before"), [(Numbered(), "process"), (gl.gil_free(Numbered()), "thread"), (LARGE, "thread")]
 )
-def test_data_in_memory_are_tried_both_ways(monkeypatch, waits, executor):
-    measured = iter(waits)
-    monkeypatch.setattr(auto, "in_a_row", lambda waits, burst: next(measured))
-    monkeypatch.setattr(auto, "trimmed_mean", lambda values: 100e-6)
-    arguments = {"batch_size": 1, "shuffle": True, "seed": 0}
-    expected = epochs_of(gl.DataLoader(ROWS, **arguments), 6)
-    with gl.DataLoader(ROWS, num_workers=2, executor="auto", **arguments) as loader:
-        for epoch, tried in enumerate(("thread", "serial", "thread", "serial")):
-            assert epochs_of(loader, 1) == expected[epoch : epoch + 1]
-            assert loader.stats().executor == tried
-        assert f"threads took {min(waits[::2]) * 1e6:.0f} us" in loader.stats().why
-        assert epochs_of(loader, 2) == expected[4:]
-        assert loader.stats().executor == executor
-        assert f"{min(waits[1::2]) * 1e6:.0f} us in the caller" in loader.stats().why
-
-
-@pytest.mark.parametrize(("waits", "executor"), [([100e-6, 400e-6], "thread"), ([400e-6, 100e-6], "serial")])
-def test_a_clear_trial_ends_after_one_epoch_of_each(monkeypatch, waits, executor):
-    measured = iter(waits)
-    monkeypatch.setattr(auto, "in_a_row", lambda waits, burst: next(measured))
-    monkeypatch.setattr(auto, "trimmed_mean", lambda values: 50e-6)
-    with gl.DataLoader(ROWS, 1, num_workers=2, executor="auto") as loader:
-        for tried in ("thread", "serial", executor, executor):
-            assert len(list(loader)) == 60
-            assert loader.stats().executor == tried
-
-
-@pytest.mark.parametrize("wait", [5e-6, 85e-6, 310e-6])
-def test_the_caller_is_not_tried_where_it_cannot_win(monkeypatch, wait):
-    monkeypatch.setattr(auto, "in_a_row", lambda waits, burst: wait)
-    monkeypatch.setattr(auto, "trimmed_mean", lambda values: 620e-6)
-    with gl.DataLoader(ROWS, 1, num_workers=2, executor="auto") as loader:
-        for _ in range(3):
-            assert len(list(loader)) == 60
-            assert loader.stats().executor == "thread"
+def test_batches_that_are_cheap_to_make_are_made_in_the_caller_from_the_next_epoch_on(dataset, before, caplog):
+    with caplog.at_level(logging.DEBUG, "gluonloader"), choice(dataset, **CHEAP) as chosen:
+        assert (chosen.name, chosen.num_workers) == (before, 2)
+        assert isinstance(chosen.next_executor(alone=True), SerialExecutor)
+        assert (chosen.name, chosen.num_workers) == ("serial", 0)
+        assert chosen.why == "a batch is made in 10 us, and took 50 us to get from workers"
+        assert multiprocessing.active_children() == []
+        assert isinstance(chosen.next_executor(alone=True), SerialExecutor)
+    assert f"executor='auto': {before}, because" in caplog.text
+    assert "executor='auto': serial, because a batch is made in" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("dataset", "options"),
+    "changes",
     [
-        (ROWS, {"worker_init_fn": repr}),
-        (ROWS, {"executor": "thread"}),
-        (gl.IterableDataset(lambda: iter(range(600))), {"num_shards": 2}),
+        COSTLY,
+        {**CHEAP, "waits": [50e-6] * 23},
+        {**CHEAP, "executor": "process"},
+        {**CHEAP, "worker_init_fn": repr},
+        {"waits": [50e-6] * 24, "makes": [45e-6] * 24},  # the caller would also save and restore random generators
     ],
-    ids=["worker_init_fn", "told", "iterable"],
+    ids=["costly", "too few", "given", "worker_init_fn", "hardly cheaper"],
 )
-def test_what_is_for_workers_stays_with_workers(monkeypatch, dataset, options):
-    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
-    with gl.DataLoader(dataset, 1, num_workers=2, **{"executor": "auto", **options}) as loader:
-        for _ in range(3):
-            list(loader)
-        assert loader.stats().executor in ("thread", "process")
+def test_otherwise_workers_go_on(changes):
+    with choice(Numbered(), **changes) as chosen:
+        executor = chosen.executor
+        assert chosen.next_executor(alone=True) is executor
+        assert chosen.name == "process"
 
 
-def test_where_mxnet_may_be_drawn_from_workers_stay(monkeypatch):
-    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
+def test_shards_stay_with_their_workers():
+    with choice(gl.IterableDataset(lambda: iter(range(60))), iterable=True, **CHEAP) as chosen:
+        executor = chosen.executor
+        assert chosen.next_executor(alone=True) is executor
+
+
+def test_nothing_changes_while_another_epoch_is_under_way():
+    with choice(Numbered(), **CHEAP) as chosen:
+        executor = chosen.executor
+        assert chosen.next_executor(alone=False) is executor
+        assert isinstance(chosen.next_executor(alone=True), SerialExecutor)
+
+
+def test_the_caller_is_final_even_if_the_loader_starts_again():
+    # The caller may have opened a file by now, and forked workers would share its file offset.
+    with choice(Numbered(), **CHEAP) as former:
+        former.next_executor(alone=True)
+        with choice(Numbered(), former=former) as chosen:
+            assert (chosen.name, chosen.why) == ("serial", former.why)
+
+
+def test_workers_stay_if_mxnet_may_draw_numbers(monkeypatch):
     monkeypatch.setitem(sys.modules, "mxnet", types.ModuleType("mxnet"))
-    for dataset, executor in ((gl.gil_free(Numbered()), "thread"), (gl.ArrayDataset(np.ones(60)), "serial")):
-        with gl.DataLoader(dataset, 1, num_workers=2, executor="auto") as loader:
-            for _ in range(2):
-                list(loader)
-            assert loader.stats().executor == executor
+    with choice(Numbered(), **CHEAP) as chosen:
+        chosen.next_executor(alone=True)
+        assert chosen.name == "process"
+    with choice(LARGE, **CHEAP) as chosen:  # arrays draw nothing
+        chosen.next_executor(alone=True)
+        assert chosen.name == "serial"
 
 
-def test_a_batch_that_takes_its_time_stays_with_workers():
-    with gl.DataLoader(LARGE, 10, num_workers=2, executor="auto") as loader:
-        for _ in range(4):
-            list(loader)
+def test_small_rows_in_memory_are_read_in_the_caller():
+    rows = gl.ArrayDataset(np.zeros((60, 256), np.float32), list(range(60)))
+    for dataset in (rows, gl.Subset(rows, [1, 2, 3]), list(range(60)), gl.ArrayDataset(np.zeros((0, 10_000)))):
+        with choice(dataset) as chosen:
+            assert (chosen.name, chosen.why) == ("serial", "the samples are small rows in memory")
+    with choice(gl.ArrayDataset(np.zeros((60, 2000)))) as chosen:
+        assert chosen.name == "thread"
+    with choice(rows.transform(lambda row, number: row)) as chosen:
+        assert chosen.name == "process"
+
+
+class Cheap:
+    """Samples that take no time, with the process that made them."""
+
+    def __len__(self):
+        return 600
+
+    def __getitem__(self, index):
+        return index, os.getpid()
+
+
+def test_a_loader_moves_to_the_caller_with_the_same_batches():
+    expected = [[indices.tolist() for indices, _ in gl.DataLoader(Cheap(), 1, True, seed=0)]]
+    with gl.DataLoader(Cheap(), 1, True, seed=0, num_workers=2, executor="auto") as loader:
+        assert loader.stats().executor == "process"
+        for epoch in range(30):
+            loader.set_epoch(0)
+            batches = list(loader)
+            assert [indices.tolist() for indices, _ in batches] == expected[0]
+            if loader.stats().executor == "serial":
+                break
         stats = loader.stats()
-        assert stats.batches == 80
-        assert stats.made_s > 0
-        assert stats.waited_s > 0
+        assert (stats.executor, stats.num_workers, stats.batches) == ("serial", 0, 600 * (epoch + 1))
+        assert in_child(lambda: str((makers(loader) == {os.getpid()}, loader.stats().executor))) == "(True, 'serial')"
+        copy = pickle.loads(pickle.dumps(loader))
+    assert (copy.stats().executor, copy.stats().batches) == ("auto", 0)
+    with copy:
+        assert len(list(copy)) == 600
+        assert copy.stats().executor == "process"
 
 
-def test_large_batches_of_data_in_memory_go_to_threads():
-    with load(LARGE) as loader:
-        total = sum(int(batch.sum(dtype=np.int64)) for batch in loader)
-        assert total == 200_000_000
-        assert loader.stats().executor == "thread"
+def makers(loader):
+    return {int(pid) for _, pids, *_ in loader for pid in pids}
 
 
 @pytest.mark.parametrize("dataset", [Squares(), Decoded(), ROWS], ids=["process", "thread", "memory"])
-@pytest.mark.parametrize("cheap", [-3600.0, 0.0])
-def test_a_position_goes_to_and_from_any_executor(monkeypatch, dataset, cheap):
-    monkeypatch.setattr(auto, "_CALLER_S", cheap)
-    monkeypatch.setattr(auto, "_ENOUGH", 1)
-
+def test_a_position_loads_into_any_executor(dataset):
     def lists(batches):
         return [[batch[0].tolist(), batch[-1].tolist()] for batch in batches]
 
     with gl.DataLoader(dataset, 3, True, seed=0) as serial:
         whole = lists(serial)
-        for had in (0, 1, 11, 19, 20):
+        for delivered in (0, 1, 11, 19, 20):
             with gl.DataLoader(dataset, 3, True, seed=0, num_workers=2, executor="auto") as loader:
                 iterator = iter(loader)
-                assert lists(next(iterator) for _ in range(had)) == whole[:had]
+                assert lists(next(iterator) for _ in range(delivered)) == whole[:delivered]
                 state = loader.state_dict()
             with gl.DataLoader(dataset, 3, True, seed=0, num_workers=2, executor="auto") as loader:
                 loader.load_state_dict(state)
-                assert had == 20 or lists(loader) == whole[had:]
+                assert delivered == 20 or lists(loader) == whole[delivered:]
             serial.load_state_dict(state)
-            assert had == 20 or lists(serial) == whole[had:]
-
-
-def test_while_another_epoch_is_under_way_nothing_changes(monkeypatch):
-    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
-    with gl.DataLoader(ROWS, 1, num_workers=2, executor="auto") as loader:
-        list(loader)
-        held = iter(gl.DataLoader(ROWS, 1))  # of another loader
-        with gl.DataLoader(ROWS, 1, num_workers=2, executor="auto") as other:
-            under_way = iter(other)
-            first = [next(under_way)[1].tolist() for _ in range(40)]
-            second = [batch[1].tolist() for batch in other]
-            assert other.stats().executor == "thread"
-            assert first + [batch[1].tolist() for batch in under_way] == second == [[i] for i in range(60)]
-            assert len(list(other)) == 60
-            assert other.stats().executor == "serial"
-        next(held)
-        broken_off = iter(loader)
-        next(broken_off)
-        assert loader.stats().executor == "serial"
-
-
-@pytest.mark.parametrize("epochs", [0, 1, 2])
-def test_closing_at_any_time(monkeypatch, epochs):
-    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
-    loader = gl.DataLoader(ROWS, 1, num_workers=2, executor="auto")
-    for _ in range(epochs):
-        list(loader)
-    iterator = iter(loader)
-    next(iterator)
-    loader.close()
-    with pytest.raises(gl.LoaderClosed):
-        list(iterator)
-    assert loader.stats().batches >= 60 * epochs + 1
-
-
-def test_a_copy_of_a_loader_chooses_anew(monkeypatch):
-    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
-    with gl.DataLoader(ROWS, 1, num_workers=2, executor="auto") as loader:
-        for _ in range(2):
-            list(loader)
-        copy = pickle.loads(pickle.dumps(loader))
-        assert (copy.stats().executor, copy.stats().batches) == ("auto", 0)
-        with copy:
-            assert len(list(copy)) == 60
-            assert copy.stats().executor == "thread"
-
-
-class Moving(Squares):
-    """It has a state of its own."""
-
-    def __init__(self):
-        self.level = 0
-
-    def state_dict(self):
-        return {"level": self.level}
-
-    def load_state_dict(self, state):
-        self.level = state["level"]
-
-
-def makers(loader):
-    return {pid for _, pids, _ in loader for pid in pids.tolist()}
-
-
-@pytest.mark.parametrize("dataset", [Squares(), Moving()], ids=["seed", "state of the dataset"])
-def test_the_caller_is_final_also_where_the_loader_begins_anew(monkeypatch, dataset):
-    # It may have opened a file by now, whose position workers that are forked would share.
-    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
-    with gl.DataLoader(dataset, 1, num_workers=2, executor="auto") as loader:
-        state = gl.DataLoader(dataset, 1).state_dict()
-        assert os.getpid() not in makers(loader)
-        dataset.level = 1
-        assert makers(loader) == {os.getpid()}
-        why = loader.stats().why
-        loader.load_state_dict(state)
-        for _ in range(3):
-            assert makers(loader) == {os.getpid()}
-            assert (loader.stats().executor, loader.stats().why) == ("serial", why)
-
-
-def test_the_caller_is_final_in_a_forked_child_too(monkeypatch):
-    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
-    with gl.DataLoader(Squares(), 1, num_workers=2, executor="auto") as loader:
-        for _ in range(2):
-            list(loader)
-        assert in_child(lambda: str((makers(loader) == {os.getpid()}, loader.stats().executor))) == "(True, 'serial')"
-
-
-def test_a_loader_that_begins_anew_measures_anew(monkeypatch):
-    monkeypatch.setattr(auto, "_CALLER_S", -3600.0)
-    with gl.DataLoader(Squares(), 1, num_workers=2, executor="auto") as loader:
-        state = gl.DataLoader(Squares(), 1).state_dict()
-        list(loader)
-        loader.load_state_dict(state)
-        assert os.getpid() not in makers(loader)
-        assert makers(loader) == {os.getpid()}
+            assert delivered == 20 or lists(serial) == whole[delivered:]
 
 
 def test_nothing_is_read_here_that_a_process_may_read():
