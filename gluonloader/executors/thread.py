@@ -130,7 +130,7 @@ class ThreadExecutor:
         try:
             with memory:
                 start = time.perf_counter()
-                return Made(task, maker.make(task), time.perf_counter() - start)
+                return Made(task, maker.make(task), made_s=time.perf_counter() - start)
         except BaseException as error:
             return Failed(task, error)
 

@@ -15,50 +15,33 @@ from ..work.task import Job
 from .choice import Choice, Options
 from .stats import LoaderStats, Tally
 
+Payload = Callable[[LoaderInfo, int], Any]
+
 
 class Workers:
     """Starts workers in the process that needs them, and ends them when the loader is closed or deleted.
 
     Args:
-        job: what workers make.
-        options: how.
-        batch_size: for `LoaderInfo`.
-        worker_payload: computes the `payload` of each worker's `WorkerInfo`.
+        job, options: what workers make, and how.
+        batch_size, worker_payload: to compute the payloads of another job; see `job_with`.
 
     Attributes:
-        job: what workers make; may be set after `stop`.
+        job: may be set after `stop`.
         tally: what iterators count.
         closed: the loader was closed, so no worker will start any more.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        options: Options,
-        batch_size: int | None,
-        worker_payload: Callable[[LoaderInfo, int], Any] | None,
-    ) -> None:
-        self.options = options
-        self._batch_size, self._worker_payload = batch_size, worker_payload
-        self.job = job
-        self.job = self.job_with(job.seed)
-        self.closed = False
-        self._reset_runtime()
-
-    def _reset_runtime(self) -> None:
-        """Sets what is not pickled."""
+    def __init__(self, job: Job, options: Options, batch_size: int | None, worker_payload: Payload | None) -> None:
+        self.job, self.options, self.closed = job, options, False
         self.tally = Tally()
+        self._batch_size, self._worker_payload = batch_size, worker_payload
         self._choice: Choice | None = None
         self._pid: int | None = None  # the process that started the workers
         self._close_executor: Callable[[], object] = lambda: None
 
-    def __getstate__(self) -> dict[str, Any]:
-        runtime = ("tally", "_choice", "_pid", "_close_executor")
-        return {name: value for name, value in self.__dict__.items() if name not in runtime}
-
-    def __setstate__(self, fields: dict[str, Any]) -> None:
-        self.__dict__.update(fields)
-        self._reset_runtime()
+    def __reduce__(self) -> Any:
+        arguments = self.job, self.options, self._batch_size, self._worker_payload
+        return Workers, arguments, {"closed": self.closed}
 
     def job_with(self, seed: int) -> Job:
         """The job with another seed, and the payloads that `worker_payload` computes for that."""

@@ -1,7 +1,6 @@
 """Which batch is made next, and where an epoch stands. `IndexPlan` is for indices, `ShardPlan` for shards."""
 
 from .base import NOTHING as NOTHING
-from .base import Loaded as Loaded
 from .base import Plan as Plan
 from .base import Start as Start
 from .indices import IndexPlan as IndexPlan
