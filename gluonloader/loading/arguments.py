@@ -52,15 +52,7 @@ class Batching:
 
 
 def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool, num_workers: int) -> Source:
-    """The source of tasks: shards for an iterable dataset, indices for every other.
-
-    Args:
-        dataset: the dataset; it is checked here.
-        batching: which samples make which batch.
-        seed: of the order.
-        seed_given: the user chose it, so a loaded position may not bring another one.
-        num_workers: number of workers, 0 for none.
-    """
+    """The source of tasks: shards for an iterable dataset, indices for every other."""
     if is_iterable(dataset):
         return ShardSource(_shards(dataset, batching, num_workers))
     _check_dataset(dataset, sized=batching.sampler is None and batching.batch_sampler is None)

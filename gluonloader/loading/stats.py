@@ -36,12 +36,9 @@ class LoaderStats:
 
 @dataclass(slots=True)
 class Tally:
-    """What all iterators of a loader count together.
+    """What all iterators of a loader count together in one process; see `LoaderStats`.
 
-    Attributes:
-        batches, waited_s, made_s: as in `LoaderStats`.
-        waits, makes: the same seconds for each recent batch, without those at the start of an epoch.
-        pid: the process that counts.
+    `waits` and `makes` are the seconds of each recent batch, without those at the start of an epoch.
     """
 
     batches: int = 0

@@ -99,13 +99,11 @@ class Workers:
         """The executor as it is; workers start if there are none.
 
         Raises:
-            LoaderClosed: there are none, and the loader is closed.
+            LoaderClosed: the loader is closed.
         """
-        if self._executor is not None and self.in_this_process:
-            return self._executor
         if self.closed:
             raise LoaderClosed("this DataLoader is closed; make a new one, or iterate inside its `with` block")
-        return self.start(epoch)
+        return self._executor if self._executor is not None and self.in_this_process else self.start(epoch)
 
     def next_executor(self, epoch: int, alone: bool) -> Executor:
         """The executor for an epoch that starts now; `alone`: no other epoch is under way.
@@ -114,8 +112,6 @@ class Workers:
             LoaderClosed: the loader is closed.
         """
         with self._lock:
-            if self.closed:
-                raise LoaderClosed("this DataLoader is closed; make a new one, or iterate inside its `with` block")
             executor = self.executor(epoch)
             if alone and self.options.executor == "auto" and not isinstance(executor, SerialExecutor):
                 choice = cheaper(self.job, self.tally, executor.window)

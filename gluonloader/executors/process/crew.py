@@ -32,17 +32,11 @@ _KILLED_STARTS: Final = 100  # the same for SIGKILL, which comes from outside an
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """The death of a worker.
-
-    Attributes:
-        pid: the worker's process.
-        how: in words: its exit code or signal.
-        attempts: the batches that were under way on its lane.
-    """
+    """The death of a worker."""
 
     pid: int | None
-    how: str
-    attempts: list[Attempt]
+    how: str  # its exit code or signal, in words
+    attempts: list[Attempt]  # that were under way on its lane
 
 
 class Crew:
@@ -132,7 +126,6 @@ class Crew:
         self.poll.unregister(fd)
         del self.lanes[fd]
         lane.close()
-        os.close(lane.log)
         code = reap(lane.process)
         how = describe_exit(code, self._oom_kills)
         if not lane.ready and self.error is None:
@@ -150,7 +143,6 @@ class Crew:
         """Closes all lanes, which ends the workers."""
         for lane in self.lanes.values():
             lane.close()
-            os.close(lane.log)
 
     def shut(self) -> None:
         """Waits until all workers have ended. Called after `close_lanes`, without the lock."""

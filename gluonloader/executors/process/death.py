@@ -33,11 +33,7 @@ def reap(process: LaneProcess) -> int | None:
 
 
 def describe_exit(code: int | None, oom_before: int) -> str:
-    """An exit code in words.
-
-    Args:
-        code: the exit code, negative for a signal; None if it is not known.
-        oom_before: what `oom_kills` returned before.
+    """An exit code in words; `oom_before`: what `oom_kills` returned before.
 
     >>> describe_exit(3, 0), describe_exit(-11, 0)
     ('with exit code 3', 'by SIGSEGV')
@@ -58,13 +54,7 @@ def describe_exit(code: int | None, oom_before: int) -> str:
 
 
 def worker_died(pid: int | None, how: str, task: Task, deaths: int, row: int | None) -> WorkerDied:
-    """The error for a batch that killed its workers.
-
-    Args:
-        pid, how: the last worker, and how it ended.
-        task, deaths: the batch, and how many workers died on it.
-        row: row of the sample that was being read, if it is known.
-    """
+    """The error for a batch that killed its workers, the last with this pid; `row`: of the sample that was read."""
     indices = task.indices
     if indices is None:
         what = "batchify_fn" if isinstance(task.work, Samples) else f"{task.sample(row or 0)}, or batchify_fn"
@@ -92,15 +82,7 @@ def start_hint(forked: bool) -> str:
 
 
 def kill_stuck(lane: Lane, forked: bool) -> str:
-    """Kills a worker that does not answer.
-
-    Args:
-        lane: the worker's lane.
-        forked: its start method is fork.
-
-    Returns:
-        where the worker was stuck, for an error's text.
-    """
+    """Kills a worker that does not answer; returns where it was stuck, for an error's text."""
     process = lane.process
     stack = _stack_of(process, lane.log)
     process.kill()

@@ -8,6 +8,7 @@ A second attempt at a batch always has another slab.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Iterable
@@ -114,5 +115,6 @@ class Lane:
         return self._reader.read(data)
 
     def close(self) -> None:
-        """Closes the channel; the worker ends when it notices."""
+        """Closes the channel and the log; the worker ends when it notices."""
         self.socket.close()
+        os.close(self.log)

@@ -50,7 +50,6 @@ class Request:
     """From the loader's process to a worker.
 
     Attributes:
-        verb: what is asked for.
         new: the slab's descriptor comes with this record.
         careful: note each sample in the slab before it is read, since this batch has killed a worker.
         slab: the slab's number.
@@ -79,7 +78,6 @@ class Reply:
     """From a worker to the loader's process.
 
     Attributes:
-        status: what happened.
         slab, ticket: those of the request.
         size: the slab's size in bytes now.
         head: where the head of the batch, or the pickled error, lies in the slab.
@@ -99,21 +97,20 @@ class Reply:
 class RecordReader:
     """Cuts a stream of bytes into records; an incomplete last record waits for its rest."""
 
-    def __init__(self, record: struct.Struct) -> None:
-        self._record, self._rest = record, b""
+    record: struct.Struct
+    _rest = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[Any, ...]]:
         data = self._rest + data
-        complete = len(data) - len(data) % self._record.size
+        complete = len(data) - len(data) % self.record.size
         self._rest = data[complete:]
-        return self._record.iter_unpack(data[:complete])
+        return self.record.iter_unpack(data[:complete])
 
 
 class RequestReader(RecordReader):
     """Reads requests from bytes."""
 
-    def __init__(self) -> None:
-        super().__init__(_REQUEST)
+    record = _REQUEST
 
     def read(self, data: bytes) -> Iterator[Request]:
         for verb, flags, slab, ticket, size, allowance, length in self.feed(data):
@@ -123,8 +120,7 @@ class RequestReader(RecordReader):
 class ReplyReader(RecordReader):
     """Reads replies from bytes."""
 
-    def __init__(self) -> None:
-        super().__init__(_REPLY)
+    record = _REPLY
 
     def read(self, data: bytes) -> Iterator[Reply]:
         for status, slab, ticket, size, offset, length, spans in self.feed(data):
