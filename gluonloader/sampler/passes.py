@@ -5,7 +5,7 @@ A `Pass` slices an order, so it moves to any key without reading the keys before
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from ..checks import LastBatch
 from ..indices import Keys, as_list, is_int_array
 
+Integers = NDArray[np.int64]
+
 READ_AHEAD: Final = 4096  # keys that are read from an order at once
 
 
@@ -22,6 +24,16 @@ class Sliceable(Protocol):
     """An order: `order[start:stop:step]` are the keys at these offsets, as a list, range or array."""
 
     def __getitem__(self, part: slice, /) -> Any: ...
+
+
+class Computed:
+    """An order whose parts a function computes: `order[part]` is `read(part)`."""
+
+    def __init__(self, read: Callable[[slice], Any]) -> None:
+        self._read = read
+
+    def __getitem__(self, part: slice) -> Any:
+        return self._read(part)
 
 
 class Pass(Iterator[Any]):
@@ -99,9 +111,6 @@ class BatchPass(Iterator[list[Any]]):
     Args:
         batches: the batch sampler.
         indices: one pass over the sampler that `batches` cuts.
-
-    Attributes:
-        drawn: number of the next batch in this pass.
     """
 
     def __init__(self, batches: Batches, indices: Iterator[Any]) -> None:
@@ -109,7 +118,7 @@ class BatchPass(Iterator[list[Any]]):
         self._carried_in = list(batches.carried)
         self._carried = self._carried_in  # the part of it that no batch holds yet
         self._carried_out: list[Any] = []
-        self.drawn = 0
+        self.drawn = 0  # number of the next batch in this pass
 
     def __next__(self) -> list[Any]:
         return as_list(self.cut())
@@ -163,7 +172,7 @@ def as_keys(part: Any) -> Keys:
     if type(part) is range and (not part or -(2**63) <= min(part[0], part[-1]) <= max(part[0], part[-1]) < 2**63):
         return np.arange(part.start, part.stop, part.step, dtype=np.int64)
     if is_int_array(part) and np.can_cast(part.dtype, np.int64):
-        keys: NDArray[np.int64] = np.array(part, np.int64)  # a copy, because the user may write to the original
+        keys: Integers = np.array(part, np.int64)  # a copy, because the user may write to the original
         keys.flags.writeable = False
         return keys
     return as_list(part)
