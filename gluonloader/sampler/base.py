@@ -236,13 +236,14 @@ def chained(length: int, ends: Sequence[int] | Integers, make: Callable[[int], N
     def read(part: slice) -> NDArray[Any]:
         start, stop, step = part.indices(length)
         number = bisect_right(ends, start)
-        pieces = [np.arange(0)]
+        pieces: list[NDArray[Any]] = []
         while start < stop:
             array, end = make(number), int(ends[number])
             first = end - len(array)
             pieces.append(array[start - first : stop - first])
             start, number = end, number + 1
-        return np.concatenate(pieces)[::step]
+        whole = pieces[0] if len(pieces) == 1 else np.concatenate([np.arange(0), *pieces])
+        return whole[::step]
 
     return Computed(read)
 

@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import LastBatch
 from ..indices import Keys, as_list, is_int_array
 
 Integers = NDArray[np.int64]
@@ -37,12 +36,9 @@ class Computed:
 
 
 class Pass(Iterator[Any]):
-    """One pass over an order.
+    """One pass over an order of `length` keys.
 
-    Args:
-        order: the keys of the epoch.
-        length: how many keys the order has.
-        read_ahead: at least this many keys are read from `order` at once; 0 reads no key before it is needed.
+    It reads at least `read_ahead` keys from the order at once; with 0 it reads no key before it is needed.
 
     >>> numbers = Pass(range(10), 10)
     >>> numbers.cut(3), next(numbers)
@@ -96,24 +92,13 @@ class Pass(Iterator[Any]):
         self._start, self._used, self._keys, self._listed = min(offset, self._length), 0, [], None
 
 
-class Batches(Protocol):
-    """What a pass needs of a batch sampler."""
-
-    batch_size: int
-    last_batch: LastBatch
-    carried: list[Any]
-    sampler: Any
-
-
 class BatchPass(Iterator[list[Any]]):
     """One pass over a `BatchSampler`; `commit` stores the indices that it carries over into the next pass.
 
-    Args:
-        batches: the batch sampler.
-        indices: one pass over the sampler that `batches` cuts.
+    `indices` is one pass over the sampler that the batch sampler `batches` cuts.
     """
 
-    def __init__(self, batches: Batches, indices: Iterator[Any]) -> None:
+    def __init__(self, batches: Any, indices: Iterator[Any]) -> None:
         self._batches, self._indices = batches, indices
         self._carried_in = list(batches.carried)
         self._carried = self._carried_in  # the part of it that no batch holds yet

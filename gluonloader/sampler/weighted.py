@@ -78,12 +78,16 @@ class WeightedSampler(SeededSampler):
 
     def _order(self) -> Sliceable:
         seed = self._next_pass_seed()
-        if not self._replacement:
-            return self._without_replacement(seed)
-        ends = range(_DRAWN_AT_ONCE, self._count + _DRAWN_AT_ONCE, _DRAWN_AT_ONCE)
-        drawn = np.arange(_DRAWN_AT_ONCE)
-        uniform = chained(self._count, ends, lambda number: _uniform(seed, drawn + number * _DRAWN_AT_ONCE))
-        return Computed(lambda part: self.pick(uniform[part]))  # by the weights at the moment of the read
+        if self._replacement:
+            ends = range(_DRAWN_AT_ONCE, self._count + _DRAWN_AT_ONCE, _DRAWN_AT_ONCE)
+            drawn = np.arange(_DRAWN_AT_ONCE)
+            uniform = chained(self._count, ends, lambda number: _uniform(seed, drawn + number * _DRAWN_AT_ONCE))
+            return Computed(lambda part: self.pick(uniform[part]))  # by the weights at the moment of the read
+        # If each index arrives after an exponential waiting time with its weight as rate, the order of arrival is that
+        # of drawing by weight without replacement. The logarithms of the times avoid overflow.
+        possible = np.flatnonzero(self._weights)
+        waits = np.log(-np.log(_uniform(seed, possible))) - np.log(self._weights[possible])
+        return possible[np.argsort(waits, kind="stable")[: self._count]]
 
     def __len__(self) -> int:
         return self._count
@@ -93,13 +97,6 @@ class WeightedSampler(SeededSampler):
         cumulated, last = self._table
         picked: Integers = np.minimum(np.searchsorted(cumulated, uniform * cumulated[-1], "right"), last)
         return picked
-
-    def _without_replacement(self, seed: int) -> Integers:
-        # If each index arrives after an exponential waiting time with its weight as rate, the order of arrival is that
-        # of drawing by weight without replacement. The logarithms of the times avoid overflow.
-        possible = np.flatnonzero(self._weights)
-        waits = np.log(-np.log(_uniform(seed, possible))) - np.log(self._weights[possible])
-        return possible[np.argsort(waits, kind="stable")[: self._count]]
 
     def pass_state(self) -> dict[str, Any]:
         self._digest = self._digest or digest(self._weights)
