@@ -1,4 +1,4 @@
-"""Every exception of the library, and helpers that build error texts.
+"""Every exception of the library, and the helpers that raise them or build their texts.
 
 Each class also derives from the built-in exception that a caller would catch, so `except ValueError` or
 `except TimeoutError` works.
@@ -7,9 +7,11 @@ Each class also derives from the built-in exception that a caller would catch, s
 from __future__ import annotations
 
 import functools
+import importlib
 import multiprocessing
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -111,6 +113,14 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
+
+
+def import_extra(module: str, package: str) -> ModuleType:
+    """Imports a module of an optional package; a MissingExtraError if it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(package) from error
 
 
 def add_note(error: BaseException, note: str) -> None:

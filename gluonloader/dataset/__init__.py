@@ -1,11 +1,10 @@
 """Map-style datasets: of arrays, lists, tables, files and other datasets."""
 
-from .arrays import ArrayDataset
+from .arrays import ArrayDataset, StackDataset, TupleDataset
 from .arrow import ArrowDataset
 from .base import Dataset, SimpleDataset, Subset
 from .join import ConcatDataset, random_split
 from .packed import PackedList
-from .stack import StackDataset, TupleDataset
 from .stored import H5Dataset, NpyDataset, ZarrDataset
 
 __all__ = [

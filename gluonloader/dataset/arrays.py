@@ -1,4 +1,4 @@
-"""`ArrayDataset`: arrays, lists and datasets side by side."""
+"""`ArrayDataset` and `StackDataset`: arrays, lists and datasets side by side."""
 
 from __future__ import annotations
 
@@ -18,7 +18,49 @@ _LISTS: Final = (list, tuple, range, PackedList)  # a bulk read of them is as fa
 _PLAIN: Final = (bool, int, float, str, bytes, np.ndarray)
 
 
-class ArrayDataset(Dataset):
+class _SideBySide(Dataset):
+    """Columns of one length; a sample is the dict or tuple of their elements, or, if `bare`, the only element."""
+
+    _parts: tuple[Any, ...] = ()
+
+    def __init__(self, argument: str, columns: Any, bare: bool = False) -> None:
+        lengths = lengths_of(argument, columns)
+        self._names = tuple(columns) if isinstance(columns, dict) else ()
+        if len(set(lengths)) != 1:
+            found = dict(zip(columns, lengths, strict=True)) if self._names else lengths
+            what = f"the {argument} have lengths {found}"
+            raise ValueError(f"{type(self).__name__}: {what}; all must have the same length")
+        self._bare = bare
+        self._columns: tuple[Any, ...] = tuple(columns.values()) if self._names else columns
+        kinds = set(map(type, self._columns))
+        in_memory = not kinds.isdisjoint(IN_MEMORY) and kinds <= {*IN_MEMORY, *_LISTS}
+        self._rows = Rows(self._sample(self._columns)) if in_memory else None  # all samples
+        # A range stands for a list whose items draw no random numbers. A worker must not look at the items itself:
+        # counting references to them would copy their memory into the worker.
+        self._parts = tuple([range(len(item)) if _draws_nothing(item) else item for item in self._columns])
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._sample([column[index] for column in self._columns])
+
+    @bulk_read(lambda self: _has_bulk_read(self._columns))
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        if not are_ints(indices):
+            return each(self.__getitem__, indices, indices)
+        if self._rows is not None:
+            return self._rows.at(indices)
+        columns = [_read_column(column, indices) for column in self._columns]
+        return columns[0] if self._bare else Rows(self._sample(columns))
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def _sample(self, fields: Sequence[Any]) -> Any:
+        if self._bare:
+            return fields[0]
+        return dict(zip(self._names, fields, strict=True)) if self._names else tuple(fields)
+
+
+class ArrayDataset(_SideBySide):
     """Sequences of one length, side by side: sample `i` is the tuple of their elements `i`.
 
     NumPy arrays are read in bulk, with one copy per batch and array, also beside lists and datasets with a bulk read.
@@ -36,56 +78,43 @@ class ArrayDataset(Dataset):
     def __init__(self, *arrays: Any) -> None:
         if not arrays:
             raise ValueError("ArrayDataset() needs at least one array, e.g. ArrayDataset(images, labels)")
-        first, *others = lengths_of("arrays", arrays)
-        for number, length in enumerate(others, 1):
-            if length != first:
-                what = f"argument {number} has length {length}, argument 0 has {first}"
-                raise ValueError(f"ArrayDataset: {what}; all must have the same length")
-        self._arrays = arrays
-        self._rows = rows_in_memory(arrays if others else arrays[0], arrays)
-        # A range stands for a list whose items draw no random numbers. A worker must not look at the items itself:
-        # counting references to them would copy their memory into the worker.
-        self._declared = tuple([range(len(array)) if _draws_nothing(array) else array for array in arrays])
-
-    def __getitem__(self, index: Any) -> Any:
-        if len(self._arrays) == 1:
-            return self._arrays[0][index]
-        return tuple([array[index] for array in self._arrays])
-
-    @bulk_read(lambda self: has_bulk_read(self._arrays))
-    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        if not are_ints(indices):
-            return each(self.__getitem__, indices, indices)
-        if self._rows is not None:
-            return self._rows.at(indices)
-        columns = [read_column(array, indices) for array in self._arrays]
-        return Rows(tuple(columns)) if len(columns) > 1 else columns[0]
-
-    @property
-    def _parts(self) -> tuple[Any, ...]:
-        return self._declared
-
-    def __len__(self) -> int:
-        return len(self._arrays[0])
+        super().__init__("arrays", arrays, bare=len(arrays) == 1)
 
 
-def has_bulk_read(columns: Sequence[Any]) -> bool:
+class StackDataset(_SideBySide):
+    """Datasets of one length, side by side: a sample is the tuple, or the dict by name, of their samples.
+
+    Args:
+        datasets: at least one dataset, array or list. Given by keyword, samples are dicts. A single one gives tuples
+            of one field, unlike in `ArrayDataset`.
+
+    Raises:
+        ValueError: no dataset is given, only some have names, one has no length, or their lengths differ.
+
+    >>> StackDataset(image=[10, 20], name=["a", "b"])[1]
+    {'image': 20, 'name': 'b'}
+    """
+
+    def __init__(self, *args: Any, **datasets: Any) -> None:
+        if bool(args) == bool(datasets):
+            raise ValueError("StackDataset: give datasets either all without names or all by keyword, and at least one")
+        super().__init__("datasets", datasets or args)
+
+
+TupleDataset = StackDataset  # its name in Chainer
+
+
+def _has_bulk_read(columns: Sequence[Any]) -> bool:
     """Whether a bulk read of these columns gains anything: all can be read in bulk, and not all are lists."""
     readable = all(type(column) in (*IN_MEMORY, *_LISTS) or hasattr(column, "__getitems__") for column in columns)
     return readable and not all(type(column) in _LISTS for column in columns)
 
 
-def read_column(column: Any, indices: Sequence[Any]) -> Sequence[Any]:
+def _read_column(column: Any, indices: Sequence[Any]) -> Sequence[Any]:
     """The elements of an array, a list or a dataset at `indices`."""
     if hasattr(column, "__getitems__"):
         return read(column, indices)
     return Rows(column, indices) if type(column) in IN_MEMORY else [column[index] for index in as_list(indices)]
-
-
-def rows_in_memory(container: Any, columns: Sequence[Any]) -> Rows | None:
-    """All samples, if the columns in `container` are arrays and lists, with at least one array."""
-    kinds = set(map(type, columns))
-    return Rows(container) if not kinds.isdisjoint(IN_MEMORY) and kinds <= {*IN_MEMORY, *_LISTS} else None
 
 
 def _draws_nothing(items: Any) -> bool:

@@ -12,7 +12,7 @@ import warnings
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ..indices import checked_index, checked_indices
 from ..rows import Rows
 from .arrow_columns import column_of, counts_nulls, pyarrow
 from .base import Dataset
-from .bulk import bulk_read
+from .bulk import bulk_read, split_where_changed
 
 
 class ArrowDataset(Dataset):
@@ -84,18 +84,15 @@ class ArrowDataset(Dataset):
             self._kept.rows += len(keys)
             return Rows({column.name: column.pick(decoded[column.name], rows) for column in self._source.columns})
         order = np.argsort(keys)
-        keys, groups = keys[order], groups[order]
-        cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(keys)]
-        spans = [(int(groups[start]), start, end) for start, end in pairwise(cuts)]
-        kept = self._kept.groups
-        parts = {}
-        for group, start, end in sorted(spans, key=lambda span: span[0] not in kept):  # others would replace kept ones
-            decoded, rows = self._group(group), keys[start:end] - self._bounds[group]
-            parts[group] = [column.take(decoded[column.name], rows) for column in self._source.columns]
+        parts = {int(groups[part[0]]): keys[part] for part in split_where_changed(order, groups)}
+        kept, taken = self._kept.groups, {}
+        for group in sorted(parts, key=lambda group: group not in kept):  # others would replace kept ones
+            decoded, rows = self._group(group), parts[group] - self._bounds[group]
+            taken[group] = [column.take(decoded[column.name], rows) for column in self._source.columns]
         self._kept.rows += len(keys)
         inverse = np.empty_like(order)
         inverse[order] = np.arange(len(order))
-        columns = zip(self._source.columns, zip(*[parts[group] for group, _, _ in spans], strict=True), strict=True)
+        columns = zip(self._source.columns, zip(*[taken[group] for group in parts], strict=True), strict=True)
         return Rows({column.name: column.join(values, inverse) for column, values in columns})
 
     _parts = ()
@@ -105,12 +102,6 @@ class ArrowDataset(Dataset):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} rows of {len(self._source.columns)} columns)"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_kept"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _kept=_Kept())
 
     def _group(self, group: int) -> dict[str, Any]:
         """The columns of a row group, as `Column.decode` returns them."""
@@ -147,6 +138,9 @@ class _Kept:
         self.groups: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self.reads = self.rows = 0
         self.warned = False
+
+    def __reduce__(self) -> Any:
+        return _Kept, ()  # a pickled dataset keeps no row groups
 
 
 class _Table:
@@ -245,11 +239,7 @@ def _as_table(source: Any, pa: Any) -> Any:
 
 
 def _fields(schema: Any, names: Sequence[str] | None, where: str) -> list[Any]:
-    """The fields to read.
-
-    Raises:
-        ValueError: a column is missing, or there are two of the same name.
-    """
+    """The fields to read; a ValueError if a column is missing, or if there are two of the same name."""
     names = schema.names if names is None else names
     for name in names:
         if schema.names.count(name) != 1:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import import_extra
 from .bulk import taken
-from .extras import import_extra
 
 
 def pyarrow(module: str = "pyarrow") -> Any:
@@ -20,26 +20,15 @@ def pyarrow(module: str = "pyarrow") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """How one column is read.
-
-    Attributes:
-        name: name of the column.
-        kind: the Arrow type of its values.
-        dtype: dtype of its values in NumPy; None if they become Python objects.
-        shape: shape of one value.
-    """
+    """How one column is read."""
 
     name: str
-    kind: Any
-    dtype: np.dtype[Any] | None
-    shape: tuple[int, ...] = ()
+    kind: Any  # the Arrow type of its values
+    dtype: np.dtype[Any] | None  # of its values in NumPy; None if they become Python objects
+    shape: tuple[int, ...] = ()  # of one value
 
     def decode(self, values: Any) -> Any:
-        """A ChunkedArray as a NumPy array, or as one Arrow array if its values become Python objects.
-
-        Raises:
-            ValueError: the column has nulls, and the dtype cannot represent them.
-        """
+        """A ChunkedArray as a NumPy array, or as one Arrow array if its values become Python objects."""
         pa = pyarrow()
         if isinstance(values.type, pa.BaseExtensionType):
             values = pa.chunked_array([chunk.storage for chunk in values.chunks], values.type.storage_type)
@@ -82,7 +71,7 @@ class Column:
         return decoded[row].as_py()
 
     def _objects(self, values: Any) -> list[Any]:
-        at_once = _is_text(self.kind) or _is_list_of_numbers(self.kind)
+        at_once = str(self.kind) in ("large_string", "large_binary") or _is_list_of_numbers(self.kind)
         listed: list[Any] = values.to_numpy(zero_copy_only=False).tolist() if at_once else values.to_pylist()
         return listed
 
@@ -95,12 +84,7 @@ class Column:
 
 
 def column_of(field: Any, nulls: bool) -> Column:
-    """How a field of a schema is read.
-
-    Args:
-        field: a pyarrow Field.
-        nulls: whether the column has nulls; needed only if `counts_nulls(field.type)`.
-    """
+    """How a pyarrow Field is read; whether it has nulls matters only if `counts_nulls(field.type)`."""
     kind, types = _plain(field.type), pyarrow().types
     if types.is_fixed_size_list(kind) and (dtype := _dtype(kind.value_type, False)) is not None:
         return Column(field.name, kind, dtype, (kind.list_size,))
@@ -139,10 +123,6 @@ def _plain(kind: Any) -> Any:
     if str(kind) in ("string", "string_view"):
         return pa.large_string()
     return pa.large_binary() if str(kind) in ("binary", "binary_view") else kind
-
-
-def _is_text(kind: Any) -> bool:
-    return str(kind) in ("large_string", "large_binary")
 
 
 def _is_list_of_numbers(kind: Any) -> bool:

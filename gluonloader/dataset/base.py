@@ -185,12 +185,11 @@ class Subset(Dataset):
 
     @bulk_read(lambda self: hasattr(self._dataset, "__getitems__"))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        if isinstance(self._indices, (range, np.ndarray)) and are_ints(indices):
-            checked = checked_indices(indices, len(self))
-            if isinstance(self._indices, range):
-                return read(self._dataset, self._indices.start + self._indices.step * checked)
-            return read(self._dataset, self._indices[checked])
-        return read(self._dataset, list(map(self._key, as_list(indices))))
+        kept = self._indices
+        if isinstance(kept, list) or not are_ints(indices):
+            return read(self._dataset, list(map(self._key, as_list(indices))))
+        rows = checked_indices(indices, len(self))
+        return read(self._dataset, kept.start + kept.step * rows if isinstance(kept, range) else kept[rows])
 
     @property
     def _parts(self) -> tuple[Any, ...]:
@@ -232,29 +231,21 @@ class _Transformed(Dataset):
         return self._fn(*sample) if isinstance(sample, tuple) else self._fn(sample)
 
 
-class _BatchTransformed(Dataset):
+class _BatchTransformed(_Transformed):
     """Applies `fn` to all samples of a bulk read of `dataset` at once."""
-
-    def __init__(self, dataset: Any, fn: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
-        self._dataset, self._fn = dataset, fn
 
     def __getitem__(self, index: Any) -> Any:
         return self.__getitems__([index])[0]
 
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        samples = self._fn(read(self._dataset, indices))
+        samples: Sequence[Any] = self._fn(read(self._dataset, indices))
         if len(samples) != len(indices):
             what = f"the batched transform {getattr(self._fn, '__qualname__', self._fn)} got {len(indices)} samples"
             raise ValueError(f"{what} and returned {len(samples)}; return one for each, in the same order")
         return samples
 
-    @property
-    def _parts(self) -> tuple[Any, ...]:
-        return self._dataset, self._fn
-
-    def __len__(self) -> int:
-        return len(self._dataset)
+    _parts = _Transformed._parts  # not inherited by a class that reads samples in another way
 
 
 class _First:

@@ -7,7 +7,6 @@ method only to those objects that gain from it: it has a cost, and its errors ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from types import MethodType
 from typing import Any, Final, cast
@@ -62,15 +61,7 @@ def are_ints(indices: Any) -> bool:
 
 
 def read(dataset: Any, indices: Any) -> Sequence[Any]:
-    """The samples at `indices`, by one bulk read if the dataset has it; errors of single reads name the index.
-
-    Args:
-        dataset: any object with `__getitem__` or `__getitems__`.
-        indices: a list, or an array of ints.
-
-    Raises:
-        ValueError: `__getitems__` returned another number of samples.
-    """
+    """The samples at `indices`, a list or an array of ints: by one bulk read, if the dataset has it."""
     if (bulk := getattr(dataset, "__getitems__", None)) is not None:
         return read_by(bulk, indices)
     return each(dataset.__getitem__, as_list(indices), indices)
@@ -106,65 +97,57 @@ def taken(column: NDArray[Any], indices: Indices) -> NDArray[Any]:
     return out
 
 
-def interleave(parts: Sequence[Any], order: NDArray[np.intp]) -> Sequence[Any]:
+def split_where_changed(order: Indices, numbers: NDArray[Any]) -> list[Indices]:
+    """`order` in parts, cut between `i` and `j` if `numbers[i]` and `numbers[j]` differ."""
+    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+
+
+def interleave(parts: Sequence[Any], order: Indices) -> Sequence[Any]:
     """The samples of several bulk reads as one sequence: `Rows` of `Rows`, an array of arrays, otherwise a list.
 
-    Args:
-        parts: the results of the bulk reads.
-        order: shape (N,): concatenated, the results hold the samples `order[0]`, `order[1]`, ... of the sequence.
+    Concatenated, `parts` are the samples `order[0]`, `order[1]`, ... of the sequence.
     """
-    if _are_alike(parts):
-        joined = [_merge(column, order) for column in zip(*map(_selections, parts), strict=True)]
-        held = parts[0].held
-        return Rows(refill(held, joined) if isinstance(held, (Mapping, tuple)) else joined[0])
-    return _merge([_Selection(part, None) for part in parts], order)
+    return _interleave(parts, [None] * len(parts), order)
 
 
-@dataclass(slots=True)
-class _Selection:
-    """The rows of one column at `indices`; None means all."""
-
-    column: Any
-    indices: Indices | None
-
-    def __len__(self) -> int:
-        return len(self.column) if self.indices is None else len(self.indices)
-
-    def rows(self) -> Iterable[Any]:
-        return self.column if self.indices is None else map(self.column.__getitem__, self.indices)
-
-
-def _merge(selections: Sequence[_Selection], order: NDArray[np.intp]) -> Sequence[Any]:
-    first = selections[0].column
-    merged: Any
-    if all(type(s.column) in IN_MEMORY and _row_type(s.column) == _row_type(first) for s in selections):
-        merged = empty((len(order), *first.shape[1:]), first.dtype)
-        if merged.nbytes >= len(order) * _LARGE_ROW:
-            for row, value in zip(order.tolist(), chain.from_iterable(map(_Selection.rows, selections)), strict=True):
-                merged[row] = value
-            return cast("Sequence[Any]", merged)
-        # First concatenated, then permuted: for small rows two sequential copies take half the time of one random copy.
-        concatenated: NDArray[Any] = np.empty(merged.shape, merged.dtype)
-        start = 0
-        for selection in selections:
-            copy_rows(selection.column, selection.indices, concatenated[start : start + len(selection)])
-            start += len(selection)
-        inverse = np.empty(len(order), np.intp)
-        inverse[order] = np.arange(len(order))
-        copy_rows(concatenated, inverse, merged)
-        return cast("Sequence[Any]", merged)
-    samples = [pick(selection.column, selection.indices) for selection in selections]
-    if _are_alike(samples):
-        return interleave(samples, order)
-    merged = [None] * len(order)
-    for row, sample in zip(order.tolist(), chain.from_iterable(samples), strict=True):
-        merged[row] = sample
-    return cast("Sequence[Any]", merged)
+def _interleave(columns: Sequence[Any], indices: Sequence[Indices | None], order: Indices) -> Sequence[Any]:
+    """Like `interleave`, of the elements of each column at its `indices`; None means all."""
+    in_memory = all(type(column) in IN_MEMORY for column in columns)
+    if in_memory and len({(column.dtype, column.shape[1:]) for column in columns}) == 1:
+        return cast("Sequence[Any]", _interleave_arrays(columns, indices, order))
+    parts = list(map(pick, columns, indices))
+    first = parts[0]
+    if all(isinstance(part, Rows) and _structure(part.held) == _structure(first.held) for part in parts):
+        rows = [part.indices for part in parts]
+        joined = zip(*[_columns_of(part.held) for part in parts], strict=True)
+        merged = [_interleave(column, rows, order) for column in joined]
+        return Rows(refill(first.held, merged) if isinstance(first.held, (Mapping, tuple)) else merged[0])
+    samples: list[Any] = [None] * len(order)
+    for row, sample in zip(order.tolist(), chain.from_iterable(parts), strict=True):
+        samples[row] = sample
+    return samples
 
 
-def _are_alike(parts: Sequence[Any]) -> bool:
-    """Whether all are `Rows` of the same structure."""
-    return all(isinstance(part, Rows) and _structure(part.held) == _structure(parts[0].held) for part in parts)
+def _interleave_arrays(
+    columns: Sequence[NDArray[Any]], indices: Sequence[Indices | None], order: Indices
+) -> NDArray[Any]:
+    lengths = [len(column if rows is None else rows) for column, rows in zip(columns, indices, strict=True)]
+    merged = empty((len(order), *columns[0].shape[1:]), columns[0].dtype)
+    ends = np.cumsum(lengths)[:-1]
+    if merged.nbytes >= len(order) * _LARGE_ROW:
+        for column, rows, targets in zip(columns, indices, np.split(order, ends), strict=True):
+            sources = range(len(column)) if rows is None else rows.tolist()
+            for target, source in zip(targets.tolist(), sources, strict=True):
+                merged[target] = column[source]
+        return merged
+    # First concatenated, then permuted: for small rows two sequential copies take half the time of one random copy.
+    concatenated: NDArray[Any] = np.empty(merged.shape, merged.dtype)
+    for column, rows, out in zip(columns, indices, np.split(concatenated, ends), strict=True):
+        copy_rows(column, rows, out)
+    inverse = np.empty(len(order), np.intp)
+    inverse[order] = np.arange(len(order))
+    copy_rows(concatenated, inverse, merged)
+    return merged
 
 
 def _structure(held: Any) -> Any:
@@ -173,11 +156,5 @@ def _structure(held: Any) -> Any:
     return (type(held), len(held)) if isinstance(held, tuple) else None
 
 
-def _selections(rows: Rows) -> list[_Selection]:
-    held = rows.held
-    columns = held.values() if isinstance(held, Mapping) else held if isinstance(held, tuple) else [held]
-    return [_Selection(column, rows.indices) for column in columns]
-
-
-def _row_type(array: Any) -> Any:
-    return array.dtype, array.shape[1:]
+def _columns_of(held: Any) -> Iterable[Any]:
+    return held.values() if isinstance(held, Mapping) else held if isinstance(held, tuple) else [held]

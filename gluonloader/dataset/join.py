@@ -15,7 +15,7 @@ from ..errors import bad_argument, explain_torch_arguments
 from ..indices import checked_index, checked_indices, lengths_of
 from ..randomness import batch_seed, draw_seed
 from .base import Dataset, Subset
-from .bulk import bulk_read, interleave, read
+from .bulk import bulk_read, interleave, read, split_where_changed
 
 
 class ConcatDataset(Dataset):
@@ -40,26 +40,23 @@ class ConcatDataset(Dataset):
             raise ValueError("ConcatDataset() needs at least one dataset, e.g. ConcatDataset(first, second)")
         self.datasets: list[Any] = list(parts)
         self._ends = list(accumulate(lengths_of("datasets", self.datasets)))
-        self._end_array = np.array(self._ends)
+        self._bounds = np.array([0, *self._ends])  # for bulk reads
 
     def __getitem__(self, index: Any) -> Any:
-        part, index = self._find(index)
-        return self.datasets[part][index]
+        index = checked_index(index, len(self))
+        part = bisect_right(self._ends, index)
+        return self.datasets[part][index - self._ends[part - 1] if part else index]
 
     @bulk_read(lambda self: any(hasattr(dataset, "__getitems__") for dataset in self.datasets))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         keys = checked_indices(indices, len(self))
-        owners = np.searchsorted(self._end_array, keys, side="right")
-        counts = np.bincount(owners, minlength=1)
-        touched = np.flatnonzero(counts).tolist() or [0]
-        if len(touched) == 1:
-            return read(self.datasets[touched[0]], keys - self._start_of(touched[0]))
+        owners = np.searchsorted(self._bounds[1:], keys, side="right")
+        keys = keys - self._bounds[owners]
+        if not len(keys) or (owners == owners[0]).all():
+            return read(self.datasets[owners[0] if len(keys) else 0], keys)
         order = np.argsort(owners, kind="stable")
-        samples, keys, start = [], keys[order], 0
-        for part, count in zip(touched, counts[touched].tolist(), strict=True):
-            samples.append(read(self.datasets[part], keys[start : start + count] - self._start_of(part)))
-            start += count
-        return interleave(samples, order)
+        parts = split_where_changed(order, owners)
+        return interleave([read(self.datasets[owners[part[0]]], keys[part]) for part in parts], order)
 
     @property
     def _parts(self) -> tuple[Any, ...]:
@@ -70,15 +67,6 @@ class ConcatDataset(Dataset):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} of {len(self.datasets)} datasets)"
-
-    def _find(self, index: Any) -> tuple[int, int]:
-        """The number of the dataset that holds a sample, and the sample's index there."""
-        index = checked_index(index, len(self))
-        part = bisect_right(self._ends, index)
-        return part, index - self._start_of(part)
-
-    def _start_of(self, part: int) -> int:
-        return self._ends[part - 1] if part else 0
 
 
 @explain_torch_arguments(generator="give seed, an int")
@@ -98,22 +86,20 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None
     [8, 2]
     """
     count = len(dataset)
-    if not isinstance(lengths, Iterable) or (seed is not None and not isinstance(seed, (int, np.integer))):
-        name, value = ("seed", seed) if isinstance(lengths, Iterable) else ("lengths", lengths)
-        raise bad_argument(name, value, "give an int" if name == "seed" else "give a list, e.g. [0.8, 0.2]")
+    if not isinstance(lengths, Iterable):
+        raise bad_argument("lengths", lengths, "give a list, e.g. [0.8, 0.2]")
+    if seed is not None and not isinstance(seed, (int, np.integer)):
+        raise bad_argument("seed", seed, "give an int")
     if not all(isinstance(length, Real) and length >= 0 for length in lengths):
         raise bad_argument("lengths", lengths, "give lengths or fractions >= 0")
-    sizes = _sizes(lengths, count) if math.isclose(sum(lengths), 1) else list(lengths)
+    sizes = lengths
+    if math.isclose(sum(lengths), 1):
+        sizes = rounded = [math.floor(count * fraction) for fraction in lengths]
+        for i in range(count - sum(rounded)):
+            rounded[i % len(rounded)] += 1
     if sum(sizes) != count or any(size != int(size) for size in sizes):
         right = f"give ints whose sum is len(dataset), {count}, or fractions whose sum is 1"
         raise bad_argument("lengths", lengths, right)
     rng = np.random.default_rng(batch_seed(draw_seed() if seed is None else int(seed), 0, 1))
     cuts = list(accumulate(map(int, sizes)))[:-1]
     return [Subset(dataset, cast("Sequence[Any]", part)) for part in np.split(rng.permutation(count), cuts)]
-
-
-def _sizes(fractions: Sequence[float], count: int) -> list[int]:
-    sizes = [math.floor(count * fraction) for fraction in fractions]
-    for i in range(count - sum(sizes)):
-        sizes[i % len(sizes)] += 1
-    return sizes

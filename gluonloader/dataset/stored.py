@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import add_note, bad_argument
+from ..errors import add_note, bad_argument, import_extra
 from ..indices import Indices, checked_index, checked_indices
 from ..memory import empty
 from ..rows import Rows
 from ..tree import leaves, map_leaves, refill
 from .base import Dataset
-from .bulk import bulk_read, taken
-from .extras import import_extra
+from .bulk import bulk_read, split_where_changed, taken
 
 # A library takes as long to select a single row as to read this many rows, or this many bytes, of a contiguous range.
 _ROWS_PER_SELECTION: Final = 8
@@ -78,17 +76,12 @@ class NpyDataset(Dataset):
 
 
 class _Stored(Dataset):
-    """Columns that a library reads; a subclass opens the source and reads rows of a column.
-
-    Args:
-        source: the file or store that holds the columns.
-        fields: the names of the columns in it, as `_fields` returns them.
-    """
+    """Columns that a library reads from `source`, by their names in `fields`; a subclass opens the source."""
 
     def __init__(self, source: Any, fields: Any) -> None:
         self._source, self._fields = source, fields
         self._names: list[str] = [name for _, name in leaves(fields)]
-        columns = self._open()[1]
+        columns = self._open_columns()[1]
         self._length = _length_of([f"{source}: {name!r}" for name in self._names], columns)
         chunks = getattr(columns[0], "chunks", None)
         self._block_length: int = chunks[0] if chunks else max(1, self._length)
@@ -124,7 +117,7 @@ class _Stored(Dataset):
         opened = self._opened
         if opened is None or opened[0] != os.getpid():
             opened = self._opened = None  # close an inherited file first, or HDF5 would share it with the new one
-            opened = self._opened = (os.getpid(), *self._open())
+            opened = self._opened = (os.getpid(), *self._open_columns())
         return _as_rows(self._fields, [self._rows(column, keys) for column in opened[2]])
 
     def _rows(self, column: Any, keys: Indices) -> Any:
@@ -139,8 +132,16 @@ class _Stored(Dataset):
             rows = taken(self._slice(column, first, end), keys - first)
         return list(rows) if rows.dtype.kind in "OT" else rows
 
-    def _open(self) -> tuple[Any, list[Any]]:
+    def _open_columns(self) -> tuple[Any, list[Any]]:
         """The open file or store, and the columns."""
+        try:
+            file = self._open()
+            return file, [_array_in(file, name, self._source) for name in self._names]
+        except Exception as error:
+            add_note(error, f"gluonloader: in opening {self._source}")
+            raise
+
+    def _open(self) -> Any:
         raise NotImplementedError
 
     def _slice(self, column: Any, first: int, end: int) -> NDArray[Any]:
@@ -148,11 +149,9 @@ class _Stored(Dataset):
 
     def _take(self, column: Any, keys: Indices) -> NDArray[Any]:
         """Rows of a column, in the order of `keys`, by one read per chunk; the library decodes whole chunks anyway."""
-        order = np.argsort(keys)
-        keys, size = keys[order], column.chunks[0]
-        cuts = np.flatnonzero(np.diff(keys // size)) + 1
         rows: Any = None
-        for part, targets in zip(np.split(keys, cuts), np.split(order, cuts), strict=True):
+        for targets in split_where_changed(np.argsort(keys), keys // column.chunks[0]):
+            part = keys[targets]
             read = self._slice(column, part[0], part[-1] + 1)
             if rows is None:
                 rows = empty((len(keys), *read.shape[1:]), read.dtype)
@@ -179,11 +178,8 @@ class H5Dataset(_Stored):
     def __init__(self, path: Any, /, *names: str, **named: str) -> None:
         super().__init__(_absolute(path), _fields("names", names, named, "images"))
 
-    def _open(self) -> tuple[Any, list[Any]]:
-        h5py = import_extra("h5py", "hdf5")
-        with _noting(self._source):
-            file = h5py.File(self._source, "r")
-        return file, [_array_in(file, name, self._source) for name in self._names]
+    def _open(self) -> Any:
+        return import_extra("h5py", "hdf5").File(self._source, "r")
 
     def _slice(self, column: Any, first: int, end: int) -> NDArray[Any]:
         return np.asarray(_decoded(column)[first:end])
@@ -216,10 +212,8 @@ class ZarrDataset(_Stored):
         names = names if names or named else ("",)
         super().__init__(_absolute(store), _fields("names", names, named, "images"))
 
-    def _open(self) -> tuple[Any, list[Any]]:
-        with _noting(self._source):
-            group = import_extra("zarr", "zarr").open(self._source, mode="r")
-            return group, [_array_in(group, name, self._source) for name in self._names]
+    def _open(self) -> Any:
+        return import_extra("zarr", "zarr").open(self._source, mode="r")
 
 
 def _fields(argument: str, given: tuple[Any, ...], named: dict[str, Any], example: str) -> Any:
@@ -230,9 +224,7 @@ def _fields(argument: str, given: tuple[Any, ...], named: dict[str, Any], exampl
     for field in (*given, *named.values()):
         if not isinstance(field, (str, os.PathLike)):
             raise bad_argument(argument, field, f"give each by itself, as text, e.g. {example!r}")
-    if named:
-        return {name: os.fspath(field) for name, field in named.items()}
-    return tuple(map(os.fspath, given)) if len(given) > 1 else os.fspath(given[0])
+    return map_leaves(lambda field, path: os.fspath(field), named or (given if len(given) > 1 else given[0]))
 
 
 def _as_rows(fields: Any, columns: Sequence[Any]) -> Rows:
@@ -263,16 +255,6 @@ def _mapped(path: str) -> NDArray[Any]:
     except ValueError as error:
         right = "give a file that np.save has written, of numbers or fixed-length text"
         raise ValueError(f"{path}: cannot be memory-mapped; {right} ({error})") from error
-
-
-@contextmanager
-def _noting(source: Any) -> Iterator[None]:
-    """Adds a note that names the source to errors of the library."""
-    try:
-        yield
-    except Exception as error:
-        add_note(error, f"gluonloader: in opening {source}")
-        raise
 
 
 def _decoded(column: Any) -> Any:

@@ -1,14 +1,16 @@
 """Base classes of samplers, and `BatchSampler`, which cuts the indices of any sampler into batches.
 
 Sampler, OrderedSampler, SeededSampler       base classes: any sampler, one with a known order, one that shuffles
-Chained                                      an order of several arrays
 BatchSampler                                 lists of indices
+chained                                      an order of several arrays
+check_length, check_ints                     checks of arguments
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -19,10 +21,8 @@ from ..errors import bad_state, explain_torch_arguments
 from ..indices import is_int_array
 from ..randomness import batch_seed, draw_seed
 from ..state import check_same, field, int_field
-from .passes import READ_AHEAD, BatchPass, Pass, Sliceable
+from .passes import READ_AHEAD, BatchPass, Computed, Integers, Pass, Sliceable
 from .saved import FIXED, PATH, inner_state, load_saved_pass, saved_pass
-
-Integers = NDArray[np.int64]
 
 _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
 
@@ -50,22 +50,27 @@ class Sampler:
 class OrderedSampler(Sampler):
     """Base of samplers whose order can be sliced, so that a pass moves to any key without reading others."""
 
+    _indices: Sequence[Any] | Integers  # of a pass; a subclass may override _order and __len__ instead
+    _state_fields: Mapping[str, Any] = {}  # arguments that the order depends on, as fields of the pass state
     _read_ahead = READ_AHEAD
     live: tuple[str, ...] = ()  # fields of the pass state that may change while a pass runs
 
     def _order(self) -> Sliceable:
         """The order of the pass that starts now."""
-        raise NotImplementedError(f"{type(self).__name__} must define _order")
+        return self._indices
 
     def __iter__(self) -> Iterator[Any]:
         return Pass(self._order(), len(self), self._read_ahead)
+
+    def __len__(self) -> int:
+        return len(self._indices)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)})"
 
     def pass_state(self) -> dict[str, Any]:
         """What the next pass depends on, as JSON."""
-        return {"length": len(self)}
+        return {"length": len(self), **self._state_fields}
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
         """Makes the next pass repeat the one that `pass_state` described; see `load_saved_pass`."""
@@ -94,13 +99,10 @@ class SeededSampler(OrderedSampler):
     Args:
         seed: an int; None draws one from NumPy's global generator now.
         draws: whether the order depends on the seed.
-
-    Attributes:
-        adopts: whether a loaded position replaces the seed, because the user gave none.
     """
 
     def __init__(self, seed: int | None, draws: bool = True) -> None:
-        self.adopts = draws and seed is None
+        self.adopts = draws and seed is None  # whether a loaded position replaces the seed
         self._seed = draw_seed() if self.adopts else check_int("seed", 0 if seed is None else seed, None)
         self._epoch = 0
 
@@ -124,33 +126,6 @@ class SeededSampler(OrderedSampler):
         self._check_state(state, "epoch", *(["seed"] if self.adopts else []))
         self._seed, self._epoch = seed, epoch
         return drawn
-
-
-class Chained:
-    """An order of several arrays of indices, one after the other, each made when it is needed.
-
-    Args:
-        ends: the offset in the order where each array ends.
-        make: a function from the number of an array to the array.
-    """
-
-    def __init__(self, ends: Sequence[int] | Integers, make: Callable[[int], Integers]) -> None:
-        self._ends, self._make = ends, make
-        self._number, self._array = -1, np.arange(0)  # the array that was made last
-
-    def __getitem__(self, part: slice) -> Integers:
-        start, stop, step = part.indices(int(self._ends[-1]) if len(self._ends) else 0)
-        number = bisect_right(self._ends, start)
-        pieces = [np.arange(0)]
-        while start < stop:
-            if number != self._number:
-                self._number, self._array = number, self._make(number)
-            end = int(self._ends[number])
-            first = end - len(self._array)
-            pieces.append(self._array[start - first : stop - first])
-            start, number = end, number + 1
-        whole: Integers = np.concatenate(pieces)
-        return whole[::step]
 
 
 class BatchSampler(Sampler):
@@ -216,18 +191,7 @@ class BatchSampler(Sampler):
         return {**about, "carried": carried, "sampler": saved_pass(self.sampler)}
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Makes the next pass repeat the one that `pass_state` described; see `load_saved_pass`.
-
-        Args:
-            state: what `pass_state` returned.
-            drawn: how many batches of that pass the caller does not need again.
-
-        Returns:
-            how many batches of the next pass the caller still has to skip.
-
-        Raises:
-            ValueError: the state does not fit; the text names the field, and nothing has changed.
-        """
+        """Makes the next pass repeat the one that `pass_state` described; see `load_saved_pass`."""
         for name in ("batch_size", "last_batch"):
             check_same(state, name, getattr(self, name), f"the {type(self).__name__} here", PATH)
         inner = inner_state(state)
@@ -257,3 +221,45 @@ def iterate(batch_sampler: Iterable[Any]) -> Iterator[Any]:
     """One pass over any batch sampler; that of a `BatchSampler` is a `BatchPass`, to be committed after delivery."""
     unchanged = getattr(type(batch_sampler), "__iter__", None) is BatchSampler.__iter__  # a subclass may override it
     return batch_sampler.begin() if unchanged and isinstance(batch_sampler, BatchSampler) else iter(batch_sampler)
+
+
+def chained(length: int, ends: Sequence[int] | Integers, make: Callable[[int], NDArray[Any]]) -> Computed:
+    """An order of several arrays, one after the other, each made when it is needed.
+
+    Args:
+        length: how many elements of the arrays belong to the order.
+        ends: the offset in the order where each array ends.
+        make: a function from the number of an array to the array.
+    """
+    make = lru_cache(maxsize=1)(make)
+
+    def read(part: slice) -> NDArray[Any]:
+        start, stop, step = part.indices(length)
+        number = bisect_right(ends, start)
+        pieces: list[NDArray[Any]] = []
+        while start < stop:
+            array, end = make(number), int(ends[number])
+            first = end - len(array)
+            pieces.append(array[start - first : stop - first])
+            start, number = end, number + 1
+        whole = pieces[0] if len(pieces) == 1 else np.concatenate([np.arange(0), *pieces])
+        return whole[::step]
+
+    return Computed(read)
+
+
+def check_length(name: str, value: Any) -> int:
+    """Checks an argument that is a number of samples."""
+    return check_int(name, value, 0, "give the number of samples, an int >= 0, e.g. len(dataset)")
+
+
+def check_ints(name: str, values: Any, right: str, axes: tuple[int, ...] = (1,)) -> Integers:
+    """Checks an argument that holds ints, and copies it into an array with one of these numbers of axes."""
+    try:
+        array = np.array(values, np.int64)  # with a dtype, since NumPy 1.23 only warns of a ragged list without one
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name}: {right} ({error})") from None
+    dtype = np.asarray(values).dtype
+    if array.ndim not in axes or (array.size and dtype.kind not in "iu"):
+        raise ValueError(f"{name}: {right}, not shape {array.shape} and dtype {dtype}")
+    return array

@@ -50,11 +50,7 @@ def hashes(seed: int, numbers: NDArray[np.int64]) -> Words:
 
 
 class Bijection:
-    """Each index of `range(length)` once, in the order of a seed; a slice of it is an array.
-
-    Args:
-        length: number of indices, at most 2**62.
-        seed: 64 bits.
+    """Each index of `range(length)` once, in the order of a seed of 64 bits; a slice of it is an array.
 
     >>> order = Bijection(1000, seed=7)
     >>> sorted(order[0:1000].tolist()) == list(range(1000))

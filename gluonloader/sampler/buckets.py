@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..checks import check_flags, check_int
 from ..errors import bad_argument
-from .base import OrderedSampler, SeededSampler
-from .passes import Sliceable
+from .base import OrderedSampler, SeededSampler, check_ints
+from .passes import Computed, Integers, Sliceable
 from .saved import digest
 
-Integers = NDArray[np.int64]
 BucketKey = Any  # the largest length in a bucket, an int; or the largest along each axis, a tuple of ints
 BucketScheme = Callable[[BucketKey, BucketKey, int], Sequence[BucketKey]]
 
@@ -101,13 +100,7 @@ class SortedSampler(OrderedSampler):
     def __init__(self, sort_keys: Sequence[Any], reverse: bool = True) -> None:
         check_flags(reverse=reverse)
         _check_keys(sort_keys)
-        self._indices = _sorted(range(len(sort_keys)), sort_keys, reverse)
-
-    def _order(self) -> Sliceable:
-        return self._indices
-
-    def __len__(self) -> int:
-        return len(self._indices)
+        self._indices = sorted(range(len(sort_keys)), key=sort_keys.__getitem__, reverse=bool(reverse))
 
 
 class FixedBucketSampler(SeededSampler):
@@ -177,28 +170,24 @@ class FixedBucketSampler(SeededSampler):
         else:
             spans = [float(max(np.sum(key), 1)) for key in self._keys]
             self._sizes = [max(int(max(spans) / span * ratio * batch_size), batch_size) for span in spans]
-
-    def _order(self) -> Sliceable:
-        if not self._shuffle:
-            return _FixedBatches(self._buckets, self._sizes, self._starts())
-        rng = np.random.default_rng(self._next_pass_seed())
-        buckets = [rng.permutation(bucket) for bucket in self._buckets]
-        return _FixedBatches(buckets, self._sizes, rng.permutation(np.array(self._starts())).tolist())
-
-    def _starts(self) -> list[tuple[int, int]]:
-        """For each batch the number of its bucket and where it starts there; the bucket of the longest first."""
-        return [
+        self._starts = [  # of each batch: the number of its bucket, and the offset in it; the longest samples first
             (number, start)
             for number in reversed(range(len(self._buckets)))
             for start in range(0, len(self._buckets[number]), self._sizes[number])
         ]
+        cut = [*self._sizes, *map(len, self._buckets)]
+        self._state_fields = {"shuffle": self._shuffle, "buckets": digest(np.array(cut))}
+
+    def _order(self) -> Sliceable:
+        buckets, sizes, starts = self._buckets, self._sizes, self._starts
+        if self._shuffle:
+            rng = np.random.default_rng(self._next_pass_seed())
+            buckets = [rng.permutation(bucket) for bucket in buckets]
+            starts = rng.permutation(np.array(starts)).tolist()
+        return Computed(lambda part: [buckets[i][start : start + sizes[i]].tolist() for i, start in starts[part]])
 
     def __len__(self) -> int:
-        return sum(-(-len(bucket) // size) for bucket, size in zip(self._buckets, self._sizes, strict=True))
-
-    def pass_state(self) -> dict[str, Any]:
-        cut = [*self._sizes, *map(len, self._buckets)]
-        return {**super().pass_state(), "shuffle": self._shuffle, "buckets": digest(np.array(cut))}
+        return len(self._starts)
 
     def stats(self) -> str:
         """A text that lists the key, the number of samples and the batch size of each bucket."""
@@ -207,16 +196,6 @@ class FixedBucketSampler(SeededSampler):
             f"FixedBucketSampler:\n  sample_num={sum(counts)}, batch_num={len(self)}\n  key={self._keys}\n"
             f"  cnt={counts}\n  batch_size={self._sizes}"
         )
-
-
-class _FixedBatches:
-    """An order of batches, each given by its bucket and where it starts there."""
-
-    def __init__(self, buckets: list[Integers], sizes: list[int], starts: list[tuple[int, int]]) -> None:
-        self._buckets, self._sizes, self._starts = buckets, sizes, starts
-
-    def __getitem__(self, part: slice) -> list[list[int]]:
-        return [self._buckets[number][at : at + self._sizes[number]].tolist() for number, at in self._starts[part]]
 
 
 class SortedBucketSampler(SeededSampler):
@@ -254,6 +233,8 @@ class SortedBucketSampler(SeededSampler):
         self._keys, self._size = sort_keys, check_int("batch_size", batch_size, 1)
         self._bucket = int(mult * self._size)
         self._reverse, self._shuffle = bool(reverse), bool(shuffle)
+        about = {"batch_size": self._size, "bucket": self._bucket, "samples": len(sort_keys)}
+        self._state_fields = {**about, "shuffle": self._shuffle}
 
     def _order(self) -> Sliceable:
         rng = np.random.default_rng(self._next_pass_seed()) if self._shuffle else None
@@ -262,41 +243,17 @@ class SortedBucketSampler(SeededSampler):
         for bucket in range(0, len(order), self._bucket):
             starts = np.arange(0, min(self._bucket, len(order) - bucket), self._size)
             batches += [(bucket, start) for start in (starts if rng is None else rng.permutation(starts)).tolist()]
-        return _SortedBatches(self._sorted_bucket, order, batches, self._size)
 
-    def _sorted_bucket(self, indices: Integers) -> list[int]:
-        return _sorted(indices[: self._bucket].tolist(), self._keys, self._reverse)
+        @lru_cache(maxsize=1)
+        def sorted_bucket(bucket: int) -> list[int]:
+            indices = order[bucket : bucket + self._bucket].tolist()
+            return sorted(indices, key=self._keys.__getitem__, reverse=self._reverse)
+
+        return Computed(lambda part: [sorted_bucket(i)[start : start + self._size] for i, start in batches[part]])
 
     def __len__(self) -> int:
         whole, rest = divmod(len(self._keys), self._bucket)
         return whole * -(-self._bucket // self._size) + -(-rest // self._size)
-
-    def pass_state(self) -> dict[str, Any]:
-        about = {"batch_size": self._size, "bucket": self._bucket, "samples": len(self._keys)}
-        return {**super().pass_state(), **about, "shuffle": self._shuffle}
-
-
-class _SortedBatches:
-    """An order of batches, each given by where its bucket starts and where it starts in the bucket, once sorted."""
-
-    def __init__(
-        self, sort: Callable[[Integers], list[int]], order: Integers, batches: list[tuple[int, int]], size: int
-    ) -> None:
-        self._sort, self._order, self._batches, self._size = sort, order, batches, size
-        self._first = -1  # start of the bucket that was sorted last
-        self._bucket: list[int] = []
-
-    def __getitem__(self, part: slice) -> list[list[int]]:
-        return [self._batch(first, start) for first, start in self._batches[part]]
-
-    def _batch(self, first: int, start: int) -> list[int]:
-        if first != self._first:
-            self._first, self._bucket = first, self._sort(self._order[first:])
-        return self._bucket[start : start + self._size]
-
-
-def _sorted(indices: Any, keys: Sequence[Any], reverse: bool) -> list[int]:
-    return sorted(indices, key=keys.__getitem__, reverse=bool(reverse))
 
 
 def _check_keys(sort_keys: object) -> None:
@@ -313,14 +270,10 @@ def _check_number(name: str, value: Any, least: float, right: str) -> None:
 
 def _as_lengths(name: str, lengths: Sequence[BucketKey]) -> Integers:
     """Ints as an array of shape (N,), or tuples of ints as an array of shape (N, axes)."""
-    right = f"{name}: give ints >= 0, at least one, or tuples of ints, all of one size"
-    try:
-        table = np.asarray(lengths, np.int64)  # with a dtype, since NumPy 1.23 only warns of a ragged list without one
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{right} ({error})") from None
-    kind = np.asarray(lengths).dtype
-    if not table.size or table.ndim not in (1, 2) or kind.kind not in "iu":
-        raise ValueError(f"{right}, not shape {table.shape} and dtype {kind}")
+    right = "give ints >= 0, at least one, or tuples of ints, all of one size"
+    table = check_ints(name, lengths, right, axes=(1, 2))
+    if not table.size:
+        raise ValueError(f"{name}: {right}")
     if table.min() < 0:
         index = np.argwhere(table < 0)[0, 0]
         raise bad_argument(f"{name}[{index}]", _plain(table[index]), "give a length >= 0")

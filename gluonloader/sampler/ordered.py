@@ -6,17 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..checks import check_int
 from ..errors import bad_argument
-from .base import OrderedSampler
-from .passes import Sliceable
-
-
-def check_length(name: str, value: Any) -> int:
-    """Checks an argument that is a number of samples."""
-    return check_int(name, value, 0, "give the number of samples, an int >= 0, e.g. len(dataset)")
+from .base import OrderedSampler, check_length
+from .passes import Computed, Integers, Sliceable
 
 
 class SequentialSampler(OrderedSampler):
@@ -27,16 +20,8 @@ class SequentialSampler(OrderedSampler):
     """
 
     def __init__(self, length: int, start: int = 0) -> None:
-        self._range = range(start, start + check_length("length", length))
-
-    def _order(self) -> Sliceable:
-        return self._range
-
-    def __len__(self) -> int:
-        return len(self._range)
-
-    def pass_state(self) -> dict[str, Any]:
-        return {**super().pass_state(), "start": self._range.start}
+        self._indices = range(start, start + check_length("length", length))
+        self._state_fields = {"start": self._indices.start}
 
 
 class FilterSampler(OrderedSampler):
@@ -48,12 +33,6 @@ class FilterSampler(OrderedSampler):
 
     def __init__(self, fn: Callable[[Any], object], dataset: Any) -> None:
         self._indices = np.array([i for i in range(len(dataset)) if fn(dataset[i])], np.int64)
-
-    def _order(self) -> Sliceable:
-        return self._indices
-
-    def __len__(self) -> int:
-        return len(self._indices)
 
 
 class IntervalSampler(OrderedSampler):
@@ -69,34 +48,21 @@ class IntervalSampler(OrderedSampler):
         size = check_length("length", length)
         if not 0 < interval <= size:
             raise bad_argument("interval", interval, f"give an int from 1 to length ({size})")
-        self._interval = int(interval)
-        self._once = range(0, size, self._interval)
-        self._size = size if rollover else len(self._once)
-        self._rounds = _Rounds(size, self._interval)
+        self._rollover, self._interval = bool(rollover), int(interval)
+        self._indices = range(size) if rollover else range(0, size, self._interval)
+        self._state_fields = {"interval": self._interval}
 
     def _order(self) -> Sliceable:
-        return self._rounds if self._size > len(self._once) else self._once
+        return Computed(self._rounds) if self._rollover else self._indices
 
-    def __len__(self) -> int:
-        return self._size
-
-    def pass_state(self) -> dict[str, Any]:
-        return {**super().pass_state(), "interval": self._interval}
-
-
-class _Rounds:
-    """The order 0, interval, 2 * interval, ..., 1, 1 + interval, ..., computed from offsets."""
-
-    def __init__(self, size: int, interval: int) -> None:
-        self._size, self._interval = size, interval
-
-    def __getitem__(self, part: slice) -> NDArray[np.int64]:
-        offsets = np.arange(*part.indices(self._size))
-        short, longer = divmod(self._size, self._interval)  # the first `longer` rounds have short + 1 indices
+    def _rounds(self, part: slice) -> Integers:
+        """Part of the order 0, interval, 2 * interval, ..., 1, 1 + interval, ..., computed from offsets."""
+        offsets = np.arange(*part.indices(len(self)))
+        short, longer = divmod(len(self), self._interval)  # the first `longer` rounds have short + 1 indices
         edge = longer * (short + 1)
         start, step = np.divmod(offsets, short + 1)
         late_start, late_step = np.divmod(offsets - edge, short)
         early = offsets < edge
         late = longer + late_start + late_step * self._interval
-        indices: NDArray[np.int64] = np.where(early, start + step * self._interval, late)
+        indices: Integers = np.where(early, start + step * self._interval, late)
         return indices

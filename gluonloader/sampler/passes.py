@@ -5,15 +5,16 @@ A `Pass` slices an order, so it moves to any key without reading the keys before
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import LastBatch
 from ..indices import Keys, as_list, is_int_array
+
+Integers = NDArray[np.int64]
 
 READ_AHEAD: Final = 4096  # keys that are read from an order at once
 
@@ -24,13 +25,20 @@ class Sliceable(Protocol):
     def __getitem__(self, part: slice, /) -> Any: ...
 
 
-class Pass(Iterator[Any]):
-    """One pass over an order.
+class Computed:
+    """An order whose parts a function computes: `order[part]` is `read(part)`."""
 
-    Args:
-        order: the keys of the epoch.
-        length: how many keys the order has.
-        read_ahead: at least this many keys are read from `order` at once; 0 reads no key before it is needed.
+    def __init__(self, read: Callable[[slice], Any]) -> None:
+        self._read = read
+
+    def __getitem__(self, part: slice) -> Any:
+        return self._read(part)
+
+
+class Pass(Iterator[Any]):
+    """One pass over an order of `length` keys.
+
+    It reads at least `read_ahead` keys from the order at once; with 0 it reads no key before it is needed.
 
     >>> numbers = Pass(range(10), 10)
     >>> numbers.cut(3), next(numbers)
@@ -84,32 +92,18 @@ class Pass(Iterator[Any]):
         self._start, self._used, self._keys, self._listed = min(offset, self._length), 0, [], None
 
 
-class Batches(Protocol):
-    """What a pass needs of a batch sampler."""
-
-    batch_size: int
-    last_batch: LastBatch
-    carried: list[Any]
-    sampler: Any
-
-
 class BatchPass(Iterator[list[Any]]):
     """One pass over a `BatchSampler`; `commit` stores the indices that it carries over into the next pass.
 
-    Args:
-        batches: the batch sampler.
-        indices: one pass over the sampler that `batches` cuts.
-
-    Attributes:
-        drawn: number of the next batch in this pass.
+    `indices` is one pass over the sampler that the batch sampler `batches` cuts.
     """
 
-    def __init__(self, batches: Batches, indices: Iterator[Any]) -> None:
+    def __init__(self, batches: Any, indices: Iterator[Any]) -> None:
         self._batches, self._indices = batches, indices
         self._carried_in = list(batches.carried)
         self._carried = self._carried_in  # the part of it that no batch holds yet
         self._carried_out: list[Any] = []
-        self.drawn = 0
+        self.drawn = 0  # number of the next batch in this pass
 
     def __next__(self) -> list[Any]:
         return as_list(self.cut())
@@ -163,7 +157,7 @@ def as_keys(part: Any) -> Keys:
     if type(part) is range and (not part or -(2**63) <= min(part[0], part[-1]) <= max(part[0], part[-1]) < 2**63):
         return np.arange(part.start, part.stop, part.step, dtype=np.int64)
     if is_int_array(part) and np.can_cast(part.dtype, np.int64):
-        keys: NDArray[np.int64] = np.array(part, np.int64)  # a copy, because the user may write to the original
+        keys: Integers = np.array(part, np.int64)  # a copy, because the user may write to the original
         keys.flags.writeable = False
         return keys
     return as_list(part)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from ..errors import MissingExtraError, bad_argument
+from ..errors import bad_argument, import_extra
 
 Source = Literal["torch", "mpi", "env"]
 
@@ -19,20 +18,15 @@ _VARIABLES: Final = (  # set by torchrun, Open MPI, MPICH and Slurm
 
 
 def rank_and_size(source: Source) -> tuple[int, int]:
-    """The rank of this process, and the number of processes.
-
-    Raises:
-        ValueError: `source` is none of the three, or does not know the rank.
-        MissingExtraError: torch or mpi4py is not installed.
-    """
+    """The rank of this process, and the number of processes; a ValueError if `source` does not know the rank."""
     if source == "torch":
-        distributed = _imported("torch.distributed", "torch")
+        distributed = import_extra("torch.distributed", "torch")
         if not (distributed.is_available() and distributed.is_initialized()):
             right = "torch.distributed has no process group; call torch.distributed.init_process_group() first"
             raise bad_argument("source", "torch", right)
         return distributed.get_rank(), distributed.get_world_size()
     if source == "mpi":
-        world = _imported("mpi4py.MPI", "mpi4py").COMM_WORLD
+        world = import_extra("mpi4py.MPI", "mpi4py").COMM_WORLD
         return world.Get_rank(), world.Get_size()
     if source == "env":
         return _from_environment()
@@ -56,10 +50,3 @@ def _number(name: str) -> int:
     if not text.isdecimal():
         raise ValueError(f"environment variable {name}={text!r}: must be an int >= 0")
     return int(text)
-
-
-def _imported(module: str, package: str) -> Any:
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(package) from error

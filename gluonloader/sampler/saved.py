@@ -44,13 +44,8 @@ def saved_pass(sampler: Any) -> dict[str, Any]:
 def load_saved_pass(sampler: Any, state: Mapping[str, Any], drawn: int) -> int:
     """Makes the next pass of any sampler repeat the one that `saved_pass` described.
 
-    Args:
-        sampler: of the same kind as the one that was saved.
-        state: what `saved_pass` returned.
-        drawn: how many keys of that pass the caller does not need again.
-
-    Returns:
-        how many keys of the next pass the caller still has to skip.
+    The caller does not need the first `drawn` keys of that pass again. Returns how many keys of the next pass the
+    caller still has to skip.
 
     Raises:
         ValueError: the state does not fit; the text names the field, and nothing has changed.

@@ -7,24 +7,23 @@ with a seed instead of the global generator.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..checks import check_flags, check_int
 from ..errors import bad_argument, explain_torch_arguments
 from ..indices import Keys
 from ..randomness import batch_seed
 from ..state import check_same, int_field
-from .base import Chained, Sampler, SeededSampler, SizedIterable, start_order
-from .passes import Pass, Sliceable, as_keys, join_keys
+from .base import Sampler, SeededSampler, SizedIterable, chained, start_order
+from .passes import Computed, Integers, Pass, Sliceable, as_keys, join_keys
 from .ranks import Source, rank_and_size
 from .saved import PATH, inner_state, load_saved_pass, saved_pass
 
 Even = Literal["pad", "drop", "keep"]
-Integers = NDArray[np.int64]
 
 
 class ShardedSampler(Sampler):
@@ -105,7 +104,7 @@ class ShardedSampler(Sampler):
         order, read_ahead = start_order(self.sampler)
         if order is None:
             return share.drawn_from(iter(self.sampler))
-        return Pass(_Strided(order, share), share.length, read_ahead)
+        return Pass(Computed(partial(share.read, order)), share.length, read_ahead)
 
     def _share(self) -> _Share:
         return _Share(len(self.sampler), self._start, self.num_shards, self.index, self.even)
@@ -116,21 +115,15 @@ class ShardedSampler(Sampler):
         return {**where, "length": len(self.sampler), "sampler": saved_pass(self.sampler)}
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Makes the next pass continue after `drawn` indices of each share, with any number of shares.
-
-        Returns:
-            0: the caller has nothing to skip.
-
-        Raises:
-            ValueError: the state does not fit; the text names the field, and nothing has changed.
-        """
+        """Makes the next pass continue after `drawn` indices of each share; returns 0, so nothing is left to skip."""
         start, shards = int_field(state, "start", path=PATH), int_field(state, "num_shards", 1, PATH)
         int_field(state, "index", path=PATH)
         length = len(self.sampler)
         check_same(state, "length", length, f"the sampler of the {type(self).__name__} here", PATH)
-        load_saved_pass(self.sampler, inner_state(state), 0)
+        inner = inner_state(state)
+        load_saved_pass(self.sampler, inner, 0)
         self._start = min(length, start + drawn * shards)
-        epoch = inner_state(state).get("epoch")
+        epoch = inner.get("epoch")
         self._loaded_epoch = epoch if isinstance(epoch, int) else None
         return 0
 
@@ -140,15 +133,12 @@ class _Share:
 
     def __init__(self, length: int, start: int, num_shards: int, index: int, even: Even) -> None:
         rounds, odd = divmod(max(length - start, 0), num_shards)
-        first = start + index
-        self.own = range(first, first + rounds * num_shards, num_shards)
-        self.extra: int | None = None
-        last = first + rounds * num_shards
-        if odd and even != "drop" and last < length:
-            self.own = range(first, last + 1, num_shards)
-        elif odd and even == "pad":
-            self.extra = last % length
-        self.length = len(self.own) + (self.extra is not None)
+        self.own = range(start + index, length, num_shards)
+        if even == "drop":
+            self.own = self.own[:rounds]
+        padded = even == "pad" and index >= odd > 0
+        self.extra = (start + index + rounds * num_shards) % length if padded else None
+        self.length = len(self.own) + padded
         self._total = length
 
     def drawn_from(self, keys: Iterator[Any]) -> Iterator[Any]:
@@ -162,19 +152,12 @@ class _Share:
         if self.extra is not None:
             yield extra
 
-
-class _Strided:
-    """The order of one share: slices of the order that all shares have in common."""
-
-    def __init__(self, order: Sliceable, share: _Share) -> None:
-        self._order, self._share = order, share
-
-    def __getitem__(self, part: slice) -> Keys:
-        share = self._share
-        own = share.own[part]
-        keys = as_keys(self._order[own.start : own.stop : own.step] if own else [])
-        if share.extra is not None and part.stop == share.length:
-            return join_keys(keys, as_keys(self._order[share.extra : share.extra + 1]))
+    def read(self, order: Sliceable, part: slice) -> Keys:
+        """Part of the order of this share, from the order of all shares."""
+        own = self.own[part]
+        keys = as_keys(order[own.start : own.stop : own.step] if own else [])
+        if self.extra is not None and part.stop == self.length:
+            return join_keys(keys, as_keys(order[self.extra : self.extra + 1]))
         return keys
 
 
@@ -218,12 +201,14 @@ class SplitSampler(SeededSampler):
         self._start = part_index * small + min(part_index, larger)
         self._stop = self._start + small + (part_index < larger)
         self._size = -(-self._length // parts) if even_size else self._stop - self._start
+        about = {"samples": self._length, "first": self._start}
+        self._state_fields = {**about, "shuffle": self._shuffle, "repeat": self._repeat}
         super().__init__(seed, self._shuffle or self._size > self._stop - self._start)
 
     def _order(self) -> Sliceable:
         epoch = self._next_epoch()
         ends = range(self._size, len(self) + 1, max(self._size, 1))
-        return Chained(ends, lambda number: self._once(epoch, number))
+        return chained(len(self), ends, lambda number: self._once(epoch, number))
 
     def _once(self, epoch: int, number: int) -> Integers:
         """The indices of repetition `number`."""
@@ -237,7 +222,3 @@ class SplitSampler(SeededSampler):
 
     def __len__(self) -> int:
         return self._size * self._repeat
-
-    def pass_state(self) -> dict[str, Any]:
-        about = {"samples": self._length, "first": self._start, "shuffle": self._shuffle, "repeat": self._repeat}
-        return {**super().pass_state(), **about}

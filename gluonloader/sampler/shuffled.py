@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..checks import check_int
 from ..errors import bad_argument, explain_torch_arguments
 from ..randomness import batch_seed
-from .base import Chained, SeededSampler
+from .base import SeededSampler, chained, check_ints, check_length
 from .bijection import LARGEST, Bijection
-from .ordered import check_length
-from .passes import Sliceable
+from .passes import Computed, Integers, Sliceable
 from .saved import digest
 
 Method = Literal["permutation", "bijection"]
-Integers = NDArray[np.int64]
 
 _MOST_IN_TABLE: Final = 2**20  # by default, longer orders are computed by a bijection
 
@@ -52,22 +49,16 @@ class RandomSampler(SeededSampler):
         generator="give seed, an int",
     )
     def __init__(self, length: int, seed: int | None = None, method: Method | None = None) -> None:
-        self._size = check_length("length", length)
-        if self._size > LARGEST:
+        self._indices = range(check_length("length", length))
+        if length > LARGEST:
             raise bad_argument("length", length, "give at most 2**62")
         if method not in (None, "permutation", "bijection"):
             raise bad_argument("method", method, "give 'permutation', 'bijection', or None to choose by the length")
-        self._method = method or _method(self._size)
+        self._state_fields = {"method": method or _method(length)}
         super().__init__(seed)
 
     def _order(self) -> Sliceable:
-        return _shuffled(self._size, self._next_pass_seed(), self._method)
-
-    def __len__(self) -> int:
-        return self._size
-
-    def pass_state(self) -> dict[str, Any]:
-        return {**super().pass_state(), "method": self._method}
+        return _shuffled(len(self), self._next_pass_seed(), self._state_fields["method"])
 
 
 class SubsetSampler(SeededSampler):
@@ -85,23 +76,18 @@ class SubsetSampler(SeededSampler):
     """
 
     def __init__(self, indices: Sequence[int] | Integers, shuffle: bool = False, seed: int | None = None) -> None:
-        self._indices = _integers("indices", indices)
+        self._indices = check_ints("indices", indices, "give a list or an array of ints")
         if not isinstance(shuffle, (bool, np.bool_)):
             raise bad_argument("shuffle", shuffle, "give True or False")
-        self._shuffle, self._digest = bool(shuffle), digest(self._indices)
+        self._shuffle = bool(shuffle)
+        self._state_fields = {"shuffle": self._shuffle, "indices": digest(self._indices)}
         super().__init__(seed, self._shuffle)
 
     def _order(self) -> Sliceable:
         if not self._shuffle:
             return self._indices
-        size = len(self._indices)
-        return _Picked(self._indices, _shuffled(size, self._next_pass_seed(), _method(size)))
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    def pass_state(self) -> dict[str, Any]:
-        return {**super().pass_state(), "shuffle": self._shuffle, "indices": self._digest}
+        shuffled = _shuffled(len(self), self._next_pass_seed(), _method(len(self)))
+        return Computed(lambda part: self._indices[shuffled[part]])
 
 
 class BlockShuffleSampler(SeededSampler):
@@ -123,12 +109,13 @@ class BlockShuffleSampler(SeededSampler):
     """
 
     def __init__(self, blocks: Sequence[int] | Integers, buffer: int = 4, seed: int | None = None) -> None:
-        self._sizes = _integers("blocks", blocks)
+        self._sizes = check_ints("blocks", blocks, "give a list or an array of ints")
         if self._sizes.size and self._sizes.min() < 0:
             raise bad_argument("blocks", int(self._sizes.min()), "give lengths, ints >= 0")
         self._buffer = check_int("buffer", buffer, 1)
         self._starts = np.cumsum(self._sizes) - self._sizes
-        self._length, self._digest = int(self._sizes.sum()), digest(self._sizes)
+        self._indices = range(int(self._sizes.sum()))
+        self._state_fields = {"buffer": self._buffer, "blocks": digest(self._sizes)}
         super().__init__(seed)
 
     @classmethod
@@ -148,24 +135,7 @@ class BlockShuffleSampler(SeededSampler):
             ranges = [np.arange(self._starts[block], self._starts[block] + self._sizes[block]) for block in group]
             return np.random.default_rng(batch_seed(seed, number)).permutation(np.concatenate(ranges))
 
-        return Chained(ends, shuffled_group)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def pass_state(self) -> dict[str, Any]:
-        return {**super().pass_state(), "buffer": self._buffer, "blocks": self._digest}
-
-
-class _Picked:
-    """The order `indices[order[0]]`, `indices[order[1]]`, ..."""
-
-    def __init__(self, indices: Integers, order: Sliceable) -> None:
-        self._indices, self._order = indices, order
-
-    def __getitem__(self, part: slice) -> Integers:
-        picked: Integers = self._indices[self._order[part]]
-        return picked
+        return chained(len(self), ends, shuffled_group)
 
 
 def _method(length: int) -> Method:
@@ -174,15 +144,3 @@ def _method(length: int) -> Method:
 
 def _shuffled(length: int, seed: int, method: Method) -> Sliceable:
     return np.random.default_rng(seed).permutation(length) if method == "permutation" else Bijection(length, seed)
-
-
-def _integers(name: str, values: Any) -> Integers:
-    right = f"{name}: give a list or an array of ints"
-    try:
-        array = np.array(values, np.int64)  # with a dtype, since NumPy 1.23 only warns of a ragged list without one
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{right} ({error})") from None
-    dtype = np.asarray(values).dtype
-    if array.ndim != 1 or (array.size and dtype.kind not in "iu"):
-        raise ValueError(f"{right}, not shape {array.shape} and dtype {dtype}")
-    return array

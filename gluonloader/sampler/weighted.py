@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from ..checks import check_int
 from ..errors import bad_argument, bad_state, explain_torch_arguments
 from ..state import field
-from .base import SeededSampler
+from .base import SeededSampler, chained
 from .bijection import hashes
-from .passes import Sliceable
+from .passes import Computed, Integers, Sliceable
 from .saved import PATH, digest
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _DRAWN_AT_ONCE: Final = 4096  # random numbers
 
@@ -79,7 +78,16 @@ class WeightedSampler(SeededSampler):
 
     def _order(self) -> Sliceable:
         seed = self._next_pass_seed()
-        return _Draws(self, seed) if self._replacement else self._without_replacement(seed)
+        if self._replacement:
+            ends = range(_DRAWN_AT_ONCE, self._count + _DRAWN_AT_ONCE, _DRAWN_AT_ONCE)
+            drawn = np.arange(_DRAWN_AT_ONCE)
+            uniform = chained(self._count, ends, lambda number: _uniform(seed, drawn + number * _DRAWN_AT_ONCE))
+            return Computed(lambda part: self.pick(uniform[part]))  # by the weights at the moment of the read
+        # If each index arrives after an exponential waiting time with its weight as rate, the order of arrival is that
+        # of drawing by weight without replacement. The logarithms of the times avoid overflow.
+        possible = np.flatnonzero(self._weights)
+        waits = np.log(-np.log(_uniform(seed, possible))) - np.log(self._weights[possible])
+        return possible[np.argsort(waits, kind="stable")[: self._count]]
 
     def __len__(self) -> int:
         return self._count
@@ -89,14 +97,6 @@ class WeightedSampler(SeededSampler):
         cumulated, last = self._table
         picked: Integers = np.minimum(np.searchsorted(cumulated, uniform * cumulated[-1], "right"), last)
         return picked
-
-    def _without_replacement(self, seed: int) -> Integers:
-        # If each index arrives after an exponential waiting time with its weight as rate, the order of arrival is that
-        # of drawing by weight without replacement. The logarithms of the times avoid overflow.
-        possible = np.flatnonzero(self._weights)
-        waits = np.log(-np.log(_uniform(seed, possible))) - np.log(self._weights[possible])
-        first: Integers = possible[np.argsort(waits, kind="stable")[: self._count]]
-        return first
 
     def pass_state(self) -> dict[str, Any]:
         self._digest = self._digest or digest(self._weights)
@@ -108,21 +108,6 @@ class WeightedSampler(SeededSampler):
         if saved != self.pass_state()["weights"]:
             right = f"saved with other weights than this {type(self).__name__} has; set those weights first"
             raise bad_state(PATH + "weights", saved, right)
-
-
-class _Draws:
-    """The order of draws with replacement, each made by the weights at the moment when it is read."""
-
-    def __init__(self, sampler: WeightedSampler, seed: int) -> None:
-        self._sampler, self._seed = sampler, seed
-        self._start, self._uniform = 0, np.empty(0)  # random numbers from this offset on; they do not depend on weights
-
-    def __getitem__(self, part: slice) -> Integers:
-        start, stop, step = part.indices(len(self._sampler))
-        if start < self._start or stop > self._start + len(self._uniform):
-            self._start = start
-            self._uniform = _uniform(self._seed, np.arange(start, max(stop, start + _DRAWN_AT_ONCE)))
-        return self._sampler.pick(self._uniform[start - self._start : stop - self._start : step])
 
 
 def _uniform(seed: int, numbers: Integers) -> Floats:

@@ -282,7 +282,7 @@ def test_array_dataset_without_arrays():
 
 
 def test_array_dataset_with_different_lengths():
-    with pytest.raises(ValueError, match="argument 1 has length 3, argument 0 has 2"):
+    with pytest.raises(ValueError, match=r"the arrays have lengths \[2, 3\]"):
         ArrayDataset([1, 2], [1, 2, 3])
 
 

@@ -24,7 +24,6 @@ from gluonloader.sampler import (
     BlockShuffleSampler,
     OrderedSampler,
     Pass,
-    Sampler,
     ShardedSampler,
     SubsetSampler,
     WeightedSampler,
@@ -413,15 +412,6 @@ def test_a_subclass_that_overrides_iter_is_iterated():
 
     assert list(BatchSampler(Reversed(5), 2)) == [[4, 3], [2, 1], [0]]
     assert list(ShardedSampler(Reversed(5), 2, 0)) == [4, 2, 0]
-
-
-def test_ordered_sampler_names_the_missing_method():
-    class Unfinished(OrderedSampler, Sampler):
-        def __len__(self):
-            return 3
-
-    with pytest.raises(NotImplementedError, match="Unfinished must define _order"):
-        iter(Unfinished())
 
 
 def test_refreshed_updates_a_state_with_weights_that_changed():
