@@ -27,9 +27,9 @@ from .batchify import Dict as Dict
 from .batchify import Group as Group
 from .batchify import NamedTuple as NamedTuple
 from .batchify import Pad as Pad
+from .batchify import Split as Split
 from .batchify import Stack as Stack
 from .batchify import default_batchify as default_batchify
-from .batchify.split import Split as Split
 from .bridges import Bridge as Bridge
 from .bridges import BridgeIterator as BridgeIterator
 from .bridges import BridgeStats as BridgeStats
