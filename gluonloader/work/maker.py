@@ -19,10 +19,8 @@ from ..errors import BatchifyError
 from ..indices import Keys, as_list
 from ..randomness import batch_seed
 from .info import WorkerInfo, running_as
-from .streams import Streams
+from .streams import OnRow, Streams
 from .task import Chunk, Hint, Job, Samples, Task, located
-
-OnRow = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ _STREAMS_PER_SHARD: Final = 2  # that of the epoch, and that of an iteration whi
 _CHUNKS_PER_STREAM: Final = 2  # read chunks that are kept: if a batch does not fit its slab, its chunk is read again
 
 Seed = Callable[[int], None]
-OnRow = Callable[[int], None]
+OnRow = Callable[[int], None]  # is called with the row of a sample before that sample is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +57,10 @@ class Streams:
         self._iterators: dict[int, Any] = {}  # the newest iterator of each shard
 
     def read(self, chunk: Chunk, seed_group: Seed, on_row: OnRow | None = None) -> ChunkSamples:
-        """The samples of a chunk; a chunk may be read again.
+        """The samples of a chunk; a chunk may be read again, unless it was lost by an error.
 
-        Args:
-            seed_group: seeds the random generators with a hash of the loader's seed, the epoch and its argument, which
-                may be negative. After the return, the state of the generators depends on the chunk alone.
-            on_row: called with the number of a sample in the chunk, before that sample is read or transformed.
-
-        Raises:
-            Exception: that of the source or of a transform, see `located`; the chunk is lost.
+        `seed_group` seeds the random generators with a hash of the loader's seed, the epoch and its argument, which may
+        be negative. After the return, the state of the generators depends on the chunk alone.
         """
         key = chunk.shard, chunk.iteration, chunk.epoch
         stream = self._streams.pop(key, None)  # if an interrupt ends this call, the stream is dropped
