@@ -21,8 +21,7 @@ The public names, and nothing else. Layers, imports point down only (tests/test_
 """
 
 from . import batchify
-from .batchify import Append, AsList, Dict, Group, NamedTuple, Pad, Stack, default_batchify
-from .batchify.split import Split
+from .batchify import Append, AsList, Dict, Group, NamedTuple, Pad, Split, Stack, default_batchify
 from .bridges import Bridge, BridgeIterator, BridgeStats, bridge
 from .dataset import (
     ArrayDataset,

@@ -34,11 +34,7 @@ def is_mask(indices: Any) -> bool:
 
 
 def lengths_of(name: str, parts: Any) -> list[int]:
-    """The length of each item of the sequence or mapping `parts`; `name` is the argument that it was given as.
-
-    Raises:
-        ValueError: an item has no length.
-    """
+    """The length of each item of the sequence or mapping `parts`, which the user gave as the argument `name`."""
     lengths = []
     for key, part in parts.items() if isinstance(parts, Mapping) else enumerate(parts):
         try:
@@ -50,12 +46,7 @@ def lengths_of(name: str, parts: Any) -> list[int]:
 
 
 def checked_index(index: Any, length: int) -> int:
-    """The index of a sample, from 0 to `length - 1`; a negative index counts from the end.
-
-    Raises:
-        IndexError: the index is out of range.
-        TypeError: the index is not an int.
-    """
+    """The index of a sample, from 0 to `length - 1`; a negative index counts from the end."""
     if not hasattr(index, "__index__"):
         raise TypeError(f"index={index!r:.80}: give an int; for several samples, Subset(dataset, indices)")
     if not -length <= index < length:
@@ -64,12 +55,7 @@ def checked_index(index: Any, length: int) -> int:
 
 
 def checked_indices(indices: Any, length: int) -> Indices:
-    """Indices of samples as an array, shape (M,), from 0 to `length - 1`; negative indices count from the end.
-
-    Raises:
-        IndexError: an index is out of range.
-        TypeError: the indices are not ints.
-    """
+    """Indices of samples as an array, shape (M,), from 0 to `length - 1`; negative indices count from the end."""
     array = np.asarray(indices)
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
         raise TypeError(f"indices={indices!r:.80}: give ints, shape (M,)")

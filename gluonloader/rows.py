@@ -46,12 +46,7 @@ class Rows(Sequence[Any]):
         self._length = lengths[0] if self.indices is None else len(self.indices)
 
     def at(self, indices: Any) -> Rows:
-        """The samples at `indices`, as `Rows` of the same columns; nothing is copied.
-
-        Raises:
-            IndexError: an index is out of range.
-            TypeError: the indices are not ints.
-        """
+        """The samples at `indices`, as `Rows` of the same columns; nothing is copied. Errors as in the constructor."""
         checked = checked_indices(indices, self._length)
         return self._of(self.held, checked if self.indices is None else self.indices[checked], len(checked))
 
@@ -106,11 +101,7 @@ class Rows(Sequence[Any]):
 
 
 def pick(column: Any, indices: Indices | None) -> Any:
-    """The elements of one column at `indices`; None means all.
-
-    Returns:
-        an array for an array, `Rows` for `Rows`, a list for everything else.
-    """
+    """The elements of a column at `indices` (None: all): an array, `Rows` or a list, as the column is."""
     if indices is None:
         return column if isinstance(column, (np.ndarray, Rows)) else list(column)
     if isinstance(column, np.ndarray):
@@ -122,18 +113,7 @@ def pick(column: Any, indices: Indices | None) -> Any:
 
 
 def copy_rows(column: NDArray[Any], indices: Indices | None, out: NDArray[Any]) -> None:
-    """Copies rows of one array into another, without temporary memory if the layout of `column` permits.
-
-    Args:
-        column: shape (N, ...).
-        indices: shape (M,), each from 0 to N - 1; None for all.
-        out: shape (M, ...), C order.
-
-    >>> out = np.empty(2)
-    >>> copy_rows(np.array([0.1, 0.2, 0.3]), np.array([2, 0]), out)
-    >>> out
-    array([0.3, 0.1])
-    """
+    """Copies the rows at `indices` (checked; None: all) to `out` (C order), without temporary memory if possible."""
     flags = column.flags
     if indices is not None and flags.c_contiguous and flags.aligned and column.dtype == out.dtype:
         column.take(indices, 0, out, "clip")  # with "raise" NumPy would buffer `out`; the indices are in range

@@ -10,7 +10,7 @@ import json
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -23,8 +23,7 @@ from .tree import children
 _MOST_POINTS: Final = 20  # save points unless the user gives some
 _MOST_BYTES: Final = 10_000  # of a state; more would mean that it holds samples
 
-# One array, other leaf or container of a batch: its path, what it is, and its value (None for a container).
-Item = tuple[str, str, Any]
+Item = tuple[str, str, Any]  # a leaf or container of a batch: its path, what it is, its value (None for a container)
 Epoch = list[list[Item]]
 SavePoint = tuple[int, int]  # number of an epoch, and how many of its batches were delivered
 
@@ -86,14 +85,12 @@ class _Loaders:
         if loader is self._first:
             raise bad_argument("make_loader", self._make, "it returned the same loader twice; make a new one each time")
         self._first = loader if self._first is None else self._first
-        if hasattr(loader, "__enter__"):
-            with loader:
-                yield loader
-            return
-        try:
+        with ExitStack() as stack:
+            if hasattr(loader, "__enter__"):
+                stack.enter_context(loader)
+            elif hasattr(loader, "close"):
+                stack.callback(loader.close)
             yield loader
-        finally:
-            getattr(loader, "close", lambda: None)()
 
 
 def _checked_points(points: Iterable[int] | None, total: int) -> list[int]:

@@ -45,11 +45,7 @@ def columns(containers: Sequence[Any]) -> list[tuple[str, Sequence[Any]]] | None
 
 
 def refill(container: Any, items: Any) -> Any:
-    """A new container of the same type as `container`, with other items.
-
-    Args:
-        container: a tuple, named tuple, list, mapping or dataclass; it is not changed.
-        items: an iterable of as many items as `children(container)` returns, in the same order.
+    """A new container of the same type, with other items: as many as `children(container)` has, in the same order.
 
     >>> refill((1, 2), ["a", "b"]), refill({"x": 1}, [5])
     (('a', 'b'), {'x': 5})

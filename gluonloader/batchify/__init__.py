@@ -2,18 +2,13 @@
 
 A batchify function takes the list of samples and returns the batch. The functions here write into the memory of the
 batch (`gluonloader.empty`), and raise `BatchifyError` with the sample and path of whatever does not fit.
-
-default         the batch that keeps the structure of its samples
-gathered        the same batch, filled while the samples are read
-functions       functions to combine: Stack, Pad, Group, Dict, ...
-split           one batch in several parts
-arrays          single arrays: conversion, dtypes, errors
 """
 
 from .default import Batchify as Batchify
 from .default import default_batchify
 from .default import holds_large_array as holds_large_array
 from .functions import Append, AsList, Dict, Group, List, NamedTuple, Pad, Stack, Tuple
+from .functions import Split as Split
 from .functions import on_field as on_field
 from .gathered import Gathered as Gathered
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -14,15 +13,9 @@ from ..frameworks import owner_by_base
 
 Array = NDArray[Any]
 
-_dtype = attrgetter("dtype")
-
 
 def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> Array:
-    """The array, number or list of numbers at `path` in sample `row` as a NumPy array, without a copy if possible.
-
-    Raises:
-        BatchifyError: it is not an array of numbers, or cannot be converted to `dtype`.
-    """
+    """The array, number or list of numbers at `path` in sample `row` as a NumPy array, without a copy if possible."""
     if type(sample) is not np.ndarray and (framework := owner_by_base(type(sample))) is not None:
         name, sample = type(sample).__qualname__, framework.to_numpy(sample)
         if sample is None:
@@ -47,17 +40,13 @@ def like(sample: Any, batch: Array) -> Any:
 
 
 def common_dtype(arrays: Sequence[Array], path: str) -> np.dtype[Any]:
-    """The dtype of a stack of these arrays, in native byte order.
-
-    Raises:
-        BatchifyError: NumPy has no common dtype for them.
-    """
-    dtypes = set(map(_dtype, arrays))
+    """The dtype of a stack of these arrays, in native byte order."""
+    dtypes = [array.dtype for array in arrays]
     try:
-        dtype: np.dtype[Any] = dtypes.pop() if len(dtypes) == 1 else np.result_type(*dtypes)
-    except TypeError:
-        raise_difference(list(map(_dtype, arrays)), "dtype {}".format, path)
-    return native(dtype)
+        return native(dtypes[0] if len(set(dtypes)) == 1 else np.result_type(*dtypes))
+    except TypeError:  # NumPy has no common dtype for them
+        check_same(dtypes, "dtype {}".format, path)
+        raise
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -65,8 +54,9 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
-def raise_difference(values: Sequence[Any], describe: Callable[[Any], str], path: str) -> NoReturn:
-    """Raises a `BatchifyError` for the first sample whose value differs from that of most samples."""
-    usual = max(values, key=values.count)
-    row = next(i for i, value in enumerate(values) if value != usual)
-    raise BatchifyError(f"{describe(values[row])}, others: {describe(usual)}", row, path)
+def check_same(values: Sequence[Any], describe: Callable[[Any], str], path: str) -> None:
+    """Checks that the values of all samples are equal; the error names the first that differs from most."""
+    if values.count(values[0]) != len(values):
+        usual = max(values, key=values.count)
+        row = next(i for i, value in enumerate(values) if value != usual)
+        raise BatchifyError(f"{describe(values[row])}, others: {describe(usual)}", row, path)

@@ -6,10 +6,10 @@ The common cases come first in `batch_of`, and need no more than this file: tupl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..declared import IN_MEMORY, calls_no_user_code
 from ..errors import BatchifyError
@@ -18,12 +18,11 @@ from ..indices import Indices
 from ..memory import empty, empty_of
 from ..rows import Rows, copy_rows, pick
 from ..tree import columns, refill
-from .arrays import Array, as_array, common_dtype, like, native, raise_difference
+from .arrays import Array, as_array, check_same, common_dtype, like, native
 
 Batchify = Callable[[Sequence[Any]], Any]
 
 _NUMBERS: Final[dict[type, type]] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
-_shape = attrgetter("shape")
 
 LARGE_BYTES: Final = 32 * 1024  # of an array in a sample; smaller ones are stacked faster all at once, after reading
 
@@ -62,14 +61,14 @@ def batch_of(samples: Sequence[Any], path: str) -> Any:
         if kind is np.ndarray:
             return stack(samples, path)
         if kind is tuple:
-            _check_lengths(samples, path)
+            check_same(list(map(len, samples)), "{} fields".format, path)
             return tuple([batch_of(column, f"{path}[{i}]") for i, column in enumerate(zip(*samples, strict=True))])
         if kind in _NUMBERS:
             return _batch_of_numbers(samples, _NUMBERS[kind], path)
         if kind is str or kind is bytes:
             return list(samples)
-        if issubclass(kind, np.generic) and kind is not np.void:
-            return _batch_of_scalars(samples, path)
+        if issubclass(kind, np.generic) and kind is not np.void and samples[0].dtype.kind not in "SUMm":
+            return _batch_of_numbers(samples, samples[0].dtype, path)  # texts and times may differ in length or unit
     return _batch_by_class(samples, kinds, path)
 
 
@@ -90,16 +89,14 @@ def stack(arrays: Sequence[Array], path: str) -> Array:
             return out
         except (TypeError, ValueError):
             pass
-    shapes = list(map(_shape, arrays))
-    if shapes.count(shape) != len(shapes):
-        raise_difference(shapes, "shape {}".format, path)
+    check_same([array.shape for array in arrays], "shape {}".format, path)
     out = empty_of((len(arrays), *shape), common_dtype(arrays, path))
     for row, array in zip(out if shape else out.reshape(-1, 1), arrays, strict=True):
         row[...] = array
     return out
 
 
-def _batch_of_numbers(samples: Sequence[Any], dtype: type, path: str) -> Array:
+def _batch_of_numbers(samples: Sequence[Any], dtype: DTypeLike, path: str) -> Array:
     out = empty(len(samples), dtype)
     try:
         out[:] = samples
@@ -107,15 +104,6 @@ def _batch_of_numbers(samples: Sequence[Any], dtype: type, path: str) -> Array:
         row = next(i for i, number in enumerate(samples) if not -(2**63) <= number < 2**63)
         reason = f"the int {samples[row]} does not fit int64; return a str, a float or np.uint64"
         raise BatchifyError(reason, row, path) from None
-    return out
-
-
-def _batch_of_scalars(samples: Sequence[Any], path: str) -> Array:
-    dtype = samples[0].dtype
-    if dtype.kind in "SUMm":  # lengths and units differ between values of one type
-        return stack([np.asarray(sample) for sample in samples], path)
-    out = empty(len(samples), dtype)
-    out[:] = samples
     return out
 
 
@@ -129,10 +117,9 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
         return stack([np.asarray(sample) for sample in samples], path)
     if isinstance(first, (str, bytes)) and all(issubclass(kind, (str, bytes)) for kind in kinds):
         return list(samples)
-    if len(kinds) > 1:
-        raise_difference(list(map(type, samples)), lambda kind: f"type {kind.__name__}", path)
+    check_same(list(map(type, samples)), lambda kind: f"type {kind.__name__}", path)
     if isinstance(first, (tuple, list)):
-        _check_lengths(samples, path)
+        check_same(list(map(len, samples)), "{} fields".format, path)
     elif isinstance(first, Mapping):
         _check_keys(samples, path)
     fields = columns(samples)
@@ -147,12 +134,6 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
         0,
         path,
     )
-
-
-def _check_lengths(samples: Sequence[Any], path: str) -> None:
-    lengths = list(map(len, samples))
-    if lengths.count(lengths[0]) != len(lengths):
-        raise_difference(lengths, "{} fields".format, path)
 
 
 def _check_keys(samples: Sequence[Mapping[Any, Any]], path: str) -> None:
@@ -171,7 +152,9 @@ def _batch_of_rows(rows: Rows, path: str) -> Any:
 
 def _batch_of_column(column: Any, indices: Indices | None, path: str) -> Any:
     """The batch of one column of `Rows`, equal to what `batch_of` makes of its single elements."""
-    if type(column) not in IN_MEMORY or not _keeps_dtype(column):
+    # Single texts are stacked one by one: their batch is as wide as its longest text.
+    kinds = "biufcmMSU" if type(column) in IN_MEMORY and column.ndim > 1 else "biufcmM"
+    if type(column) not in IN_MEMORY or column.dtype.kind not in kinds:
         samples = pick(column, indices)
         if isinstance(samples, Rows):
             return _batch_of_rows(samples, path)
@@ -184,12 +167,6 @@ def _batch_of_column(column: Any, indices: Indices | None, path: str) -> Any:
     return out
 
 
-def _keeps_dtype(column: Array) -> bool:
-    """Whether a stack of its elements has its dtype. Single texts do not: their batch is as wide as the longest."""
-    kind = column.dtype.kind
-    return kind in "biufcmM" or (column.ndim > 1 and kind in "SU")
-
-
 def holds_large_array(sample: Any) -> bool:
     """Whether a sample is a large array, or a tuple or dict that holds one."""
     kind = type(sample)
@@ -199,6 +176,5 @@ def holds_large_array(sample: Any) -> bool:
 
 def is_large(field: Any) -> bool:
     """Whether it is an array that can be copied into the batch as it is, and large enough for that to pay."""
-    if type(field) is not np.ndarray or field.nbytes < LARGE_BYTES:
-        return False
-    return field.dtype.kind in "biufcmM" and bool(field.dtype.isnative)
+    large = type(field) is np.ndarray and field.nbytes >= LARGE_BYTES
+    return large and field.dtype.kind in "biufcmM" and field.dtype.isnative

@@ -1,19 +1,20 @@
-"""Batchify functions to combine, for each field of a sample its own; named as in `gluon.data.batchify`."""
+"""Batchify functions, named as in `gluon.data.batchify`, that can be combined: one for each field of a sample."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 from typing import NamedTuple as TypingNamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..checks import check_int
+from ..checks import check_flags, check_functions, check_int
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
-from .arrays import Array, as_array, common_dtype, like, raise_difference
-from .default import Batchify, stack
+from .arrays import Array, as_array, check_same, common_dtype, like
+from .default import Batchify, default_batchify, stack
 
 
 class Stack:
@@ -28,9 +29,7 @@ class Stack:
     def __call__(self, samples: Sequence[Any]) -> Any:
         samples = list(samples)  # `Rows` make a new object at each access
         if isinstance(samples[0], (tuple, list)):
-            lengths = list(map(len, samples))
-            if lengths.count(lengths[0]) != len(lengths):
-                raise_difference(lengths, "{} fields".format, "")
+            check_same(list(map(len, samples)), "{} fields".format, "")
             return [on_field(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
         return like(samples[0], stack([as_array(sample, None, i) for i, sample in enumerate(samples)], ""))
 
@@ -102,8 +101,7 @@ class Pad:
     def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> list[int]:
         """The shape of each sample after padding."""
         ranks = list(map(len, shapes))
-        if ranks.count(ranks[0]) != len(ranks):
-            raise_difference(ranks, "{} axes".format, "")
+        check_same(ranks, "{} axes".format, "")
         rank, axis = ranks[0], self._axis
         if (axis is not None or self._ret_length) and not -rank <= (axis or 0) < rank:
             raise BatchifyError(f"it has {rank} axes, so there is no axis {axis or 0} to pad", 0)
@@ -111,8 +109,8 @@ class Pad:
         for i, size in enumerate(sizes):
             if axis is None or i == axis % rank:
                 sizes[i] = -(-size // self._round_to) * self._round_to
-            elif any(shape[i] != size for shape in shapes):
-                raise_difference([shape[i] for shape in shapes], f"size {{}} along axis {i}".format, "")
+            else:
+                check_same([shape[i] for shape in shapes], f"size {{}} along axis {i}".format, "")
         return sizes
 
 
@@ -173,22 +171,19 @@ class Group:
     (array([1, 2]), ['a', 'b'])
     """
 
+    _parts: tuple[Batchify, ...] = ()
+
     def __init__(self, fn: Batchify | Sequence[Batchify], *args: Batchify) -> None:
         if not callable(fn) and not isinstance(fn, Sequence):
             raise bad_argument("fn", fn, "give a function, or a list of functions")
-        self._fns: tuple[Batchify, ...] = (fn, *args) if callable(fn) else (*fn, *args)
-        _check_callable("fn", self._fns)
-
-    @property
-    def _parts(self) -> tuple[Any, ...]:
-        return self._fns
+        self._parts = _checked_functions("fn", (fn, *args) if callable(fn) else (*fn, *args))
 
     def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
         samples = list(samples)
         for row, sample in enumerate(samples):
-            if len(sample) != len(self._fns):
-                raise BatchifyError(f"{len(sample)} fields, but Group has {len(self._fns)} functions", row)
-        fields = zip(self._fns, zip(*samples, strict=True), strict=True)
+            if len(sample) != len(self._parts):
+                raise BatchifyError(f"{len(sample)} fields, but Group has {len(self._parts)} functions", row)
+        fields = zip(self._parts, zip(*samples, strict=True), strict=True)
         return tuple([on_field(f"[{i}]", fn, column) for i, (fn, column) in enumerate(fields)])
 
 
@@ -218,15 +213,12 @@ class Dict:
     {'x': array([1, 2])}
     """
 
+    _parts: tuple[Batchify, ...] = ()
+
     def __init__(self, fns: Mapping[Any, Batchify]) -> None:
         if not isinstance(fns, Mapping):
             raise bad_argument("fns", fns, "give a dict from key to batchify function")
-        self._fns = dict(fns)
-        _check_callable("fns", self._fns.values())
-
-    @property
-    def _parts(self) -> tuple[Any, ...]:
-        return tuple(self._fns.values())
+        self._fns, self._parts = dict(fns), _checked_functions("fns", fns.values())
 
     def __call__(self, samples: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
         samples = list(samples)
@@ -249,6 +241,8 @@ class NamedTuple:
     Point(x=array([1, 3]), y=[2, 4])
     """
 
+    _parts: tuple[Batchify, ...] = ()
+
     def __init__(self, container: type[Any], fns: Mapping[str, Batchify] | Sequence[Batchify]) -> None:
         fields: tuple[str, ...] = getattr(container, "_fields", ())
         if not isinstance(fns, (Mapping, Sequence)):
@@ -256,31 +250,68 @@ class NamedTuple:
         named = dict(fns) if isinstance(fns, Mapping) else dict(zip(fields, fns, strict=False))
         if set(named) != set(fields) or len(fns) != len(fields) or not fields:
             raise bad_argument("fns", fns, f"give one function for each field of {container.__name__}: {fields}")
-        self._container, self._fns = container, [named[field] for field in fields]
-        _check_callable("fns", self._fns)
-
-    @property
-    def _parts(self) -> tuple[Any, ...]:
-        return tuple(self._fns)
+        self._container, self._parts = container, _checked_functions("fns", map(named.get, fields))
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         samples = list(samples)
         for row, sample in enumerate(samples):
             if not isinstance(sample, self._container):
                 raise BatchifyError(f"a {type(sample).__name__}, not a {self._container.__name__}", row)
-        columns = zip(self._container._fields, self._fns, zip(*samples, strict=True), strict=True)
+        columns = zip(self._container._fields, self._parts, zip(*samples, strict=True), strict=True)
         return self._container(*[on_field(f".{field}", fn, column) for field, fn, column in columns])
 
 
-def on_field(path: str, fn: Batchify, samples: Sequence[Any]) -> Any:
-    """Runs `fn` on the values of one field; a `BatchifyError` then has the field's path in front of its own."""
+class Split:
+    """A batchify function that cuts the samples into parts and makes one batch of each, one for each device.
+
+    The parts are those of `mxnet.gluon.utils.split_data`: consecutive samples, in order.
+
+    Args:
+        num_slice: number of parts, at least 1.
+        batchify_fn: makes the batch of one part; None is `default_batchify`.
+        even_split: all parts must have the same size. If False, the first parts may have one sample more.
+
+    Raises:
+        BatchifyError: the samples cannot be cut into equal parts, or there are fewer samples than parts.
+
+    >>> Split(2)([1, 2, 3, 4])
+    [array([1, 2]), array([3, 4])]
+    """
+
+    _parts: tuple[Batchify, ...] = ()
+
+    def __init__(self, num_slice: int, batchify_fn: Batchify | None = None, even_split: bool = True) -> None:
+        check_functions(batchify_fn=batchify_fn)
+        check_flags(even_split=even_split)
+        self._slices, self._even = check_int("num_slice", num_slice, 1), bool(even_split)
+        self._parts = (batchify_fn or default_batchify,)
+
+    def __call__(self, samples: Sequence[Any]) -> list[Any]:
+        count, parts, fn = len(samples), self._slices, self._parts[0]
+        smaller_size, larger_parts = divmod(count, parts)
+        if larger_parts and self._even:
+            cure = f"use a batch_size that is a multiple of {parts} with last_batch='discard', or even_split=False"
+            raise BatchifyError(f"{count} samples cannot be cut into {parts} equal parts; {cure}")
+        if not smaller_size:
+            cure = "use a larger batch_size, or last_batch='discard'"
+            raise BatchifyError(f"{count} samples are too few for {parts} parts; {cure}")
+        bounds = [part * smaller_size + min(part, larger_parts) for part in range(parts + 1)]
+        return [on_field("", fn, samples[start:stop], start) for start, stop in pairwise(bounds)]
+
+
+def on_field(path: str, fn: Batchify, samples: Sequence[Any], first_row: int = 0) -> Any:
+    """Runs `fn` on a field of the samples from `first_row` on; a `BatchifyError` then has the whole path and row."""
     try:
         return fn(samples)
     except BatchifyError as error:
-        raise BatchifyError(error.reason, error.row, path + error.path) from error.__cause__
+        if error.row is None and not path:
+            raise
+        row = None if error.row is None else error.row + first_row
+        raise BatchifyError(error.reason, row, path + error.path) from error.__cause__
 
 
-def _check_callable(name: str, fns: Any) -> None:
-    for fn in fns:
+def _checked_functions(name: str, fns: Iterable[Any]) -> tuple[Batchify, ...]:
+    for fn in (checked := tuple(fns)):
         if not callable(fn):
             raise bad_argument(name, fn, "give functions from a list of samples to a batch, e.g. Stack()")
+    return checked

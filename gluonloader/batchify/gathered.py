@@ -23,11 +23,8 @@ _ONLY: Final = 0  # the name of the only field of a sample that is an array
 class Gathered:
     """Samples that are copied into their batch one by one; `batch()` is equal to that of `default_batchify`.
 
-    A sample that differs from the first one, usually an error, is kept as it is, and so are those after it.
-
-    Args:
-        first: the first sample: an array, or a tuple or dict that holds large arrays.
-        count: number of samples in the batch.
+    `first` is the first of `count` samples: an array, or a tuple or dict that holds large arrays. A sample that differs
+    from it, usually by mistake, is kept as it is, and so are all samples after that one.
     """
 
     def __init__(self, first: Any, count: int) -> None:
@@ -54,24 +51,13 @@ class Gathered:
         self._length += 1
 
     def batch(self) -> Any:
-        """The batch.
-
-        Raises:
-            BatchifyError: as `default_batchify` does.
-        """
-        if self._others:
-            return default_batchify(self._samples())
-        return self._filled(
-            {
-                name: batch_of(column, f"[{name!r}]") if isinstance(column, list) else column
-                for name, column in self._columns.items()
-            }
-        )
-
-    def _samples(self) -> list[Any]:
-        """All samples as a list; large arrays are views of the batch's memory."""
-        fields = [{name: column[row] for name, column in self._columns.items()} for row in range(self._length)]
-        return [*map(self._filled, fields), *self._others]
+        """The batch."""
+        columns = self._columns.items()
+        if self._others:  # make it from a list of all samples, with views of the large arrays
+            fields = [{name: column[row] for name, column in columns} for row in range(self._length)]
+            return default_batchify([*map(self._filled, fields), *self._others])
+        batches = {name: batch_of(col, f"[{name!r}]") if isinstance(col, list) else col for name, col in columns}
+        return self._filled(batches)
 
     def _fits(self, fields: dict[Any, Any]) -> bool:
         """Whether a sample with these fields can be copied into the columns."""
@@ -79,10 +65,10 @@ class Gathered:
             return False
         for name, column in self._columns.items():
             field = fields[name]
-            if not isinstance(column, list) and not (
-                type(field) is np.ndarray and field.shape == column.shape[1:] and field.dtype == column.dtype
-            ):
-                return False
+            if isinstance(column, np.ndarray):
+                alike = type(field) is np.ndarray and field.shape == column.shape[1:] and field.dtype == column.dtype
+                if not alike:
+                    return False
         return True
 
     def _filled(self, fields: dict[Any, Any]) -> Any:

@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.util import Finalize
 from time import perf_counter
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from ..checks import check_int, check_timeout
 from ..loading.arguments import check_pins, choose_output
 from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
 from .reader import Position, Reader, Result, Run
-from .source import Convert, Source
+from .source import Source, convert
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,8 @@ class Bridge:
         self._run: Run | None = None  # the run whose deliveries move the position
         self._lock = threading.Lock()
         self._batches, self._waited_s = 0, 0.0
-        convert = Convert(choose_output(output, pin_memory, 0), unpack=output is not None)
-        self._reader = Reader(self._source, convert)
+        finish = choose_output(output, pin_memory, 0)
+        self._reader = Reader(self._source, partial(convert, finish=finish, unpack=output is not None))
         # Also when the program ends: the thread must not run another library's code while Python shuts down.
         self._close_reader = Finalize(self, self._reader.close, exitpriority=20)
 

@@ -35,19 +35,12 @@ _CLOSING_S: Final = 0.5  # how long `close` waits for the thread
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a bridge stands, or where its next iteration starts.
-
-    Attributes:
-        epoch: number of the epoch.
-        batch: how many batches the source had read when the last one was delivered.
-        source: the source's state at that moment, as JSON; None if it has none; the exception that saving it raised.
-        load: whether the position was loaded, so that the source must be moved there.
-    """
+    """Where a bridge stands, or where its next iteration starts."""
 
     epoch: int = 0
-    batch: int = 0
-    source: Any = None
-    load: bool = False
+    batch: int = 0  # how many batches the source had read when the last one was delivered
+    source: Any = None  # the source's state at that moment; see `state_of`
+    load: bool = False  # whether the position was loaded, so that the source must be moved there
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +54,14 @@ class Result:
 
 
 class Run:
-    """One epoch, shared by the thread and the iterator.
-
-    Attributes:
-        start: the position where the epoch starts.
-        number: how many batches the source has read.
-        stopped: why nobody wants the batches any more; "" while somebody does.
-    """
+    """One epoch from the position `start` on, shared by the thread and the iterator."""
 
     def __init__(self, start: Position, prefetch: int) -> None:
         self.start = start
         self.permits: SimpleQueue[bool] = SimpleQueue()
         self.ready: SimpleQueue[Result | None] = SimpleQueue()
-        self.number = 0
-        self.stopped = ""
+        self.number = 0  # how many batches the source has read
+        self.stopped = ""  # why nobody wants the batches any more
         for _ in range(prefetch):
             self.permits.put(True)
 
@@ -89,12 +76,7 @@ class Run:
 
 
 class Reader:
-    """Reads a source in a thread, which starts with the first run.
-
-    Attributes:
-        made_s: seconds that reading and converting batches took.
-        idle_s: seconds that the thread waited for a permit.
-    """
+    """Reads a source in a thread, which starts with the first run; `made_s` and `idle_s` are those of `BridgeStats`."""
 
     def __init__(self, source: Source, convert: Callable[[Any], Any]) -> None:
         self._source, self._convert = source, convert
@@ -121,12 +103,7 @@ class Reader:
         return run
 
     def take(self, run: Run, timeout: float | None) -> Result:
-        """Waits for the next result; while batches are skipped, `timeout` applies to each of them.
-
-        Raises:
-            BatchTimeout: a batch took longer than `timeout`.
-            LoaderClosed: the run was stopped.
-        """
+        """Waits for the next result; while batches are skipped, `timeout` applies to each of them."""
         self.check_process()
         while not run.stopped:
             number = run.number
@@ -154,7 +131,7 @@ class Reader:
             self._thread.join(_CLOSING_S)
 
     def _overdue(self, run: Run, timeout: float | None) -> BatchTimeout:
-        frame = sys._current_frames().get(self._thread.ident or 0) if self._thread is not None else None
+        frame = sys._current_frames().get(getattr(self._thread, "ident", None) or 0)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "the thread has ended\n"
         late = f"{run} of {self._source.name} took more than timeout={timeout} seconds"
         return BatchTimeout(f"{late}; the stack of its thread is\n{stack}")
@@ -177,7 +154,7 @@ class Reader:
             return
         if start.source is not None:
             run.number = start.batch
-        while self._permitted(run):
+        while self._wait_for_permit(run):
             skips = run.number < start.batch
             result = self._next(run, opened, skips)
             if skips and result.error is None:
@@ -188,7 +165,7 @@ class Reader:
                 return
             del result  # only the user keeps the batch alive
 
-    def _permitted(self, run: Run) -> bool:
+    def _wait_for_permit(self, run: Run) -> bool:
         started = perf_counter()
         permitted = run.permits.get()
         self.idle_s += perf_counter() - started
@@ -204,15 +181,15 @@ class Reader:
         except BaseException as error:
             return Result(error=_noted(error, run))
         try:
-            result = Result() if skips else Result(self._convert(batch), self._after(run, opened))
+            result = Result()
+            if not skips:
+                batch = self._convert(batch)
+                result = Result(batch, Position(run.start.epoch, run.number + 1, state_of(opened.stateful)))
         except BaseException as error:
             result = Result(error=_noted(error, run))
         run.number += 1
         self.made_s += perf_counter() - started
         return result
-
-    def _after(self, run: Run, opened: Opened) -> Position:
-        return Position(run.start.epoch, run.number + 1, state_of(opened.stateful))
 
     def _end(self, run: Run, opened: Opened, skips: bool) -> Result:
         if skips:

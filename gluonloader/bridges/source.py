@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import copy
 import inspect
 import sys
@@ -23,29 +24,20 @@ _ARRAY: Final = "gluonloader.array"  # marks a dict in a state that stands for a
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An epoch of a source that has started.
-
-    Attributes:
-        batches: its iterator.
-        stateful: the source or its iterator, whichever has `state_dict`; None if neither has.
-        lasts: whether `stateful` is used again in the next epoch.
-    """
+    """An epoch of a source that has started."""
 
     batches: Iterator[Any]
-    stateful: Any
-    lasts: bool
+    stateful: Any  # the source or its iterator, whichever has `state_dict`; None if neither has
+    lasts: bool  # whether `stateful` is used again in the next epoch
 
 
 class Source:
-    """The source that was given to `bridge`.
-
-    Raises:
-        ValueError: it can be neither iterated nor called.
-    """
+    """The source that was given to `bridge`."""
 
     def __init__(self, source: Any) -> None:
-        self._source, self._make = source, _maker(source)
-        self._is_function = not _is_iterable(source)
+        self._source = source
+        self._is_function = isinstance(source, type) or not hasattr(source, "__iter__")
+        self._make = _maker(source) if self._is_function else lambda epoch: source
         self._last: Callable[[], Any] = lambda: None  # returns what was read in the last epoch, if it still exists
         self._epoch = 0  # the last epoch
         self.name = _name(source)
@@ -61,12 +53,7 @@ class Source:
             return None
 
     def open(self, epoch: int, state: Any) -> Opened:
-        """Starts an epoch.
-
-        Args:
-            epoch: its number.
-            state: what `state_of` returned, to start there; None starts with the first batch.
-        """
+        """Starts an epoch at `state`, which `state_of` returned; None is the first batch."""
         made = self._make(epoch)
         for part in (made, getattr(made, "sampler", None)):
             if part is not None and hasattr(part, "set_epoch"):
@@ -106,14 +93,8 @@ class Source:
             return lambda: None
 
 
-def _is_iterable(source: Any) -> bool:
-    return hasattr(source, "__iter__") and not isinstance(source, type)
-
-
 def _maker(source: Any) -> Callable[[int], Any]:
-    """A function from the number of an epoch to the object that is read in it."""
-    if _is_iterable(source):
-        return lambda epoch: source
+    """A function from the number of an epoch to what `source`, a function, makes for it."""
     right = "give something that can be iterated, or a function that makes it, with no argument or the epoch's number"
     if not callable(source):
         raise bad_argument("source", source, right)
@@ -121,53 +102,34 @@ def _maker(source: Any) -> Callable[[int], Any]:
         signature = inspect.signature(source)
     except ValueError:  # some functions in C have no signature
         return lambda epoch: source()
-    if _takes(signature):
-        return lambda epoch: source()
-    if _takes(signature, 0):
-        return lambda epoch: source(epoch)
+    for maker, arguments in ((lambda epoch: source()), ()), (source, (0,)):
+        with contextlib.suppress(TypeError):
+            signature.bind(*arguments)
+            return maker
     raise bad_argument("source", source, right)
-
-
-def _takes(signature: inspect.Signature, *arguments: Any) -> bool:
-    try:
-        signature.bind(*arguments)
-    except TypeError:
-        return False
-    return True
 
 
 def _name(source: Any) -> str:
     return getattr(source, "__qualname__", None) or type(source).__qualname__
 
 
-class Convert:
-    """Converts a batch of the source.
-
-    Args:
-        finish: converts the arrays of a batch; None leaves them.
-        unpack: whether an MXNet DataBatch becomes a tuple of its arrays.
-    """
-
-    def __init__(self, finish: Callable[[Any], Any] | None, unpack: bool) -> None:
-        self._finish, self._unpack = finish, unpack
-
-    def __call__(self, batch: Any) -> Any:
-        data_batch = getattr(sys.modules.get("mxnet.io"), "DataBatch", None)
-        if data_batch is None or not isinstance(batch, data_batch):
-            return batch if self._finish is None else self._finish(batch)
-        # Copied, since MXNet's readers write into the arrays of batches that they returned before.
-        data, label = ([_copied(array) for array in arrays or ()] for arrays in (batch.data, batch.label))
-        if self._finish is not None:
-            data, label = self._finish(data), self._finish(label)
-        if self._unpack:
-            return (*data, *label)
-        new = copy.copy(batch)
-        new.data, new.label = data, label if batch.label is not None else None
-        return new
-
-
-def _copied(array: Any) -> Any:
-    return array.copy() if hasattr(array, "copy") else array
+def convert(batch: Any, finish: Callable[[Any], Any] | None, unpack: bool) -> Any:
+    """A batch after `finish` has converted its arrays; with `unpack`, an MXNet DataBatch becomes a tuple of arrays."""
+    finish = finish or (lambda arrays: arrays)
+    data_batch = getattr(sys.modules.get("mxnet.io"), "DataBatch", None)
+    if data_batch is None or not isinstance(batch, data_batch):
+        return finish(batch)
+    # Copied, since MXNet's readers write into the arrays of batches that they returned before.
+    parts = [
+        [array.copy() if hasattr(array, "copy") else array for array in part or ()]
+        for part in (batch.data, batch.label)
+    ]
+    data, label = map(finish, parts)
+    if unpack:
+        return (*data, *label)
+    new = copy.copy(batch)
+    new.data, new.label = data, label if batch.label is not None else None
+    return new
 
 
 # -- the source's state ------------------------------------------------------------------------------------------------

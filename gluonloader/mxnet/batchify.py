@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from .. import batchify as core
 from ..batchify import AsList, Group
 from ..frameworks import in_worker, map_arrays
-from .ndarrays import to_ndarray
+from .gluon import to_ndarray
 
 __all__ = ["Append", "AsList", "Group", "Pad", "Stack"]
 

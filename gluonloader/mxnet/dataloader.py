@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from ..checks import LastBatch
 from ..frameworks import map_arrays
 from ..loader import DataLoader as CoreDataLoader
 from .gluon import dataloader as _gluon
-from .gluon import mx
-from .ndarrays import to_ndarray
+from .gluon import mx, to_ndarray
 from .structure import gluon_batchify
 
 __all__ = ["DataLoader", "default_batchify_fn", "default_mp_batchify_fn"]
@@ -71,7 +71,8 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
             batchify_fn = gluon_batchify
             options.setdefault("output", to_ndarray(shared=workers))
         if workers and (mx.util.is_np_array() or mx.util.is_np_shape()):
-            options["worker_init_fn"] = _NumpyMode(options.get("worker_init_fn"))
+            mode = {"shape": mx.util.is_np_shape(), "array": mx.util.is_np_array()}
+            options["worker_init_fn"] = partial(_start_worker, mode, options.get("worker_init_fn"))
         super().__init__(
             dataset,
             batch_size,
@@ -112,14 +113,8 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         self.epochs.start_now()
 
 
-class _NumpyMode:
-    """A `worker_init_fn` that sets the NumPy mode of MXNet as it was in the constructor, then calls the user's."""
-
-    def __init__(self, then: Callable[[int], object] | None) -> None:
-        self._shape, self._array = mx.util.is_np_shape(), mx.util.is_np_array()
-        self._then = then
-
-    def __call__(self, worker: int) -> None:
-        mx.util.set_np(shape=self._shape, array=self._array)
-        if self._then is not None:
-            self._then(worker)
+def _start_worker(mode: dict[str, bool], then: Callable[[int], object] | None, worker: int) -> None:
+    """Sets the NumPy mode of MXNet as it was in the constructor, then calls the user's `worker_init_fn`."""
+    mx.util.set_np(**mode)
+    if then is not None:
+        then(worker)

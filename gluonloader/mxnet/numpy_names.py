@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
@@ -12,17 +13,11 @@ import numpy as np
 
 from ..frameworks import preparations
 
-__all__ = ["patch_numpy"]
-
 _LOG = logging.getLogger("gluonloader")
 
 
 def _in1d(ar1: Any, ar2: Any, *args: Any, **kwargs: Any) -> Any:
     return np.isin(ar1, ar2, *args, **kwargs).reshape(-1)
-
-
-def _msort(a: Any) -> Any:
-    return np.sort(a, axis=0)
 
 
 def _financial(name: str) -> Callable[..., NoReturn]:
@@ -48,7 +43,7 @@ _REMOVED: Final[dict[tuple[int, int], dict[str, object]]] = {
         "PZERO": 0.0,
         "alltrue": np.all,
         "compat": SimpleNamespace(basestring=str),
-        "msort": _msort,
+        "msort": partial(np.sort, axis=0),
         "product": np.prod,
         "round_": np.round,
         "sometrue": np.any,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,20 +13,13 @@ from ..errors import BatchifyError
 from ..frameworks import owner_by_base
 from ..rows import Rows
 
-__all__ = ["gluon_batchify"]
-
 
 @calls_no_user_code
 def gluon_batchify(samples: Sequence[Any]) -> Any:
-    """Tuples become a list with a batch of each field, a list becomes one array; `default_batchify` does the rest.
-
-    Raises:
-        BatchifyError: samples do not fit together.
-    """
+    """Tuples become a list with a batch of each field, a list becomes one array; `default_batchify` does the rest."""
     if isinstance(samples, Rows):
         if isinstance(samples.held, tuple):
-            columns = [Rows(column, samples.indices) for column in samples.held]
-            return [on_field(f"[{i}]", gluon_batchify, column) for i, column in enumerate(columns)]
+            return _batches(Rows(column, samples.indices) for column in samples.held)
         if isinstance(samples.held, np.ndarray):
             return default_batchify(samples)
         samples = list(samples)
@@ -35,12 +28,16 @@ def gluon_batchify(samples: Sequence[Any]) -> Any:
         for row, sample in enumerate(samples):
             if not isinstance(sample, tuple) or len(sample) != len(first):
                 raise BatchifyError(f"{sample!r:.80} is not a tuple of {len(first)} fields, as sample 0 is", row)
-        return [on_field(f"[{i}]", gluon_batchify, column) for i, column in enumerate(zip(*samples, strict=True))]
+        return _batches(zip(*samples, strict=True))
     if isinstance(first, list):
         samples = [_array(sample, row) for row, sample in enumerate(samples)]
     elif getattr(first, "stype", "default") != "default":  # Gluon makes dense batches of MXNet's sparse arrays
         samples = [sample.tostype("default") for sample in samples]
     return default_batchify(samples)
+
+
+def _batches(columns: Iterable[Sequence[Any]]) -> list[Any]:
+    return [on_field(f"[{i}]", gluon_batchify, column) for i, column in enumerate(columns)]
 
 
 def _array(sample: list[Any], row: int) -> Any:

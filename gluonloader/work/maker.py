@@ -15,25 +15,17 @@ from typing import Any
 from ..batchify import Gathered, default_batchify, holds_large_array
 from ..dataset.bulk import read_by
 from ..declared import draws
-from ..errors import BatchifyError, add_note
+from ..errors import BatchifyError
 from ..indices import Keys, as_list
 from ..randomness import batch_seed
-from .chunk import Chunk, Hint
 from .info import WorkerInfo, running_as
-from .streams import Streams
-from .task import Job, Samples, Task
-
-OnRow = Callable[[int], None]
+from .streams import OnRow, Streams
+from .task import Chunk, Hint, Job, Samples, Task, located
 
 
 @dataclass(frozen=True, slots=True)
 class ShardBatch:
-    """A batch of one shard of an iterable dataset.
-
-    Attributes:
-        hint: from where the shard's next chunk can be read; None if the dataset keeps no state.
-        first: a hash of the first sample of the source; 0 if it does not matter.
-    """
+    """A batch of one shard of an iterable dataset; `hint` and `first` are those of `ChunkSamples`."""
 
     batch: Any
     hint: Hint | None
@@ -42,7 +34,7 @@ class ShardBatch:
 
 @dataclass(frozen=True, slots=True)
 class ShardEnd:
-    """The last samples of a shard, fewer than a batch has, perhaps none; `first` is that of `ShardBatch`."""
+    """The last samples of a shard, fewer than a batch has, perhaps none; `first` is that of `ChunkSamples`."""
 
     samples: list[Any]
     first: int = 0
@@ -60,14 +52,11 @@ class BatchMaker:
         job: what to make.
         worker: the worker's number.
         seed: seeds the random generators that this kind of worker may seed; see NOTE [batch seeds] in randomness.
-
-    Attributes:
-        may_draw: whether making a batch may draw random numbers. If not, generators are left alone, since seeding them
-            takes as long as making a small batch.
     """
 
     def __init__(self, job: Job, worker: int, seed: Callable[[int], None]) -> None:
         self._job, self._seed = job, seed
+        # If not, random generators are left alone, since seeding them takes as long as making a small batch.
         self.may_draw = may_draw(job)
         self._bulk = getattr(job.dataset, "__getitems__", None)
         # default_batchify keeps no sample, so large arrays can be copied while the samples are read.
@@ -89,15 +78,9 @@ class BatchMaker:
             self._job.worker_init_fn(self._info)
 
     def make(self, task: Task, on_row: OnRow | None = None) -> Any:
-        """Reads the samples of a task and makes one batch of them.
+        """Reads the samples of a task and makes one batch of them; an error of user code gets a note, see `located`.
 
-        Args:
-            task: what to make.
-            on_row: called with each sample's row before that sample is read; not if they are read in bulk.
-
-        Raises:
-            Exception: the user's own, with a note that names sample and batch. `StopIteration` and `SystemExit` become
-                a RuntimeError, because they would end the user's loop or program without a message.
+        `on_row` is called with each sample's row before that sample is read; not if the samples are read in bulk.
         """
         self._info.epoch = task.epoch
         work = task.work
@@ -114,26 +97,22 @@ class BatchMaker:
 
     def _make_chunk(self, task: Task, chunk: Chunk, on_row: OnRow | None) -> ShardBatch | ShardEnd:
         assert self._streams is not None
-
-        def seed_group(number: int) -> None:
-            self._seed(batch_seed(chunk.seed, chunk.epoch, number))
-
-        piece = self._streams.read(chunk, seed_group, on_row)
-        if len(piece.samples) < chunk.size:
-            return ShardEnd(piece.samples, piece.first)
-        return ShardBatch(self._batchify(task, piece.samples), piece.hint, piece.first)
+        read = self._streams.read(chunk, lambda number: self._seed(batch_seed(chunk.seed, chunk.epoch, number)), on_row)
+        if len(read.samples) < chunk.size:
+            return ShardEnd(read.samples, read.first)
+        return ShardBatch(self._batchify(task, read.samples), read.hint, read.first)
 
     def _read(self, task: Task, indices: list[Any], on_row: OnRow | None) -> list[Any] | Gathered:
         """Reads the samples one by one."""
-        dataset, index, batching = self._job.dataset, indices[0], ""
+        dataset, index, batching = self._job.dataset, indices[0], False
         try:
             if on_row is not None:
                 on_row(0)
             first = dataset[index]
-            batching = "batchify_fn"  # `Gathered` allocates the batch's arrays
+            batching = True  # `Gathered` allocates the batch's arrays
             gathers = self._gathers and len(indices) > 1 and holds_large_array(first)
             samples: list[Any] | Gathered = Gathered(first, len(indices)) if gathers else [first]
-            batching = ""
+            batching = False
             del first  # so that its memory can serve the next sample
             if on_row is None and isinstance(samples, list):
                 samples += [dataset[index := key] for key in indices[1:]]
@@ -143,45 +122,28 @@ class BatchMaker:
                     on_row(row)
                 samples.append(dataset[index])
             return samples
-        except (StopIteration, SystemExit) as error:
-            raise _as_runtime_error(error, task, f"dataset[{index!r}]") from error
-        except Exception as error:
-            beyond = isinstance(error, IndexError) and hasattr(dataset, "__len__")
-            _note(error, task, batching or f"dataset[{index!r}]{f' of {len(dataset)} samples' if beyond else ''}")
-            raise
+        except (Exception, SystemExit) as error:
+            call = "batchify_fn" if batching else f"dataset[{index!r}]"
+            beyond = isinstance(error, IndexError) and hasattr(dataset, "__len__") and not batching
+            error = located(error, call, f"{call}{f' of {len(dataset)} samples' if beyond else ''}, {task}")
+            raise error
 
     def _read_bulk(self, task: Task, indices: Keys) -> Sequence[Any]:
         try:
             return read_by(self._bulk, indices)  # type: ignore[arg-type]
-        except (StopIteration, SystemExit) as error:
-            raise _as_runtime_error(error, task, _bulk_call(indices)) from error
-        except Exception as error:
-            _note(error, task, _bulk_call(indices))
-            raise
+        except (Exception, SystemExit) as error:
+            listed = f"{str(as_list(indices[:8]))[:-1]}{', ...' if len(indices) > 8 else ''}]"
+            error = located(error, call := f"dataset.__getitems__({listed})", f"{call}, {task}")
+            raise error
 
     def _batchify(self, task: Task, samples: Sequence[Any] | Gathered) -> Any:
         try:
             return samples.batch() if isinstance(samples, Gathered) else self._job.batchify_fn(samples)
         except BatchifyError as error:
             raise _with_index(error, task) from error.__cause__
-        except (StopIteration, SystemExit) as error:
-            raise _as_runtime_error(error, task, "batchify_fn") from error
-        except Exception as error:
-            _note(error, task, "batchify_fn")
-            raise
-
-
-def _bulk_call(indices: Keys) -> str:
-    return f"dataset.__getitems__({str(as_list(indices[:8]))[:-1]}{', ...' if len(indices) > 8 else ''}])"
-
-
-def _as_runtime_error(error: BaseException, task: Task, where: str) -> Exception:
-    return _note(RuntimeError(f"{where} raised {type(error).__name__}({error})"), task, where)
-
-
-def _note(error: Exception, task: Task, where: str) -> Exception:
-    add_note(error, f"gluonloader: in {where}, {task}")
-    return error
+        except (Exception, SystemExit) as error:
+            error = located(error, "batchify_fn", f"batchify_fn, {task}")
+            raise error
 
 
 def _with_index(error: BatchifyError, task: Task) -> BatchifyError:

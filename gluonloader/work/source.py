@@ -17,23 +17,17 @@ from .. import frameworks
 from ..dataset.iterable import Step, Take
 from ..state import to_json
 from ..tree import leaves
-from .chunk import Chunk, Hint
+from .task import Chunk, Hint
 
 _readers: Final[dict[int, object]] = {}  # which source reads an iterator that cannot be copied, by the iterator's id
 
 
 class ShardSource:
-    """One shard of a dataset, opened at a hint; `dataset` and `steps` are the result of `unwrap`.
-
-    Attributes:
-        cut: the shard is cut out of the whole dataset: each `num_shards`-th sample belongs to it.
-        iterator: the iterator of the dataset.
-        first: a hash of the first sample that shards which are cut out of one dataset have in common; None before it
-            is read, 0 for other shards.
-    """
+    """One shard of a dataset, opened at a hint; `dataset` and `steps` are the result of `unwrap`."""
 
     def __init__(self, dataset: Any, steps: tuple[Step, ...], chunk: Chunk, hint: Hint | None) -> None:
         self._name = type(dataset).__name__
+        # If `cut`, the shard is every `num_shards`-th sample of the whole dataset.
         counted = any(isinstance(step, Take) for step in steps)  # take() counts the samples of all shards
         shard, self.cut = (dataset, True) if counted else _shard_of(dataset, chunk.num_shards, chunk.shard)
         # Between two samples of a shard that is cut out lie those of the other shards.
@@ -55,6 +49,7 @@ class ShardSource:
         for step in steps:
             samples = step.over(samples)
         self._samples = samples
+        # A hash of the first sample that is read, which all shards that are cut out have in common; 0 for other shards.
         self.first = None if self.cut and chunk.num_shards > 1 and not (hint and hint.group) else 0
         self._skipped_error: BaseException | None = None  # that of the sample before, which is another shard's
         self._ended = False  # while samples were skipped
@@ -103,8 +98,6 @@ class ShardSource:
             return next(self._samples)
         self._skip(self._skip_before)
         try:
-            if self._ended:
-                raise StopIteration
             return self._read()
         except StopIteration:
             self._ended = True
@@ -114,6 +107,8 @@ class ShardSource:
             self._skip(self._skip_after)
 
     def _read(self) -> Any:
+        if self._ended:
+            raise StopIteration
         sample, self._skipped_error = next(self._samples), None
         if self.first is None:
             self.first = _hash(sample)
@@ -121,7 +116,7 @@ class ShardSource:
 
     def _skip(self, count: int) -> None:
         """Reads samples of other shards. These report an error in them; if it ends the source, all shards report it."""
-        for _ in range(0 if self._ended else count):
+        for _ in range(count):
             try:
                 self._read()
             except StopIteration:
@@ -165,10 +160,9 @@ def _bytes_of(leaf: Any) -> bytes:
 
 def _state_owner(iterator: Any, dataset: Any) -> Any:
     """The one of the two that has a usable `state_dict`, or None."""
-    if _loses_samples(dataset):
-        return None
-    for owner in (iterator, dataset):
-        if hasattr(owner, "state_dict") and (hasattr(owner, "load_state_dict") or hasattr(dataset, "load_state_dict")):
+    loads = hasattr(dataset, "load_state_dict")
+    for owner in () if _loses_samples(dataset) else (iterator, dataset):
+        if hasattr(owner, "state_dict") and (loads or hasattr(owner, "load_state_dict")):
             return owner
     return None
 

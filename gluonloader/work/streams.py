@@ -28,16 +28,24 @@ from typing import Any, Final
 import numpy as np
 
 from ..dataset.iterable import Transform, unwrap
-from ..errors import add_note
 from ..randomness import batch_seed
-from .chunk import Chunk, ChunkSamples, Hint
 from .source import ShardSource
+from .task import Chunk, Hint, located
 
 _STREAMS_PER_SHARD: Final = 2  # that of the epoch, and that of an iteration which was abandoned or runs beside it
 _CHUNKS_PER_STREAM: Final = 2  # read chunks that are kept: if a batch does not fit its slab, its chunk is read again
 
 Seed = Callable[[int], None]
-OnRow = Callable[[int], None]
+OnRow = Callable[[int], None]  # is called with the row of a sample before that sample is read
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSamples:
+    """What a worker read for a chunk."""
+
+    samples: list[Any]  # fewer than the chunk's `size` if the shard has ended
+    hint: Hint | None  # where to read the next chunk from; None if the dataset has no state
+    first: int  # a hash of the first sample of the source, whichever shard it belongs to; 0 if nothing depends on it
 
 
 class Streams:
@@ -49,17 +57,10 @@ class Streams:
         self._iterators: dict[int, Any] = {}  # the newest iterator of each shard
 
     def read(self, chunk: Chunk, seed_group: Seed, on_row: OnRow | None = None) -> ChunkSamples:
-        """The samples of a chunk; a chunk may be read again.
+        """The samples of a chunk; a chunk may be read again, unless it was lost by an error.
 
-        Args:
-            chunk: which samples.
-            seed_group: seeds the random generators with a hash of the loader's seed, the epoch and its argument, which
-                may be negative. After the return, the state of the generators depends on the chunk alone.
-            on_row: called with the number of a sample in the chunk, before that sample is read or transformed.
-
-        Raises:
-            Exception: that of the source or of a transform, with a note that names the sample and its shard; the
-                chunk is lost. `SystemExit` becomes a RuntimeError.
+        `seed_group` seeds the random generators with a hash of the loader's seed, the epoch and its argument, which may
+        be negative. After the return, the state of the generators depends on the chunk alone.
         """
         key = chunk.shard, chunk.iteration, chunk.epoch
         stream = self._streams.pop(key, None)  # if an interrupt ends this call, the stream is dropped
@@ -90,22 +91,15 @@ class _Fill:
 
 
 class _Stream:
-    """One shard in one epoch, read from the hint of a chunk on.
-
-    Args:
-        dataset: the dataset of the loader.
-        chunk: the first chunk to read.
-        iterators: the newest iterator of each shard; the stream adds its own.
-    """
+    """One shard in one epoch, read from the hint of a chunk on. It adds its iterator to those of the other shards."""
 
     def __init__(self, dataset: Any, chunk: Chunk, iterators: dict[int, Any]) -> None:
         self._chunk, self._size, self._iterators = chunk, chunk.size, iterators
-        self._dataset, steps = unwrap(dataset)
-        self._transforms: list[Transform] = []  # those at the end: they run for the chunk that is asked for, only
-        while steps and isinstance(steps[-1], Transform):
-            self._transforms.insert(0, steps[-1])
-            steps = steps[:-1]
-        self._source_steps = steps
+        self._dataset, self._steps = unwrap(dataset)
+        self._transforms: list[Transform] = []  # the last steps: they run only for the chunk that is asked for
+        while self._steps and isinstance(self._steps[-1], Transform):
+            self._transforms.insert(0, self._steps[-1])
+            self._steps = self._steps[:-1]
         self._groups_per_fill = max(1, chunk.buffer // chunk.size)
         hint = chunk.hint
         if hint is None or hint.group > chunk.number or hint.group % self._groups_per_fill:
@@ -119,11 +113,11 @@ class _Stream:
 
     def reaches(self, number: int) -> bool:
         """Whether the stream can read this chunk without opening its source again."""
-        return number >= self._next_chunk or any(kept == number for kept, _ in self._kept)
+        return number >= self._next_chunk or number in dict(self._kept)
 
     def read(self, number: int, seed: Seed, on_row: OnRow | None) -> ChunkSamples | Exception:
         """The samples of a chunk, or the error that it is lost by."""
-        result: ChunkSamples | Exception | None = next((chunk for kept, chunk in self._kept if kept == number), None)
+        result: ChunkSamples | Exception | None = dict(self._kept).get(number)
         try:
             if result is None:
                 self._open(seed)
@@ -146,7 +140,7 @@ class _Stream:
         if not self._opened:
             self._opened = True
             seed(0)  # the same for all shards: opening may shuffle the source that they are cut out of
-            self._source = ShardSource(self._dataset, self._source_steps, self._chunk, self._next_fill.hint)
+            self._source = ShardSource(self._dataset, self._steps, self._chunk, self._next_fill.hint)
             self._source.check_new(self._iterators.values())
             self._iterators[self._chunk.shard] = self._source.iterator
             self._next_fill.hint = self._next_fill.hint if self._source.stateful else None
@@ -240,12 +234,7 @@ class _Stream:
         return samples
 
     def _located(self, error: BaseException, sample: str, number: int) -> Exception:
-        """The error, or a RuntimeError for one that would end a loop or the program, with a note on the sample."""
+        """The error with a note on the shard, and on the sample if it is known."""
         chunk, name = self._chunk, type(self._dataset).__name__
-        if not isinstance(error, Exception) or isinstance(error, StopIteration):
-            replacement = RuntimeError(f"{name} raised {type(error).__name__}({error})")
-            replacement.__cause__ = error
-            error = replacement
         shard = f"shard {chunk.shard} of {chunk.num_shards} (chunk {number})"
-        add_note(error, f"gluonloader: in {sample}{shard}, iterable dataset {name}")
-        return error
+        return located(error, name, f"{sample}{shard}, iterable dataset {name}")

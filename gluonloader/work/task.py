@@ -1,4 +1,4 @@
-"""What workers are given: one job when they start, then one task for each batch."""
+"""What workers are given, one job when they start and one task for each batch; and the note on errors in a task."""
 
 from __future__ import annotations
 
@@ -6,30 +6,45 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import add_note
 from ..indices import Keys, as_list
-from .chunk import Chunk
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """How to make any batch of a loader.
-
-    Attributes:
-        dataset, batchify_fn, worker_init_fn, num_workers: as given to `DataLoader`.
-        seed: the loader's seed.
-        iterable: the dataset is read in shards, each by one worker.
-        payloads: for each worker, the `payload` of its `WorkerInfo`; empty without `worker_payload`.
-        epoch: the epoch that the first workers start for.
-    """
+    """How to make any batch of a loader; the fields that are not explained are the arguments of `DataLoader`."""
 
     dataset: Any
     batchify_fn: Callable[[Any], Any]
     worker_init_fn: Callable[[Any], object] | None
     num_workers: int
     seed: int
-    iterable: bool = False
-    payloads: tuple[Any, ...] = ()
-    epoch: int = 0
+    iterable: bool = False  # the dataset is read in shards, each by one worker
+    payloads: tuple[Any, ...] = ()  # `WorkerInfo.payload` of each worker; empty without `worker_payload`
+    epoch: int = 0  # the epoch that the first workers start for
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A point in a source from which a worker can read without reading what comes before it."""
+
+    group: int  # number of the group that comes next; see NOTE [streams] in streams.py
+    state: Any  # the state of the source there, as JSON; None at group 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The samples of one shard that make one batch."""
+
+    shard: int
+    num_shards: int
+    number: int  # t, for the samples [t * size, (t + 1) * size) of the shard
+    size: int  # number of samples
+    epoch: int
+    seed: int  # the loader's
+    iteration: int  # differs between the live iterators of a loader, so that they do not share streams
+    buffer: int  # size of the shuffle buffer in samples; 0 for no shuffling
+    hint: Hint | None  # where a worker without a fitting stream starts to read; None for the start of the shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +56,13 @@ class Samples:
 
 @dataclass(slots=True, eq=False)  # not frozen: a frozen dataclass takes 0.1 us more for each field
 class Task:
-    """One batch to make. Nobody changes a task.
-
-    Attributes:
-        epoch: number of the epoch.
-        batch: number of the batch in its epoch, from 0; negative for a leftover that is read again.
-        seed: of the loader, or of its rank; see NOTE [batch seeds] in randomness.
-        work: keys of a map-style dataset, a chunk of a shard, or samples that were read before.
-        worker: the worker that has to make it; None for any.
-    """
+    """One batch to make. Nobody changes a task."""
 
     epoch: int
-    batch: int
-    seed: int
-    work: Keys | Chunk | Samples
-    worker: int | None = None
+    batch: int  # number of the batch in its epoch, from 0; negative for a leftover that is read again
+    seed: int  # of the loader, or of its rank; see NOTE [batch seeds] in randomness
+    work: Keys | Chunk | Samples  # the keys of samples in a map-style dataset, or what to read of an iterable one
+    worker: int | None = None  # the worker that has to make it; None for any
 
     def __str__(self) -> str:
         if self.batch < 0 and isinstance(self.work, Chunk):
@@ -72,3 +79,12 @@ class Task:
     def indices(self) -> list[Any] | None:
         """The indices of its samples; None for an iterable dataset."""
         return None if isinstance(self.work, (Chunk, Samples)) else as_list(self.work)
+
+
+def located(error: BaseException, raiser: str, place: str) -> Exception:
+    """The user's error with a note on the place; a RuntimeError if it would end a loop or the program silently."""
+    if not isinstance(error, Exception) or isinstance(error, StopIteration):
+        cause, error = error, RuntimeError(f"{raiser} raised {type(error).__name__}({error})")
+        error.__cause__ = cause
+    add_note(error, f"gluonloader: in {place}")
+    return error

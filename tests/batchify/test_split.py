@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import gluonloader.mxnet
 from gluonloader import AsList, BatchifyError, Dict, Group, Pad, Stack
-from gluonloader.batchify.split import Split
+from gluonloader.batchify import Split
 from gluonloader.memory import set_allocator
 
 

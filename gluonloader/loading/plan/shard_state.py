@@ -9,7 +9,7 @@ from typing import Any
 from ...checks import LastBatch
 from ...errors import bad_state
 from ...state import check_same, field, int_field, ranges_field
-from ...work.chunk import Chunk, Hint
+from ...work.task import Chunk, Hint
 
 
 @dataclass(frozen=True, slots=True)

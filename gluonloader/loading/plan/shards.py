@@ -19,9 +19,8 @@ from typing import Any
 
 from ...errors import BatchTimeout, WorkerDied
 from ...state import ranges_field
-from ...work.chunk import Chunk, Hint
 from ...work.maker import ShardBatch
-from ...work.task import Samples, Task
+from ...work.task import Chunk, Hint, Samples, Task
 from . import shard_state
 from .base import NOTHING, Progress
 from .shard_state import Leftover, ShardEnds, Shards
