@@ -3,7 +3,6 @@
 from .base import Framework as Framework
 from .base import Lent as Lent
 from .base import leaves_room as leaves_room
-from .find import mxnet_arrays as mxnet_arrays
 from .find import named as named
 from .find import owner as owner
 from .find import owner_by_base as owner_by_base

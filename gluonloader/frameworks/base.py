@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import resource
 import sys
+import warnings
+from functools import cache
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -24,13 +26,9 @@ _SPARE_DESCRIPTORS: Final = 16  # for the user's own files
 
 
 class Framework(Protocol):
-    """Converts the arrays of one framework to NumPy and back.
+    """Converts the arrays of one framework to NumPy and back."""
 
-    Attributes:
-        name: the name by which `named` finds the framework; it travels with the arrays.
-    """
-
-    name: str
+    name: str  # by which `named` finds the framework; it travels with the arrays
 
     def owns(self, kind: type) -> bool:
         """Whether arrays of exactly this type belong to the framework."""
@@ -51,19 +49,14 @@ class Framework(Protocol):
         """
 
     def pin(self, array: Any, device_id: int) -> Any:
-        """Returns the array in page-locked memory. Without a device, warns once and returns the array itself."""
+        """Returns the array in page-locked memory; without a device it warns, and may return the array itself."""
 
 
 class Lent(np.ndarray[Any, Any]):
-    """The bytes of the slab that a delivered batch lies in; the base of all its arrays.
+    """The bytes of the slab that a delivered batch lies in; the base of all its arrays."""
 
-    Attributes:
-        address: address of byte 0 in this process.
-        mappings: a framework's own mappings of the slab; they live as long as the batch.
-    """
-
-    address: int
-    mappings: dict[Any, Any]
+    address: int  # of byte 0, in this process
+    mappings: dict[Any, Any]  # a framework's own mappings of the slab; they live as long as the batch
 
     def share(self) -> int | None:
         """Returns a new descriptor of the slab, so that a framework can map it and become one of its holders.
@@ -107,11 +100,7 @@ def extension(name: str) -> np.dtype[Any] | None:
 
 
 def without_carrier(array: Array, framework: str, cure: str) -> Array:
-    """Returns the array with a dtype of `ml_dtypes` instead of a carrier; other arrays as they are.
-
-    Raises:
-        TypeError: `ml_dtypes` is not loaded; the text names the framework and the cure.
-    """
+    """Returns the array with a dtype of `ml_dtypes` instead of a carrier; raises `no_dtype` if that is not loaded."""
     name = carried(array.dtype) if array.dtype.names else None
     if name is None:
         return array
@@ -132,6 +121,12 @@ def fit_for_views(array: Array) -> Array:
         return array
     dtype = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
     return np.array(array, dtype, order="C", copy=True, subok=False)
+
+
+@cache
+def warn_once(text: str) -> None:
+    """Warns the first time that it is called with this text."""
+    warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def no_dtype(framework: str, array: Array, cure: str) -> TypeError:

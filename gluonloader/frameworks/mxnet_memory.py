@@ -21,6 +21,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from functools import cache
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
@@ -58,8 +59,6 @@ _DLPACK_CODES: Final = {"i": 0, "u": 1, "b": 1, "f": 2}
 class _Borrowed:
     """A NumPy array that MXNet uses, until `done`; see NOTE [no Python in the engine]."""
 
-    __slots__ = ("array", "shape", "struct")
-
     def __init__(self, array: Array, deleter: int) -> None:
         self.array = array
         self.shape = (ctypes.c_int64 * array.ndim)(*array.shape)
@@ -77,20 +76,16 @@ _borrowed: list[_Borrowed] = []  # keeps the arrays alive that MXNet uses
 _lock = threading.Lock()
 
 
+@cache
 def _send_copies(mx: Any) -> None:
     """Makes `multiprocessing` send copies; see NOTE [slices of a slab]."""
-    for kind in (mx.nd.NDArray, mx.np.ndarray):
-        reduce = ForkingPickler._extra_reducers.get(kind)  # type: ignore[attr-defined]
-        if reduce is not None and not isinstance(reduce, _SendCopy):
-            ForkingPickler.register(kind, _SendCopy(reduce))
 
+    def sending_copies(reduce: Any) -> Any:
+        return lambda array: reduce(array.copy() if array.context.device_type == "cpu_shared" else array)
 
-class _SendCopy:
-    def __init__(self, reduce: Any) -> None:
-        self._reduce = reduce
-
-    def __call__(self, array: Any) -> Any:
-        return self._reduce(array.copy() if array.context.device_type == "cpu_shared" else array)
+    reducers: dict[type, Any] = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+    for kind in reducers.keys() & {mx.nd.NDArray, mx.np.ndarray}:
+        ForkingPickler.register(kind, sending_copies(reducers[kind]))
 
 
 class MXNetMemory:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ..errors import add_note
 from ..tree import map_leaves
-from .base import Framework, is_numeric
+from .base import Framework, is_numeric, warn_once
 from .find import named, owner
 
 OUTPUTS: Final = ("numpy", "mxnet", "torch", "jax")
@@ -69,20 +68,12 @@ def converter(output: str | Framework | Leaf) -> Leaf:
 
 def pinner(device_id: int) -> Leaf:
     """Returns the function that moves one array to page-locked memory, from which copies to a device are faster."""
-    warned = False
 
     def pin(array: Any) -> Any:
-        nonlocal warned
         framework = owner(type(array))
         if framework is not None:
             return framework.pin(array, device_id)
-        if not warned:
-            warned = True
-            warnings.warn(
-                "pin_memory=True: NumPy arrays stay in ordinary memory; add output='torch' or output='mxnet'",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        warn_once("pin_memory=True: NumPy arrays stay in ordinary memory; add output='torch' or output='mxnet'")
         return array
 
     return pin

@@ -68,11 +68,7 @@ def empty_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def set_allocator(allocate: Allocator | None) -> Allocator | None:
-    """Makes `empty` of this thread call `allocate(shape, dtype)`, or `numpy.empty` if it is None.
-
-    Returns:
-        The previous allocator of this thread.
-    """
+    """Makes `empty` of this thread call `allocate`, or `numpy.empty` if it is None; returns the previous allocator."""
     before, _local.allocate = _local.allocate, allocate
     return before
 
@@ -88,11 +84,8 @@ class Arena:
     Args:
         slab: where to allocate; it grows as needed.
         start: first free byte.
-        allowance: size in bytes that the slab must not grow past. A batch that needs more continues in private memory,
-            only to find out how much it needs.
-
-    Attributes:
-        needed: bytes of the slab that the batch takes so far, or would take past the allowance.
+        allowance: bytes that the slab may grow to. A batch that needs more continues in private memory, only to find
+            out in `needed` how many bytes it needs.
     """
 
     def __init__(self, slab: Slab, start: int, allowance: int) -> None:
@@ -119,10 +112,9 @@ class Arena:
         return array
 
     def place(self, array: NDArray[Any]) -> int:
-        """Returns the offset of `array` in the slab.
+        """Returns the offset of `array` in the slab; if it lies elsewhere, `write` copies it there in C order.
 
-        If the array lies elsewhere, `write` copies it there in C order. All copies wait for `write`, so that the slab
-        grows once and not for each array.
+        All copies wait for `write`, so that the slab grows once and not for each array.
         """
         placed = self._placed.get(id(array))
         if placed is not None:
@@ -139,10 +131,9 @@ class Arena:
         return self._offset_of_view(array) is not None
 
     def write(self, data: bytes | memoryview) -> int | None:
-        """Copies `data`, and the arrays that wait for it, into the slab.
+        """Copies `data`, and the arrays that wait for it, into the slab; returns the offset of `data`.
 
-        Returns:
-            The offset of `data`; None if the batch is larger than the allowance.
+        Returns None, and copies nothing, if the batch is larger than the allowance.
         """
         offset = self._reserve(len(data))
         if self.overflowed:

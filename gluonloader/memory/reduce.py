@@ -31,12 +31,7 @@ from .allocator import Arena
 
 @dataclass(slots=True)  # not frozen, because creating a frozen dataclass is slower
 class Head:
-    """Where the head of a batch lies in its slab.
-
-    Attributes:
-        offset, length: in bytes.
-        spans: how many bytes at the end of the head list the buffers that were pickled out of band.
-    """
+    """Where the head of a batch lies in its slab; its last `spans` bytes list the buffers pickled out of band."""
 
     offset: int
     length: int
