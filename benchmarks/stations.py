@@ -10,13 +10,14 @@ import os
 import sys
 import tempfile
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 import gluonloader
 
-from .cases import CASES
+from .cases import CASES, Case
 
 _ROOT: Final = Path(gluonloader.__file__).parent
 _STEADY: Final = range(200, 210)  # batches that are traced, after the window, slabs and caches have settled
@@ -65,28 +66,53 @@ class Traced:
         return self._dataset[index]
 
 
-def main() -> None:
-    """Traces the case *small* with one worker process, and prints its files with their lengths."""
-    case, tracer = CASES["small"], Tracer()
+@dataclass(frozen=True)
+class Stations:
+    """What a steady batch passes through.
+
+    Attributes:
+        files: each file of the package with its number of lines and "main", "worker" or "both".
+        main_calls, worker_calls: calls of the package's functions, per batch.
+    """
+
+    files: dict[str, tuple[int, str]]
+    main_calls: float
+    worker_calls: float
+
+    @property
+    def lines(self) -> int:
+        """Lines of all files together."""
+        return sum(length for length, _ in self.files.values())
+
+
+def trace(case: Case) -> Stations:
+    """Traces some batches of a case with one worker process."""
+    tracer = Tracer()
     with tempfile.TemporaryDirectory() as folder:
         dataset = Traced(case.dataset(), case.batch_size, folder)
-        with gluonloader.DataLoader(dataset, case.batch_size, num_workers=1) as loader:
+        with gluonloader.DataLoader(dataset, case.batch_size, num_workers=1, start_method="fork") as loader:
             for number, _ in enumerate(loader):
                 if number == _STEADY.start:
                     tracer.start()
                 if number == _STEADY.stop:
                     sys.setprofile(None)
         (found,) = (path.read_text().splitlines() for path in Path(folder).iterdir())
-    files = dict.fromkeys(tracer.files, "main") | dict.fromkeys(found[1:], "worker")
-    files |= dict.fromkeys(tracer.files.intersection(found[1:]), "both")
-    lengths = {file: len(Path(file).read_text().splitlines()) for file in files}
-    for file in sorted(files):
-        print(f"{lengths[file]:6,}  {files[file]:6}  {Path(file).relative_to(_ROOT)}")
-    print(f"{sum(lengths.values()):6,}  lines in {len(files)} files, for a steady batch of {case.what}")
-    batches = len(_STEADY)
-    print(
-        f"{tracer.calls / batches:.0f} calls in the main program, {int(found[0]) / batches:.0f} in the worker, a batch"
-    )
+    in_worker = set(found[1:])
+    files = {}
+    for file in sorted(tracer.files | in_worker):
+        where = "both" if file in tracer.files & in_worker else "main" if file in tracer.files else "worker"
+        files[str(Path(file).relative_to(_ROOT))] = len(Path(file).read_text().splitlines()), where
+    return Stations(files, tracer.calls / len(_STEADY), int(found[0]) / len(_STEADY))
+
+
+def main() -> None:
+    """Prints the files of the case *small*."""
+    case = CASES["small"]
+    found = trace(case)
+    for file, (length, where) in found.files.items():
+        print(f"{length:6,}  {where:6}  {file}")
+    print(f"{found.lines:6,}  lines in {len(found.files)} files, for a steady batch of {case.what}")
+    print(f"{found.main_calls:.0f} calls in the main program, {found.worker_calls:.0f} in the worker, per batch")
 
 
 if __name__ == "__main__":

@@ -24,14 +24,10 @@ def has_gil() -> bool:
 
 
 def group_folders(controller: str, own: Path, groups: Path) -> Iterator[Path]:
-    """Yields the folders of this process's cgroups, version 1 and 2, innermost first.
+    """Yields the folders of this process's cgroups, version 1 and 2, innermost first; each may have a limit.
 
-    Each of them may have a limit. A container sees its own cgroup as the root, and none outside of it.
-
-    Args:
-        controller: the resource, e.g. "memory"; version 1 has one tree of folders for each.
-        own: the file that names this process's cgroups.
-        groups: the folder where cgroups are mounted.
+    Version 1 has one tree of folders for each `controller`, e.g. "memory". The file `own` names the process's cgroups,
+    which are mounted at `groups`. A container sees its own cgroup as the root, and none outside of it.
     """
     for line in _text_of(own).splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
@@ -50,7 +46,7 @@ def _text_of(file: Path) -> str:
 
 
 def available_cores(own: Path = OWN, groups: Path = GROUPS) -> int:
-    """Returns the number of cores that this process may use, at least 1; arguments as for `group_folders`."""
+    """Returns the number of cores that this process may use, at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for folder in group_folders("cpu", own, groups):
         # Version 2 has one file with both numbers, version 1 has two files.

@@ -149,6 +149,7 @@ class DataLoader:
             batchify_fn = only_sample if source.sampler is None and batch_size is None else default_batchify
         job = Job(dataset, batchify_fn, worker_init_fn, options.num_workers, used_seed, iterable=source.sampler is None)
         workers = Workers(job, options, batch_size, worker_payload)
+        workers.job = workers.job_with(used_seed)
         delivery = Delivery(bool(in_order), timeout, choose_output(output, pin_memory, pin_device_id))
         self.epochs = Epochs(source, workers, delivery, seed is not None, bool(auto_reload))
         workers.start(epoch=0)

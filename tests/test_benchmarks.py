@@ -17,6 +17,7 @@ from benchmarks.measure import UNMEASURED, Result
 from benchmarks.page import page
 from benchmarks.plot import plot
 from benchmarks.report import auto_rows, base_of, case_table, share_of_limit
+from benchmarks.stations import trace
 from benchmarks.variants import CHOICES, LOADERS, Auto, Serial, Threads
 
 BATCHES, BATCH_SIZE = 3, 4
@@ -186,3 +187,12 @@ def test_a_run_writes_page_and_plot(monkeypatch, tmp_path, capsys):
     assert "results.svg" in text
     assert "python -m benchmarks tiny" in text
     ElementTree.parse(tmp_path / "results.svg")
+
+
+def test_a_small_batch_passes_through_few_files():
+    found = trace(CASES["small"])
+    assert {"iterator.py", "executors/process/worker.py", "work/maker.py"} < set(found.files)
+    assert len(found.files) <= 18
+    assert found.lines <= 3400
+    assert found.main_calls > 0
+    assert found.worker_calls > 0

@@ -223,7 +223,7 @@ def test_wrong_arguments_say_what_would_be_right():
             DataLoader(stream, 2, **wrong)
     with pytest.raises(ValueError, match="only once.*give the function that makes it"):
         DataLoader(iter(range(5)), 2)
-    with pytest.raises(ValueError, match="num_shards=2: it is for iterable datasets"):
+    with pytest.raises(ValueError, match="num_shards=2: only iterable datasets are read in shards"):
         DataLoader([1, 2], 1, num_shards=2)
 
 

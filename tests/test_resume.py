@@ -78,7 +78,7 @@ def test_an_iterator_loads_the_state_of_another_iterator(any_way):
         first = [next(iterator).tolist() for _ in range(2)]
         state = iterator.state_dict()
         second = [batch.tolist() for batch in iterator][:5]
-        with pytest.raises(LoaderClosed, match="come to its end"):
+        with pytest.raises(LoaderClosed, match="this iterator has ended or was closed"):
             iterator.state_dict()
         iterator = iter(loader)
         next(iterator)

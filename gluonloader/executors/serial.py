@@ -59,7 +59,7 @@ class SerialExecutor:
         with self._memory:
             try:
                 start = time.perf_counter()
-                return Made(task, self._maker.make(task), time.perf_counter() - start)
+                return Made(task, self._maker.make(task), made_s=time.perf_counter() - start)
             except Exception as error:
                 return Failed(task, error)
 

@@ -51,7 +51,7 @@ class ThreadExecutor:
         numbers: SimpleQueue[int] = SimpleQueue()
         for worker in range(job.num_workers):
             numbers.put(worker)
-        self._pool = ThreadPool(job.num_workers, initializer=_Server(self), initargs=(numbers,))
+        self._pool = ThreadPool(job.num_workers, initializer=self._serve, initargs=(numbers,))
 
     def submit(self, task: Task, inbox: Inbox) -> None:
         queue = self._shared if task.worker is None else self._own[task.worker]
@@ -104,8 +104,9 @@ class ThreadExecutor:
             error = LoaderClosed("the loader was closed while a batch was waited for")
             submission.inbox.put(Failed(submission.task, error))
 
-    def serve(self, worker: int) -> None:
-        """What one thread does, from its start to its end."""
+    def _serve(self, numbers: SimpleQueue[int]) -> None:
+        """What one thread does, from its start to its end; see NOTE [a pool that serves]."""
+        worker = numbers.get()
         ident, maker = threading.get_ident(), BatchMaker(self._job, worker, set_current_seed)
         memory = BatchMemory(self._buffers)
         queue = self._own[worker] if self._job.iterable else self._shared
@@ -130,16 +131,6 @@ class ThreadExecutor:
         try:
             with memory:
                 start = time.perf_counter()
-                return Made(task, maker.make(task), time.perf_counter() - start)
+                return Made(task, maker.make(task), made_s=time.perf_counter() - start)
         except BaseException as error:
             return Failed(task, error)
-
-
-class _Server:
-    """The pool's initializer: a thread that serves; see NOTE [a pool that serves]."""
-
-    def __init__(self, executor: ThreadExecutor) -> None:
-        self._executor = executor
-
-    def __call__(self, numbers: SimpleQueue[int]) -> None:
-        self._executor.serve(numbers.get())

@@ -36,14 +36,9 @@ class Epochs:
     def __init__(
         self, source: Source, workers: Workers, delivery: Delivery, seed_given: bool, auto_reload: bool
     ) -> None:
-        self.workers = workers
-        self._source, self._delivery = source, delivery
-        self._seed_given, self.auto_reload = seed_given, auto_reload
+        self.workers, self.auto_reload = workers, auto_reload
+        self._source, self._delivery, self._seed_given = source, delivery, seed_given
         self._number = 0  # of the next epoch
-        self._reset_runtime()
-
-    def _reset_runtime(self) -> None:
-        """Sets what is not pickled."""
         self.lock = threading.RLock()
         self._open: weakref.WeakSet[Epoch] = weakref.WeakSet()  # epochs that may still be read
         self._ahead: Epoch | None = None  # auto_reload: the next epoch, started before anybody asked for it
@@ -51,16 +46,12 @@ class Epochs:
         self._loaded: Mapping[str, Any] | None = None  # fields of the position where the next epoch starts
         self._loaded_number: int | None = None  # number of that epoch, until it is started
 
-    def __getstate__(self) -> dict[str, Any]:
-        runtime = ("lock", "_open", "_ahead", "_current", "_loaded", "_loaded_number")
-        fields = {name: value for name, value in self.__dict__.items() if name not in runtime}
+    def __reduce__(self) -> Any:
         # A copy of a loader must not share what changes from epoch to epoch.
-        return {**fields, "workers": copy.copy(self.workers), "_source": copy.copy(self._source), "state": self.state()}
+        source, workers = copy.copy(self._source), copy.copy(self.workers)
+        return Epochs, (source, workers, self._delivery, self._seed_given, self.auto_reload), self.state()
 
-    def __setstate__(self, fields: dict[str, Any]) -> None:
-        state = fields.pop("state")
-        self.__dict__.update(fields)
-        self._reset_runtime()
+    def __setstate__(self, state: Any) -> None:
         self.load(state)
 
     def __len__(self) -> int:

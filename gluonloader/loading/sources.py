@@ -3,45 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ..state import verify_checksum
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start
+from .plan.sampler_state import fresh_state, keep, load
+from .plan.shard_state import carried_of, check
 
 Fields = Mapping[str, Any]
-
-
-class Source(Protocol):
-    """Makes the plans of epochs, one after the other.
-
-    Attributes:
-        sampler: the batch sampler; None for an iterable dataset.
-    """
-
-    sampler: Any
-
-    def batches(self, dataset: Any) -> int:
-        """Number of batches of the next epoch."""
-
-    def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
-        """The plan of an epoch; `loaded`: the fields of a loaded position, if the epoch starts there."""
-
-    def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
-        """The position before an epoch's first batch."""
-
-    def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
-        """Takes a position for the next plan.
-
-        Args:
-            fields: of the position.
-            load_rest: called last, if everything else is right; what it raises undoes the rest.
-
-        Raises:
-            ValueError: it does not fit. Nothing has changed.
-        """
-
-    def finish(self, plan: Plan) -> None:
-        """An epoch was read to its end: keeps what it carries over."""
 
 
 class IndexSource:
@@ -52,19 +21,31 @@ class IndexSource:
         self._start = Start()
 
     def batches(self, dataset: Any) -> int:
+        """Number of batches of the next epoch."""
         return len(self.sampler)
 
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
+        """The plan of an epoch; `loaded`: the fields of a loaded position, if the epoch starts there."""
         start, self._start = self._start, Start()
         return IndexPlan(self.sampler, epoch, seed, start if loaded else Start())
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
-        return IndexPlan.fresh_state(self.sampler)
+        """The position before the first batch of an epoch."""
+        return fresh_state(self.sampler)
 
     def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
-        restore = IndexPlan.keep(self.sampler)
+        """Takes a position for the next plan.
+
+        Args:
+            fields: of the position.
+            load_rest: called last, if everything else fits; if it raises, nothing has changed.
+
+        Raises:
+            ValueError: the position does not fit. Nothing has changed.
+        """
+        restore = keep(self.sampler)
         try:
-            start = IndexPlan.load(self.sampler, fields)
+            start = load(self.sampler, fields)
             verify_checksum(fields)
             load_rest()
         except BaseException:
@@ -73,11 +54,11 @@ class IndexSource:
         self._start = start
 
     def finish(self, plan: Plan) -> None:
-        pass  # the plan commits the pass of its batch sampler
+        """Keeps what an epoch carries over; here the plan has told the batch sampler."""
 
 
 class ShardSource:
-    """Chunks of the shards of an iterable dataset."""
+    """Chunks of the shards of an iterable dataset; its methods are those of `IndexSource`."""
 
     sampler = None
 
@@ -98,11 +79,14 @@ class ShardSource:
         return ShardPlan(self._shards, epoch, seed, -1, self._carried).state()
 
     def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
-        ShardPlan.check(self._shards, fields)
+        check(self._shards, fields)
         verify_checksum(fields)
         load_rest()
-        self._carried = ShardPlan.carried_of(self._shards, fields)
+        self._carried = carried_of(self._shards, fields)
 
     def finish(self, plan: Plan) -> None:
         if isinstance(plan, ShardPlan) and not plan.outdated:
             self._carried = plan.carry
+
+
+Source = IndexSource | ShardSource

@@ -1,8 +1,10 @@
-"""The workers of one loader: when they start, what they are given, and when they end."""
+"""The workers of one loader: which executor they belong to, when they start, and when they end."""
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.util import Finalize
@@ -10,55 +12,45 @@ from typing import Any
 
 from ..errors import LoaderClosed
 from ..executors.base import Executor
+from ..executors.process import ProcessExecutor
+from ..executors.serial import SerialExecutor
+from ..executors.thread import ThreadExecutor
 from ..work.info import LoaderInfo
 from ..work.task import Job
-from .choice import Choice, Options
+from .choice import Choice, Options, cheaper, suited
 from .stats import LoaderStats, Tally
+
+_log = logging.getLogger("gluonloader")
+
+Payload = Callable[[LoaderInfo, int], Any]
 
 
 class Workers:
     """Starts workers in the process that needs them, and ends them when the loader is closed or deleted.
 
     Args:
-        job: what workers make.
-        options: how.
-        batch_size: for `LoaderInfo`.
-        worker_payload: computes the `payload` of each worker's `WorkerInfo`.
+        job, options: what workers make, and how.
+        batch_size, worker_payload: to compute the payloads of another job; see `job_with`.
 
     Attributes:
-        job: what workers make; may be set after `stop`.
+        job: may be set after `stop`.
         tally: what iterators count.
         closed: the loader was closed, so no worker will start any more.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        options: Options,
-        batch_size: int | None,
-        worker_payload: Callable[[LoaderInfo, int], Any] | None,
-    ) -> None:
-        self.options = options
-        self._batch_size, self._worker_payload = batch_size, worker_payload
-        self.job = job
-        self.job = self.job_with(job.seed)
-        self.closed = False
-        self._reset_runtime()
-
-    def _reset_runtime(self) -> None:
-        """Sets what is not pickled."""
+    def __init__(self, job: Job, options: Options, batch_size: int | None, worker_payload: Payload | None) -> None:
+        self.job, self.options, self.closed = job, options, False
         self.tally = Tally()
+        self._batch_size, self._worker_payload = batch_size, worker_payload
+        self._lock = threading.RLock()  # while the executor changes
         self._choice: Choice | None = None
+        self._executor: Executor | None = None
         self._pid: int | None = None  # the process that started the workers
         self._close_executor: Callable[[], object] = lambda: None
 
-    def __getstate__(self) -> dict[str, Any]:
-        runtime = ("tally", "_choice", "_pid", "_close_executor")
-        return {name: value for name, value in self.__dict__.items() if name not in runtime}
-
-    def __setstate__(self, fields: dict[str, Any]) -> None:
-        self.__dict__.update(fields)
-        self._reset_runtime()
+    def __reduce__(self) -> Any:
+        arguments = self.job, self.options, self._batch_size, self._worker_payload
+        return Workers, arguments, {"closed": self.closed}
 
     def job_with(self, seed: int) -> Job:
         """The job with another seed, and the payloads that `worker_payload` computes for that."""
@@ -67,19 +59,53 @@ class Workers:
         payloads = [payload(info, worker) for worker in range(max(1, job.num_workers))] if payload else []
         return replace(job, seed=seed, payloads=tuple(payloads))
 
-    def start(self, epoch: int) -> None:
+    def start(self, epoch: int) -> Executor:
         """Starts workers in this process; `epoch` is the first that they will work for."""
         self._pid = os.getpid()
         if self.tally.pid != self._pid:  # a forked child counts its own batches
             self.tally = Tally()
-        self._choice = choice = Choice(replace(self.job, epoch=epoch), self.options, self.tally, self._choice)
+        name = self.options.executor
+        if name != "auto":
+            given = "num_workers=0" if name == "serial" else f'executor="{name}"'
+            return self._use(Choice(name, f"{given} was given"), epoch)
+        final = self._choice if self._choice is not None and self._choice.name == "serial" else None
+        return self._use(final or suited(self.job), epoch)
+
+    def _use(self, choice: Choice, epoch: int) -> Executor:
+        job, options = replace(self.job, epoch=epoch), self.options
+        executor: Executor
+        if choice.name == "serial":
+            executor = SerialExecutor(job)
+        elif choice.name == "thread":
+            executor = ThreadExecutor(job, options.prefetch or 2 * job.num_workers)
+        else:
+            limits = options.max_retries, options.memory_limit, options.max_per_worker
+            executor = ProcessExecutor(job, options.start_method, options.prefetch, *limits)
+        if options.executor == "auto":
+            _log.debug("executor='auto': %s, because %s", choice.name, choice.why)
+        self._choice, self._executor = choice, executor
+        self.tally.waits.clear()
+        self.tally.makes.clear()
         # Before the Pool's own finalizer (priority 15), which would terminate workers while work is in flight.
-        self._close_executor = Finalize(self, choice.close, exitpriority=20)
+        self._close_executor = Finalize(self, executor.close, exitpriority=20)
+        return executor
 
     @property
     def in_this_process(self) -> bool:
         """Whether this process has started the workers; a forked child cannot use those of its parent."""
         return self._pid == os.getpid()
+
+    def executor(self, epoch: int) -> Executor:
+        """The executor as it is; workers start if there are none.
+
+        Raises:
+            LoaderClosed: there are none, and the loader is closed.
+        """
+        if self._executor is not None and self.in_this_process:
+            return self._executor
+        if self.closed:
+            raise LoaderClosed("this DataLoader is closed; make a new one, or iterate inside its `with` block")
+        return self.start(epoch)
 
     def next_executor(self, epoch: int, alone: bool) -> Executor:
         """The executor for an epoch that starts now; `alone`: no other epoch is under way.
@@ -87,19 +113,17 @@ class Workers:
         Raises:
             LoaderClosed: the loader is closed.
         """
-        if self.closed:
-            raise LoaderClosed("this DataLoader is closed; make a new one, or iterate inside its `with` block")
-        if not self.in_this_process:
-            self.start(epoch)
-        assert self._choice is not None
-        return self._choice.next_executor(alone)
-
-    def executor(self, epoch: int) -> Executor:
-        """The executor as it is; workers start if there are none and the loader is open."""
-        if not self.in_this_process and not self.closed:
-            self.start(epoch)
-        assert self._choice is not None
-        return self._choice.executor
+        with self._lock:
+            if self.closed:
+                raise LoaderClosed("this DataLoader is closed; make a new one, or iterate inside its `with` block")
+            executor = self.executor(epoch)
+            if alone and self.options.executor == "auto" and not isinstance(executor, SerialExecutor):
+                choice = cheaper(self.job, self.tally, executor.window)
+                if choice is not None:
+                    self.stop()
+                    self._pid = os.getpid()
+                    return self._use(choice, epoch)
+            return executor
 
     def stop(self) -> None:
         """Ends the workers; others start when they are needed, with the job as it is then."""
@@ -109,12 +133,11 @@ class Workers:
     def close(self) -> None:
         """Ends the workers for good."""
         self.closed = True
-        self._close_executor()
+        with self._lock:
+            self._close_executor()
 
     def stats(self) -> LoaderStats:
         """See `DataLoader.stats`."""
-        choice, tally = self._choice, self.tally
-        name, why, workers = self.options.executor, "no worker has started yet", 0
-        if choice is not None:
-            name, why, workers = choice.name, choice.why, choice.num_workers
-        return LoaderStats(name, why, workers, tally.batches, tally.waited_s, tally.made_s)
+        choice, tally = self._choice or Choice(self.options.executor, "no worker has started yet"), self.tally
+        workers = 0 if self._choice is None or choice.name == "serial" else self.job.num_workers
+        return LoaderStats(choice.name, choice.why, workers, tally.batches, tally.waited_s, tally.made_s)

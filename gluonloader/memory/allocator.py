@@ -119,16 +119,12 @@ class Arena:
         placed = self._placed.get(id(array))
         if placed is not None:
             return placed[1]
-        offset = self._offset_of_view(array)
+        offset = self.offset_of_view(array)
         if offset is None:
             offset = self._count(array.nbytes)
             self._to_copy.append((array, offset))
         self._placed[id(array)] = array, offset
         return offset
-
-    def holds(self, array: NDArray[Any]) -> bool:
-        """Whether the elements of `array` lie in the slab already, with any strides."""
-        return self._offset_of_view(array) is not None
 
     def write(self, data: bytes | memoryview) -> int | None:
         """Copies `data`, and the arrays that wait for it, into the slab; returns the offset of `data`.
@@ -145,6 +141,17 @@ class Arena:
         self._slab.memory[offset : offset + len(data)] = data  # type: ignore[assignment]
         return offset
 
+    def offset_of_view(self, array: NDArray[Any]) -> int | None:
+        """Returns the offset of a view of an array made by `empty` (a slice, a reshape, a tensor over it), or None."""
+        if array.base is None:
+            return None
+        address: int = array.__array_interface__["data"][0]
+        slab = self._slab
+        for _, start, size in (*self._outgrown, (slab.memory, slab.address, slab.size)):
+            if start <= address < start + size:
+                return address - start
+        return None
+
     def _reserve(self, nbytes: int) -> int:
         """Counts `nbytes`, grows the slab unless that exceeds the allowance, and returns their offset."""
         offset, slab = self._count(nbytes), self._slab
@@ -158,14 +165,3 @@ class Arena:
         offset = -(-self.needed // alignment) * alignment
         self.needed = offset + nbytes
         return offset
-
-    def _offset_of_view(self, array: NDArray[Any]) -> int | None:
-        """Returns the offset of a view of an array made by `empty` (a slice, a reshape, a tensor over it), or None."""
-        if array.base is None:
-            return None
-        address: int = array.__array_interface__["data"][0]
-        slab = self._slab
-        for _, start, size in (*self._outgrown, (slab.memory, slab.address, slab.size)):
-            if start <= address < start + size:
-                return address - start
-        return None

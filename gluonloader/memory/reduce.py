@@ -125,7 +125,7 @@ def _rebuild_arrays(memory: NDArray[np.uint8], head: memoryview) -> Any:
 
 def _strides(array: NDArray[Any], arena: Arena) -> tuple[int, ...] | None:
     """Returns the strides of an array in the slab; None for C order, in which all copies are."""
-    return None if array.flags.c_contiguous or not arena.holds(array) else array.strides
+    return None if array.flags.c_contiguous or arena.offset_of_view(array) is None else array.strides
 
 
 def _needs_pickle(dtype: np.dtype[Any]) -> bool:

@@ -174,11 +174,6 @@ class SlabPool:
             slab.close()
         self._slabs, self._free, self._lent = {}, [], {}
 
-    def mark_loans_inherited(self) -> None:
-        """Called before the process forks; see NOTE [loans and fork]."""
-        for slab, _ in list(self._lent.values()):
-            slab.inherited = True
-
     def _make(self, size: int) -> Slab:
         """Makes a slab; raises OSError if the system has no memory or no descriptor left."""
         fd = anonymous_file()
@@ -270,7 +265,8 @@ class SlabPool:
 
 def _before_fork() -> None:
     for pool in list(_pools):
-        pool.mark_loans_inherited()
+        for slab, _ in list(pool._lent.values()):
+            slab.inherited = True  # NOTE [loans and fork]
 
 
 def _after_fork_in_child() -> None:

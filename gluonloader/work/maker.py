@@ -186,7 +186,7 @@ def _note(error: Exception, task: Task, where: str) -> Exception:
 
 def _with_index(error: BatchifyError, task: Task) -> BatchifyError:
     """The same error, naming the sample by its index in the dataset."""
-    indices, row = task.indices, error.position
+    indices, row = task.indices, error.row
     if row is None or (indices is not None and row >= len(indices)):
         return error
     name = task.sample(row) if indices is None else f"sample {indices[row]!r}"

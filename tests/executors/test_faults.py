@@ -112,7 +112,8 @@ def test_a_batch_that_killed_its_worker_is_made_again(process_way, how, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("how", "said"), [("exit", "exit code 3"), ("segfault", "SIGSEGV"), ("kill", "SIGKILL.*not for want of memory")]
+    ("how", "said"),
+    [("exit", "exit code 3"), ("segfault", "SIGSEGV"), ("kill", "SIGKILL.*counter reports no lack of memory")],
 )
 def test_a_sample_that_always_kills_is_named(process_way, how, said, tmp_path):
     dataset = Deadly(how, times=99, flag=str(tmp_path / "deaths"))
@@ -226,7 +227,9 @@ def test_a_dataset_that_cannot_be_unpickled_is_an_error_once(way):
     loader = way.loader(BadPickle(), 4)
     with pytest.raises(gl.WorkerStartError, match="LookupError: the file is gone"):
         list(loader)
-    with pytest.raises(gl.WorkerStartError, match="3 workers in a row ended while starting, the last with exit code 9"):
+    with pytest.raises(
+        gl.WorkerStartError, match="3 workers in a row ended while they started, the last one with exit code 9"
+    ):
         list(way.loader(DiesUnpickling(), 4))
 
 

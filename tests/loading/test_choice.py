@@ -17,8 +17,8 @@ import gluonloader as gl
 from gluonloader import limits
 from gluonloader.declared import is_gil_free
 from gluonloader.executors.serial import SerialExecutor
-from gluonloader.loading.choice import Choice, Options
-from gluonloader.loading.stats import Tally
+from gluonloader.loading.choice import Options
+from gluonloader.loading.workers import Workers
 from gluonloader.work.task import Job
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -107,17 +107,17 @@ def options(**changes):
 
 
 @contextlib.contextmanager
-def choice(dataset, waits=(), makes=(), former=None, **changes):
-    """A choice, after these seconds were measured."""
-    tally = Tally()
+def workers(dataset, waits=(), makes=(), **changes):
+    """The workers of a loader, after these seconds were measured."""
     job = Job(dataset, gl.default_batchify, changes.pop("worker_init_fn", None), 2, 0, changes.pop("iterable", False))
-    chosen = Choice(job, options(**changes), tally, former)
-    tally.waits.extend(waits)
-    tally.makes.extend(makes)
+    started = Workers(job, options(**changes), None, None)
+    started.start(0)
+    started.tally.waits.extend(waits)
+    started.tally.makes.extend(makes)
     try:
-        yield chosen
+        yield started
     finally:
-        chosen.close()
+        started.close()
 
 
 CHEAP = {"waits": [50e-6] * 24, "makes": [10e-6] * 24}  # to make a batch is cheaper than to wait for one
@@ -128,13 +128,13 @@ COSTLY = {"waits": [50e-6] * 24, "makes": [60e-6] * 24}
     ("dataset", "before"), [(Numbered(), "process"), (gl.gil_free(Numbered()), "thread"), (LARGE, "thread")]
 )
 def test_batches_that_are_cheap_to_make_are_made_in_the_caller_from_the_next_epoch_on(dataset, before, caplog):
-    with caplog.at_level(logging.DEBUG, "gluonloader"), choice(dataset, **CHEAP) as chosen:
-        assert (chosen.name, chosen.num_workers) == (before, 2)
-        assert isinstance(chosen.next_executor(alone=True), SerialExecutor)
-        assert (chosen.name, chosen.num_workers) == ("serial", 0)
-        assert chosen.why == "a batch is made in 10 us, and took 50 us to get from workers"
+    with caplog.at_level(logging.DEBUG, "gluonloader"), workers(dataset, **CHEAP) as started:
+        assert (started.stats().executor, started.stats().num_workers) == (before, 2)
+        assert isinstance(started.next_executor(1, alone=True), SerialExecutor)
+        assert (started.stats().executor, started.stats().num_workers) == ("serial", 0)
+        assert started.stats().why == "a batch is made in 10 us, and took 50 us to get from workers"
         assert multiprocessing.active_children() == []
-        assert isinstance(chosen.next_executor(alone=True), SerialExecutor)
+        assert isinstance(started.next_executor(2, alone=True), SerialExecutor)
     assert f"executor='auto': {before}, because" in caplog.text
     assert "executor='auto': serial, because a batch is made in" in caplog.text
 
@@ -151,52 +151,55 @@ def test_batches_that_are_cheap_to_make_are_made_in_the_caller_from_the_next_epo
     ids=["costly", "too few", "given", "worker_init_fn", "hardly cheaper"],
 )
 def test_otherwise_workers_go_on(changes):
-    with choice(Numbered(), **changes) as chosen:
-        executor = chosen.executor
-        assert chosen.next_executor(alone=True) is executor
-        assert chosen.name == "process"
+    with workers(Numbered(), **changes) as started:
+        executor = started.executor(0)
+        assert started.next_executor(1, alone=True) is executor
+        assert started.stats().executor == "process"
 
 
 def test_shards_stay_with_their_workers():
-    with choice(gl.IterableDataset(lambda: iter(range(60))), iterable=True, **CHEAP) as chosen:
-        executor = chosen.executor
-        assert chosen.next_executor(alone=True) is executor
+    with workers(gl.IterableDataset(lambda: iter(range(60))), iterable=True, **CHEAP) as started:
+        executor = started.executor(0)
+        assert started.next_executor(1, alone=True) is executor
 
 
 def test_nothing_changes_while_another_epoch_is_under_way():
-    with choice(Numbered(), **CHEAP) as chosen:
-        executor = chosen.executor
-        assert chosen.next_executor(alone=False) is executor
-        assert isinstance(chosen.next_executor(alone=True), SerialExecutor)
+    with workers(Numbered(), **CHEAP) as started:
+        executor = started.executor(0)
+        assert started.next_executor(1, alone=False) is executor
+        assert isinstance(started.next_executor(1, alone=True), SerialExecutor)
 
 
-def test_the_caller_is_final_even_if_the_loader_starts_again():
+def test_the_caller_is_final_even_if_workers_are_stopped():
     # The caller may have opened a file by now, and forked workers would share its file offset.
-    with choice(Numbered(), **CHEAP) as former:
-        former.next_executor(alone=True)
-        with choice(Numbered(), former=former) as chosen:
-            assert (chosen.name, chosen.why) == ("serial", former.why)
+    with workers(Numbered(), **CHEAP) as started:
+        started.next_executor(1, alone=True)
+        why = started.stats().why
+        started.stop()
+        assert isinstance(started.next_executor(2, alone=True), SerialExecutor)
+        assert started.stats().why == why
 
 
 def test_workers_stay_if_mxnet_may_draw_numbers(monkeypatch):
     monkeypatch.setitem(sys.modules, "mxnet", types.ModuleType("mxnet"))
-    with choice(Numbered(), **CHEAP) as chosen:
-        chosen.next_executor(alone=True)
-        assert chosen.name == "process"
-    with choice(LARGE, **CHEAP) as chosen:  # arrays draw nothing
-        chosen.next_executor(alone=True)
-        assert chosen.name == "serial"
+    with workers(Numbered(), **CHEAP) as started:
+        started.next_executor(1, alone=True)
+        assert started.stats().executor == "process"
+    with workers(LARGE, **CHEAP) as started:  # arrays draw nothing
+        started.next_executor(1, alone=True)
+        assert started.stats().executor == "serial"
 
 
 def test_small_rows_in_memory_are_read_in_the_caller():
     rows = gl.ArrayDataset(np.zeros((60, 256), np.float32), list(range(60)))
     for dataset in (rows, gl.Subset(rows, [1, 2, 3]), list(range(60)), gl.ArrayDataset(np.zeros((0, 10_000)))):
-        with choice(dataset) as chosen:
-            assert (chosen.name, chosen.why) == ("serial", "the samples are small rows in memory")
-    with choice(gl.ArrayDataset(np.zeros((60, 2000)))) as chosen:
-        assert chosen.name == "thread"
-    with choice(rows.transform(lambda row, number: row)) as chosen:
-        assert chosen.name == "process"
+        with workers(dataset) as started:
+            stats = started.stats()
+            assert (stats.executor, stats.why) == ("serial", "the samples are small rows in memory")
+    with workers(gl.ArrayDataset(np.zeros((60, 2000)))) as started:
+        assert started.stats().executor == "thread"
+    with workers(rows.transform(lambda row, number: row)) as started:
+        assert started.stats().executor == "process"
 
 
 class Cheap:

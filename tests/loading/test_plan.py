@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from gluonloader.loading.plan import NOTHING, IndexPlan, ShardPlan, Shards, Start
 from gluonloader.loading.plan.base import Progress
+from gluonloader.loading.plan.sampler_state import fresh_state, load
+from gluonloader.loading.plan.shard_state import check
 from gluonloader.sampler import BatchSampler
 from gluonloader.state import ranges_field
 from gluonloader.work.maker import ShardBatch, ShardEnd
@@ -99,7 +101,7 @@ def test_every_sample_of_every_shard_comes_once_despite_resumes(data, lengths, s
                 batches.append(batch)
             if data.draw(st.integers(0, 5)) == 0:  # saved, and loaded into a new plan
                 state = json.loads(json.dumps(plan.state()))
-                ShardPlan.check(shards, state)
+                check(shards, state)
                 plan = ShardPlan(shards, epoch, 0, epoch, [], state)
                 run = Run(plan, lengths, window, data, in_order)
             elif data.draw(st.integers(0, 9)) == 0:  # flushed
@@ -149,7 +151,7 @@ def test_every_batch_of_indices_comes_once_despite_resumes(data, length, size, w
         if data.draw(st.integers(0, 4)) == 0:
             state = json.loads(json.dumps(plan.state()))
             batches = BatchSampler(range(length), size, last_batch)
-            plan, in_flight = IndexPlan(batches, 0, 0, IndexPlan.load(batches, state)), []
+            plan, in_flight = IndexPlan(batches, 0, 0, load(batches, state)), []
         elif data.draw(st.integers(0, 4)) == 0:
             plan.rewind()
             in_flight = []
@@ -160,7 +162,7 @@ def test_every_batch_of_indices_comes_once_despite_resumes(data, length, size, w
 
 def test_a_state_with_an_impossible_field_is_refused_and_the_field_named():
     batches = BatchSampler(range(6), 2)
-    state = IndexPlan.fresh_state(batches)
+    state = fresh_state(batches)
     for change, field in [
         ({"skip": 1}, "skip=1"),
         ({"batch": "x"}, "batch='x'"),
@@ -171,4 +173,4 @@ def test_a_state_with_an_impossible_field_is_refused_and_the_field_named():
         ({"ahead": 3}, "ahead"),
     ]:
         with pytest.raises(ValueError, match=f"state: {field}"):
-            IndexPlan.load(batches, {**state, **change})
+            load(batches, {**state, **change})

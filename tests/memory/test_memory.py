@@ -86,7 +86,7 @@ def test_where_there_is_none_for_a_single_one_the_batch_that_is_waited_for_is_lo
 
 @pytest.mark.parametrize(("shape", "window"), [((2, 30_000), 8), ((5, 30_000), 4)], ids=["0.5 MB", "1.2 MB"])
 @pytest.mark.parametrize("options", [{}, {"prefetch": 4}, {"memory_limit": "100MB"}], ids=["default", "given", "limit"])
-def test_more_small_batches_are_in_flight_unless_it_was_said_how_many(shape, window, options):
+def test_more_small_batches_are_in_flight_unless_prefetch_is_given(shape, window, options):
     drawn = []
 
     class Order:
@@ -100,7 +100,7 @@ def test_more_small_batches_are_in_flight_unless_it_was_said_how_many(shape, win
         for number, batch in enumerate(loader):
             assert (batch == number).all()
             if number == 20:
-                assert len(drawn) - (number + 1) == (window if not options else 4)
+                assert len(drawn) - (number + 1) == (4 if "prefetch" in options else window)
 
 
 class Noted(Images):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gluonloader import default_batchify
 from gluonloader.errors import SharedMemoryError, TransportError
 from gluonloader.executors.process.packed_job import load_job, pack_job
 from gluonloader.executors.process.records import Reply, ReplyReader, Request, RequestReader, Status, Verb
@@ -19,6 +20,7 @@ from gluonloader.memory import slab as slab_module
 from gluonloader.memory.allocator import ALIGNMENT, Arena
 from gluonloader.memory.reduce import Head, rebuild, reduce
 from gluonloader.memory.slab import HEADER, Slab, align, anonymous_file, reserve
+from gluonloader.work.task import Job
 
 Point = namedtuple("Point", ["x", "y"])
 PLENTY = 1 << 24
@@ -345,21 +347,25 @@ def test_records_come_whole_however_the_stream_is_cut(records, reader, data):
 # -- jobs -------------------------------------------------------------------------------------------------------------
 
 
+def job_of(dataset):
+    return Job(dataset, default_batchify, None, num_workers=1, seed=0)
+
+
 @given(batches)
-def test_a_packed_job_comes_back_equal(job):
-    packed = pack_job({"dataset": job})
+def test_a_packed_job_comes_back_equal(dataset):
+    packed = pack_job(job_of(dataset), "spawn")
     try:
-        check_same(load_job(packed), {"dataset": job})
+        check_same(load_job(packed).dataset, dataset)
     finally:
         os.close(packed.fd)
 
 
 def test_a_jobs_arrays_are_shared_until_they_are_written():
     data = np.arange(100_000)
-    packed = pack_job([data, "text"])
+    packed = pack_job(job_of([data, "text"]), "spawn")
     try:
         assert packed.length < 1000 < data.nbytes < packed.size
-        (one, text), (other, _) = load_job(packed), load_job(packed)
+        (one, text), (other, _) = load_job(packed).dataset, load_job(packed).dataset
         assert text == "text"
         assert address(one) % ALIGNMENT == 0
         assert not one.flags.owndata
@@ -373,6 +379,6 @@ def test_a_jobs_arrays_are_shared_until_they_are_written():
 
 def test_a_job_that_cannot_be_pickled_leaves_no_descriptor():
     before = set(os.listdir("/dev/fd"))
-    with pytest.raises(TypeError, match="lock"):
-        pack_job([np.zeros(10), threading.Lock()])
+    with pytest.raises(TransportError, match="start_method='spawn' has to pickle the dataset, which fails: .*lock"):
+        pack_job(job_of([np.zeros(10), threading.Lock()]), "spawn")
     assert not set(os.listdir("/dev/fd")) - before

@@ -44,19 +44,16 @@ STALL_S: Final = 0.005  # seconds; idle workers take over what waits behind a ba
 
 
 @dataclass(slots=True, eq=False)
-class MadeInSlab:
-    """A batch that lies in a slab, not delivered yet; an `Outcome`.
+class MadeInSlab(Outcome):
+    """A batch that lies in a slab, not delivered yet.
 
     Attributes:
-        head: where the batch's head lies in the slab.
         memory: the batch's private memory, if it had to be copied out of its slab.
     """
 
-    task: Task
     dispatcher: Dispatcher
     slab: Slab
     head: Head
-    made_s: float
     memory: Any = None
 
     def take(self) -> Any:
@@ -212,9 +209,9 @@ class Dispatcher:
         if reply.size > slab.size:
             self._slabs.has_grown(slab, reply.size)
         if reply.status is Status.MADE and not attempt.cancelled and not submission.inbox.cancelled:
-            made = MadeInSlab(submission.task, self, slab, reply.head, slab.control[TOOK] * 1e-6)
-            self._undelivered[slab.number] = made
-            self._made_s = made.made_s
+            made_s = slab.control[TOOK] * 1e-6
+            made = MadeInSlab(submission.task, self, slab, reply.head, made_s=made_s)
+            self._undelivered[slab.number], self._made_s = made, made_s
             submission.inbox.put(made)
             return
         failed = None if attempt.cancelled else self._failed(submission, slab, reply)

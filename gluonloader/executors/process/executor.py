@@ -31,8 +31,8 @@ from .crew import Crew
 from .death import kill_stuck
 from .dispatch import STALL_S, Dispatcher
 from .lane import Lane
+from .packed_job import pack_job
 from .records import Status
-from .remote import pack_for
 from .supervisor import track_end
 
 _SMALL: Final = 1 << 20  # bytes of a batch; sending one takes about as long as making it, so more are kept in flight
@@ -72,7 +72,7 @@ class ProcessExecutor:
         memory_limit: int | None,
         max_per_worker: int | None = None,
     ) -> None:
-        packed = None if start_method == "fork" else pack_for(start_method, job)
+        packed = None if start_method == "fork" else pack_job(job, start_method)
         self._prefetch, self._num_workers, self._epoch = prefetch, job.num_workers, job.epoch
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)

@@ -1,6 +1,6 @@
-"""How a job reaches workers that did not inherit it: pickled once, its arrays out of band in shared memory.
+"""The job for workers that do not inherit it: pickled once, with its arrays beside the pickle in shared memory.
 
-Tensors of torch and NDArrays go as NumPy arrays, so that workers share their pages, too.
+Tensors of torch and NDArrays are packed as NumPy arrays, so that workers share their pages as well.
 
 parent   pack: one file | buffer, buffer, ... (64-byte aligned) | pickle |     every worker maps the same pages
 worker   load: arrays are views on a private (copy-on-write) mapping, so a worker that writes gets its own page
@@ -17,13 +17,16 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
+from ...errors import GluonLoaderError, TransportError
 from ...frameworks import named, owner, preparations
 from ...memory.slab import align, anonymous_file, reserve
+from ...work.task import Job
+from .remote import can_pickle
 
 
 @dataclass(frozen=True, slots=True)
 class PackedJob:
-    """A file of `size` bytes; the last `length` are pickles: where the buffers lie, what to call first, and the job."""
+    """A file of `size` bytes. The last `length` are three pickles: where the buffers lie, what to call, and the job."""
 
     fd: int
     size: int
@@ -44,24 +47,33 @@ def _restore(framework: str, array: NDArray[Any]) -> Any:
     return named(framework).from_numpy(array)
 
 
-def pack_job(job: Any) -> PackedJob:
+def pack_job(job: Job, start_method: str) -> PackedJob:
     """Pickles a job into a file without a name.
 
     Raises:
-        Exception: what pickling raises.
+        TransportError: it cannot be pickled; the text names the part that cannot.
         SharedMemoryError: there is no room for the dataset's arrays.
     """
-    buffers: list[memoryview] = []
+    buffers, body = [], io.BytesIO()
 
     def take(buffer: pickle.PickleBuffer) -> bool:
         try:
             buffers.append(buffer.raw())
         except BufferError:
-            return True
+            return True  # not contiguous: it stays in the pickle
         return False
 
-    body = io.BytesIO()
-    _Pickler(body, protocol=5, buffer_callback=take).dump(job)
+    try:
+        _Pickler(body, protocol=5, buffer_callback=take).dump(job)
+    except GluonLoaderError:
+        raise
+    except Exception as error:
+        parts = ("dataset", "batchify_fn", "worker_init_fn", "payloads")
+        part = next((name for name in parts if not can_pickle(getattr(job, name))), "job")
+        raise TransportError(
+            f"start_method={start_method!r} has to pickle the {part}, which fails: {error}. Define its functions and "
+            "classes at the top level of a module, or use start_method='fork'"
+        ) from error
     spans, end = [], 0
     for buffer in buffers:
         spans.append((end, len(buffer)))
@@ -85,11 +97,12 @@ def _write(fd: int, data: memoryview, offset: int) -> None:
         data, offset = data[written:], offset + written
 
 
-def load_job(packed: PackedJob) -> Any:
-    """The job; its arrays look into the file's pages and keep them mapped."""
+def load_job(packed: PackedJob) -> Job:
+    """The job; its arrays are views of the file's pages, and keep them mapped."""
     memory = memoryview(mmap.mmap(packed.fd, packed.size, flags=mmap.MAP_PRIVATE))
     head = io.BytesIO(memory[packed.size - packed.length :])
     spans = pickle.load(head)
     for prepare in pickle.load(head):
         prepare()
-    return pickle.load(head, buffers=[memory[offset : offset + size] for offset, size in spans])
+    job: Job = pickle.load(head, buffers=[memory[offset : offset + size] for offset, size in spans])
+    return job

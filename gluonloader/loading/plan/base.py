@@ -35,14 +35,6 @@ class Start:
     ahead: tuple[range, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A state that was loaded: its fields, and where the next epoch starts."""
-
-    state: dict[str, Any]
-    start: Start
-
-
 class Plan(Protocol):
     """Gives out the tasks of one epoch and knows which of them are settled.
 

@@ -22,14 +22,9 @@ class IndexPlan:
 
     Args:
         batch_sampler: any iterable of lists of indices; its next pass starts here.
-        epoch: number of the epoch.
-        seed: of the loader.
-        start: where the epoch starts. `load` returns it for a saved position, after it has prepared the sampler.
+        epoch, seed: of the loader.
+        start: where the epoch starts; `sampler_state.load` returns it for a saved position.
     """
-
-    fresh_state = staticmethod(sampler_state.fresh_state)
-    keep = staticmethod(sampler_state.keep)
-    load = staticmethod(sampler_state.load)
 
     def __init__(self, batch_sampler: Any, epoch: int, seed: int, start: Start) -> None:
         self.epoch, self.finished, self.outdated = epoch, False, False

@@ -32,18 +32,14 @@ class ShardPlan:
 
     Args:
         shards: how the dataset is cut.
-        epoch: number of the epoch.
-        seed: of the loader.
+        epoch, seed: of the loader.
         iteration: a number that no other live iterator of the loader has.
         carried: what the last epoch carried over (rollover).
-        state: a position that `check` has accepted; None for the start of the epoch.
+        state: a position that `shard_state.check` has accepted; None for the start of the epoch.
 
     Attributes:
         carry: what the next epoch takes over, once this one is finished.
     """
-
-    check = staticmethod(shard_state.check)
-    carried_of = staticmethod(shard_state.carried_of)
 
     def __init__(
         self,
@@ -156,7 +152,7 @@ class ShardPlan:
                 "shuffle in the loader instead (shuffle=True, shuffle_buffer=n). If it yields only the samples of the "
                 "current worker, give it a method shard(num_shards, index) instead",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def fail(self, task: Task, error: BaseException) -> bool:
