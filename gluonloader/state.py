@@ -21,11 +21,7 @@ def has_state(thing: Any) -> bool:
 
 
 def to_json(name: str, value: Any) -> Any:
-    """Returns what `state_dict()` of the user's object `name` returned, as it looks after saving to JSON and loading.
-
-    Raises:
-        TypeError: JSON cannot hold it.
-    """
+    """Returns the state `value` of the user's object `name` as it looks after saving to JSON and loading."""
     try:
         return json.loads(json.dumps(value, default=_plain))
     except (TypeError, ValueError) as error:

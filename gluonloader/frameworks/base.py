@@ -1,4 +1,4 @@
-"""The interface of a framework, and the dtypes that NumPy lacks.
+"""The interface of a framework, the dtypes that NumPy lacks, and what frameworks must not do in a worker.
 
     worker   array of a framework --to_numpy--> NumPy view --> slab
     parent   slab --> NumPy view --from_numpy--> array of the framework, over the same memory
@@ -12,6 +12,7 @@ from __future__ import annotations
 import resource
 import sys
 import warnings
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, Protocol
 
@@ -23,6 +24,11 @@ Array = NDArray[Any]
 _UNSIGNED: Final = {1: "u1", 2: "u2"}
 
 _SPARE_DESCRIPTORS: Final = 16  # for the user's own files
+
+# A worker that did not inherit this process's memory calls these functions before it unpickles its job.
+preparations: list[Callable[[], object]] = []
+
+_in_worker = False
 
 
 class Framework(Protocol):
@@ -42,10 +48,8 @@ class Framework(Protocol):
     def from_numpy(self, array: Array) -> Any:
         """Returns an array over the memory of `array`, or over a copy if the framework needs another layout.
 
-        The caller does not change that memory while the new array lives.
-
-        Raises:
-            TypeError: the framework lacks the dtype.
+        The caller does not change that memory while the new array lives. If the framework lacks the dtype, this raises
+        TypeError.
         """
 
     def pin(self, array: Any, device_id: int) -> Any:
@@ -132,3 +136,20 @@ def warn_once(text: str) -> None:
 def no_dtype(framework: str, array: Array, cure: str) -> TypeError:
     """Returns the error for a dtype that the framework lacks."""
     return TypeError(f"{framework} has no dtype {carried(array.dtype) or array.dtype}; {cure}")
+
+
+def enter_worker() -> None:
+    """Marks this process as a worker and limits torch to one thread.
+
+    A forked process has lost the threads of torch's OpenMP pool, and would wait for them forever.
+    """
+    global _in_worker
+    _in_worker = True
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(1)
+
+
+def in_worker() -> bool:
+    """Whether this process is a worker."""
+    return _in_worker

@@ -33,12 +33,7 @@ _owners: dict[type, Framework | None] = {}
 
 @cache
 def named(name: str) -> Framework:
-    """Returns the framework of this name and imports it if necessary.
-
-    Raises:
-        MissingExtraError: it is not installed.
-        ImportError: it does not work with this Python or NumPy; the text says what to do.
-    """
+    """Imports the framework of this name and returns it; an ImportError says what to do if that fails."""
     package = name.partition(".")[0]
     try:
         importlib.import_module(package)

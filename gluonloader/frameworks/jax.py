@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Array, without_carrier
-from .worker import in_worker
+from .base import Array, in_worker, without_carrier
 
 
 class Promised(np.ndarray[Any, Any]):

@@ -20,10 +20,8 @@ Leaf = Callable[[Any], Any]
 def map_arrays(fn: Leaf, batch: Any) -> Any:
     """Returns the same containers with `fn(array)` in place of each array, NumPy's or a framework's.
 
-    Tuples, named tuples, lists, mappings and dataclasses are containers, as for `default_batchify`.
-
-    Raises:
-        Exception: the exception of `fn`, with a note that names the array's path in the batch.
+    Tuples, named tuples, lists, mappings and dataclasses are containers, as for `default_batchify`. An exception of
+    `fn` gets a note that names the array's path in the batch.
     """
 
     def on_leaf(leaf: Any, path: str) -> Any:
@@ -43,9 +41,6 @@ def converter(output: str | Framework | Leaf) -> Leaf:
     """Returns the function that converts one array to the framework `output`; a function is returned as it is.
 
     Arrays of texts, times, objects and records stay NumPy arrays.
-
-    Raises:
-        MissingExtraError: the framework is not installed.
     """
     if callable(output):
         return output

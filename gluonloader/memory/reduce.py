@@ -46,10 +46,7 @@ _dtype_of = cache(np.dtype)
 
 
 def reduce(batch: Any, arena: Arena) -> Head | None:
-    """Puts a batch into the arena's slab.
-
-    Returns:
-        Where its head lies; None if the batch is larger than the arena's allowance (`arena.needed` says how large).
+    """Puts a batch into the arena's slab and returns where its head lies; None if it exceeds the arena's allowance.
 
     Raises:
         TransportError: a part of the batch cannot be pickled; the text names its path and type.

@@ -72,13 +72,13 @@ class SlabPool:
         limit: most bytes of shared memory; None for no limit.
 
     Attributes:
-        window: as above; may be changed at any time.
+        window, limit: as above; the window may be changed at any time.
         largest: bytes of the largest batch so far, or of the slab that grew for it; 0 before the first.
         retired: numbers of closed slabs, until the executor has told the workers and clears the list.
     """
 
     def __init__(self, window: int, limit: int | None) -> None:
-        self.window, self.largest = window, 0
+        self.window, self.limit, self.largest = window, limit, 0
         self._budget = None if limit is None else Budget(limit, window)
         self._slabs: dict[int, Slab] = {}
         self._next_number = 0
@@ -88,18 +88,11 @@ class SlabPool:
         self.retired: list[int] = []
         _pools.add(self)
 
-    @property
-    def limit(self) -> int | None:
-        """The memory limit in bytes."""
-        return None if self._budget is None else self._budget.limit
-
     def take(self, nbytes: int, writer: int) -> Slab | None:
         """Returns a slab for worker `writer`, with room for a task of `nbytes`; None while the limit leaves no room.
 
-        The slab may grow to its `allowance` until it comes back by `lend`, `copy_out` or `give_back`.
-
-        Raises:
-            SharedMemoryError: the system has no memory left, or the task alone is larger than the limit.
+        The slab may grow to its `allowance` until it comes back by `lend`, `copy_out` or `give_back`. A full system, or
+        a task that alone is larger than the limit, raises SharedMemoryError.
         """
         self._collect()
         budget, least = self._budget, HEADER + nbytes + _FIRST_SIZE
