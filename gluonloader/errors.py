@@ -142,18 +142,7 @@ def bad_state(field: str, value: object, expected: str) -> ValueError:
 
 
 def explain_torch_arguments(**replacements: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorates a function whose counterpart in torch has more arguments: passing one raises an error that helps.
-
-    Args:
-        replacements: by name of torch's argument, what to do instead.
-
-    >>> @explain_torch_arguments(generator="give seed, an int")
-    ... def draw(seed: int) -> int:
-    ...     return seed
-    >>> draw(generator=3)
-    Traceback (most recent call last):
-    TypeError: draw() has no argument generator: give seed, an int
-    """
+    """Decorates a function that lacks arguments of its counterpart in torch: the error says what replaces them."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name = function.__qualname__.removesuffix(".__init__")

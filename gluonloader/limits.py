@@ -24,14 +24,10 @@ def has_gil() -> bool:
 
 
 def group_folders(controller: str, own: Path, groups: Path) -> Iterator[Path]:
-    """Yields the folders of this process's cgroups, version 1 and 2, innermost first.
+    """Yields the folders of this process's cgroups, version 1 and 2, innermost first; each may have a limit.
 
-    Each of them may have a limit. A container sees its own cgroup as the root, and none outside of it.
-
-    Args:
-        controller: the resource, e.g. "memory"; version 1 has one tree of folders for each.
-        own: the file that names this process's cgroups.
-        groups: the folder where cgroups are mounted.
+    Version 1 has one tree of folders for each `controller`, e.g. "memory". The file `own` names the process's cgroups,
+    which are mounted at `groups`. A container sees its own cgroup as the root, and none outside of it.
     """
     for line in _text_of(own).splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
@@ -50,28 +46,19 @@ def _text_of(file: Path) -> str:
 
 
 def available_cores(own: Path = OWN, groups: Path = GROUPS) -> int:
-    """Returns the number of cores that this process may use, at least 1; arguments as for `group_folders`."""
+    """Returns the number of cores that this process may use, at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, math.ceil(min(_quotas(own, groups), default=cores))))
-
-
-def _quotas(own: Path, groups: Path) -> list[float]:
-    """Returns the number of cores that each cgroup with a limit allows."""
-    quotas = []
     for folder in group_folders("cpu", own, groups):
         # Version 2 has one file with both numbers, version 1 has two files.
         names = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
         words = "".join(_text_of(folder / name) for name in names).split()
         if len(words) == 2 and words[0].isdecimal() and words[1].isdecimal() and int(words[1]):
-            quotas.append(int(words[0]) / int(words[1]))
-    return quotas
+            cores = min(cores, math.ceil(int(words[0]) / int(words[1])))
+    return max(1, cores)
 
 
 def available_memory(own: Path = OWN, groups: Path = GROUPS) -> int:
-    """Returns the bytes that this process can still allocate without swapping; huge if that is unknown.
-
-    Arguments as for `group_folders`.
-    """
+    """Returns the bytes that this process can still allocate without swapping; huge if that is unknown."""
     kilobytes = re.findall(r"^MemAvailable: +(\d+) kB$", _text_of(Path("/proc/meminfo")), re.MULTILINE)
     left = [1 << 62, *(int(number) * 1024 for number in kilobytes)]
     for limit, used in _limits(own, groups):
@@ -98,10 +85,7 @@ def _cached_files(group: Path) -> int:
 
 
 def oom_kills(own: Path = OWN, groups: Path = GROUPS) -> int:
-    """Returns how many processes of this cgroup the kernel's out-of-memory killer has killed; 0 if that is unknown.
-
-    Arguments as for `group_folders`.
-    """
+    """Returns how many processes of this cgroup the kernel's out-of-memory killer has killed; 0 if that is unknown."""
     for folder in group_folders("memory", own, groups):
         for name in ("memory.events", "memory.oom_control"):
             if found := re.search(r"^oom_kill (\d+)$", _text_of(folder / name), re.MULTILINE):

@@ -21,15 +21,7 @@ def has_state(thing: Any) -> bool:
 
 
 def to_json(name: str, value: Any) -> Any:
-    """Returns the state of a user's object as it looks after saving to JSON and loading.
-
-    Args:
-        name: how the error text names the object.
-        value: what its `state_dict()` returned.
-
-    Raises:
-        TypeError: JSON cannot hold it.
-    """
+    """Returns the state `value` of the user's object `name` as it looks after saving to JSON and loading."""
     try:
         return json.loads(json.dumps(value, default=_plain))
     except (TypeError, ValueError) as error:
@@ -52,10 +44,9 @@ def add_checksum(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_state(state: Any) -> dict[str, Any]:
-    """Returns the fields of a state, which may be JSON text; call `verify_checksum` after they are checked.
+    """Returns the fields of a state, which may be JSON text; raises ValueError if it is none of this version.
 
-    Raises:
-        ValueError: it is not a state, or one of another version.
+    Call `verify_checksum` after the fields are checked.
     """
     if isinstance(state, (str, bytes)):
         try:
@@ -71,11 +62,7 @@ def parse_state(state: Any) -> dict[str, Any]:
 
 
 def verify_checksum(state: Mapping[str, Any]) -> None:
-    """Checks that no field was changed. Call it last: the checks of single fields raise clearer errors.
-
-    Raises:
-        ValueError: a field was changed.
-    """
+    """Raises ValueError if a field was changed. Call it last: the checks of single fields raise clearer errors."""
     check = field(state, "check")
     if check != _hash({key: value for key, value in state.items() if key != "check"}):
         raise bad_state("check", check, "does not match the other fields: the state was changed after it was saved")

@@ -1,4 +1,4 @@
-"""The interface of a framework, and the dtypes that NumPy lacks.
+"""The interface of a framework, the dtypes that NumPy lacks, and what frameworks must not do in a worker.
 
     worker   array of a framework --to_numpy--> NumPy view --> slab
     parent   slab --> NumPy view --from_numpy--> array of the framework, over the same memory
@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import resource
 import sys
+import warnings
+from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -22,15 +25,16 @@ _UNSIGNED: Final = {1: "u1", 2: "u2"}
 
 _SPARE_DESCRIPTORS: Final = 16  # for the user's own files
 
+# A worker that did not inherit this process's memory calls these functions before it unpickles its job.
+preparations: list[Callable[[], object]] = []
+
+_in_worker = False
+
 
 class Framework(Protocol):
-    """Converts the arrays of one framework to NumPy and back.
+    """Converts the arrays of one framework to NumPy and back."""
 
-    Attributes:
-        name: the name by which `named` finds the framework; it travels with the arrays.
-    """
-
-    name: str
+    name: str  # by which `named` finds the framework; it travels with the arrays
 
     def owns(self, kind: type) -> bool:
         """Whether arrays of exactly this type belong to the framework."""
@@ -44,26 +48,19 @@ class Framework(Protocol):
     def from_numpy(self, array: Array) -> Any:
         """Returns an array over the memory of `array`, or over a copy if the framework needs another layout.
 
-        The caller does not change that memory while the new array lives.
-
-        Raises:
-            TypeError: the framework lacks the dtype.
+        The caller does not change that memory while the new array lives. If the framework lacks the dtype, this raises
+        TypeError.
         """
 
     def pin(self, array: Any, device_id: int) -> Any:
-        """Returns the array in page-locked memory. Without a device, warns once and returns the array itself."""
+        """Returns the array in page-locked memory; without a device it warns, and may return the array itself."""
 
 
 class Lent(np.ndarray[Any, Any]):
-    """The bytes of the slab that a delivered batch lies in; the base of all its arrays.
+    """The bytes of the slab that a delivered batch lies in; the base of all its arrays."""
 
-    Attributes:
-        address: address of byte 0 in this process.
-        mappings: a framework's own mappings of the slab; they live as long as the batch.
-    """
-
-    address: int
-    mappings: dict[Any, Any]
+    address: int  # of byte 0, in this process
+    mappings: dict[Any, Any]  # a framework's own mappings of the slab; they live as long as the batch
 
     def share(self) -> int | None:
         """Returns a new descriptor of the slab, so that a framework can map it and become one of its holders.
@@ -107,11 +104,7 @@ def extension(name: str) -> np.dtype[Any] | None:
 
 
 def without_carrier(array: Array, framework: str, cure: str) -> Array:
-    """Returns the array with a dtype of `ml_dtypes` instead of a carrier; other arrays as they are.
-
-    Raises:
-        TypeError: `ml_dtypes` is not loaded; the text names the framework and the cure.
-    """
+    """Returns the array with a dtype of `ml_dtypes` instead of a carrier; raises `no_dtype` if that is not loaded."""
     name = carried(array.dtype) if array.dtype.names else None
     if name is None:
         return array
@@ -134,6 +127,29 @@ def fit_for_views(array: Array) -> Array:
     return np.array(array, dtype, order="C", copy=True, subok=False)
 
 
+@cache
+def warn_once(text: str) -> None:
+    """Warns the first time that it is called with this text."""
+    warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
 def no_dtype(framework: str, array: Array, cure: str) -> TypeError:
     """Returns the error for a dtype that the framework lacks."""
     return TypeError(f"{framework} has no dtype {carried(array.dtype) or array.dtype}; {cure}")
+
+
+def enter_worker() -> None:
+    """Marks this process as a worker and limits torch to one thread.
+
+    A forked process has lost the threads of torch's OpenMP pool, and would wait for them forever.
+    """
+    global _in_worker
+    _in_worker = True
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(1)
+
+
+def in_worker() -> bool:
+    """Whether this process is a worker."""
+    return _in_worker

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -22,29 +23,18 @@ _MAKERS: Final[dict[str, Callable[[], Framework]]] = {
     "mxnet": lambda: MXNet(numpy_like=None),
     "mxnet.nd": lambda: MXNet(numpy_like=False),
     "mxnet.np": lambda: MXNet(numpy_like=True),
+    "mxnet.shared": lambda: MXNet(numpy_like=None, shared=True),
 }
 # By the package that defines a type. The package is loaded, since its type exists.
 _NAMES: Final = {"torch": ("torch",), "jax": ("jax",), "jaxlib": ("jax",), "mxnet": ("mxnet.nd", "mxnet.np")}
 
-_frameworks: dict[str, Framework] = {}
 _owners: dict[type, Framework | None] = {}
 
 
+@cache
 def named(name: str) -> Framework:
-    """Returns the framework of this name and imports it if necessary.
-
-    Raises:
-        MissingExtraError: it is not installed.
-        ImportError: it does not work with this Python or NumPy; the text says what to do.
-    """
-    framework = _frameworks.get(name)
-    if framework is None:
-        _import(name.partition(".")[0])
-        framework = _frameworks[name] = _MAKERS[name]()
-    return framework
-
-
-def _import(package: str) -> None:
+    """Imports the framework of this name and returns it; an ImportError says what to do if that fails."""
+    package = name.partition(".")[0]
     try:
         importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -60,25 +50,17 @@ def _import(package: str) -> None:
             f"MXNet does not import with NumPy {np.__version__} ({error}); call gluonloader.mxnet.patch_numpy() before "
             "anything imports mxnet"
         ) from error
-
-
-def mxnet_arrays(shared: bool) -> Framework:
-    """Returns MXNet; with `shared` its arrays always lie in `cpu_shared(0)`, even if they do not lie in a slab."""
-    named("mxnet")
-    return MXNet(numpy_like=None, shared=shared)
+    return _MAKERS[name]()
 
 
 def owner(kind: type) -> Framework | None:
     """Returns the framework whose arrays have exactly this type; None for NumPy arrays and all other types."""
-    try:
+    if kind in _owners:
         return _owners[kind]
-    except KeyError:
-        pass
     module = str(kind.__module__)
     names = ("jax",) if module.startswith(__package__) else _NAMES.get(module.partition(".")[0], ())
-    found = next((framework for name in names if (framework := named(name)).owns(kind)), None)
-    _owners[kind] = found
-    return found
+    _owners[kind] = next((framework for name in names if (framework := named(name)).owns(kind)), None)
+    return _owners[kind]
 
 
 def owner_by_base(kind: type) -> Framework | None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Array, without_carrier
-from .worker import in_worker
+from .base import Array, in_worker, without_carrier
 
 
 class Promised(np.ndarray[Any, Any]):
@@ -33,21 +32,17 @@ class Jax:
         array = without_carrier(array, "JAX", "convert it in the dataset, as in x.astype('float32')")
         if in_worker():
             return array.view(Promised)
-        self._check_range(array)
+        if array.dtype.kind in "iu" and array.itemsize == 8 and not self._jax.config.jax_enable_x64 and array.size:
+            # By default JAX would silently cut 64-bit integers to 32 bits.
+            fits = np.iinfo(np.int32 if array.dtype.kind == "i" else np.uint32)
+            least, most = array.min(), array.max()
+            if least < fits.min or most > fits.max:
+                raise OverflowError(
+                    f"{least if least < fits.min else most} does not fit JAX's {fits.dtype}; to keep {array.dtype}, "
+                    "call jax.config.update('jax_enable_x64', True) first"
+                )
         # On a CPU, JAX copies only memory that is not aligned to 64 bytes or has a dtype that JAX has not enabled.
         return self._jax.device_put(array)
-
-    def _check_range(self, array: Array) -> None:
-        """Raises if JAX would silently cut a 64-bit integer to 32 bits, as it does by default."""
-        if array.dtype.kind not in "iu" or array.itemsize < 8 or self._jax.config.jax_enable_x64 or not array.size:
-            return
-        fits = np.iinfo(np.int32 if array.dtype.kind == "i" else np.uint32)
-        least, most = array.min(), array.max()
-        if least < fits.min or most > fits.max:
-            raise OverflowError(
-                f"{least if least < fits.min else most} does not fit JAX's {fits.dtype}; to keep {array.dtype}, call "
-                "jax.config.update('jax_enable_x64', True) first"
-            )
 
     def pin(self, array: Any, device_id: int) -> Any:
         return array

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import Any, Final
 
-from .base import Array, Lent, carried, fit_for_views, no_dtype, raw
+from .base import Array, Lent, carried, fit_for_views, no_dtype, raw, warn_once
 from .mxnet_memory import MXNetMemory
 
 _CURE: Final = "MXNet 1.9.1 has float16/32/64, int8/32/64, uint8 and bool: convert it, as in x.astype('int32')"
@@ -18,9 +17,8 @@ class MXNet:
     Args:
         numpy_like: True for `mx.np.ndarray`, False for `mx.nd.NDArray`, None for both. With None,
             `mx.util.is_np_array()` decides what new arrays are.
-        shared: where an array is made whose memory does not lie in a slab. False: in `cpu(0)`, over the same memory.
-            True: in `cpu_shared(0)`, by a copy, unless the process runs out of descriptors. Memory in a slab always
-            becomes an array in `cpu_shared(0)`.
+        shared: whether memory outside of slabs is copied to an array in `cpu_shared(0)`, unless descriptors run out;
+            otherwise it becomes an array in `cpu(0)` without a copy. Memory in a slab is always in `cpu_shared(0)`.
     """
 
     def __init__(self, numpy_like: bool | None, shared: bool = False) -> None:
@@ -29,7 +27,6 @@ class MXNet:
         self._memory = MXNetMemory(self._mx)
         self._numpy_like, self._shared = numpy_like, shared
         self._types: tuple[type, type] = (self._mx.nd.NDArray, self._mx.np.ndarray)
-        self._warned = False
 
     def owns(self, kind: type) -> bool:
         return kind in self._types if self._numpy_like is None else kind is self._types[self._numpy_like]
@@ -61,11 +58,6 @@ class MXNet:
         return handle
 
     def pin(self, array: Any, device_id: int) -> Any:
-        if not self._warned and not self._mx.context.num_gpus():
-            self._warned = True
-            warnings.warn(
-                "pin_memory=True, but MXNet sees no GPU: its page-locked memory is ordinary memory here",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        if not self._mx.context.num_gpus():
+            warn_once("pin_memory=True, but MXNet sees no GPU: its page-locked memory is ordinary memory here")
         return array.as_in_context(self._mx.Context("cpu_pinned", device_id))

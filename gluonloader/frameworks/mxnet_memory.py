@@ -21,6 +21,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from functools import cache
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
@@ -56,9 +57,7 @@ _DLPACK_CODES: Final = {"i": 0, "u": 1, "b": 1, "f": 2}
 
 
 class _Borrowed:
-    """A NumPy array that MXNet uses, until `done`; see NOTE [no Python in the engine]."""
-
-    __slots__ = ("array", "shape", "struct")
+    """A NumPy array that MXNet uses until `struct.data` changes; see NOTE [no Python in the engine]."""
 
     def __init__(self, array: Array, deleter: int) -> None:
         self.array = array
@@ -66,31 +65,23 @@ class _Borrowed:
         kind, data = array.dtype.kind, array.__array_interface__["data"][0]
         bits = 1 if kind == "b" else array.itemsize * 8
         dtype, shape = (_DLPACK_CODES[kind], bits, 1), ctypes.addressof(self.shape)
-        self.struct = _DLTensor(data, _CPU, 0, array.ndim, *dtype, shape, None, 0, None, deleter)
-
-    @property
-    def done(self) -> bool:
-        return bool(self.struct.data != self.array.__array_interface__["data"][0])
+        self.struct, self.data = _DLTensor(data, _CPU, 0, array.ndim, *dtype, shape, None, 0, None, deleter), data
 
 
 _borrowed: list[_Borrowed] = []  # keeps the arrays alive that MXNet uses
 _lock = threading.Lock()
 
 
+@cache
 def _send_copies(mx: Any) -> None:
     """Makes `multiprocessing` send copies; see NOTE [slices of a slab]."""
-    for kind in (mx.nd.NDArray, mx.np.ndarray):
-        reduce = ForkingPickler._extra_reducers.get(kind)  # type: ignore[attr-defined]
-        if reduce is not None and not isinstance(reduce, _SendCopy):
-            ForkingPickler.register(kind, _SendCopy(reduce))
 
+    def sending_copies(reduce: Any) -> Any:
+        return lambda array: reduce(array.copy() if array.context.device_type == "cpu_shared" else array)
 
-class _SendCopy:
-    def __init__(self, reduce: Any) -> None:
-        self._reduce = reduce
-
-    def __call__(self, array: Any) -> Any:
-        return self._reduce(array.copy() if array.context.device_type == "cpu_shared" else array)
+    reducers: dict[type, Any] = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+    for kind in reducers.keys() & {mx.nd.NDArray, mx.np.ndarray}:
+        ForkingPickler.register(kind, sending_copies(reducers[kind]))
 
 
 class MXNetMemory:
@@ -163,7 +154,7 @@ class MXNetMemory:
         handle = self._handle()
         self._call("MXNDArrayFromDLPackEx", ctypes.byref(lent.struct), False, ctypes.byref(handle))
         with _lock:
-            _borrowed[:] = [*(borrowed for borrowed in _borrowed if not borrowed.done), lent]
+            _borrowed[:] = [*(borrowed for borrowed in _borrowed if borrowed.struct.data == borrowed.data), lent]
         return handle
 
     def copy(self, array: Array, shared: bool) -> Any:
@@ -191,12 +182,11 @@ class MXNetMemory:
 
     def _memory_of(self, array: Any) -> Array:
         array.wait_to_read()
-        dtype, shape = np.dtype(array.dtype), array.shape
-        pointer = ctypes.c_void_p()
+        dtype, pointer = np.dtype(array.dtype), ctypes.c_void_p()
         self._call("MXNDArrayGetData", array.handle, ctypes.byref(pointer))
         memory: Any = (ctypes.c_char * (array.size * dtype.itemsize)).from_address(pointer.value or 0)
         memory.array = array
-        values: Array = np.ndarray(shape, dtype, memory)
+        values: Array = np.ndarray(array.shape, dtype, memory)
         return values
 
     def _call(self, function: str, *arguments: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ..errors import add_note
 from ..tree import map_leaves
-from .base import Framework, is_numeric
+from .base import Framework, is_numeric, warn_once
 from .find import named, owner
 
 OUTPUTS: Final = ("numpy", "mxnet", "torch", "jax")
@@ -21,10 +20,8 @@ Leaf = Callable[[Any], Any]
 def map_arrays(fn: Leaf, batch: Any) -> Any:
     """Returns the same containers with `fn(array)` in place of each array, NumPy's or a framework's.
 
-    Tuples, named tuples, lists, mappings and dataclasses are containers, as for `default_batchify`.
-
-    Raises:
-        Exception: the exception of `fn`, with a note that names the array's path in the batch.
+    Tuples, named tuples, lists, mappings and dataclasses are containers, as for `default_batchify`. An exception of
+    `fn` gets a note that names the array's path in the batch.
     """
 
     def on_leaf(leaf: Any, path: str) -> Any:
@@ -44,9 +41,6 @@ def converter(output: str | Framework | Leaf) -> Leaf:
     """Returns the function that converts one array to the framework `output`; a function is returned as it is.
 
     Arrays of texts, times, objects and records stay NumPy arrays.
-
-    Raises:
-        MissingExtraError: the framework is not installed.
     """
     if callable(output):
         return output
@@ -69,20 +63,12 @@ def converter(output: str | Framework | Leaf) -> Leaf:
 
 def pinner(device_id: int) -> Leaf:
     """Returns the function that moves one array to page-locked memory, from which copies to a device are faster."""
-    warned = False
 
     def pin(array: Any) -> Any:
-        nonlocal warned
         framework = owner(type(array))
         if framework is not None:
             return framework.pin(array, device_id)
-        if not warned:
-            warned = True
-            warnings.warn(
-                "pin_memory=True: NumPy arrays stay in ordinary memory; add output='torch' or output='mxnet'",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        warn_once("pin_memory=True: NumPy arrays stay in ordinary memory; add output='torch' or output='mxnet'")
         return array
 
     return pin

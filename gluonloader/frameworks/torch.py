@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import Any
 
-from .base import Array, carried, carrier, extension, fit_for_views, no_dtype, raw
+from .base import Array, carried, carrier, extension, fit_for_views, no_dtype, raw, warn_once
 
 
 class Torch:
@@ -21,7 +20,6 @@ class Torch:
         self._extra = {name: dtype for name, dtype in named.items() if name == "bfloat16" or name.startswith("float8_")}
         self._carriers = {dtype: carrier(name, dtype.itemsize) for name, dtype in self._extra.items()}
         self._uints = {1: self._torch.uint8, 2: self._torch.int16}
-        self._warned = False
 
     def owns(self, kind: type) -> bool:
         return kind is self._torch.Tensor
@@ -62,11 +60,5 @@ class Torch:
         accelerator = getattr(self._torch, "accelerator", None)
         if self._torch.cuda.is_available() or (accelerator is not None and accelerator.is_available()):
             return array.pin_memory()
-        if not self._warned:
-            self._warned = True
-            warnings.warn(
-                "pin_memory=True, but torch sees no device: tensors stay in ordinary memory",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        warn_once("pin_memory=True, but torch sees no device: tensors stay in ordinary memory")
         return array

@@ -68,11 +68,7 @@ def empty_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def set_allocator(allocate: Allocator | None) -> Allocator | None:
-    """Makes `empty` of this thread call `allocate(shape, dtype)`, or `numpy.empty` if it is None.
-
-    Returns:
-        The previous allocator of this thread.
-    """
+    """Makes `empty` of this thread call `allocate`, or `numpy.empty` if it is None; returns the previous allocator."""
     before, _local.allocate = _local.allocate, allocate
     return before
 
@@ -88,11 +84,8 @@ class Arena:
     Args:
         slab: where to allocate; it grows as needed.
         start: first free byte.
-        allowance: size in bytes that the slab must not grow past. A batch that needs more continues in private memory,
-            only to find out how much it needs.
-
-    Attributes:
-        needed: bytes of the slab that the batch takes so far, or would take past the allowance.
+        allowance: bytes that the slab may grow to. A batch that needs more continues in private memory, only to find
+            out in `needed` how many bytes it needs.
     """
 
     def __init__(self, slab: Slab, start: int, allowance: int) -> None:
@@ -119,30 +112,24 @@ class Arena:
         return array
 
     def place(self, array: NDArray[Any]) -> int:
-        """Returns the offset of `array` in the slab.
+        """Returns the offset of `array` in the slab; if it lies elsewhere, `write` copies it there in C order.
 
-        If the array lies elsewhere, `write` copies it there in C order. All copies wait for `write`, so that the slab
-        grows once and not for each array.
+        All copies wait for `write`, so that the slab grows once and not for each array.
         """
         placed = self._placed.get(id(array))
         if placed is not None:
             return placed[1]
-        offset = self._offset_of_view(array)
+        offset = self.offset_of_view(array)
         if offset is None:
             offset = self._count(array.nbytes)
             self._to_copy.append((array, offset))
         self._placed[id(array)] = array, offset
         return offset
 
-    def holds(self, array: NDArray[Any]) -> bool:
-        """Whether the elements of `array` lie in the slab already, with any strides."""
-        return self._offset_of_view(array) is not None
-
     def write(self, data: bytes | memoryview) -> int | None:
-        """Copies `data`, and the arrays that wait for it, into the slab.
+        """Copies `data`, and the arrays that wait for it, into the slab; returns the offset of `data`.
 
-        Returns:
-            The offset of `data`; None if the batch is larger than the allowance.
+        Returns None, and copies nothing, if the batch is larger than the allowance.
         """
         offset = self._reserve(len(data))
         if self.overflowed:
@@ -153,6 +140,17 @@ class Arena:
         self._to_copy.clear()
         self._slab.memory[offset : offset + len(data)] = data  # type: ignore[assignment]
         return offset
+
+    def offset_of_view(self, array: NDArray[Any]) -> int | None:
+        """Returns the offset of a view of an array made by `empty` (a slice, a reshape, a tensor over it), or None."""
+        if array.base is None:
+            return None
+        address: int = array.__array_interface__["data"][0]
+        slab = self._slab
+        for _, start, size in (*self._outgrown, (slab.memory, slab.address, slab.size)):
+            if start <= address < start + size:
+                return address - start
+        return None
 
     def _reserve(self, nbytes: int) -> int:
         """Counts `nbytes`, grows the slab unless that exceeds the allowance, and returns their offset."""
@@ -167,14 +165,3 @@ class Arena:
         offset = -(-self.needed // alignment) * alignment
         self.needed = offset + nbytes
         return offset
-
-    def _offset_of_view(self, array: NDArray[Any]) -> int | None:
-        """Returns the offset of a view of an array made by `empty` (a slice, a reshape, a tensor over it), or None."""
-        if array.base is None:
-            return None
-        address: int = array.__array_interface__["data"][0]
-        slab = self._slab
-        for _, start, size in (*self._outgrown, (slab.memory, slab.address, slab.size)):
-            if start <= address < start + size:
-                return address - start
-        return None

@@ -15,11 +15,7 @@ from .slab import align
 
 
 class Budget:
-    """Counts the shared memory of one pool against its limit.
-
-    Args:
-        limit: most bytes.
-        window: batches that are usually in flight at once.
+    """Counts the shared memory of one pool against its limit in bytes.
 
     Attributes:
         share: bytes that a slab may grow to while it is in flight.

@@ -43,11 +43,7 @@ class _Buffer(np.ndarray[Any, Any]):
 
 
 class BufferPool:
-    """The buffers of one executor; thread-safe.
-
-    Args:
-        window: batches that are usually in flight at once; buffers for two more than that are kept.
-    """
+    """The buffers of one executor, for two batches more than the `window` that is usually in flight; thread-safe."""
 
     def __init__(self, window: int) -> None:
         self._batches = window + _SPARE_BATCHES
@@ -86,8 +82,7 @@ class BatchMemory:
     """Context manager in which one thread makes one batch, whose arrays lie in buffers. Each thread has its own."""
 
     def __init__(self, buffers: BufferPool) -> None:
-        self._buffers = buffers
-        self._arrays = 0
+        self._buffers, self._arrays = buffers, 0
         self._before: Allocator | None = None
 
     def __enter__(self) -> None:
@@ -121,11 +116,7 @@ def _size_class(nbytes: int) -> int:
 
 
 def _map(size: int) -> _Buffer:
-    """Makes a buffer.
-
-    Raises:
-        MemoryError: the system has no room for it.
-    """
+    """Makes a buffer; raises MemoryError if the system has no room for it."""
     try:
         memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:

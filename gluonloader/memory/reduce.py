@@ -31,12 +31,7 @@ from .allocator import Arena
 
 @dataclass(slots=True)  # not frozen, because creating a frozen dataclass is slower
 class Head:
-    """Where the head of a batch lies in its slab.
-
-    Attributes:
-        offset, length: in bytes.
-        spans: how many bytes at the end of the head list the buffers that were pickled out of band.
-    """
+    """Where the head of a batch lies in its slab; its last `spans` bytes list the buffers pickled out of band."""
 
     offset: int
     length: int
@@ -51,10 +46,7 @@ _dtype_of = cache(np.dtype)
 
 
 def reduce(batch: Any, arena: Arena) -> Head | None:
-    """Puts a batch into the arena's slab.
-
-    Returns:
-        Where its head lies; None if the batch is larger than the arena's allowance (`arena.needed` says how large).
+    """Puts a batch into the arena's slab and returns where its head lies; None if it exceeds the arena's allowance.
 
     Raises:
         TransportError: a part of the batch cannot be pickled; the text names its path and type.
@@ -130,7 +122,7 @@ def _rebuild_arrays(memory: NDArray[np.uint8], head: memoryview) -> Any:
 
 def _strides(array: NDArray[Any], arena: Arena) -> tuple[int, ...] | None:
     """Returns the strides of an array in the slab; None for C order, in which all copies are."""
-    return None if array.flags.c_contiguous or not arena.holds(array) else array.strides
+    return None if array.flags.c_contiguous or arena.offset_of_view(array) is None else array.strides
 
 
 def _needs_pickle(dtype: np.dtype[Any]) -> bool:

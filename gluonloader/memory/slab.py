@@ -36,7 +36,7 @@ from ..limits import available_memory
 ALIGNMENT: Final = 64  # bytes: a cache line, and what JAX and AVX-512 need
 
 HEADER: Final = 64  # bytes
-# The words of the header, 8 bytes each. HOLDERS: NOTE [holders] in store.py; MXNet's format of shared memory demands
+# The words of the header, 8 bytes each. HOLDERS: NOTE [holders] in slabs.py; MXNet's format of shared memory demands
 # that it comes first. TICKET, STARTED: NOTE [tickets] in executors/process/lane.py. ROW: the row of the sample that is
 # being read, plus 1; 0 if it is not tracked. TOOK: microseconds that making the batch took, written by the worker.
 HOLDERS, TICKET, STARTED, ROW, TOOK = range(5)
@@ -68,11 +68,7 @@ def _folder() -> str:
 
 
 def reserve(fd: int, size: int) -> None:
-    """Makes the file `size` bytes long and reserves memory for all of them.
-
-    Raises:
-        SharedMemoryError: there is not enough memory, or a limit forbids it.
-    """
+    """Makes the file `size` bytes long and reserves the memory; raises SharedMemoryError if there is too little."""
     try:
         # Ask first: before the kernel refuses memory to a memfd, it kills processes to free some.
         if size - os.fstat(fd).st_blocks * 512 > available_memory():
@@ -100,8 +96,7 @@ class Slab:
         populate: enter all pages in this process's page table at once, for a process that is about to write them.
 
     Attributes:
-        memory: the mapping.
-        address: of the mapping in this process.
+        memory, address: the mapping, and where it lies in this process.
         control: the words of the header.
         writer: the worker that wrote the slab last; its caches and page table are warm. -1 for none.
         allowance: bytes that the slab may grow to while it is in flight.
@@ -109,9 +104,6 @@ class Slab:
         inherited: whether a forked child may refer to the slab, so that it must not be used again.
         leaves_room: whether its descriptor is known to leave enough descriptors for the rest of the program.
     """
-
-    __slots__ = ("_populate", "address", "allowance", "control", "fd", "holders", "inherited", "leaves_room", "memory",
-                 "number", "size", "writer")  # fmt: skip
 
     def __init__(self, number: int, fd: int, size: int, populate: bool = False) -> None:
         self.number, self.fd, self._populate = number, fd, populate
@@ -133,15 +125,6 @@ class Slab:
         size = min(align(max(size + mmap.PAGESIZE, self.size + (self.size >> 5)), mmap.PAGESIZE), most)
         reserve(self.fd, size)
         self.map(size)
-
-    @property
-    def is_held(self) -> bool:
-        """Whether a framework may still read or write this loan's memory; see NOTE [holders] in store.py."""
-        return self.control[HOLDERS] > NO_HOLDERS - self.holders
-
-    def free_memory(self) -> None:
-        """Returns the memory to the system; only when no process will touch it again."""
-        os.ftruncate(self.fd, 0)
 
     def close(self) -> None:
         """Closes the file; its memory is freed when the last array over it, in any process, is gone."""

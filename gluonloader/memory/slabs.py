@@ -4,36 +4,64 @@
                       -> copy_out: the batch moves to private memory --------------------------> free
                       -> give_back: nobody wants the batch ------------------------------------> free
 
-store.py makes and closes slabs. budget.py counts them against `memory_limit`; see NOTE [memory limit] there.
+budget.py counts slabs against `memory_limit`; see NOTE [memory limit] there.
 
-NOTE [loans]: all arrays of a delivered batch have the same `Loan` as their base. When the last array dies, the loan
+NOTE [loans]: all arrays of a delivered batch have the same `_Loan` as their base. When the last array dies, the loan
 dies, and its weak reference appends the slab's number to a deque. It does nothing else, because this can happen in any
 thread, at any point of any function. The slab is free when `take` reads the deque. So no batch is overwritten while
 anything refers to it, and nobody has to release a batch explicitly.
+
+NOTE [holders]: a framework can map a slab by itself and use it after the last NumPy view has died. MXNet does, because
+its engine works later. Such a holder subtracts 1 from the word HOLDERS when it is done, in any thread and without
+Python. `lend` sets the word while there are no holders; after that only holders change it. The loan ends when its
+arrays are dead and every holder has subtracted 1. A forked child subtracts as well, for the mappings that it inherited,
+but by NOTE [loans and fork] such a slab is not used again.
+
+NOTE [loans and fork]: a forked child can read the batches that were on loan at the fork, but the parent does not see
+the child's references. So a slab that is on loan at a fork is not used again after its loan. It is closed.
 """
 
 from __future__ import annotations
 
 import errno
 import mmap
+import os
 import weakref
 from collections import deque
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
-from ..frameworks import leaves_room
+from ..frameworks import Lent, leaves_room
 from .allocator import alignment_of
 from .budget import Budget
-from .slab import HEADER, HOLDERS, NO_HOLDERS, Slab, align
-from .store import Loan, SlabStore
+from .slab import HEADER, HOLDERS, NO_HOLDERS, Slab, align, anonymous_file, reserve
 
 _FIRST_SIZE: Final = 64 * 1024  # bytes for the first batch; its slab grows if that is too little
 _SPARE_LOANS: Final = 16  # loans beyond the window if there is no memory limit; each costs a slab and its descriptors
 _UNLIMITED: Final = 2**62
 _BYTE: Final = np.dtype(np.uint8)
+
+_pools: weakref.WeakSet[SlabPool] = weakref.WeakSet()
+
+
+class _Loan(Lent):
+    """The memory of one delivered batch; because it is a subclass, NumPy makes it the base of all views."""
+
+    slab: Slab
+
+    def share(self) -> int | None:
+        try:
+            descriptor = os.dup(self.slab.fd)
+        except OSError:  # the loader is closed, or there are too many descriptors
+            return None
+        if not leaves_room(descriptor):
+            os.close(descriptor)
+            return None
+        self.slab.holders += 1
+        return descriptor
 
 
 class SlabPool:
@@ -44,30 +72,27 @@ class SlabPool:
         limit: most bytes of shared memory; None for no limit.
 
     Attributes:
-        window: as above; may be changed at any time.
+        window, limit: as above; the window may be changed at any time.
         largest: bytes of the largest batch so far, or of the slab that grew for it; 0 before the first.
-        retired: numbers of closed slabs, for the executor to tell the workers and to clear.
+        retired: numbers of closed slabs, until the executor has told the workers and clears the list.
     """
 
     def __init__(self, window: int, limit: int | None) -> None:
-        self.window, self.largest = window, 0
+        self.window, self.limit, self.largest = window, limit, 0
         self._budget = None if limit is None else Budget(limit, window)
-        self._store = SlabStore()
-        self._free, self._lent, self.retired = self._store.free, self._store.lent, self._store.retired
+        self._slabs: dict[int, Slab] = {}
+        self._next_number = 0
+        self._free: list[Slab] = []  # the last one was used last, so it is warmest in the caches
+        self._lent: dict[int, tuple[Slab, weakref.ref[Any]]] = {}
         self._returned: deque[int] = deque()  # numbers of slabs whose loan has died
-
-    @property
-    def limit(self) -> int | None:
-        """The memory limit in bytes."""
-        return None if self._budget is None else self._budget.limit
+        self.retired: list[int] = []
+        _pools.add(self)
 
     def take(self, nbytes: int, writer: int) -> Slab | None:
         """Returns a slab for worker `writer`, with room for a task of `nbytes`; None while the limit leaves no room.
 
-        The slab may grow to its `allowance` until it comes back by `lend`, `copy_out` or `give_back`.
-
-        Raises:
-            SharedMemoryError: the system has no memory left, or the task alone is larger than the limit.
+        The slab may grow to its `allowance` until it comes back by `lend`, `copy_out` or `give_back`. A full system, or
+        a task that alone is larger than the limit, raises SharedMemoryError.
         """
         self._collect()
         budget, least = self._budget, HEADER + nbytes + _FIRST_SIZE
@@ -76,15 +101,17 @@ class SlabPool:
             raise SharedMemoryError(errno.ENOMEM, text)
         slab = self._pop_free(writer)
         had = 0 if slab is None else slab.size
-        size = had or align(max(self.largest, least), mmap.PAGESIZE)
-        allowance = _UNLIMITED if budget is None else max(size, budget.share)
-        if budget is not None and not self._reserve(budget, allowance - had):
-            if slab is not None:
-                self._free.append(slab)
-            return None
+        size, allowance = had or align(max(self.largest, least), mmap.PAGESIZE), _UNLIMITED
+        if budget is not None:
+            size = min(size, budget.limit)
+            allowance = max(size, budget.share)
+            if not self._reserve(budget, allowance - had):
+                if slab is not None:
+                    self._free.append(slab)
+                return None
         try:
             if slab is None:
-                slab = self._store.make(size)
+                slab = self._make(size)
             elif had < least:
                 slab.grow(least, allowance)
         except OSError:
@@ -97,16 +124,11 @@ class SlabPool:
         return slab
 
     def lend(self, slab: Slab, used: int) -> NDArray[np.uint8]:
-        """Ends the flight of a slab and returns the memory of its batch, which stays valid; see NOTE [loans].
-
-        Args:
-            slab: in flight; a batch lies in it.
-            used: size of that batch in bytes.
-        """
+        """Ends the flight of a slab and returns the memory of its batch of `used` bytes; see NOTE [loans]."""
         self.largest = max(self.largest, used)
         if not self._may_lend(slab):
             return self.copy_out(slab, used)
-        loan: Loan = Loan(slab.size, _BYTE, slab.memory)
+        loan: _Loan = _Loan(slab.size, _BYTE, slab.memory)
         loan.slab, loan.address, loan.mappings = slab, slab.address, {}
         slab.control[HOLDERS], slab.holders = NO_HOLDERS, 0
         returned, number = self._returned, slab.number
@@ -141,7 +163,23 @@ class SlabPool:
 
     def close(self) -> None:
         """Closes all slabs; delivered batches stay valid as long as anything refers to them."""
-        self._store.close()
+        for slab in self._slabs.values():
+            slab.close()
+        self._slabs, self._free, self._lent = {}, [], {}
+
+    def _make(self, size: int) -> Slab:
+        """Makes a slab; raises OSError if the system has no memory or no descriptor left."""
+        fd = anonymous_file()
+        try:
+            reserve(fd, size)
+            slab = Slab(self._next_number, fd, size)
+        except OSError:
+            os.close(fd)
+            raise
+        self._next_number += 1
+        self._slabs[slab.number] = slab
+        slab.leaves_room = leaves_room(fd)  # asked once per slab, because it takes a third of the time of a loan
+        return slab
 
     def _pop_free(self, writer: int) -> Slab | None:
         """Returns a free slab: a large enough one, else one that `writer` wrote, else the last that was used.
@@ -193,7 +231,7 @@ class SlabPool:
         for _ in range(len(self._returned)):
             number = self._returned.popleft()
             slab = self._lent[number][0]
-            if slab.holders and slab.is_held:
+            if slab.holders and slab.control[HOLDERS] > NO_HOLDERS - slab.holders:  # see NOTE [holders]
                 self._returned.append(number)  # asked again the next time
                 continue
             del self._lent[number]
@@ -208,6 +246,26 @@ class SlabPool:
             self._free.append(slab)
 
     def _retire(self, slab: Slab) -> None:
-        self._store.retire(slab)
+        """Closes a slab that is not on loan."""
         if self._budget is not None:
             self._budget.reserved -= slab.size
+        if not slab.inherited:
+            os.ftruncate(slab.fd, 0)  # frees the memory now, because a busy worker closes its descriptor only later
+        del self._slabs[slab.number]
+        self.retired.append(slab.number)
+        slab.close()
+
+
+def _before_fork() -> None:
+    for pool in list(_pools):
+        for slab, _ in list(pool._lent.values()):
+            slab.inherited = True  # NOTE [loans and fork]
+
+
+def _after_fork_in_child() -> None:
+    for pool in list(_pools):
+        pool.close()  # the child keeps no slab alive, except through the batches that it inherited
+    _pools.clear()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

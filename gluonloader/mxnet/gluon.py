@@ -25,7 +25,7 @@ def to_ndarray(shared: bool) -> Callable[[Any], Any]:
 
 class _ToNDArray:
     def __init__(self, shared: bool) -> None:
-        self._shared, self._mxnet = shared, frameworks.mxnet_arrays(shared)
+        self._shared, self._mxnet = shared, frameworks.named("mxnet.shared" if shared else "mxnet")
         self._convert = frameworks.converter(self._mxnet)
 
     def __call__(self, array: Any) -> Any:

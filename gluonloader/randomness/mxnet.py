@@ -12,8 +12,7 @@ import sys
 from functools import cache
 from typing import Any, Final
 
-_OPERATORS: Final = ("MXImperativeInvokeEx", "MXInvokeCachedOpEx", "MXNetFuncCall", "MXExecutorForward")
-_SEEDS: Final = ("MXRandomSeed", "MXRandomSeedContext")
+_RUN_OPERATORS: Final = ("MXImperativeInvokeEx", "MXInvokeCachedOpEx", "MXNetFuncCall", "MXExecutorForward")
 
 _noted_seed: int | None = None
 
@@ -40,5 +39,5 @@ def _wrap_operators() -> None:
 
         return call
 
-    for name in (*_OPERATORS, *_SEEDS):
+    for name in (*_RUN_OPERATORS, "MXRandomSeed", "MXRandomSeedContext"):
         setattr(library, name, seeding_first(getattr(library, name)))

@@ -13,13 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 
-_STATE_BYTES: Final = 624 * 4 + 4  # the key of a Mersenne Twister and the place in it
-_SEED_MASK: Final = 0xFFFF_FFFF
+_STATE_BYTES: Final = 624 * 4 + 4  # the key of a Mersenne Twister and the index of its next word
 
 
 def seed(seed: int) -> None:
     """Seeds the generator with the lower 32 bits, as many as it takes."""
-    np.random.seed(seed & _SEED_MASK)
+    np.random.seed(seed & 0xFFFF_FFFF)
 
 
 def save() -> tuple[Any, Any]:

@@ -17,7 +17,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from types import ModuleType
+from typing import Final
 
 import numpy as np
 
@@ -27,18 +28,9 @@ _WORDS: Final = struct.Struct("<QQQ")
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
-class _Restorable(Protocol):
-    """The functions of a module whose generator can be restored; `seed` is a 64-bit int."""
-
-    def seed(self, seed: int, /) -> None: ...
-
-    def save(self) -> Any: ...
-
-    def restore(self, state: Any, /) -> None: ...
-
-
-# By the package that the generator belongs to. A package that is not loaded is left alone.
-_RESTORABLE: Final[dict[str, _Restorable]] = {"random": python, "numpy": numpy, "torch": torch}
+# The modules with `seed`, which takes 64 bits, `save` and `restore`, by the package that the generator belongs to. A
+# package that is not loaded is left alone.
+_RESTORABLE: Final[dict[str, ModuleType]] = {"random": python, "numpy": numpy, "torch": torch}
 
 
 class _Current(threading.local):
@@ -57,11 +49,7 @@ def draw_seed() -> int:
 
 
 def batch_seed(seed: int, epoch: int, batch: int = 0) -> int:
-    """Returns a 64-bit hash of three integers; hashes of neighbouring batches are unrelated.
-
-    >>> batch_seed(0, 0, 1) == batch_seed(0, 0, 1), batch_seed(0, 0, 1) == batch_seed(0, 1, 0)
-    (True, False)
-    """
+    """Returns a 64-bit hash of three integers; hashes of neighbouring batches are unrelated."""
     words = _WORDS.pack(seed & _MASK, epoch & _MASK, batch & _MASK)
     return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little")
 

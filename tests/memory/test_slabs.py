@@ -276,6 +276,16 @@ def test_a_task_larger_than_the_limit_is_an_error(make_pool):
         make_pool(window=1, limit=256 * KB).take(300_000, 0)
 
 
+@pytest.mark.parametrize("limit", [1_048_576, 1_050_000, 300_001])
+def test_a_task_that_just_fits_gets_a_slab_even_if_the_limit_is_no_multiple_of_the_page_size(make_pool, limit):
+    pool = make_pool(window=1, limit=limit)
+    most = limit - HEADER - 64 * KB
+    slab = pool.take(most, 0)
+    assert HEADER + most <= slab.size <= slab.allowance <= limit
+    with pytest.raises(SharedMemoryError, match="raise memory_limit"):
+        pool.take(most + 1, 0)
+
+
 def test_a_batch_that_needs_more_is_allowed_more_up_to_the_limit(make_pool):
     pool = make_pool(window=4, limit=1024 * KB)
     slab = pool.take(0, 0)
