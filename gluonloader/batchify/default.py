@@ -61,7 +61,8 @@ def batch_of(samples: Sequence[Any], path: str) -> Any:
         if kind is np.ndarray:
             return stack(samples, path)
         if kind is tuple:
-            check_same(list(map(len, samples)), "{} fields".format, path)
+            if len(set(map(len, samples))) > 1:
+                check_same(list(map(len, samples)), "{} fields".format, path)
             return tuple([batch_of(column, f"{path}[{i}]") for i, column in enumerate(zip(*samples, strict=True))])
         if kind in _NUMBERS:
             return _batch_of_numbers(samples, _NUMBERS[kind], path)
