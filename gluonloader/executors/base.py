@@ -15,14 +15,10 @@ from ..work.task import Task
 
 @dataclass(slots=True, eq=False)  # not frozen: a frozen dataclass takes 0.1 us more for each field
 class Outcome:
-    """What became of a task.
-
-    Attributes:
-        made_s: seconds that the worker spent making the batch.
-    """
+    """What became of a task."""
 
     task: Task
-    made_s: float = field(default=0.0, kw_only=True)
+    made_s: float = field(default=0.0, kw_only=True)  # seconds that the worker spent making the batch
 
     def take(self) -> Any:
         """The batch; raises its error if it could not be made. Called once."""
@@ -64,14 +60,7 @@ class Inbox:
             self.cancel()
 
     def get(self, timeout: float | None = 0) -> Outcome | None:
-        """The next outcome.
-
-        Args:
-            timeout: seconds to wait for it; None waits for ever.
-
-        Returns:
-            None if none arrived in time, or if the inbox was cancelled.
-        """
+        """The next outcome; None if none arrives in `timeout` seconds (None: for ever), or after `cancel`."""
         if timeout == 0 and self._outcomes.empty():
             return None
         try:
@@ -91,17 +80,12 @@ class Inbox:
 
 @dataclass(slots=True, eq=False)
 class Submission:
-    """A task, and the inbox that waits for its outcome.
-
-    Attributes:
-        number: in the order of submission.
-        deaths: how many workers died while they made this batch.
-    """
+    """A task, and the inbox that waits for its outcome."""
 
     task: Task
     inbox: Inbox
-    number: int = 0
-    deaths: int = 0
+    number: int = 0  # in the order of submission
+    deaths: int = 0  # workers that died while they made this batch
 
 
 @dataclass(slots=True, eq=False)

@@ -32,12 +32,7 @@ _Queue = SimpleQueue["Submission | None"]  # None ends one thread
 
 
 class ThreadExecutor:
-    """Makes batches in threads: for code that releases the GIL, such as decoding, file reads and large arrays.
-
-    Args:
-        job: what to make, in `job.num_workers` threads.
-        window: batches that an iterator should have in flight.
-    """
+    """Makes batches in `job.num_workers` threads, for code that releases the GIL."""
 
     def __init__(self, job: Job, window: int) -> None:
         self.window = window

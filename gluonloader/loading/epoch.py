@@ -107,14 +107,7 @@ class Delivery:
 class Epoch:
     """The batches of one epoch, for one thread at a time.
 
-    Args:
-        executor: makes the batches.
-        plan: gives out their tasks.
-        delivery: how they are delivered.
-        tally: counts them.
-
     Attributes:
-        plan: knows the position.
         ended: the last batch was delivered, or the epoch was closed.
     """
 

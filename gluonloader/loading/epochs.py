@@ -23,9 +23,6 @@ class Epochs:
     """Starts the epochs of a loader, and saves and loads positions. The loader and its iterators share it.
 
     Args:
-        source: where tasks come from.
-        workers: who makes the batches.
-        delivery: how they are delivered.
         seed_given: the user chose the seed, so a position with another one does not fit.
         auto_reload: an epoch starts as soon as the one before has delivered its last batch; may be set.
 

@@ -43,9 +43,7 @@ class Crew:
     """The worker processes of one executor, each with its lane.
 
     Args:
-        job: what to make.
-        start_method: "fork", "forkserver" or "spawn".
-        packed: the pickled job; None under fork, where workers inherit it.
+        packed: the pickled job; None under fork, because workers inherit it.
         waker: a byte sent through this socket wakes the thread that waits.
 
     Attributes:

@@ -76,10 +76,7 @@ class Dispatcher:
 
     Args:
         lock: the executor's.
-        crew: the workers.
-        slabs: memory for batches.
-        max_retries: how often a batch that killed its worker is tried again.
-        max_per_worker: most attempts on one lane; None for as many as a lane holds.
+        max_retries, max_per_worker: the arguments of `DataLoader`.
         sharded: each task names its worker, so no other one may take it over.
 
     Attributes:

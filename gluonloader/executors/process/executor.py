@@ -46,18 +46,7 @@ _yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
 class ProcessExecutor:
-    """Makes batches in `job.num_workers` processes.
-
-    Args:
-        job: what to make; inherited under fork, otherwise pickled once.
-        start_method: "fork", "forkserver" or "spawn".
-        prefetch: batches to have in flight; None for the rule that `DataLoader` documents.
-        max_retries: how often a batch that killed its worker is tried again.
-        memory_limit: most bytes of shared memory for batches; None for no limit.
-        max_per_worker: most batches that are given to one worker at once; None for as many as its lane holds.
-
-    Attributes:
-        crew: the worker processes.
+    """Makes batches in `job.num_workers` processes, its `crew`; the other arguments are those of `DataLoader`.
 
     Raises:
         TransportError: the job has to be pickled and cannot be.

@@ -49,21 +49,14 @@ class Attempt:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """The channel to one worker, as the loader's process holds it.
-
-    Attributes:
-        log: descriptor of the file to which the worker writes its stack and an error while it starts.
-        busy_since: when the worker started on its current batch.
-        ready: the worker has started.
-        attempts: the batches that are under way on this lane, by ticket, oldest first.
-    """
+    """The channel to one worker, as the loader's process holds it."""
 
     process: LaneProcess
     socket: socket.socket
-    log: int
-    busy_since: float = field(default_factory=time.monotonic)
-    ready: bool = False
-    attempts: dict[int, Attempt] = field(default_factory=dict)
+    log: int  # descriptor of the file to which the worker writes its stack and an error while it starts
+    busy_since: float = field(default_factory=time.monotonic)  # when the worker started on its current batch
+    ready: bool = False  # the worker has started
+    attempts: dict[int, Attempt] = field(default_factory=dict)  # by ticket, oldest first
     _reader: ReplyReader = field(default_factory=ReplyReader)
     _known: set[int] = field(default_factory=set)  # slabs whose descriptor the worker has
 

@@ -47,26 +47,16 @@ _STATUSES: Final = tuple(Status)
 
 @dataclass(slots=True)
 class Request:
-    """From the loader's process to a worker.
-
-    Attributes:
-        new: the slab's descriptor comes with this record.
-        careful: note each sample in the slab before it is read, since this batch has killed a worker.
-        slab: the slab's number.
-        ticket: the attempt's ticket, see NOTE [tickets] in lane.py; with HELLO the epoch.
-        size: the slab's size in bytes; with HELLO that of the file of the pickled job.
-        allowance: size in bytes to which the slab may grow.
-        length: bytes of the encoded task at the slab's start; with HELLO those of the pickles in the job's file.
-    """
+    """From the loader's process to a worker."""
 
     verb: Verb
-    new: bool = False
-    careful: bool = False
-    slab: int = 0
-    ticket: int = 0
-    size: int = 0
-    allowance: int = 0
-    length: int = 0
+    new: bool = False  # the slab's descriptor comes with this record
+    careful: bool = False  # note each sample in the slab before it is read, since this batch has killed a worker
+    slab: int = 0  # its number
+    ticket: int = 0  # of the attempt, see NOTE [tickets] in lane.py; with HELLO the epoch
+    size: int = 0  # bytes of the slab; with HELLO those of the file of the pickled job
+    allowance: int = 0  # bytes to which the slab may grow
+    length: int = 0  # bytes of the encoded task at the slab's start; with HELLO those of the pickles in the job's file
 
     def encode(self) -> bytes:
         flags = self.new | self.careful << 1
@@ -75,19 +65,13 @@ class Request:
 
 @dataclass(slots=True)
 class Reply:
-    """From a worker to the loader's process.
-
-    Attributes:
-        slab, ticket: those of the request.
-        size: the slab's size in bytes now.
-        head: where the head of the batch, or the pickled error, lies in the slab.
-    """
+    """From a worker to the loader's process; slab and ticket are those of the request."""
 
     status: Status
     slab: int = 0
     ticket: int = 0
-    size: int = 0
-    head: Head = field(default_factory=lambda: Head(0, 0, 0))
+    size: int = 0  # bytes of the slab now
+    head: Head = field(default_factory=lambda: Head(0, 0, 0))  # where the batch's head, or the pickled error, lies
 
     def encode(self) -> bytes:
         head = self.head

@@ -175,8 +175,6 @@ class Supervisor(Pool):
     """A `multiprocessing.Pool` whose workers serve lanes.
 
     Args:
-        workers: number of workers.
-        start_method: "fork", "spawn" or "forkserver".
         job: what workers inherit; None if it comes through the lane.
         waker: a socket; a byte sent through it wakes the consumer.
 

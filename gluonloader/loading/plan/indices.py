@@ -22,7 +22,6 @@ class IndexPlan:
 
     Args:
         batch_sampler: any iterable of lists of indices; its next pass starts here.
-        epoch, seed: of the loader.
         start: where the epoch starts; `sampler_state.load` returns it for a saved position.
     """
 

@@ -14,20 +14,12 @@ from ...work.task import Chunk, Hint
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """How an iterable dataset is cut into shards and batches.
-
-    Attributes:
-        num_shards: number of shards. The order of batches depends on it, and not on the number of workers.
-        batch_size: samples in a batch.
-        last_batch: what becomes of a last batch that is too short.
-        shuffle_buffer: samples in the shuffle buffer; 0 for no shuffling.
-        workers: number of workers.
-    """
+    """How an iterable dataset is cut into shards and batches; see the arguments of `DataLoader`."""
 
     num_shards: int
     batch_size: int
     last_batch: LastBatch
-    shuffle_buffer: int
+    shuffle_buffer: int  # samples; 0 for no shuffling
     workers: int
 
     def batches(self, samples: int) -> int:
@@ -45,14 +37,10 @@ class Shards:
 
 @dataclass(slots=True)
 class ShardEnds:
-    """Where shards end, as far as known. Chunk t of shard s has number t * num_shards + s.
-
-    Attributes:
-        last_chunks: by shard, the number t of its last chunk.
-    """
+    """Where shards end, as far as known. Chunk t of shard s has number t * num_shards + s."""
 
     num_shards: int
-    last_chunks: dict[int, int]
+    last_chunks: dict[int, int]  # by shard, the number t of its last chunk
 
     def add(self, chunk: Chunk) -> None:
         """Ends a shard with this chunk, unless it has ended with an earlier one."""
@@ -76,18 +64,12 @@ class ShardEnds:
 
 @dataclass(slots=True)
 class Leftover:
-    """Samples at the end of a shard that are too few for a batch.
-
-    Attributes:
-        chunk: the last chunk of the shard.
-        start, stop: which samples of the chunk.
-        samples: None after a resume, until a worker has read them again; NOTE [streams] in work/streams.py.
-    """
+    """Samples at the end of a shard that are too few for a batch: from `start` to `stop` of its last chunk."""
 
     chunk: Chunk
     start: int
     stop: int
-    samples: list[Any] | None
+    samples: list[Any] | None  # None after a resume, until a worker has read them again; see NOTE [streams]
 
     def state(self) -> dict[str, Any]:
         """Which samples they are, as JSON; the samples are not saved."""

@@ -30,8 +30,6 @@ class ShardPlan:
     """One epoch of an iterable dataset.
 
     Args:
-        shards: how the dataset is cut.
-        epoch, seed: of the loader.
         iteration: a number that no other live iterator of the loader has.
         carried: what the last epoch carried over (rollover).
         state: a position that `shard_state.check` has accepted; None for the start of the epoch.
