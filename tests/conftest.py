@@ -190,7 +190,7 @@ def in_child(call: Callable[[], str]) -> str:
 
 def workers(loader: DataLoader) -> list[int]:
     """The pids of a loader's live workers, as the operating system's tree of processes shows them."""
-    return crew(loader).pids
+    return [lane.process.pid for lane in crew(loader).lanes.values() if lane.process.is_alive()]
 
 
 def crew(loader: DataLoader) -> Any:

@@ -49,7 +49,12 @@ class SerialExecutor:
 
     def _make(self, task: Task) -> Outcome:
         if not self._started:
-            self._start(task.epoch)
+            try:
+                with self._maker.running():
+                    self._maker.start(task.epoch)
+            except Exception as error:
+                raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
+            self._started = True
         if not self._maker.may_draw:  # then nothing asks for the worker, either
             return self._made(task)
         with self._maker.running(), preserved_generators():
@@ -62,11 +67,3 @@ class SerialExecutor:
                 return Made(task, self._maker.make(task), made_s=time.perf_counter() - start)
             except Exception as error:
                 return Failed(task, error)
-
-    def _start(self, epoch: int) -> None:
-        try:
-            with self._maker.running():
-                self._maker.start(epoch)
-        except Exception as error:
-            raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
-        self._started = True

@@ -93,15 +93,11 @@ class Window(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How batches are delivered; see the arguments of `DataLoader`.
-
-    Attributes:
-        convert: turns the arrays of a batch into those of `output`, and pins them.
-    """
+    """How batches are delivered; see the arguments of `DataLoader`."""
 
     in_order: bool
     timeout: float | None
-    convert: Callable[[Any], Any] | None
+    convert: Callable[[Any], Any] | None  # to the arrays of `output`, and to pinned memory
 
 
 class Epoch:

@@ -27,6 +27,7 @@ class Epochs:
         auto_reload: an epoch starts as soon as the one before has delivered its last batch; may be set.
 
     Attributes:
+        ahead: the next epoch, if it was started before anybody asked for it; may be set to None.
         lock: held while an epoch starts or a position is saved or loaded.
     """
 
@@ -38,7 +39,7 @@ class Epochs:
         self._number = 0  # of the next epoch
         self.lock = threading.RLock()
         self._open: weakref.WeakSet[Epoch] = weakref.WeakSet()  # epochs that may still be read
-        self._ahead: Epoch | None = None  # auto_reload: the next epoch, started before anybody asked for it
+        self.ahead: Epoch | None = None
         self._current: Plan | None = None  # of the epoch that was started last
         self._loaded: Mapping[str, Any] | None = None  # fields of the position where the next epoch starts
         self._loaded_number: int | None = None  # number of that epoch, until it is started
@@ -57,16 +58,12 @@ class Epochs:
 
     def start_ahead(self) -> None:
         """With auto_reload: starts the next epoch before anybody asks for it."""
-        if self.auto_reload and not self.workers.closed and self._ahead is None:
-            self._ahead = self._start()
+        if self.auto_reload and not self.workers.closed and self.ahead is None:
+            self.ahead = self._start()
 
     def start_now(self) -> None:
         """Starts the next epoch, whether `auto_reload` asks for it or not."""
-        self._ahead = self._start()
-
-    def drop_ahead(self) -> None:
-        """Drops the epoch that `start_ahead` started."""
-        self._ahead = None
+        self.ahead = self._start()
 
     def next(self) -> Epoch:
         """The next epoch.
@@ -75,7 +72,7 @@ class Epochs:
             LoaderClosed: the loader is closed.
         """
         with self.lock:
-            epoch, self._ahead = self._ahead, None
+            epoch, self.ahead = self.ahead, None
             if epoch is not None and not self.workers.in_this_process:  # started by the parent of this forked process
                 self.load(self.state_of(epoch.plan))
                 epoch = None
@@ -107,22 +104,22 @@ class Epochs:
             stays = number == self._loaded_number
             if not stays:
                 self._loaded_number = None
-                self._ahead = self._current = self._loaded = None
+                self.ahead = self._current = self._loaded = None
                 self._number = number
             samplers: list[Any] = [self._source.sampler, getattr(self._source.sampler, "sampler", None)]
             for sampler in samplers:
                 if hasattr(sampler, "set_epoch") and not (stays and knows_epoch(sampler)):
                     sampler.set_epoch(number)
-                    if self._ahead is not None:  # its order is that of another epoch
-                        self.load(self.state_of(self._ahead.plan))
+                    if self.ahead is not None:  # its order is that of another epoch
+                        self.load(self.state_of(self.ahead.plan))
                         self.start_ahead()
 
     def close(self) -> None:
         """Ends the workers; the state stays where the last epoch stands."""
         self.workers.closed = True
-        if self._ahead is not None and (self._current is None or self._current.finished):
-            self._current = self._ahead.plan
-        self._ahead = None
+        if self.ahead is not None and (self._current is None or self._current.finished):
+            self._current = self.ahead.plan
+        self.ahead = None
         self.workers.close()
 
     # -- positions ----------------------------------------------------------------------------------------------------
@@ -132,7 +129,7 @@ class Epochs:
         with self.lock:
             plan = self._current
             if plan is None or plan.finished:
-                plan = None if self._ahead is None else self._ahead.plan
+                plan = None if self.ahead is None else self.ahead.plan
             if plan is not None:
                 return self.state_of(plan)
             if self._loaded is not None:
@@ -164,7 +161,7 @@ class Epochs:
         new_job = job if fields["seed"] == job.seed else self.workers.job_with(fields["seed"])
         self._source.load(fields, partial(self._load_dataset, fields))
         self._number = self._loaded_number = fields["epoch"]
-        self._ahead = self._current = None
+        self.ahead = self._current = None
         for epoch in self._open:
             epoch.plan.outdated = True
         if new_job is not job:

@@ -105,11 +105,11 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
 
     def clean(self) -> None:
         """Drops the next epoch if `auto_reload` has started it."""
-        self.epochs.drop_ahead()
+        self.epochs.ahead = None
 
     def refresh(self) -> None:
         """Starts the next epoch now, instead of the one that `auto_reload` may have started."""
-        self.epochs.drop_ahead()
+        self.epochs.ahead = None
         self.epochs.start_now()
 
 

@@ -68,11 +68,7 @@ class WorkerInfo(int):
         return f"WorkerInfo(id={int(self)}, num_workers={self.num_workers}, epoch={self.epoch})"
 
 
-class _Local(threading.local):
-    info: WorkerInfo | None = None
-
-
-_local = _Local()
+_local = threading.local()  # its `info` is the worker that this thread is
 
 
 def get_worker_info() -> WorkerInfo | None:
@@ -81,13 +77,14 @@ def get_worker_info() -> WorkerInfo | None:
     Returns:
         None outside of a loader. As in torch, except that the serial executor counts as worker 0 of 0.
     """
-    return _local.info
+    info: WorkerInfo | None = getattr(_local, "info", None)
+    return info
 
 
 @contextmanager
 def running_as(info: WorkerInfo) -> Iterator[None]:
     """Within the `with` block this thread is that worker."""
-    before, _local.info = _local.info, info
+    before, _local.info = get_worker_info(), info
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ from ...errors import WorkerStartError
 from ...limits import oom_kills
 from ...memory.slab import anonymous_file
 from ...work.task import Job
-from .death import describe_exit, reap, start_hint
+from .death import describe_exit, reap
 from .lane import Attempt, Lane
 from .packed_job import PackedJob
 from .records import Request, Verb
@@ -68,11 +68,6 @@ class Crew:
     def forks(self) -> bool:
         """Whether workers inherit this process's memory."""
         return self._packed is None
-
-    @property
-    def pids(self) -> list[int]:
-        """The worker processes that are alive."""
-        return [process.pid for process in self._supervisor.alive if process.pid is not None]
 
     @property
     def busy(self) -> bool:
@@ -129,8 +124,10 @@ class Crew:
         if not lane.ready and self.error is None:
             self._failed_starts += 1
             if self._failed_starts >= (_KILLED_STARTS if code == -signal.SIGKILL else _FAILED_STARTS):
+                guard = "a script that makes a loader needs `if __name__ == '__main__':` around that code; otherwise "
+                ends = "worker_init_fn ends" if self.forks else f"{guard}unpickling the dataset or worker_init_fn ends"
                 text = f"{self._failed_starts} workers in a row ended while they started, the last one {how}"
-                self.error = WorkerStartError(f"{text}; {start_hint(self.forks)}")
+                self.error = WorkerStartError(f"{text}; {ends} them: try num_workers=0 to see the error")
         return Death(lane.process.pid, how, list(lane.attempts.values()))
 
     def wake(self) -> None:

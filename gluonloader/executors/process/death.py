@@ -73,14 +73,6 @@ def worker_died(pid: int | None, how: str, task: Task, deaths: int, row: int | N
     )
 
 
-def start_hint(forked: bool) -> str:
-    """What a user can look at if workers end while they start."""
-    if forked:
-        return "worker_init_fn ends them: try num_workers=0 to see its error"
-    guard = "a script that makes a loader needs `if __name__ == '__main__':` around that code; otherwise"
-    return f"{guard} unpickling the dataset or worker_init_fn ends them: try num_workers=0 to see the error"
-
-
 def kill_stuck(lane: Lane, forked: bool) -> str:
     """Kills a worker that does not answer; returns where it was stuck, for an error's text."""
     process = lane.process

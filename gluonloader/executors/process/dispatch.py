@@ -100,9 +100,8 @@ class Dispatcher:
         self._backlog: deque[Submission] = deque()
         self._undelivered: dict[int, MadeInSlab] = {}  # by slab
         self._last_inbox: Inbox | None = None
-        self._submitted = self._tickets = 0
+        self._submitted, self._tickets, self._closed = 0, 0, False
         self._made_s = 0.0  # what the last batch took
-        self._closed = False
 
     def submit(self, task: Task, inbox: Inbox) -> None:
         """Adds a task to the backlog, and sends as much of that as possible."""

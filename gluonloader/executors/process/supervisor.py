@@ -38,11 +38,7 @@ _CLOSING_S: Final = 1.0  # how long close() waits for a busy worker before it ki
 _ends: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
-class _Starting(threading.local):
-    lane: socket.socket | None = None  # the end that belongs to the child which is being forked
-
-
-_starting = _Starting()
+_starting = threading.local()  # its `lane` is the end that belongs to the child which is being forked
 
 
 def track_end(end: socket.socket) -> socket.socket:
@@ -53,7 +49,7 @@ def track_end(end: socket.socket) -> socket.socket:
 
 def _close_ends_in_child() -> None:
     for end in list(_ends):
-        if end is not _starting.lane:
+        if end is not getattr(_starting, "lane", None):
             end.close()
     _ends.clear()
 
@@ -212,14 +208,9 @@ class Supervisor(Pool):
         """Starts a requested process; only in the consumer's thread."""
         lane = process.start_as(worker)
         process._request = None
-        self._started = [*self.alive, process]
+        self._started = [other for other in self._started if other.is_alive()] + [process]
         self._change_notifier.put(None)  # type: ignore[attr-defined]  # has the Pool watch the new process
         return lane
-
-    @property
-    def alive(self) -> list[LaneProcess]:
-        """The processes that run."""
-        return [process for process in self._started if process.is_alive()]
 
     def shut(self) -> None:
         """Ends all workers, whose lanes are closed already, and the Pool's threads.

@@ -22,17 +22,11 @@ NOTHING: Final = object()  # returned instead of a batch: there is nothing to de
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where an epoch starts: at its first batch, or at a saved position.
+    """Where an epoch starts: at its first batch, or at a saved position."""
 
-    Attributes:
-        number: of the next batch in the epoch.
-        skip: number of batches to skip in the sampler's pass.
-        ahead: numbers beyond `number` whose batches were delivered before the position was saved.
-    """
-
-    number: int = 0
-    skip: int = 0
-    ahead: tuple[range, ...] = ()
+    number: int = 0  # of the next batch in the epoch
+    skip: int = 0  # batches to skip in the sampler's pass
+    ahead: tuple[range, ...] = ()  # numbers of later batches that were delivered before the position was saved
 
 
 class Plan(Protocol):

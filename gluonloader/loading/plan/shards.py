@@ -106,8 +106,7 @@ class ShardPlan:
                 return self._task(number, Samples(samples), batch)
 
     def _is_own(self, leftover: Leftover) -> bool:
-        """Whether it is from this epoch, not carried over from an earlier one."""
-        return leftover.chunk.epoch == self.epoch
+        return leftover.chunk.epoch == self.epoch  # and was not carried over from an earlier one
 
     def _chunk(self, shard: int, number: int) -> Chunk:
         return replace(self._first_chunk, shard=shard, number=number, hint=self._hints.get(shard))
