@@ -5,6 +5,7 @@ import json
 import pickle
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -210,6 +211,34 @@ def test_closing_wakes_a_thread_that_waits_for_a_batch():
     loader.close()
     thread.join(30)
     assert not thread.is_alive()
+
+
+CLOSES_IN_A_HANDLER = """
+import signal
+from gluonloader import DataLoader, LoaderClosed
+
+class Index(int):
+    def __reduce__(self):  # called while the loader gives the batch to a worker
+        if self == 30:
+            signal.raise_signal(signal.SIGUSR1)
+        return int, (int(self),)
+
+signal.signal(signal.SIGUSR1, lambda *_: loader.close())
+loader = DataLoader(range(40), batch_sampler=[[Index(index)] for index in range(40)], num_workers=2)
+try:
+    for _ in loader:
+        pass
+except LoaderClosed:
+    print("closed")
+"""
+
+
+def test_a_signal_handler_may_close_the_loader_while_it_gives_out_a_batch():
+    process = subprocess.Popen([sys.executable, "-c", CLOSES_IN_A_HANDLER], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.communicate(timeout=60)[0] == "closed\n"
+    finally:
+        process.kill()
 
 
 class Endless:
