@@ -37,8 +37,9 @@ class LoaderIterator(Iterator[Any]):
             try:
                 return self._epoch.next()
             except WorkerStartError:
-                if self._epochs is not None:
-                    self._epochs.close()
+                epochs = self._epochs
+                if self._epoch.workers_failed and epochs is not None:  # not if the dataset raised it
+                    epochs.close()
                 raise
             except LoaderClosed as error:
                 if not self._epoch.plan.outdated or error.__cause__ is not None:
@@ -46,8 +47,9 @@ class LoaderIterator(Iterator[Any]):
                 text = "a position was loaded after this iterator started, and the loader replaced its workers for it"
                 raise LoaderClosed(f"{text}; continue with iter(loader)") from error
             finally:
-                if self._epoch.ended and self._epochs is not None:
-                    epochs, self._epochs = self._epochs, None
+                epochs = self._epochs  # once, since another thread may close this iterator
+                if self._epoch.ended and epochs is not None:
+                    self._epochs = None
                     epochs.finish(self._epoch)
 
     @property

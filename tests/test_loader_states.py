@@ -1,8 +1,11 @@
 """A loader's state in unusual sequences: auto_reload, old iterators, late batches, closing, other threads."""
 
+import errno
 import json
 import pickle
 import signal
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -174,6 +177,21 @@ def test_an_iterator_of_a_closed_loader_raises_loader_closed(way):
         list(iterator)
 
 
+def test_a_batch_that_was_not_delivered_before_closing_is_in_the_position():
+    with FORK.loader(range(6), 2, num_workers=1) as loader:
+        other, iterator = iter(loader), iter(loader)
+        next(iterator), next(iterator)
+        other.flush()
+        next(other)  # the worker makes it after the last batch of the iterator, which has arrived
+    with pytest.raises(LoaderClosed):
+        next(iterator)
+    state = loader.state_dict()
+    assert (state["epoch"], state["batch"]) == (1, 2)
+    with FORK.loader(range(6), 2) as loader:
+        loader.load_state_dict(state)
+        assert lists(loader) == [[4, 5]]
+
+
 def test_closing_wakes_a_thread_that_waits_for_a_batch():
     dataset = Slow(0)
     loader = THREAD.loader(dataset, 1, num_workers=1, prefetch=4, timeout=None)
@@ -193,6 +211,34 @@ def test_closing_wakes_a_thread_that_waits_for_a_batch():
     loader.close()
     thread.join(30)
     assert not thread.is_alive()
+
+
+CLOSES_IN_A_HANDLER = """
+import signal
+from gluonloader import DataLoader, LoaderClosed
+
+class Index(int):
+    def __reduce__(self):  # called while the loader gives the batch to a worker
+        if self == 30:
+            signal.raise_signal(signal.SIGUSR1)
+        return int, (int(self),)
+
+signal.signal(signal.SIGUSR1, lambda *_: loader.close())
+loader = DataLoader(range(40), batch_sampler=[[Index(index)] for index in range(40)], num_workers=2)
+try:
+    for _ in loader:
+        pass
+except LoaderClosed:
+    print("closed")
+"""
+
+
+def test_a_signal_handler_may_close_the_loader_while_it_gives_out_a_batch():
+    process = subprocess.Popen([sys.executable, "-c", CLOSES_IN_A_HANDLER], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.communicate(timeout=60)[0] == "closed\n"
+    finally:
+        process.kill()
 
 
 class Endless:
@@ -352,6 +398,63 @@ def test_a_sampler_that_fails_to_start_loses_no_batch_of_the_epoch_before():
     loader = DataLoader(range(4), 2, sampler=Once(), auto_reload=True)
     assert lists(loader) == [[0, 1], [2, 3]]
     assert lists(loader) == [[0, 1], [2, 3]]
+
+
+def test_a_sampler_that_fails_to_start_does_not_lose_a_loaded_position():
+    class Once:
+        fails = False
+
+        def __len__(self):
+            return 6
+
+        def __iter__(self):
+            if self.fails:
+                self.fails = False
+                raise RuntimeError("not yet")
+            return iter(range(6))
+
+    loader, sampler = DataLoader(range(6), 2, sampler=Once(), seed=0), Once()
+    next(iter(loader))
+    resumed = DataLoader(range(6), 2, sampler=sampler, seed=0)
+    resumed.load_state_dict(loader.state_dict())
+    sampler.fails = True
+    with pytest.raises(RuntimeError, match="not yet"):
+        iter(resumed)
+    assert lists(resumed) == [[2, 3], [4, 5]]
+
+
+class FailsToStart:
+    """Its first sample raises what a loader inside the dataset would raise."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        if index == 0:
+            raise WorkerStartError("workers of another loader")
+        return index
+
+
+def test_a_start_error_of_a_loader_in_the_dataset_does_not_close_this_one(any_way):
+    with any_way.loader(FailsToStart(), 2) as loader:
+        iterator = iter(loader)
+        with pytest.raises(WorkerStartError, match="of another loader"):
+            next(iterator)
+        assert lists(iterator) == [[2, 3]]
+
+
+def test_workers_that_could_not_start_again_start_at_the_next_try(monkeypatch):
+    with FORK.loader(range(6), 2) as loader:
+        loader.epochs.workers.stop()  # as a load does if workers have to start with another dataset
+        with monkeypatch.context() as patch:
+            patch.setattr(socket, "socketpair", refuse)
+            with pytest.raises(OSError, match="too many"):
+                iter(loader)
+        assert lists(loader) == [[0, 1], [2, 3], [4, 5]]
+
+
+def refuse():
+    raise OSError(errno.EMFILE, "too many")
 
 
 def test_another_thread_may_ask_for_the_position():

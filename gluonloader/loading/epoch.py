@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from ..errors import LoaderClosed
+from ..errors import LoaderClosed, WorkerStartError
 from ..executors.base import Executor, Inbox, Outcome
 from ..work.task import Task
 from .plan import NOTHING, Plan
@@ -105,6 +105,7 @@ class Epoch:
 
     Attributes:
         ended: the last batch was delivered, or the epoch was closed.
+        workers_failed: the executor's workers cannot start.
     """
 
     def __init__(self, executor: Executor, plan: Plan, delivery: Delivery, tally: Tally) -> None:
@@ -118,7 +119,8 @@ class Epoch:
         self._delivered, self._made_s = 0, 0.0  # batches; seconds that the last one took to make
         self._not_measured = min(self._executor.window, _STARTING)
         self._drawn = False  # the plan has given out everything
-        self.ended = False
+        self.ended = self.workers_failed = False
+        self._complete = True  # no batch was lost because the loader was closed
         self._sampler_error: Exception | None = None
         self._fill()
 
@@ -193,6 +195,7 @@ class Epoch:
             with self.plan.lock:
                 return self.plan.deliver(task, result)
         except LoaderClosed:  # the batch counts as not delivered
+            self._complete = False
             raise
         except Exception as error:
             with self.plan.lock:
@@ -230,7 +233,11 @@ class Epoch:
     def _wait(self) -> None:
         """Waits until one more batch has arrived."""
         timeout = self._delivery.timeout
-        outcome = self._executor.wait(self._inbox, timeout)
+        try:
+            outcome = self._executor.wait(self._inbox, timeout)
+        except WorkerStartError:
+            self.workers_failed = True
+            raise
         if self._inbox.cancelled:  # another thread closed the epoch
             if outcome is not None:
                 outcome.discard()
@@ -259,6 +266,7 @@ class Epoch:
         if self.ended:
             return
         self.ended = True
-        if self._sampler_error is None:  # after an error nothing is carried over, as if the epoch had been closed
+        # Otherwise nothing is carried over, as if the epoch had been closed.
+        if self._sampler_error is None and self._complete:
             with self.plan.lock:
                 self.plan.finish()

@@ -26,8 +26,9 @@ class IndexSource:
 
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
         """The plan of an epoch; `loaded`: the fields of a loaded position, if the epoch starts there."""
-        start, self._start = self._start, Start()
-        return IndexPlan(self.sampler, epoch, seed, start if loaded else Start())
+        plan = IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
+        self._start = Start()  # only now: if the sampler raised, the next plan starts at the loaded position
+        return plan
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
         """The position before the first batch of an epoch."""

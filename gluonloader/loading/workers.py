@@ -61,8 +61,7 @@ class Workers:
 
     def start(self, epoch: int) -> Executor:
         """Starts workers in this process; `epoch` is the first that they will work for."""
-        self._pid = os.getpid()
-        if self.tally.pid != self._pid:  # a forked child counts its own batches
+        if self.tally.pid != os.getpid():  # a forked child counts its own batches
             self.tally = Tally()
         name = self.options.executor
         if name != "auto":
@@ -83,7 +82,7 @@ class Workers:
             executor = ProcessExecutor(job, options.start_method, options.prefetch, *limits)
         if options.executor == "auto":
             _log.debug("executor='auto': %s, because %s", choice.name, choice.why)
-        self._choice, self._executor = choice, executor
+        self._choice, self._executor, self._pid = choice, executor, os.getpid()
         self.tally.waits.clear()
         self.tally.makes.clear()
         # Before the Pool's own finalizer (priority 15), which would terminate workers while work is in flight.
@@ -117,7 +116,6 @@ class Workers:
                 choice = cheaper(self.job, self.tally, executor.window)
                 if choice is not None:
                     self.stop()
-                    self._pid = os.getpid()
                     return self._use(choice, epoch)
             return executor
 

@@ -85,7 +85,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        lock: threading.Lock,
+        lock: threading.RLock,
         crew: Crew,
         slabs: SlabPool,
         max_retries: int,

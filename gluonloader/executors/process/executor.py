@@ -63,7 +63,7 @@ class ProcessExecutor:
     ) -> None:
         packed = None if start_method == "fork" else pack_job(job, start_method)
         self._prefetch, self._num_workers, self._epoch = prefetch, job.num_workers, job.epoch
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # it knows its owner: see `close`
         self._changed = threading.Condition(self._lock)
         self._leading = self._closed = False
         self._spins = _MOST_SPINS
@@ -130,6 +130,10 @@ class ProcessExecutor:
             return BatchTimeout(text + kill_stuck(lane, self.crew.forks))  # the Pool requests another worker
 
     def close(self) -> None:
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            # This is a signal handler that interrupted one of these methods: that has to leave the lock first.
+            threading.Thread(target=self.close, name="gluonloader-close").start()
+            return
         with self._lock:
             if self._closed:
                 return
