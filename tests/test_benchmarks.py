@@ -7,6 +7,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from conftest import run_program
 
 import benchmarks.__main__ as command
 from benchmarks import usage
@@ -17,7 +18,6 @@ from benchmarks.measure import UNMEASURED, Result
 from benchmarks.page import page
 from benchmarks.plot import plot
 from benchmarks.report import auto_rows, base_of, case_table, share_of_limit
-from benchmarks.stations import trace
 from benchmarks.variants import CHOICES, LOADERS, Auto, Serial, Threads
 
 BATCHES, BATCH_SIZE = 3, 4
@@ -102,6 +102,7 @@ def memory_of_this_test():
     return usage.memory_of("Anon", "File", "Shmem")
 
 
+@pytest.mark.slow
 def test_usage_counts_what_workers_take():
     short = {"counted_s": 0.1, "sampled_s": 0.1, "memory": memory_of_this_test}
     case = Case("hungry", "", lambda length: Hungry(), 2, 2)
@@ -189,10 +190,20 @@ def test_a_run_writes_page_and_plot(monkeypatch, tmp_path, capsys):
     ElementTree.parse(tmp_path / "results.svg")
 
 
+STATIONS = """
+from benchmarks.cases import CASES
+from benchmarks.stations import trace
+found = trace(CASES["small"])
+assert {"iterator.py", "executors/process/worker.py", "work/maker.py"} < set(found.files)
+assert found.main_calls > 0 < found.worker_calls
+print(len(found.files), found.lines)
+"""
+
+
+@pytest.mark.spawn
 def test_a_small_batch_passes_through_few_files():
-    found = trace(CASES["small"])
-    assert {"iterator.py", "executors/process/worker.py", "work/maker.py"} < set(found.files)
-    assert len(found.files) <= 18
-    assert found.lines <= 3400
-    assert found.main_calls > 0
-    assert found.worker_calls > 0
+    done = run_program(STATIONS)  # where no framework is loaded
+    assert done.returncode == 0, done.stderr
+    files, lines = map(int, done.stdout.split())
+    assert files <= 18
+    assert lines <= 3400

@@ -508,6 +508,7 @@ def test_leftovers_hold_no_shared_memory_that_batches_need():
         assert sorted(len(batch) for batch in loader) == [2, 3, 3]
 
 
+@pytest.mark.slow
 def test_a_signal_handler_may_ask_for_the_position(any_way):
     """The handler may run in the middle of `next`; a loader must be able to resume from every state that it gets."""
     size, states = 3000, []

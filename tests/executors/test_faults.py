@@ -381,6 +381,7 @@ def test_ctrl_c_gives_one_traceback_and_leaves_no_worker(process_way, tmp_path):
     assert eventually(lambda: not any(map(alive, pids)))
 
 
+@pytest.mark.slow
 def test_300_epochs_half_of_them_broken_off_leave_nothing(process_way):
     epochs = 300 if process_way is FORK else 60
     with process_way.loader(Numbered(40), 4, shuffle=True) as loader:
