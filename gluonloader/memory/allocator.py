@@ -38,7 +38,7 @@ def empty(shape: Shape, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """Returns an uninitialised array in the memory of the batch that is being made.
 
     Use it in a `batchify_fn` for every array of the batch. In a worker process the array lies in the shared memory that
-    carries the batch, so it is not copied afterwards. The array belongs to its batch: do not keep it.
+    carries the batch, so it is not copied later. Do not use the array for another batch.
 
     Args:
         shape: an int or a tuple of ints.

@@ -90,12 +90,12 @@ def set_current_seed(seed: int | None) -> None:
 def get_rng() -> np.random.Generator:
     """Returns the random generator of the current batch, for use in a dataset, a transform or a batchify function.
 
-    It draws the same numbers for every executor, number of workers and resume, threads included. It is made when it is
-    first asked for. Outside of a batch (when you try `dataset[0]` by hand, say) each call returns a new generator,
-    seeded from NumPy's global one.
+    It draws the same numbers with any executor and number of workers, and after a resume. While no batch is made (if
+    you call `dataset[0]` yourself, for example), each call returns a new generator, seeded from NumPy's global
+    generator.
 
     Returns:
-        A `numpy.random.Generator`; within one batch always the same object.
+        A `numpy.random.Generator`; all calls for the same batch return the same object.
 
     >>> np.random.seed(0)
     >>> flip = get_rng().random() < 0.5
