@@ -17,7 +17,7 @@ _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def check_int(name: str, value: Any, least: int | None = 0, expected: str = "") -> int:
-    """Returns the argument as an int that is at least `least` (unless None); `expected` replaces the text of the error."""
+    """Returns the argument as an int, at least `least` unless that is None; `expected` replaces the error text."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or (least is not None and value < least):
         raise bad_argument(name, value, expected or ("give an int" if least is None else f"give an int >= {least}"))
     return int(value)

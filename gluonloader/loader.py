@@ -167,7 +167,7 @@ class DataLoader:
         return LoaderIterator(self.epochs, self.epochs.next())
 
     def __len__(self) -> int:
-        """Number of batches of the complete next epoch, even if it is resumed; TypeError if the dataset has no length."""
+        """Number of batches of the whole next epoch, even if it is resumed; TypeError if the dataset has no length."""
         return len(self.epochs)
 
     def set_epoch(self, epoch: int) -> None:

@@ -46,7 +46,7 @@ class Rows(Sequence[Any]):
         self._length = lengths[0] if self.indices is None else len(self.indices)
 
     def at(self, indices: Any) -> Rows:
-        """The samples at `indices` as `Rows` of the same columns, without a copy; the errors are those of `Rows`."""
+        """The samples at `indices`, as `Rows`; nothing is copied. Raises the errors of `Rows`."""
         checked = checked_indices(indices, self._length)
         return self._of(self.held, checked if self.indices is None else self.indices[checked], len(checked))
 

@@ -247,7 +247,7 @@ class BridgeIterator(Iterator[Any]):
                 return result.batch
             finally:
                 self._run.permits.put(True)
-                del result  # the traceback of an error refers to this frame, which would refer to the error and the bridge
+                del result  # or the traceback of an error, with this frame, would keep the bridge open
 
     def close(self) -> None:
         """Ends the epoch, and drops batches that were read but not delivered. Deleting the iterator does the same."""

@@ -45,7 +45,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One result of the thread: a batch, an error, the end, or both an error and the end if the epoch could not start."""
+    """One result of the thread: a batch, an error or the end; error and end together if the epoch could not start."""
 
     batch: Any = None
     position: Position | None = None  # after this result is delivered

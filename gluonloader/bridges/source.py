@@ -38,7 +38,7 @@ class Source:
         self._source = source
         self._is_function = isinstance(source, type) or not hasattr(source, "__iter__")
         self._make = _maker(source) if self._is_function else lambda epoch: source
-        self._last: Callable[[], Any] = lambda: None  # returns the object that was read in the last epoch, if it still exists
+        self._last: Callable[[], Any] = lambda: None  # returns what was read in the last epoch, if it still exists
         self._epoch = 0  # the last epoch
         self.name = _name(source)
 
@@ -94,7 +94,7 @@ class Source:
 
 
 def _maker(source: Any) -> Callable[[int], Any]:
-    """Returns a function of the number of an epoch that calls the function `source`, which may have no parameter."""
+    """Returns a function of the epoch's number that calls the function `source`, with or without that number."""
     right = "give something that can be iterated, or a function that makes it, with no argument or the epoch's number"
     if not callable(source):
         raise bad_argument("source", source, right)
@@ -136,7 +136,7 @@ def convert(batch: Any, finish: Callable[[Any], Any] | None, unpack: bool) -> An
 
 
 def state_of(stateful: Any) -> Any:
-    """The state of a source as JSON; None for None; the exception if that fails, so that `state_dict` can raise it."""
+    """The state of a source as JSON; if saving fails, the exception, which `state_dict` raises later."""
     if stateful is None:
         return None
     try:
@@ -146,7 +146,7 @@ def state_of(stateful: Any) -> Any:
 
 
 def _as_json(array: Any) -> Any:
-    """An array as JSON, from which `_with_arrays` restores its framework and dtype; random generators have such states."""
+    """An array as JSON, from which `_with_arrays` restores framework and dtype; random generators have such states."""
     framework = frameworks.owner(type(array))
     values = array if framework is None else framework.to_numpy(array)
     if values is None or values.dtype.kind not in "biufc":

@@ -118,7 +118,7 @@ class Executor(Protocol):
         """Starts making the batch; its outcome arrives in `inbox`."""
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
-        """The next outcome for `inbox`; None if `inbox` was cancelled, or if no outcome arrives in `timeout` seconds."""
+        """The next outcome for `inbox`; None if `inbox` was cancelled or no outcome arrives in `timeout` seconds."""
 
     def wake(self) -> None:
         """Wakes the thread that waits for an inbox that was cancelled. Takes no lock; see NOTE [cancelled]."""

@@ -87,7 +87,7 @@ def _send_copies(mx: Any) -> None:
 
 
 class MXNetMemory:
-    """The five conversions above. They call only those functions of MXNet's C interface that its Python code calls, too."""
+    """The five conversions above; they call only functions of MXNet's C interface that its Python code calls, too."""
 
     def __init__(self, mx: Any) -> None:
         self._mx, self._lib, self._handle = mx, mx.base._LIB, mx.base.NDArrayHandle

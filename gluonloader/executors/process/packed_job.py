@@ -26,7 +26,7 @@ from .remote import can_pickle
 
 @dataclass(frozen=True, slots=True)
 class PackedJob:
-    """A file of `size` bytes. The last `length` bytes are three pickles: where the buffers lie, what to call, and the job."""
+    """A file of `size` bytes; the last `length` bytes are pickles: where the buffers lie, what to call, and the job."""
 
     fd: int
     size: int

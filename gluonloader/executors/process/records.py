@@ -51,7 +51,7 @@ class Request:
 
     verb: Verb
     new: bool = False  # the slab's descriptor comes with this record
-    careful: bool = False  # record each sample in the slab before it is read, since a worker died while it made this batch
+    careful: bool = False  # record each sample in the slab before it is read, since the last worker died
     slab: int = 0  # its number
     ticket: int = 0  # of the attempt, see NOTE [tickets] in lane.py; with HELLO the epoch
     size: int = 0  # bytes of the slab; with HELLO those of the file of the pickled job

@@ -102,7 +102,7 @@ class _Worker:
         self._slabs: dict[int, Slab] = {}
 
     def start(self, job: Job | None) -> tuple[Job, BatchMaker]:
-        """Receives the job and runs `worker_init_fn`. If that fails, reports the error and waits until the lane closes."""
+        """Receives the job and runs `worker_init_fn`. On an error, reports it and waits until the lane closes."""
         hello = self._next_request()
         log = self._descriptors.pop(0)
         faulthandler.register(DUMP_SIGNAL, file=log, all_threads=False)
