@@ -1,18 +1,18 @@
-"""gluonloader: a data loader with the interface of MXNet's `gluon.data`, on NumPy alone, for any framework.
+"""gluonloader: a data loader with MXNet's `gluon.data` interface; it needs only NumPy and works with any framework.
 
-The public names, and nothing else. Layers, imports point down only (tests/test_layers.py holds that true):
+This file exports the public names. A module imports only from layers below its layer (tests/test_layers.py checks it):
 
-    mxnet        stands in for mxnet.gluon.data
+    mxnet        replaces mxnet.gluon.data
     bridges, testing
-    loader       DataLoader: arguments to parts
+    loader       DataLoader: builds its parts from its arguments
     iterator     one epoch
     loading      arguments, plan, window, choice of executor, statistics
-    executors    where work runs
+    executors    where batches are made: in the caller, in threads or in processes
     work         a task, and how one batch is made
     batchify
     dataset, sampler
-    memory       how a batch travels
-    frameworks   arrays of MXNet, torch and JAX, in and out
+    memory       the memory in which a batch travels between processes
+    frameworks   conversion of arrays of MXNet, torch and JAX to NumPy and back
     randomness
     rows
     declared, indices, limits, state, tree

@@ -1,4 +1,4 @@
-"""Checks of arguments. Each raises a ValueError that names the argument, its value and the values that are right."""
+"""Checks of arguments. Each check raises a ValueError with the argument, its value and the values that are allowed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def check_int(name: str, value: Any, least: int | None = 0, expected: str = "") -> int:
-    """Returns the argument as an int, at least `least` if that is given; `expected` replaces the text of the error."""
+    """Returns the argument as an int, at least `least` unless that is None; `expected` replaces the error text."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or (least is not None and value < least):
         raise bad_argument(name, value, expected or ("give an int" if least is None else f"give an int >= {least}"))
     return int(value)
@@ -44,7 +44,7 @@ def check_timeout(timeout: Any) -> None:
 
 
 def check_last_batch(value: Any) -> LastBatch:
-    """Returns the argument that says what happens to a last batch that is too short."""
+    """Returns the argument `last_batch`, or its default."""
     if value not in ("keep", "discard", "rollover"):
         raise bad_argument("last_batch", value, "give 'keep', 'discard' or 'rollover'")
     checked: LastBatch = value

@@ -1,9 +1,9 @@
 """What datasets, transforms and batchify functions declare about themselves.
 
     gil_free   users declare that a class, object or function releases the GIL and may run in threads
-    _parts     the library declares all datasets and functions that one of its objects calls; () if there are none
+    _parts     the library lists all datasets and functions that one of its objects calls; () if it calls none
 
-A declaration of a base class does not hold for a subclass that overrides how samples are read or the object is called.
+A subclass that overrides how samples are read, or how the object is called, does not inherit a declaration.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CALLS: Final = ("__getitem__", "__getitems__", "__iter__", "__call__")
 
 
 class _Declaration:
-    """The value of `gil_free` on one function. `functools.wraps` copies it to the wrapper, where it does not hold."""
+    """The value of `gil_free` of a function. `functools.wraps` copies it to the wrapper, which it does not apply to."""
 
 
 def gil_free(part: T) -> T:
@@ -30,22 +30,24 @@ def gil_free(part: T) -> T:
 
     The declaration promises three things:
 
-    - Most of its time is spent without the GIL, as in decoders, resizing, compression, file reads and NumPy on large
+    - It spends most of its time without the GIL, as do decoders, resizing, compression, file reads and NumPy on large
       arrays. (On a Python without a GIL this is always true.)
     - Several threads may run it at the same time.
     - If it draws random numbers, it draws them from `get_rng()`, since threads share all other generators.
 
-    A loader uses threads if all its parts declare this. The library's own datasets pass on what their parts declare. A
-    subclass that overrides `__getitem__` or `__call__` has to declare it again.
+    A loader with `executor="auto"` uses threads if its dataset, transforms and batchify_fn all declare this. The
+    library's own datasets count as declared if everything that they contain is declared. A subclass that overrides
+    `__getitem__` or `__call__` does not inherit the declaration.
 
     Args:
-        part: a function, a class, or an object that takes attributes; `gil_free = True` in a class does the same.
+        part: a function, a class, or an object whose attributes can be set; `gil_free = True` in a class body does the
+            same.
 
     Returns:
         `part`.
 
     Raises:
-        ValueError: `part` takes no attributes, e.g. a builtin function.
+        ValueError: the attributes of `part` cannot be set, e.g. because it is a builtin function.
 
     >>> @gil_free
     ... def decode(data: bytes) -> np.ndarray:
@@ -59,13 +61,13 @@ def gil_free(part: T) -> T:
 
 
 def calls_no_user_code(function: T) -> T:
-    """Declares that one of the library's functions releases the GIL, draws no random numbers and calls no user code."""
+    """Declares that a function of the library releases the GIL, draws no random numbers and calls no user code."""
     vars(function)["_parts"] = ()
     return function
 
 
 def is_gil_free(part: Any) -> bool:
-    """Whether the part, or else everything that it calls, declares that it releases the GIL, or is cheap to index."""
+    """Whether the part, or everything that it calls, declares that it releases the GIL, or is cheap to index."""
     if type(part) in _CHEAP_TO_INDEX:
         return True
     own = getattr(part, "__dict__", {})
@@ -78,13 +80,13 @@ def is_gil_free(part: Any) -> bool:
 
 
 def in_memory(data: Any) -> bool:
-    """Whether the samples lie in memory as they are, so that reading one alone is as quick as reading many."""
+    """Whether the samples lie in memory, so that reading them one by one is as fast as a bulk read."""
     parts = _parts_of(data)
     return type(data) in _CHEAP_TO_INDEX or (bool(parts) and all(map(in_memory, parts or ())))
 
 
 def draws(data: Any) -> bool:
-    """Whether reading or calling it may draw random numbers. Unknown code may; numbers in an array do not."""
+    """Whether reading or calling `data` may draw random numbers. Unknown code may; an array does not."""
     if type(data) in IN_MEMORY:
         return bool(data.dtype.hasobject)
     parts = _parts_of(data)

@@ -1,7 +1,6 @@
 """Every exception of the library, and the helpers that raise them or build their texts.
 
-Each class also derives from the built-in exception that a caller would catch, so `except ValueError` or
-`except TimeoutError` works.
+Each class also derives from a built-in exception, so that `except ValueError` or `except TimeoutError` catches it.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ R = TypeVar("R")
 
 
 class GluonLoaderError(Exception):
-    """Base class of the library's exceptions. Errors in user code keep their own type."""
+    """Base class of the library's exceptions. Errors that your own code raises keep their type."""
 
 
 class BatchifyError(GluonLoaderError, ValueError):
     """The samples of a batch cannot be stacked: shapes, types or keys differ.
 
-    The text names the sample and the leaf that differs from the others. Make all samples alike in the dataset (crop,
-    resize, convert), or pass a `batchify_fn` that can join them, e.g. `Pad()` for arrays of different lengths.
+    The text names the sample and the leaf that differs from the other samples. Crop, resize or convert the samples in
+    the dataset, or pass a `batchify_fn` that can join different samples, e.g. `Pad()` for arrays of different lengths.
 
     Args:
         reason: what differs, and what was expected.
         row: number of the differing sample in its batch, from 0; None if no single sample differs.
         path: where the leaf lies in the sample, as Python writes it, e.g. ``['image'][0]``.
-        sample: how the text names the sample; by default by its row. A loader names it by its index in the dataset.
+        sample: how the text names the sample; by default by its row. A loader passes the index in the dataset.
     """
 
     def __init__(self, reason: str, row: int | None = None, path: str = "", sample: str = "") -> None:
@@ -60,23 +59,24 @@ class WorkerDied(GluonLoaderError, RuntimeError):
 
 
 class WorkerStartError(GluonLoaderError, RuntimeError):
-    """A worker could not start: `worker_init_fn` raised, the dataset did not unpickle there, or the worker was killed.
+    """A worker could not start: `worker_init_fn` raised, the worker could not unpickle the dataset, or it was killed.
 
-    The text holds the worker's own error, or how the process ended. The loader is closed: correct the cause and make a
-    new loader.
+    The text contains the error of the worker, or says how its process ended. The loader is now closed: correct the
+    cause and make a new loader.
     """
 
 
 class BatchTimeout(GluonLoaderError, TimeoutError, multiprocessing.TimeoutError):
     """A batch took longer than `timeout` seconds.
 
-    The text shows the stack of the worker that makes it. If the worker hangs (a lock, a network read), correct the code
-    at the top of that stack. If it is only slow, raise `timeout`, or pass `timeout=None` to wait without limit.
+    The text shows the stack of the worker that makes the batch. If the worker hangs (in a lock or a network read, for
+    example), correct the code at the top of that stack. If it is only slow, raise `timeout`, or pass `timeout=None` to
+    wait without limit.
     """
 
 
 class LoaderClosed(GluonLoaderError, RuntimeError):
-    """A loader or an iterator was used after it was closed, or was closed while another thread waited for a batch.
+    """A loader or an iterator was used after it was closed, or it was closed while another thread waited for a batch.
 
     Iterate inside the loader's `with` block, or make a new loader.
     """
@@ -86,29 +86,29 @@ class TransportError(GluonLoaderError, TypeError):
     """The dataset, a batch or an exception cannot be pickled or unpickled, so it cannot travel between processes.
 
     The text names the object. Return arrays, numbers and texts from the dataset; open files and connections in
-    `worker_init_fn`; or use `executor="thread"`, which sends nothing.
+    `worker_init_fn`; or use `executor="thread"`, which does not need to pickle anything.
     """
 
 
 class SharedMemoryError(GluonLoaderError, OSError):
     """A batch does not fit into the shared memory that the system or `memory_limit` allows.
 
-    The text says how many bytes were needed and which bound was reached. Lower `batch_size` or `prefetch`, keep fewer
-    batches at a time, or raise `memory_limit`.
+    The text says how many bytes the batch needs and which limit was reached. Lower `batch_size` or `prefetch`, keep
+    references to fewer batches at a time, or raise `memory_limit`.
     """
 
 
 class MissingExtraError(GluonLoaderError, ImportError):
-    """An optional package is not installed. The text holds the `pip install` line that installs it."""
+    """An optional package is not installed. The text contains the `pip install` command that installs it."""
 
     def __init__(self, package: str) -> None:
         super().__init__(f'{package} is not installed: pip install "gluonloader[{package}]"')
 
 
 class RemoteTraceback(Exception):
-    """Holds a worker's traceback as text; the `__cause__` of an exception that was raised in a worker.
+    """The traceback of a worker as text; it is the `__cause__` of an exception that was raised in the worker.
 
-    It is never raised itself: read it to see which line failed in the worker.
+    It is never raised itself. Read it to see which line failed in the worker.
     """
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ class RemoteTraceback(Exception):
 
 
 def import_extra(module: str, package: str) -> ModuleType:
-    """Imports a module of an optional package; a MissingExtraError if it is not installed."""
+    """Imports a module of an optional package; raises MissingExtraError if the package is not installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -137,12 +137,12 @@ def bad_argument(name: str, value: object, expected: str) -> ValueError:
 
 
 def bad_state(field: str, value: object, expected: str) -> ValueError:
-    """Returns the error for a field of a state that does not fit; `expected` says what would."""
+    """Returns the error for a field of a state that does not fit; `expected` says which value fits."""
     return ValueError(f"state: {field}={value!r:.200}: {expected}")
 
 
 def explain_torch_arguments(**replacements: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorates a function that lacks arguments of its counterpart in torch: the error says what replaces them."""
+    """Decorates a function so that the error about one of torch's arguments says what to pass instead."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name = function.__qualname__.removesuffix(".__init__")

@@ -26,7 +26,7 @@ def is_int_array(keys: Any) -> bool:
 
 
 def is_mask(indices: Any) -> bool:
-    """Whether `indices` is an array, column or list of bools, which would be read as the indices 0 and 1."""
+    """Whether `indices` is an array, column or list of bools, which would be used as the indices 0 and 1."""
     if hasattr(indices, "dtype"):
         return "bool" in str(indices.dtype).lower()
     listed = isinstance(indices, (list, tuple)) and len(indices) > 0
@@ -61,7 +61,9 @@ def checked_indices(indices: Any, length: int) -> Indices:
         raise TypeError(f"indices={indices!r:.80}: give ints, shape (M,)")
     if array.dtype is not _SIGNED:
         array = array.astype(_SIGNED)
-    unsigned = array.view(_UNSIGNED)  # a negative index becomes a very large one, so one comparison finds both kinds
+    unsigned = array.view(
+        _UNSIGNED
+    )  # a negative index becomes a very large number: one comparison finds both errors
     if array.size and unsigned.item(unsigned.argmax()) >= length:
         outside = (array < -length) | (array >= length)
         if outside.any():

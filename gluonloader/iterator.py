@@ -1,4 +1,4 @@
-"""`LoaderIterator`: one epoch, as the user iterates over it."""
+"""`LoaderIterator`: the iterator over one epoch that a loader returns to the user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .loading.epochs import Epochs
 
 
 class LoaderIterator(Iterator[Any]):
-    """One epoch of a loader. It is a class, not a generator, so after a batch that raised the next one still comes."""
+    """An iterator over one epoch of a loader; if a batch raised an error, `next` returns the following batch."""
 
     def __init__(self, epochs: Epochs, epoch: Epoch) -> None:
         self._pid = os.getpid()
@@ -28,17 +28,17 @@ class LoaderIterator(Iterator[Any]):
         """The next batch.
 
         Raises:
-            BatchTimeout: it took longer than `timeout`.
-            WorkerDied: it killed its workers.
-            WorkerStartError: workers cannot start; the loader is closed.
-            Exception: whatever the dataset or batchify_fn raised, with a note that says where.
+            BatchTimeout: the batch took longer than `timeout`.
+            WorkerDied: the workers that made the batch died.
+            WorkerStartError: the workers cannot start; the loader is now closed.
+            Exception: any exception of the dataset or batchify_fn, with a note that names the batch and the sample.
         """
         with self._locked_in_owner_process():
             try:
                 return self._epoch.next()
             except WorkerStartError:
                 epochs = self._epochs
-                if self._epoch.workers_failed and epochs is not None:  # not if the dataset raised it
+                if self._epoch.workers_failed and epochs is not None:  # not if the dataset raised this error
                     epochs.close()
                 raise
             except LoaderClosed as error:
@@ -47,7 +47,7 @@ class LoaderIterator(Iterator[Any]):
                 text = "a position was loaded after this iterator started, and the loader replaced its workers for it"
                 raise LoaderClosed(f"{text}; continue with iter(loader)") from error
             finally:
-                epochs = self._epochs  # once, since another thread may close this iterator
+                epochs = self._epochs  # read only once, since another thread may close this iterator
                 if self._epoch.ended and epochs is not None:
                     self._epochs = None
                     epochs.finish(self._epoch)
@@ -59,14 +59,14 @@ class LoaderIterator(Iterator[Any]):
 
     @property
     def sampler(self) -> Any:
-        """The live sampler of this epoch: change it, then call `flush()`. None for an iterable dataset."""
+        """The sampler of this epoch; if you change it, call `flush()` afterwards. None for an iterable dataset."""
         return getattr(self._epoch.plan, "sampler", None)
 
     def flush(self) -> None:
         """Discards all batches that were not delivered, and draws them again from the sampler.
 
-        So a change to the sampler, such as new weights, takes effect with the very next batch. No sample is lost or
-        doubled.
+        So a change to the sampler, such as new weights, already applies to the next batch. No sample is lost or
+        repeated.
 
         Raises:
             TypeError: your own sampler cannot return to the last delivered batch, because it has no `state_dict` and
@@ -78,19 +78,19 @@ class LoaderIterator(Iterator[Any]):
             self._epoch.rewind()
 
     def state_dict(self) -> dict[str, Any]:
-        """The position of this epoch, after the last batch that was delivered; see `DataLoader.state_dict`."""
+        """The position of this epoch after the last delivered batch; see `DataLoader.state_dict`."""
         with self._lock:
             return self._live_epochs().state_of(self._epoch.plan)
 
     def load_state_dict(self, state: Any) -> None:
-        """Has this iterator continue where `state` was saved; see `DataLoader.load_state_dict`."""
+        """Makes this iterator continue at the position `state`; see `DataLoader.load_state_dict`."""
         with self._locked_in_owner_process():
             self._live_epochs().move(self._epoch, state)
 
     def close(self) -> None:
         """Ends the epoch and discards its undelivered batches. Deleting the iterator does the same.
 
-        A thread that waits in `next` gets StopIteration at once.
+        In a thread that waits in `next`, `next` raises StopIteration at once.
         """
         self._epochs = None
         self._epoch.close()
@@ -112,6 +112,6 @@ class LoaderIterator(Iterator[Any]):
 
 
 def _resumed(epochs: Epochs, state: dict[str, Any]) -> LoaderIterator:
-    """An unpickled iterator, at the position where the original stood."""
+    """An unpickled iterator, at the position of the original iterator."""
     epochs.load(state)
     return LoaderIterator(epochs, epochs.next())

@@ -1,6 +1,6 @@
-"""What this process may use: cores and memory, as the kernel and its cgroups allow, and threads, as the GIL allows.
+"""The cores and the memory that this process may use, by the limits of the kernel and of its cgroups; and the GIL.
 
-A cgroup (control group) is a folder in which the kernel states the limits of a group of processes, and their use.
+A cgroup (control group) is a folder with the limits and the use of cores and memory of a group of processes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def has_gil() -> bool:
 
 
 def group_folders(controller: str, own: Path, groups: Path) -> Iterator[Path]:
-    """Yields the folders of this process's cgroups, version 1 and 2, innermost first; each may have a limit.
+    """Yields the folders of this process's cgroups (version 1 and 2), innermost first; each of them may have a limit.
 
     Version 1 has one tree of folders for each `controller`, e.g. "memory". The file `own` names the process's cgroups,
-    which are mounted at `groups`. A container sees its own cgroup as the root, and none outside of it.
+    which are mounted at `groups`. In a container, its own cgroup is the root, and outer cgroups are not visible.
     """
     for line in _text_of(own).splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
@@ -71,7 +71,7 @@ def available_memory(own: Path = OWN, groups: Path = GROUPS) -> int:
 
 @cache
 def _limits(own: Path, groups: Path) -> list[tuple[Path, Path]]:
-    """Returns the files with limit and use of each cgroup that has a memory limit at the first call."""
+    """Returns the files with limit and use of each cgroup that had a memory limit at the first call."""
     names = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
     files = [(group / limit, group / used) for group in group_folders("memory", own, groups) for limit, used in names]
     return [pair for pair in files if (text := _text_of(pair[0]).strip()).isdecimal() and int(text) < 1 << 62]

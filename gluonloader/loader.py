@@ -1,11 +1,11 @@
-"""`DataLoader`: its arguments become the parts that do the work.
+"""`DataLoader`: builds the parts that do the work from its arguments.
 
-    source of tasks     loading/sources.py    a batch sampler's indices, or the shards of an iterable dataset
-    workers             loading/workers.py    which executor makes the batches: the caller, threads or processes
-    delivery            loading/epoch.py      in which order, how late, as which framework's arrays
-    epochs              loading/epochs.py     starts an epoch with these three; saves and loads positions
+    source of tasks     loading/sources.py    a batch sampler, or the shards of an iterable dataset
+    workers             loading/workers.py    which executor makes the batches: serial, thread or process
+    delivery            loading/epoch.py      in which order, with which timeout, as arrays of which framework
+    epochs              loading/epochs.py     starts an epoch with these three parts; saves and loads positions
 
-Iterating over a loader gives a `LoaderIterator` (iterator.py) over one epoch (loading/epoch.py).
+`iter(loader)` returns a `LoaderIterator` (iterator.py) over one epoch (loading/epoch.py).
 """
 
 from __future__ import annotations
@@ -37,64 +37,71 @@ from .work.task import Job
 
 
 class DataLoader:
-    """Loads batches of a dataset in worker processes or threads, before the program asks for them.
+    """Loads batches of a dataset ahead of time, in worker processes or threads.
 
-    The first fourteen arguments are those of `mxnet.gluon.data.DataLoader`, in its order. Workers start once, in the
-    constructor, and serve every epoch until `close()`.
+    The first fourteen arguments are those of `mxnet.gluon.data.DataLoader`, in the same order. Workers start once, in
+    the constructor, and serve every epoch until `close()`.
 
     Args:
-        dataset: any object with `__len__` and `__getitem__`, such as a list. Or an object with `__iter__` alone, which
-            is read in shards: see `num_shards`, and `docs/iterable.md`.
-        batch_size: samples in a batch. None with an iterable dataset that yields whole batches.
-        shuffle: a new random order in each epoch, a function of `seed` and the epoch's number.
-        sampler: instead of `shuffle`: any sized iterable of indices.
-        last_batch: 'keep' (default), 'discard', or 'rollover' into the next epoch.
-        batch_sampler: instead of the four above: any iterable of lists of indices.
-        batchify_fn: makes a batch from the list of its samples; default `default_batchify`.
-        num_workers: number of workers. 0 makes each batch in the calling thread when it is asked for. "auto" is one for
-            each core that this process may use, and `executor="auto"` unless another executor is given.
-        pin_memory: put arrays of torch and MXNet into page-locked memory, for fast copies to a device. Without a
-            device they stay in ordinary memory, with a warning.
-        pin_device_id: the device that MXNet pins memory for.
-        prefetch: most batches in flight, over all workers: drawn from the sampler and not delivered. By default
-            `2 * num_workers`; in processes `4 * num_workers` while no batch has taken more than 1 MB.
-        thread_pool: with workers: use threads, as `executor="thread"` does.
-        timeout: seconds after which a batch that the program waits for is an error; None waits for ever. It has no
+        dataset: any object with `__len__` and `__getitem__`, such as a list; or an object with `__iter__` only, which
+            is read in shards: see `num_shards` and `docs/iterable.md`.
+        batch_size: number of samples in a batch; None if an iterable dataset yields whole batches.
+        shuffle: use a new random order in each epoch; the order depends only on `seed` and the number of the epoch.
+        sampler: any iterable of indices with a length; replaces `shuffle`.
+        last_batch: what to do with a last batch that is too short: 'keep' it (default), 'discard' it, or move its
+            samples to the next epoch ('rollover').
+        batch_sampler: any iterable of lists of indices; replaces `batch_size`, `shuffle`, `sampler` and `last_batch`.
+        batchify_fn: a function that makes a batch from the list of its samples; default `default_batchify`.
+        num_workers: number of workers. 0 means that each call of `next` makes its batch in the calling thread. "auto"
+            starts one worker for each core that this process may use, and implies `executor="auto"` unless you pass
+            `executor`.
+        pin_memory: put arrays of torch and MXNet into page-locked memory, for fast copies to a device. Without a device
+            there is a warning, and the arrays stay in ordinary memory.
+        pin_device_id: the number of the device for which MXNet pins memory.
+        prefetch: the maximum number of batches in flight (drawn from the sampler and not delivered), over all workers.
+            The default is `2 * num_workers`; with worker processes it is `4 * num_workers` until a batch is larger than
+            1 MB.
+        thread_pool: use threads as workers, like `executor="thread"`.
+        timeout: seconds after which waiting for a batch raises an error; None waits without limit. `timeout` has no
             effect without workers.
-        auto_reload: start the next epoch as soon as this one has delivered its last batch.
-        executor: "serial", "thread" or "process"; the default follows from `num_workers` and `thread_pool`. "auto"
-            chooses: the calling thread for small rows in memory, threads if the dataset, its transforms and
-            `batchify_fn` are declared to release the GIL (`gluonloader.gil_free`), processes for everything else. From
-            the next epoch on it takes the calling thread if batches prove cheaper to make than to hand over.
-        output: what the arrays of a batch become: "numpy", "mxnet", "torch", "jax", or a function of one array. By
-            default they stay what they are: a batch of torch tensors is a torch tensor. Memory is shared, not
-            copied, if the framework allows it. Arrays of texts, times and objects stay NumPy arrays.
-        seed: of order and augmentation; None draws one from NumPy's global generator.
-        in_order: deliver in the sampler's order; False delivers each batch as soon as it is made.
-        worker_init_fn: called with a `WorkerInfo` in each worker before any sample, also in a worker that replaces a
-            dead one. The `WorkerInfo` is the worker's number, with attributes that say more.
-        worker_payload: called as `worker_payload(loader_info, worker_id)` in this process, once for each worker; the
-            result is the `payload` of that worker's `WorkerInfo`.
-        start_method: "fork", "forkserver" or "spawn", for processes. The default is the one that
-            `multiprocessing.set_start_method` set, otherwise fork on Linux and the platform's own elsewhere. Fork
-            starts in milliseconds, takes any dataset and needs no `__main__` guard. Use "forkserver" if threads hold
-            locks or compute while workers start; see `docs/workers.md`.
-        max_retries: how often a batch that killed its worker is tried again before it is an error.
-        memory_limit: most shared memory for batches, in bytes or as "256MB"; None for no limit.
-        max_per_worker: most batches that wait at one worker; the others go to whichever worker is free next. By
-            default all are given out at once, and idle workers take over what waits behind a slow batch.
-        num_shards: number of shards that an iterable dataset is read in, each by one worker; default one per worker.
-            The order of the samples depends on it, and not on the number of workers.
-        shuffle_buffer: with `shuffle` and an iterable dataset: how many samples of each shard are held and shuffled
-            among each other; default 1000.
+        auto_reload: start the next epoch as soon as the last batch of an epoch was delivered.
+        executor: "serial", "thread" or "process"; the default depends on `num_workers` and `thread_pool`. "auto"
+            chooses the calling thread for small samples in memory; threads if the dataset, its transforms and
+            `batchify_fn` are declared to release the GIL (`gluonloader.gil_free`); and processes for everything else.
+            If making a batch proves cheaper than getting it from a worker, "auto" changes to the calling thread at the
+            next epoch.
+        output: the framework to which the arrays of a batch are converted: "numpy", "mxnet", "torch" or "jax"; or a
+            function that converts one array. By default, arrays are not converted: if the samples contain torch
+            tensors, the batches contain torch tensors, too. Memory is shared, not copied, if the framework allows that.
+            Arrays of texts, times and objects stay NumPy arrays.
+        seed: the seed of the order and of random augmentation; None draws a seed from NumPy's global generator.
+        in_order: deliver batches in the order of the sampler; False delivers each batch as soon as it is made.
+        worker_init_fn: a function that each worker calls before it reads a sample, also a worker that replaces a dead
+            worker. Its argument is a `WorkerInfo`: the number of the worker, with more attributes.
+        worker_payload: a function that is called in this process, once for each worker: `worker_payload(loader_info,
+            worker_id)`. The result is the `payload` of that worker's `WorkerInfo`.
+        start_method: how worker processes start: "fork", "forkserver" or "spawn". The default is the method that
+            `multiprocessing.set_start_method` set, otherwise "fork" on Linux and the platform's default elsewhere. With
+            "fork", workers start in milliseconds, the dataset need not be picklable, and no `__main__` guard is needed.
+            Use "forkserver" if threads hold locks or compute while workers start; see `docs/workers.md`.
+        max_retries: how often a batch whose worker died is tried again before `WorkerDied` is raised.
+        memory_limit: the maximum size of the shared memory for batches, in bytes or as text ("256MB"); None for no
+            limit.
+        max_per_worker: the maximum number of batches that are assigned to a worker at a time; further batches wait for
+            the next free worker. By default all batches in flight are assigned at once, and idle workers take over
+            batches that wait behind a slow batch.
+        num_shards: number of shards into which an iterable dataset is divided; one worker reads each shard. The default
+            is one shard per worker. The order of the samples depends on `num_shards`, not on the number of workers.
+        shuffle_buffer: for an iterable dataset with `shuffle`: how many samples of each shard are kept in memory and
+            shuffled with each other; default 1000.
 
     Attributes:
-        epochs: starts epochs, and saves and loads positions; for subclasses.
+        epochs: the object that starts epochs, and saves and loads positions; for subclasses.
 
     Raises:
-        ValueError: an argument is wrong; the text names it, its value and what to give.
+        ValueError: an argument is wrong; the text names the argument, its value and what to pass instead.
         MissingExtraError: the framework of `output` is not installed.
-        TransportError: `start_method` has to pickle the dataset, and that fails.
+        TransportError: `start_method` requires pickling the dataset, and that fails.
 
     >>> loader = DataLoader([(i, -i) for i in range(5)], batch_size=2)
     >>> for first, second in loader:
@@ -156,53 +163,56 @@ class DataLoader:
         self.epochs.start_ahead()
 
     def __iter__(self) -> LoaderIterator:
-        """The next epoch. Iterators are independent: several may be alive, in several threads."""
+        """Starts the next epoch. Iterators are independent: several threads may read several iterators at a time."""
         return LoaderIterator(self.epochs, self.epochs.next())
 
     def __len__(self) -> int:
-        """Number of batches of the next epoch; a resumed epoch counts whole. TypeError if the dataset has no length."""
+        """Number of batches of the whole next epoch, even if it is resumed; TypeError if the dataset has no length."""
         return len(self.epochs)
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the number of the next epoch, for its order and augmentation; samplers with `set_epoch` get it.
+        """Sets the number of the next epoch, on which its order and augmentation depend.
 
-        If a position was just loaded and `epoch` is its number, the loaded position stays.
+        The number is also passed to the sampler's `set_epoch`. If a position was just loaded and `epoch` is the number
+        of its epoch, the next iteration still resumes at that position.
         """
         self.epochs.set_number(check_int("epoch", epoch))
 
     def stats(self) -> LoaderStats:
-        """Which executor makes the batches, why, and how long the program waited for them."""
+        """Which executor makes the batches, why it was chosen, and how long the program waited for batches."""
         return self.epochs.workers.stats()
 
     def close(self) -> None:
         """Ends the workers and frees the shared memory; a second call does nothing.
 
-        Batches that were delivered stay valid. `with DataLoader(...) as loader` closes at the end of the block. A
-        loader that is deleted, or still open when the program ends, is closed as well.
+        Batches that were delivered stay valid. `with DataLoader(...) as loader` closes the loader at the end of the
+        block. A loader is also closed when it is deleted and when the program ends.
         """
         self.epochs.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's position: after the last delivered batch of the epoch that was started last.
+        """The position of the loader after the last delivered batch of the newest epoch.
 
         Returns:
-            A dict of a few hundred bytes of JSON, whatever the size of the dataset; see `docs/resume.md`.
+            A dict that is a few hundred bytes as JSON, for a dataset of any size; see `docs/resume.md`.
 
         Raises:
-            TypeError: the state of your own sampler or dataset is not JSON.
+            TypeError: the state of your own sampler or dataset contains something that JSON does not have.
         """
         return self.epochs.state()
 
     def load_state_dict(self, state: Any) -> None:
-        """Has the next iteration continue where `state` was saved, in this process or another.
+        """Makes the next iteration resume at the position `state`, which this or another process has saved.
 
-        The number of workers, `prefetch`, executor and start method may differ; what the batches depend on may not.
+        The loader may have another number of workers, `prefetch`, executor and start method than the loader that saved
+        `state`. Everything that decides which samples a batch contains must be the same.
 
         Args:
-            state: what `state_dict()` returned, or its JSON text.
+            state: what `state_dict()` returned, or the same as JSON text.
 
         Raises:
-            ValueError: it does not fit this loader, or was changed; the text names the field. Nothing has changed.
+            ValueError: the state does not fit this loader, or was edited; the text names the field. The loader is
+                unchanged.
         """
         with self.epochs.lock:
             self.epochs.load(state)
@@ -213,7 +223,7 @@ class DataLoader:
         return f"<DataLoader of {type(job.dataset).__name__}, {options.executor}, {job.num_workers} workers>"
 
     def __copy__(self) -> DataLoader:
-        """An independent loader at the same position; it starts workers when it is used."""
+        """An independent loader at the same position; it starts its own workers at its first use."""
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__, epochs=copy.copy(self.epochs))
         return new

@@ -15,22 +15,22 @@ from .tree import children, refill
 
 
 class Rows(Sequence[Any]):
-    """A sequence of samples that are stored as columns; a dataset's `__getitems__` may return it.
+    """A sequence of samples that are stored as columns; a dataset's `__getitems__` may return `Rows`.
 
-    `default_batchify` makes a batch of it with at most one copy per column, and the batch is the same as that of the
-    single samples. All other code sees a sequence of samples.
+    `default_batchify` makes a batch of `Rows` with at most one copy per column; a list of the same samples makes the
+    same batch. For all other code `Rows` are a sequence of samples.
 
     Args:
-        columns: a dict or tuple of arrays, lists or other `Rows` of one length, N; or a single array, list or `Rows`,
+        columns: a dict or tuple of arrays, lists or other `Rows` of equal length, N; or a single array, list or `Rows`,
             whose elements are then the samples. Without `indices`, a column that is an array may become the batch
-            itself, so give a new array and not the dataset's.
-        indices: ints, shape (M,), negative ones count from the end: the samples are these rows of the columns. Nothing
-            is copied before a batch is made. None: all rows in order.
+            itself, so pass a new array and not an array of the dataset.
+        indices: ints of shape (M,): the samples are these rows of the columns. Negative ints count from the end.
+            Nothing is copied before a batch is made. None means all rows in order.
 
     Raises:
         ValueError: there is no column, a column has no length, or the lengths differ.
         IndexError: an index is out of range.
-        TypeError: the indices are not ints.
+        TypeError: `indices` contains something other than ints.
 
     >>> rows = Rows({"x": np.arange(10, 14), "name": ["a", "b", "c", "d"]}, [3, 0])
     >>> len(rows), rows[1]["name"], rows.columns
@@ -46,7 +46,7 @@ class Rows(Sequence[Any]):
         self._length = lengths[0] if self.indices is None else len(self.indices)
 
     def at(self, indices: Any) -> Rows:
-        """The samples at `indices`, as `Rows` of the same columns; nothing is copied. Errors as in the constructor."""
+        """The samples at `indices`, as `Rows`; nothing is copied. Raises the errors of `Rows`."""
         checked = checked_indices(indices, self._length)
         return self._of(self.held, checked if self.indices is None else self.indices[checked], len(checked))
 
@@ -59,14 +59,15 @@ class Rows(Sequence[Any]):
 
     @property
     def columns(self) -> Any:
-        """The columns of just these samples: arrays for arrays, `Rows` for `Rows`, lists for everything else.
+        """The columns with only these samples: an array, `Rows` or list for a column that is an array, `Rows` or
+        anything else.
 
         Without `indices`, arrays are not copied: they may belong to the dataset.
         """
         return self.map_columns(lambda column, path: pick(column, self.indices))
 
     def map_columns(self, function: Callable[[Any, str], Any]) -> Any:
-        """The container with `function(column, path)` in place of each column; `indices` are not applied."""
+        """Returns the container with `function(column, path)` in place of each column; each column has all its rows."""
         if not isinstance(self.held, (Mapping, tuple)):
             return function(self.held, "")
         return refill(self.held, [function(column, path) for path, column in children(self.held) or ()])
@@ -113,7 +114,7 @@ def pick(column: Any, indices: Indices | None) -> Any:
 
 
 def copy_rows(column: NDArray[Any], indices: Indices | None, out: NDArray[Any]) -> None:
-    """Copies the rows at `indices` (checked; None: all) to `out` (C order), without temporary memory if possible."""
+    """Copies the rows at `indices` (in range; None: all) to `out` (C order), without temporary memory if possible."""
     flags = column.flags
     if indices is not None and flags.c_contiguous and flags.aligned and column.dtype == out.dtype:
         column.take(indices, 0, out, "clip")  # with "raise" NumPy would buffer `out`; the indices are in range

@@ -21,7 +21,7 @@ def has_state(thing: Any) -> bool:
 
 
 def to_json(name: str, value: Any) -> Any:
-    """Returns the state `value` of the user's object `name` as it looks after saving to JSON and loading."""
+    """Returns the state `value` of the user's object `name` as JSON values, as if it were saved and loaded."""
     try:
         return json.loads(json.dumps(value, default=_plain))
     except (TypeError, ValueError) as error:
@@ -44,7 +44,7 @@ def add_checksum(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_state(state: Any) -> dict[str, Any]:
-    """Returns the fields of a state, which may be JSON text; raises ValueError if it is none of this version.
+    """Returns the fields of a state, which may be JSON text; raises ValueError if it is not a state of this version.
 
     Call `verify_checksum` after the fields are checked.
     """
@@ -112,7 +112,7 @@ def ranges_field(state: Any, name: str) -> list[range]:
 
 
 def check_same(state: Any, name: str, ours: object, owner: str, path: str = "") -> None:
-    """Checks that a field equals the value `ours` of the `owner` that loads the state, e.g. "the loader here"."""
+    """Checks that a field is equal to the value `ours` of the `owner` that loads the state, e.g. "the loader here"."""
     value = field(state, name, path)
     if value != ours or type(value) is not type(ours):
         raise bad_state(path + name, value, f"{owner} has {ours!r}; use the value that it had when the state was saved")

@@ -1,7 +1,8 @@
-"""`assert_resumes_exactly`: whether a loader continues from a saved position with exactly the batches that are left.
+"""`assert_resumes_exactly`: checks that a resumed loader produces exactly the remaining batches.
 
-One loader reads everything. For each save point, a fresh loader reads up to that point and saves its position as JSON,
-and another fresh loader loads the position and reads the rest, which must equal what the first loader read there.
+One loader reads all batches. For each save point, a second loader reads up to that point and saves its position as
+JSON. Then a third loader loads the position and reads the rest, which must be equal to what the first loader read
+there.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from . import frameworks
 from .errors import bad_argument
 from .tree import children
 
-_MOST_POINTS: Final = 20  # save points unless the user gives some
-_MOST_BYTES: Final = 10_000  # of a state; more would mean that it holds samples
+_MOST_POINTS: Final = 20  # save points unless the user passes `points`
+_MOST_BYTES: Final = 10_000  # of a state; a larger state probably contains samples
 
 Item = tuple[str, str, Any]  # a leaf or container of a batch: its path, what it is, its value (None for a container)
 Epoch = list[list[Item]]
@@ -31,20 +32,22 @@ SavePoint = tuple[int, int]  # number of an epoch, and how many of its batches w
 def assert_resumes_exactly(
     make_loader: Callable[[], Any], *, epochs: int = 1, points: Iterable[int] | None = None
 ) -> None:
-    """Checks that a loader can be stopped anywhere and resumed, with every later batch the same bit for bit.
+    """Checks that a loader can be stopped after any batch and resumed, so that all later batches are bitwise identical.
 
     Batches are compared by structure, types, dtypes, shapes and bytes; NaN is equal to NaN. At the end of an epoch the
     position is saved twice: after the last batch, and after the iterator has ended.
 
     Args:
-        make_loader: makes a new loader, the same one at each call: a `DataLoader`, a `Bridge`, or anything that can be
-            iterated and has `state_dict` and `load_state_dict`. It is closed after use, if it has `close`.
-        epochs: how many epochs are read; one more is read for comparison.
-        points: after how many batches to save, counted over all epochs; by default after each, or at 20 points that are
-            evenly spread from the first to the last.
+        make_loader: a function that returns a new loader, with the same arguments at each call: a `DataLoader`, a
+            `Bridge`, or any iterable object with `state_dict` and `load_state_dict`. After use, `close` of the loader
+            is called if it exists.
+        epochs: number of epochs with save points; one more epoch is read for comparison.
+        points: the save points, as numbers of batches counted over all epochs. By default, up to 20 save points are
+            evenly spread from the first batch to the last.
 
     Raises:
-        AssertionError: two batches differ; the text names the save point, the batch, the path in it and both values.
+        AssertionError: two batches differ; the text names the save point, the batch, the path in the batch, and both
+            values.
         ValueError: an argument is wrong.
 
     >>> from gluonloader import DataLoader
@@ -104,7 +107,7 @@ def _checked_points(points: Iterable[int] | None, total: int) -> list[int]:
 
 
 def _save_points(epochs: list[Epoch], points: list[int]) -> Iterator[SavePoint]:
-    """The save points after so many batches; the end of an epoch is two: before and after its iterator has ended."""
+    """The save points for these numbers of batches; an epoch's end has two, before and after its iterator has ended."""
     for point in points:
         before = 0
         for number, epoch in enumerate(epochs):
@@ -200,7 +203,7 @@ def _to_numpy(value: Any, path: str) -> NDArray[Any]:
 
 
 def _difference(one: Item, other: Item) -> str:
-    """How an item of the resumed run, `other`, differs from the expected `one`; "" if they are equal."""
+    """The difference between the expected item `one` and `other`, that of the resumed run; "" if they are equal."""
     (path, kind, left), (other_path, other_kind, right) = one, other
     at = f" at {path}" if path else ""
     if (path, kind) != (other_path, other_kind):

@@ -27,9 +27,9 @@ def children(value: Any) -> list[tuple[str, Any]] | None:
 
 
 def columns(containers: Sequence[Any]) -> list[tuple[str, Sequence[Any]]] | None:
-    """The items of containers that all have the same items: each path, with its values in all the containers.
+    """The items of containers that all have the same paths: each path with its values in all the containers.
 
-    None if the first one is a leaf.
+    None if the first container is a leaf.
 
     >>> columns([{"x": 1, "y": 2}, {"y": 4, "x": 3}])
     [("['x']", [1, 3]), ("['y']", [2, 4])]
@@ -61,9 +61,10 @@ def refill(container: Any, items: Any) -> Any:
     new = copy.copy(container)  # an OrderedDict or a defaultdict keeps its type
     for key, item in zip(container if mapping else _field_names(container), items, strict=True):
         if mapping:
-            new[key] = item  # not update(), which adds in a Counter
+            new[key] = item  # not update(), which adds numbers in a Counter
         else:
-            # A frozen dataclass has no other way, and a __post_init__ may accept single samples only.
+            # The only way for a frozen dataclass. `replace` would call __post_init__, which may accept only single
+            # samples.
             object.__setattr__(new, key, item)
     return new
 

@@ -1,7 +1,7 @@
-"""From samples to one batch: `default_batchify`, and functions to combine, named as in `gluon.data.batchify`.
+"""`default_batchify`, and batchify functions that can be combined; their names are those of `gluon.data.batchify`.
 
 A batchify function takes the list of samples and returns the batch. The functions here write into the memory of the
-batch (`gluonloader.empty`), and raise `BatchifyError` with the sample and path of whatever does not fit.
+batch (`gluonloader.empty`). If a sample does not fit, they raise a `BatchifyError` that names the sample and the path.
 """
 
 from .default import Batchify as Batchify

@@ -29,20 +29,20 @@ LARGE_BYTES: Final = 32 * 1024  # of an array in a sample; smaller ones are stac
 
 @calls_no_user_code
 def default_batchify(samples: Sequence[Any]) -> Any:
-    """The batch that keeps the structure of its samples, with arrays and numbers stacked along a new first axis.
+    """Makes a batch with the structure of its samples; arrays and numbers are stacked along a new first axis.
 
-    Tuples, lists, dicts, named tuples and dataclasses keep their type, nested in any way, and hold one batch per
+    Tuples, lists, dicts, named tuples and dataclasses, also nested ones, keep their type and contain one batch per
     field. Arrays and NumPy scalars keep their dtype, in native byte order. Arrays of MXNet, torch and JAX become a
-    batch of the same framework. `bool`, `int`, `float` and `complex` become bool, int64, float64 and complex128.
-    `str` and `bytes` stay a list.
+    batch of the same framework. `bool`, `int`, `float` and `complex` become bool, int64, float64 and complex128. Texts
+    (`str` and `bytes`) become a list.
 
     Args:
-        samples: at least one sample; all of one structure, with arrays of one shape at each path. `Rows` cost one copy
-            per column.
+        samples: at least one sample, as a list or as `Rows`, which cost one copy per column. All samples have the same
+            structure, and the arrays at each path have the same shape.
 
     Raises:
-        BatchifyError: samples differ in type, shape, length or keys, or hold a type that cannot be stacked; the
-            text names sample, path and difference.
+        BatchifyError: the samples differ in type, shape, length or keys, or contain a type that cannot be stacked; the
+            text names the sample, the path and the difference.
 
     >>> default_batchify([{"x": np.zeros(2), "name": "a"}, {"x": np.ones(2), "name": "b"}])
     {'x': array([[0., 0.],

@@ -1,4 +1,4 @@
-"""Batchify functions, named as in `gluon.data.batchify`, that can be combined: one for each field of a sample."""
+"""Batchify functions with the names of `gluon.data.batchify`; a sample with several fields needs one for each field."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from .default import Batchify, default_batchify, stack
 
 
 class Stack:
-    """Stacks samples along a new first axis; tuples and lists become a list with one batch per field.
+    """Stacks samples along a new first axis; if the samples are tuples or lists, returns a list with one batch per
+    field.
 
     >>> Stack()([[1, 2], [3, 4]])
     [array([1, 3]), array([2, 4])]
@@ -35,19 +36,19 @@ class Stack:
 
 
 class Pad:
-    """Pads arrays to the largest size, along every axis or one, and stacks them; all must have the same number of axes.
+    """Pads arrays to the largest size and stacks them; all arrays must have the same number of axes.
 
     Args:
-        val: the value to fill with; None is 0.
-        dtype: dtype of the batch; None takes the common dtype of the samples, in which empty lists have no say.
-        round_to: round the padded sizes up to a multiple of this.
-        axis: the only axis of a sample that may differ in size; negative axes count from the last. None pads every
-            axis.
-        ret_length: return (batch, lengths): int32, shape (N,), the size of each sample along `axis`, or along the
-            first axis if `axis` is None.
+        val: the value to fill with; None means 0.
+        dtype: dtype of the batch; None means the common dtype of all samples except empty lists.
+        round_to: round the padded sizes up to a multiple of this number.
+        axis: the only axis of a sample that is padded; the sizes of all other axes must be equal. Negative axes count
+            from the last. None pads every axis.
+        ret_length: return (batch, lengths). The lengths are int32 of shape (N,): the size of each sample along `axis`,
+            or along the first axis if `axis` is None.
 
     Raises:
-        BatchifyError: a sample does not fit, or the dtype of the batch cannot represent `val`.
+        BatchifyError: a sample cannot be padded to the common shape, or the dtype of the batch cannot represent `val`.
 
     >>> Pad(val=-1, round_to=4)([[1, 2, 3], [4]])
     array([[ 1,  2,  3, -1],
@@ -115,7 +116,7 @@ class Pad:
 
 
 def _filler(val: float | None, dtype: np.dtype[Any]) -> Array | None:
-    """`val` as an array of this dtype, shape (); None if the dtype cannot represent it (rounded values are fine)."""
+    """`val` (rounded if necessary) as an array of this dtype, shape (); None if the dtype cannot represent `val`."""
     if val is None:
         return np.zeros((), dtype)
     value = np.asarray(val)
@@ -132,17 +133,17 @@ def _filler(val: float | None, dtype: np.dtype[Any]) -> Array | None:
 
 
 def _with_own_dtype(samples: Sequence[Any], arrays: list[Array]) -> list[Array]:
-    """The arrays without those of empty lists, which are float64 only because NumPy has no dtype for them."""
+    """The arrays, except those of empty lists, which are float64 only because NumPy has no dtype for an empty list."""
     pairs = zip(samples, arrays, strict=True)
     return [array for sample, array in pairs if array.size or not isinstance(sample, (list, tuple))] or arrays
 
 
 class Append:
-    """Returns a list of arrays, one per sample; their shapes may differ.
+    """Returns a list of arrays, one for each sample; the arrays may have different shapes.
 
     Args:
-        expand: insert a batch axis of length 1 into each array.
-        batch_axis: where to insert it.
+        expand: whether to insert a batch axis of length 1 into each array.
+        batch_axis: where to insert the batch axis.
 
     >>> [array.shape for array in Append()([np.zeros(2), np.zeros((3, 4))])]
     [(1, 2), (1, 3, 4)]
@@ -161,7 +162,8 @@ class Append:
 
 
 class Group:
-    """Applies one batchify function to each field of a tuple; the batch is a tuple. Also named `Tuple`, as in GluonNLP.
+    """Applies one batchify function to each field of a tuple; the batch is a tuple. `Tuple`, as in GluonNLP, is an
+    alias.
 
     Args:
         fn: the function for the first field, or a list of the functions for all fields.
@@ -188,7 +190,7 @@ class Group:
 
 
 class AsList:
-    """Returns the samples as a list, without conversion. Also named `List`, as in GluonNLP.
+    """Returns the samples as a list, without conversion. `List`, as in GluonNLP, is an alias.
 
     >>> AsList()(["a", None])
     ['a', None]
@@ -204,10 +206,10 @@ Tuple, List = Group, AsList
 
 
 class Dict:
-    """Applies one batchify function to each key of a dict; the batch is a dict with just these keys.
+    """Applies one batchify function to each key of a dict; the batch is a dict with these keys only.
 
     Args:
-        fns: the functions by key. Other keys of a sample are dropped.
+        fns: a dict of functions by key. All other keys of a sample are dropped.
 
     >>> Dict({"x": Stack()})([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
     {'x': array([1, 2])}
@@ -262,14 +264,15 @@ class NamedTuple:
 
 
 class Split:
-    """A batchify function that cuts the samples into parts and makes one batch of each, one for each device.
+    """Cuts the samples into parts and makes one batch of each part, for example one for each device.
 
     The parts are those of `mxnet.gluon.utils.split_data`: consecutive samples, in order.
 
     Args:
         num_slice: number of parts, at least 1.
-        batchify_fn: makes the batch of one part; None is `default_batchify`.
-        even_split: all parts must have the same size. If False, the first parts may have one sample more.
+        batchify_fn: makes the batch of one part; None means `default_batchify`.
+        even_split: if True, all parts must have the same size; if False, the first parts may have one sample more than
+            the others.
 
     Raises:
         BatchifyError: the samples cannot be cut into equal parts, or there are fewer samples than parts.
@@ -300,7 +303,7 @@ class Split:
 
 
 def on_field(path: str, fn: Batchify, samples: Sequence[Any], first_row: int = 0) -> Any:
-    """Runs `fn` on a field of the samples from `first_row` on; a `BatchifyError` then has the whole path and row."""
+    """Runs `fn` on a field of the samples from `first_row` on; its `BatchifyError` names the complete path and row."""
     try:
         return fn(samples)
     except BatchifyError as error:

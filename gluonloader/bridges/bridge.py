@@ -1,4 +1,4 @@
-"""`Bridge` and its iterator: what the user sees while a thread (reader.py) reads another library's loader ahead.
+"""`Bridge` and its iterator: the interface for the user; a thread (reader.py) reads another library's loader ahead.
 
 source --> Reader, in its thread --> BridgeIterator --> user
 |  each delivery moves the position
@@ -26,7 +26,7 @@ from .source import Source, convert
 
 @dataclass(frozen=True, slots=True)
 class BridgeStats:
-    """Where the time of a bridge went, over all its epochs.
+    """How a bridge spent its time, over all its epochs.
 
     Attributes:
         batches: number of batches that were delivered.
@@ -42,7 +42,7 @@ class BridgeStats:
 
     @property
     def slower(self) -> Literal["source", "trainer"]:
-        """The one that the other waits for."""
+        """Whether the source or the trainer is slower, so that the other one waits for it."""
         return "source" if self.waited_s > self.idle_s else "trainer"
 
 
@@ -53,25 +53,26 @@ def bridge(
     pin_memory: bool = False,
     timeout: float | None = 120,
 ) -> Bridge:
-    """Gives another library's loader the interface of `DataLoader`, and reads it ahead in a thread.
+    """Wraps another library's loader in the interface of `DataLoader`, and reads its batches ahead in a thread.
 
     Args:
-        source: an object that yields batches: one that can be iterated once for each epoch (torch's DataLoader, a
-            list); an iterator with `reset()`, which is called once between two epochs (`mx.io.DataIter`); or a function
-            that makes one of these for each epoch. A function that needs an argument gets the number of the epoch. If
-            the source or its `sampler` has `set_epoch`, it is called with that number as well.
-        prefetch: most batches in flight, from reading to delivery; at least 1.
-        output: what the arrays of a batch become, as for `DataLoader`.
+        source: an object that yields batches. It is an object that can be iterated again for each epoch (torch's
+            DataLoader, a list); an iterator with `reset()`, which is called once between two epochs (`mx.io.DataIter`);
+            or a function that returns such an object for each epoch. If the function has a parameter, it is called with
+            the number of the epoch. If the source or its `sampler` has `set_epoch`, that is called with the number of
+            the epoch, too.
+        prefetch: the maximum number of batches that are read and not delivered; at least 1.
+        output: the framework to which the arrays of a batch are converted, as for `DataLoader`.
         pin_memory: as for `DataLoader`.
-        timeout: seconds after which waiting for a batch raises an error; None waits for ever.
+        timeout: seconds after which waiting for a batch raises an error; None waits without limit.
 
     Returns:
-        A `Bridge`. Its batches are those of the source. A `DataBatch` of `mx.io` stays a `DataBatch`, but its arrays
-        are copied, since MXNet writes into arrays that it returned some batches ago; with `output` it becomes a tuple
+        A `Bridge`, which yields the batches of the source. A `DataBatch` of `mx.io` stays a `DataBatch`, but its arrays
+        are copied, because MXNet overwrites the arrays of earlier batches; with `output`, a `DataBatch` becomes a tuple
         of the arrays in `data` and `label`. Any other source must not change batches that it has returned.
 
     Raises:
-        ValueError: an argument is wrong; the text names it, its value and the cure.
+        ValueError: an argument is wrong; the text names the argument, its value and what to pass instead.
         MissingExtraError: the framework of `output` is not installed.
 
     >>> with bridge(["a", "b"]) as batches:
@@ -84,10 +85,10 @@ def bridge(
 
 
 class Bridge:
-    """A loader of another library with the interface of `DataLoader`; `bridge` makes it and explains its arguments.
+    """A loader of another library with the interface of `DataLoader`; `bridge` makes it and documents its arguments.
 
-    It has one iteration at a time: `iter` starts the next epoch and ends the previous iterator. An exception of the
-    source is raised where the batch would have come, and iteration continues if the source does.
+    A bridge has one iterator at a time: `iter` starts the next epoch and ends the previous iterator. An exception of
+    the source is raised in place of the batch. The iteration then continues if the source can continue.
     """
 
     def __init__(
@@ -109,11 +110,11 @@ class Bridge:
         self._batches, self._waited_s = 0, 0.0
         finish = choose_output(output, pin_memory, 0)
         self._reader = Reader(self._source, partial(convert, finish=finish, unpack=output is not None))
-        # Also when the program ends: the thread must not run another library's code while Python shuts down.
+        # Also called when the program ends: the thread must not run another library's code while Python shuts down.
         self._close_reader = Finalize(self, self._reader.close, exitpriority=20)
 
     def __iter__(self) -> BridgeIterator:
-        """Starts the next epoch. An older iterator raises `LoaderClosed` from now on."""
+        """Starts the next epoch. The previous iterator raises `LoaderClosed` from now on."""
         with self._lock:
             start = self._next
             self._run = run = self._reader.start(start, self._prefetch)
@@ -121,21 +122,21 @@ class Bridge:
             return BridgeIterator(self, run)
 
     def __len__(self) -> int:
-        """The length of the source; a TypeError if it has none."""
+        """The length of the source; raises TypeError if the source has no length."""
         return len(self._sized)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is this epoch; a source that has `set_epoch`, or is a function of the epoch, gets it."""
+        """Sets the number of the next epoch, which is passed to the source's `set_epoch` or to the source function."""
         self._move_to(Position(check_int("epoch", epoch)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the bridge stands, as JSON: after the last batch that was delivered.
+        """The position of the bridge after the last delivered batch, as JSON.
 
-        The state holds the numbers of the epoch and the batch. If the source, or the iterator that a function makes,
-        has `state_dict` and `load_state_dict`, it also holds the state of the source at that batch.
+        The state contains the number of the epoch and of the batch. If the source (or the object that a source function
+        returns) has `state_dict` and `load_state_dict`, the state also contains the state of the source at that batch.
 
         Raises:
-            TypeError: the state of the source is not JSON; arrays of numbers in it are allowed.
+            TypeError: the state of the source contains something other than JSON values and arrays of numbers.
         """
         position = self._position
         if isinstance(position.source, Exception):
@@ -144,17 +145,18 @@ class Bridge:
         return add_checksum({**about, "source": position.source})
 
     def load_state_dict(self, state: Any) -> None:
-        """The next iteration resumes where `state` was saved, in this process or another.
+        """Makes the next iteration resume at the position `state`, which this or another process has saved.
 
         A source without `state_dict` is read again from the start of the epoch, and must yield the same batches again;
-        a RuntimeWarning says how many are read. An error of the source's `load_state_dict` is raised instead of the
-        first batch.
+        a RuntimeWarning says how many batches are read and skipped. If the source's `load_state_dict` fails, its error
+        is raised in place of the first batch.
 
         Args:
-            state: what `state_dict()` returned, or its JSON text.
+            state: what `state_dict()` returned, or the same as JSON text.
 
         Raises:
-            ValueError: the state does not fit, or was changed; the text names the field, and nothing has changed.
+            ValueError: the state does not fit this bridge, or was edited; the text names the field. The position of the
+                bridge is unchanged.
         """
         fields = parse_state(state)
         if "seed" in fields:
@@ -172,15 +174,15 @@ class Bridge:
         self._move_to(Position(epoch, batch, own, load=True))
 
     def stats(self) -> BridgeStats:
-        """How many batches were delivered, and where the time went."""
+        """How many batches were delivered, and how the bridge spent its time."""
         return BridgeStats(self._batches, self._waited_s, self._reader.made_s, self._reader.idle_s)
 
     def close(self) -> None:
         """Ends the thread; a second call does nothing.
 
-        If the source is busy with a batch, `close` waits for half a second; then the thread ends after that batch.
-        Delivered batches stay valid. `with bridge(...) as batches` closes at the end of the block; a bridge that is
-        deleted, or still open when the program ends, is closed as well.
+        If the source is busy with a batch, `close` waits for half a second, and the thread ends after that batch.
+        Delivered batches stay valid. `with bridge(...) as batches` closes the bridge at the end of the block. A bridge
+        is also closed when it is deleted and when the program ends.
         """
         self._close_reader()
 
@@ -208,14 +210,14 @@ class Bridge:
         with self._lock:
             if result.position is not None and run is self._run:
                 self._position = result.position
-            if result.ended and run is self._run:  # an epoch that could not start is tried again
+            if result.ended and run is self._run:  # if the epoch could not start, the next iteration tries again
                 self._next = self._position
             self._batches += result.position is not None and not result.ended
         return result
 
 
 class BridgeIterator(Iterator[Any]):
-    """One epoch of a bridge; after a batch that raised, iteration continues if the source does."""
+    """An iterator over one epoch of a bridge; after an error it continues if the source can continue."""
 
     def __init__(self, bridge: Bridge, run: Run) -> None:
         self._bridge: Bridge | None = bridge  # an iteration keeps its bridge open
@@ -229,9 +231,9 @@ class BridgeIterator(Iterator[Any]):
         """The next batch.
 
         Raises:
-            BatchTimeout: the batch took longer than `timeout`; another call waits for it again.
+            BatchTimeout: the batch took longer than `timeout`; the next call waits for the same batch again.
             LoaderClosed: the bridge was closed, or a newer iteration has started.
-            Exception: whatever the source raised, with a note that names the batch.
+            Exception: any exception of the source, with a note that names the batch.
         """
         with self._lock:
             if self._bridge is None:
@@ -245,10 +247,10 @@ class BridgeIterator(Iterator[Any]):
                 return result.batch
             finally:
                 self._run.permits.put(True)
-                del result  # the traceback of an error holds this frame, which would hold the error and the bridge
+                del result  # or the traceback of an error, with this frame, would keep the bridge open
 
     def close(self) -> None:
-        """Ends the epoch, and drops the batches that were read ahead. Deleting the iterator does the same."""
+        """Ends the epoch, and drops batches that were read but not delivered. Deleting the iterator does the same."""
         self._bridge = None
         self._run.stop("this iterator was closed")
 

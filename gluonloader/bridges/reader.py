@@ -11,8 +11,8 @@ next(source) --> convert --> ready --> next(iterator) --> user
 v
 thread: reads on
 
-Permits and ready batches travel in a SimpleQueue: its `put` may be called anywhere, even by the garbage collector, so
-an iterator that is deleted stops its run without a lock.
+Permits and ready batches travel in a SimpleQueue: even the garbage collector may call its `put`, so an iterator that is
+deleted stops its run without a lock.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Position:
     epoch: int = 0
     batch: int = 0  # how many batches the source had read when the last one was delivered
     source: Any = None  # the source's state at that moment; see `state_of`
-    load: bool = False  # whether the position was loaded, so that the source must be moved there
+    load: bool = False  # whether the position was loaded, so that the source must move to it
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One result of the thread: a batch, an error or the end; an error with the end if the epoch could not start."""
+    """One result of the thread: a batch, an error or the end; error and end together if the epoch could not start."""
 
     batch: Any = None
     position: Position | None = None  # after this result is delivered
@@ -61,7 +61,7 @@ class Run:
         self.permits: SimpleQueue[bool] = SimpleQueue()
         self.ready: SimpleQueue[Result | None] = SimpleQueue()
         self.number = 0  # how many batches the source has read
-        self.stopped = ""  # why nobody wants the batches any more
+        self.stopped = ""  # the reason why nobody wants the batches any more
         for _ in range(prefetch):
             self.permits.put(True)
 
@@ -76,7 +76,7 @@ class Run:
 
 
 class Reader:
-    """Reads a source in a thread, which starts with the first run; `made_s` and `idle_s` are those of `BridgeStats`."""
+    """Reads a source in a thread that starts with the first run; for `made_s` and `idle_s` see `BridgeStats`."""
 
     def __init__(self, source: Source, convert: Callable[[Any], Any]) -> None:
         self._source, self._convert = source, convert
@@ -122,7 +122,7 @@ class Reader:
             raise RuntimeError("this Bridge is in use in the parent process; make a new one in the forked child")
 
     def close(self) -> None:
-        """Ends the thread, and waits half a second for it, since a thread that is stuck cannot be killed."""
+        """Ends the thread, and waits up to half a second for its end: a thread that is stuck cannot be killed."""
         self._closed = True
         if self._run is not None:
             self._run.stop("this Bridge is closed")
@@ -195,13 +195,13 @@ class Reader:
         if skips:
             missing = bad_state("batch", run.start.batch, f"the source has ended after {run.number} batches")
             return Result(error=missing, ended=True)
-        # A new object for the next epoch starts at its first batch, so no state is needed.
+        # If the next epoch reads a new object, that starts at its first batch, so no state is needed.
         state = state_of(opened.stateful) if opened.lasts else None
         return Result(position=Position(run.start.epoch + 1, 0, state), ended=True)
 
 
 def _noted(error: BaseException, run: Run) -> BaseException:
-    """The error with a note of the batch; a StopIteration becomes a RuntimeError, since it would end the iteration."""
+    """The error with a note on the batch; a StopIteration, which would end the iteration, becomes a RuntimeError."""
     if isinstance(error, StopIteration):
         stop, error = error, RuntimeError("a bridge's source or output raised StopIteration outside of next()")
         error.__cause__ = stop

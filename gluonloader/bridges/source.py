@@ -19,7 +19,7 @@ from ..errors import bad_argument, bad_state
 from ..state import has_state, to_json
 from ..tree import children, refill
 
-_ARRAY: Final = "gluonloader.array"  # marks a dict in a state that stands for an array
+_ARRAY: Final = "gluonloader.array"  # the key of a dict that replaces an array in a state
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Source:
     def length(self) -> int | None:
         """Number of batches in an epoch, against which a position is checked.
 
-        None if it is unknown, or if the source has a state: its length may depend on that, and it checks its own state.
+        None if it is unknown, or if the source saves its own state: its length may then depend on that state.
         """
         try:
             return None if has_state(self._source) else len(self._source)
@@ -84,7 +84,7 @@ class Source:
         return 0 if self._is_function else epoch
 
     def _reference(self, made: Any) -> Callable[[], Any]:
-        """A reference to an object that was read; weak if a function made it, since it may hold much memory."""
+        """A reference to an object that was read; weak if a function made the object, which may use much memory."""
         if not self._is_function:
             return lambda: made
         try:
@@ -94,7 +94,7 @@ class Source:
 
 
 def _maker(source: Any) -> Callable[[int], Any]:
-    """A function from the number of an epoch to what `source`, a function, makes for it."""
+    """Returns a function of the epoch's number that calls the function `source`, with or without that number."""
     right = "give something that can be iterated, or a function that makes it, with no argument or the epoch's number"
     if not callable(source):
         raise bad_argument("source", source, right)
@@ -136,7 +136,7 @@ def convert(batch: Any, finish: Callable[[Any], Any] | None, unpack: bool) -> An
 
 
 def state_of(stateful: Any) -> Any:
-    """The state of a source as JSON; None for None; the exception if that fails, so that `state_dict` can raise it."""
+    """The state of a source as JSON; if saving fails, the exception, which `state_dict` raises later."""
     if stateful is None:
         return None
     try:
@@ -146,7 +146,7 @@ def state_of(stateful: Any) -> Any:
 
 
 def _as_json(array: Any) -> Any:
-    """An array as JSON, from which `_with_arrays` restores its framework and dtype; states of generators hold some."""
+    """An array as JSON, from which `_with_arrays` restores framework and dtype; random generators have such states."""
     framework = frameworks.owner(type(array))
     values = array if framework is None else framework.to_numpy(array)
     if values is None or values.dtype.kind not in "biufc":

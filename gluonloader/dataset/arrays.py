@@ -19,7 +19,7 @@ _PLAIN: Final = (bool, int, float, str, bytes, np.ndarray)
 
 
 class _SideBySide(Dataset):
-    """Columns of one length; a sample is the dict or tuple of their elements, or, if `bare`, the only element."""
+    """Columns of equal length; a sample is the dict or tuple of their elements or, if `bare`, the only element."""
 
     _parts: tuple[Any, ...] = ()
 
@@ -35,8 +35,8 @@ class _SideBySide(Dataset):
         kinds = set(map(type, self._columns))
         in_memory = not kinds.isdisjoint(IN_MEMORY) and kinds <= {*IN_MEMORY, *_LISTS}
         self._rows = Rows(self._sample(self._columns)) if in_memory else None  # all samples
-        # A range stands for a list whose items draw no random numbers. A worker must not look at the items itself:
-        # counting references to them would copy their memory into the worker.
+        # A range replaces a list whose items draw no random numbers. A worker must not look at the items: it would
+        # change their reference counts, and so copy their memory.
         self._parts = tuple([range(len(item)) if _draws_nothing(item) else item for item in self._columns])
 
     def __getitem__(self, index: Any) -> Any:
@@ -61,15 +61,16 @@ class _SideBySide(Dataset):
 
 
 class ArrayDataset(_SideBySide):
-    """Sequences of one length, side by side: sample `i` is the tuple of their elements `i`.
+    """A dataset of sequences of equal length: sample `i` is the tuple of element `i` of each sequence.
 
-    NumPy arrays are read in bulk, with one copy per batch and array, also beside lists and datasets with a bulk read.
+    All NumPy arrays are read in bulk, with one copy for each batch and array, if every other sequence is a list or a
+    dataset with a bulk read.
 
     Args:
-        arrays: at least one array, list or dataset; with a single one, a sample is its bare element.
+        arrays: at least one array, list or dataset. If only one is passed, a sample is its element, not a tuple.
 
     Raises:
-        ValueError: no array is given, one has no length, or their lengths differ.
+        ValueError: no array is passed, an array has no length, or the lengths differ.
 
     >>> ArrayDataset([10, 20], ["a", "b"])[1]
     (20, 'b')
@@ -82,14 +83,15 @@ class ArrayDataset(_SideBySide):
 
 
 class StackDataset(_SideBySide):
-    """Datasets of one length, side by side: a sample is the tuple, or the dict by name, of their samples.
+    """A dataset of datasets of equal length: sample `i` is the tuple, or the dict, of sample `i` of each dataset.
 
     Args:
-        datasets: at least one dataset, array or list. Given by keyword, samples are dicts. A single one gives tuples
-            of one field, unlike in `ArrayDataset`.
+        datasets: at least one dataset, array or list. If they are passed by keyword, samples are dicts. If only one is
+            passed, samples are tuples of one field, unlike in `ArrayDataset`.
 
     Raises:
-        ValueError: no dataset is given, only some have names, one has no length, or their lengths differ.
+        ValueError: no dataset is passed, only some are passed by keyword, a dataset has no length, or the lengths
+            differ.
 
     >>> StackDataset(image=[10, 20], name=["a", "b"])[1]
     {'image': 20, 'name': 'b'}
@@ -105,7 +107,7 @@ TupleDataset = StackDataset  # its name in Chainer
 
 
 def _has_bulk_read(columns: Sequence[Any]) -> bool:
-    """Whether a bulk read of these columns gains anything: all can be read in bulk, and not all are lists."""
+    """Whether a bulk read of these columns is faster: all columns can be read in bulk, and not all are lists."""
     readable = all(type(column) in (*IN_MEMORY, *_LISTS) or hasattr(column, "__getitems__") for column in columns)
     return readable and not all(type(column) in _LISTS for column in columns)
 
@@ -118,5 +120,5 @@ def _read_column(column: Any, indices: Sequence[Any]) -> Sequence[Any]:
 
 
 def _draws_nothing(items: Any) -> bool:
-    """Whether `items` is a list of nothing but numbers, text and arrays."""
+    """Whether `items` is a list that contains only numbers, text and arrays."""
     return type(items) is list and all(kind in _PLAIN or issubclass(kind, np.generic) for kind in set(map(type, items)))

@@ -1,7 +1,8 @@
 """`ArrowDataset`: the rows of tables and Parquet files, read in bulk.
 
-A Parquet file is read by row groups; a table in memory counts as one. A row group is decoded column by column, and the
-most recently used ones are kept. No file stays open and no thread starts, so nothing breaks in a forked worker.
+A Parquet file is read by row groups; a table in memory counts as one row group. A row group is decoded column by
+column, and the most recently used row groups stay in memory. No file stays open and no thread starts, so a fork is
+safe.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from .bulk import bulk_read, split_where_changed
 
 
 class ArrowDataset(Dataset):
-    """The rows of a table or of Parquet files; a sample is a dict by column name.
+    """A dataset of the rows of a table or of Parquet files; a sample is a dict by column name.
 
-    Numbers, bools, dates and times become NumPy scalars (decimals float64, times UTC without their time zone), text
-    str, binary data bytes, lists of numbers arrays, categories their values, and everything else the Python objects
-    that pyarrow makes. A null becomes NaN in a column of numbers, NaT in dates and times, and None in other columns. A
-    column of ints or bools with a null in any row is float64 as a whole, as in pandas.
+    Numbers, bools, dates and times become NumPy scalars: decimals become float64, and times with a time zone become
+    UTC. Text becomes str, binary data bytes, a list of numbers an array, a category its value, and everything else the
+    Python object that pyarrow returns. A null becomes NaN in a column of numbers, NaT in dates and times, and None in
+    other columns. If any row of a column of ints or bools is null, the whole column is float64, as in pandas.
 
-    A batch costs one copy per column, or two if its samples are in several row groups. Shuffle Parquet files with
-    `BlockShuffleSampler(dataset.row_groups)`: each row group is then decoded once per worker and epoch.
+    A batch costs one copy per column, or two if its samples lie in several row groups. To shuffle Parquet files, use
+    `BlockShuffleSampler(dataset.row_groups)`: then each worker decodes each row group only once per epoch.
 
     Args:
         source: a pyarrow Table; a DataFrame of pandas (without its index) or polars; the path of a Parquet file, or a
             list of paths; or a `pyarrow.dataset` of Parquet files. Each worker reads the files itself.
-        columns: names of the columns to read, in that order; None reads all.
-        keep: number of decoded row groups to keep.
+        columns: names of the columns to read, in that order; None reads all columns.
+        keep: number of decoded row groups that each process keeps in memory.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
@@ -86,7 +87,7 @@ class ArrowDataset(Dataset):
         order = np.argsort(keys)
         parts = {int(groups[part[0]]): keys[part] for part in split_where_changed(order, groups)}
         kept, taken = self._kept.groups, {}
-        for group in sorted(parts, key=lambda group: group not in kept):  # others would replace kept ones
+        for group in sorted(parts, key=lambda group: group not in kept):  # kept groups first: others replace them
             decoded, rows = self._group(group), parts[group] - self._bounds[group]
             taken[group] = [column.take(decoded[column.name], rows) for column in self._source.columns]
         self._kept.rows += len(keys)
@@ -239,7 +240,7 @@ def _as_table(source: Any, pa: Any) -> Any:
 
 
 def _fields(schema: Any, names: Sequence[str] | None, where: str) -> list[Any]:
-    """The fields to read; a ValueError if a column is missing, or if there are two of the same name."""
+    """The fields to read; raises ValueError if a column is missing, or if two columns have the same name."""
     names = schema.names if names is None else names
     for name in names:
         if schema.names.count(name) != 1:

@@ -14,7 +14,7 @@ from .bulk import taken
 
 
 def pyarrow(module: str = "pyarrow") -> Any:
-    """pyarrow, or a module of it; a `MissingExtraError` if it is not installed."""
+    """Returns pyarrow, or a module of it; raises `MissingExtraError` if it is not installed."""
     return import_extra(module, "arrow")
 
 
@@ -28,7 +28,7 @@ class Column:
     shape: tuple[int, ...] = ()  # of one value
 
     def decode(self, values: Any) -> Any:
-        """A ChunkedArray as a NumPy array, or as one Arrow array if its values become Python objects."""
+        """Returns a ChunkedArray as a NumPy array, or as an Arrow array if its values become Python objects."""
         pa = pyarrow()
         if isinstance(values.type, pa.BaseExtensionType):
             values = pa.chunked_array([chunk.storage for chunk in values.chunks], values.type.storage_type)
@@ -59,7 +59,7 @@ class Column:
         return decoded.take(pyarrow().array(rows)) if self.dtype is None else decoded.take(rows, 0)
 
     def join(self, parts: Sequence[Any], order: NDArray[np.intp]) -> Any:
-        """The values in what several calls of `take` returned, concatenated and then permuted by `order`."""
+        """The values of the results of several calls of `take`, concatenated and then permuted by `order`."""
         return self.pick(pyarrow().concat_arrays(parts) if self.dtype is None else np.concatenate(parts), order)
 
     def get(self, decoded: Any, row: int) -> Any:
@@ -84,7 +84,7 @@ class Column:
 
 
 def column_of(field: Any, nulls: bool) -> Column:
-    """How a pyarrow Field is read; whether it has nulls matters only if `counts_nulls(field.type)`."""
+    """How a pyarrow Field is read; `nulls` (whether it has nulls) matters only if `counts_nulls(field.type)`."""
     kind, types = _plain(field.type), pyarrow().types
     if types.is_fixed_size_list(kind) and (dtype := _dtype(kind.value_type, False)) is not None:
         return Column(field.name, kind, dtype, (kind.list_size,))

@@ -15,17 +15,18 @@ from ..indices import as_list, checked_indices
 from ..rows import Rows
 from .bulk import are_ints, bulk_read, check_no_mask, each, read
 
-_MAX_BULK: Final = 64  # samples per bulk read of an iteration: enough for most of the gain, and little to hold
+_MAX_BULK: Final = 64  # samples per bulk read of an iteration: nearly as fast as larger reads, and uses little memory
 
 
 class Dataset:
-    """Base class of datasets: define `__getitem__(index)` and `__len__()`.
+    """Base class of datasets; a subclass defines `__getitem__(index)` and `__len__()`.
 
     A loader accepts any object with these two methods, such as a list; this class adds the methods below.
 
-    If reading many samples at once is cheaper, define the bulk read `__getitems__(indices)`, too. A loader then calls
-    it once per batch, with a list of indices, and so do the datasets that the methods below return. It returns one
-    sample for each index, in the same order, as a list, as `Rows`, or as any other sequence.
+    If your dataset can read many samples at once faster than one by one, also define the bulk read
+    `__getitems__(indices)`. Loaders, and the datasets that the methods below return, then call it once per batch, with
+    a list of indices. It must return one sample for each index, in the same order, as a list, as `Rows`, or as any
+    other sequence.
     """
 
     def __getitem__(self, index: Any) -> Any:
@@ -41,9 +42,9 @@ class Dataset:
         return chain.from_iterable(read(self, indices) for indices in _growing_ranges(count))
 
     def filter(self, fn: Callable[[Any], object]) -> Dataset:
-        """The samples for which `fn(sample)` is true.
+        """Returns the samples for which `fn(sample)` is true; this call runs `fn` once on every sample.
 
-        `fn` runs over the whole dataset once, now. It gets one argument, the sample, even if that is a tuple.
+        `fn` takes one argument, the sample, even if the sample is a tuple.
 
         >>> list(SimpleDataset([1, 2, 3, 4]).filter(lambda x: x % 2 == 0))
         [2, 4]
@@ -52,7 +53,8 @@ class Dataset:
         return Subset(self, [i for i, sample in enumerate(Dataset.__iter__(self)) if fn(sample)])
 
     def shard(self, num_shards: int, index: int) -> Dataset:
-        """Part `index` of `num_shards` contiguous parts, whose lengths differ by at most one, the longer ones first.
+        """Returns part `index` of `num_shards` contiguous parts; the first parts may have one sample more than the
+        others.
 
         Raises:
             ValueError: unless `0 <= index < num_shards`.
@@ -69,7 +71,7 @@ class Dataset:
         return Subset(self, range(start, start + size + (index < longer)))
 
     def take(self, count: int | None) -> Dataset:
-        """The first `count` samples; all of them if `count` is None or larger than the dataset.
+        """Returns the first `count` samples; all samples if `count` is None or larger than the dataset.
 
         Raises:
             ValueError: if `count` is negative.
@@ -79,7 +81,7 @@ class Dataset:
         return Subset(self, range(len(self) if count is None else min(count, len(self))))
 
     def sample(self, sampler: Iterable[Any]) -> Dataset:
-        """The samples at the indices that `sampler` yields; it is iterated once, now.
+        """Returns the samples at the indices that `sampler` yields; this call iterates over `sampler` once.
 
         Raises:
             TypeError: if `sampler` cannot be iterated.
@@ -89,16 +91,17 @@ class Dataset:
         return Subset(self, sampler)
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True, batched: bool = False) -> Dataset:
-        """The dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple.
+        """Returns the dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple.
 
         Args:
-            fn: the transform; it must be picklable for worker processes that start by spawn or forkserver.
-            lazy: run `fn` at each read. If False, run it on all samples once, now, and keep the results.
-            batched: call `fn(samples)` once per batch, with a sequence of its samples (the result of `__getitems__` of
-                this dataset, or a list); it returns one sample for each, in the same order.
+            fn: the transform. If worker processes start by spawn or forkserver, it must be picklable.
+            lazy: if True, run `fn` at each read of a sample. If False, this call runs `fn` on all samples and keeps the
+                results.
+            batched: call `fn(samples)` once per batch, with the sequence of its samples (what `__getitems__` of this
+                dataset returned, or a list); `fn` must return one sample for each of them, in the same order.
 
         Raises:
-            ValueError: at a read, if a batched `fn` returns another number of samples.
+            ValueError: raised by a read if a batched `fn` returns too few or too many samples.
 
         >>> list(SimpleDataset([(1, 2), (3, 4)]).transform(lambda a, b: a + b))
         [3, 7]
@@ -113,7 +116,7 @@ class Dataset:
         return in_bulk if lazy else SimpleDataset(in_bulk.__getitems__(list(range(len(self)))) if len(self) else [])
 
     def transform_first(self, fn: Callable[[Any], Any], lazy: bool = True) -> Dataset:
-        """Like `transform`, but `fn` gets only the first field of a tuple, such as the image without its label.
+        """Like `transform`, but applies `fn` only to the first field of a tuple, such as the image and not its label.
 
         >>> list(SimpleDataset([(1, "a"), (3, "b")]).transform_first(lambda x: -x))
         [(-1, 'a'), (-3, 'b')]
@@ -122,7 +125,7 @@ class Dataset:
 
 
 def _growing_ranges(count: int) -> Iterator[NDArray[np.intp]]:
-    """All indices, in ranges whose size doubles, so that the first sample comes without many others."""
+    """All indices, in ranges whose size doubles, so that the first sample arrives before many others are read."""
     start, size = 0, 1
     while start < count:
         yield np.arange(start, min(start + size, count))
@@ -164,10 +167,10 @@ class Subset(Dataset):
 
     Args:
         dataset: any object with `__len__` and `__getitem__`.
-        indices: an iterable of indices; it is read once, now. Ints are kept as one array, 8 bytes each.
+        indices: an iterable of indices; the constructor reads it once. Ints are stored in an array, 8 bytes each.
 
     Raises:
-        ValueError: the indices are a mask.
+        ValueError: `indices` is a mask of bools.
 
     >>> list(Subset(["a", "b", "c"], [2, 0]))
     ['c', 'a']
@@ -177,7 +180,7 @@ class Subset(Dataset):
         check_no_mask("indices", indices)
         indices = indices if isinstance(indices, (range, np.ndarray)) else list(indices)
         self._dataset = dataset
-        # Not a list of ints: each worker would copy its memory, because Python counts references in the ints.
+        # Not a list of ints: reading it changes the reference counts in the ints, so each worker would copy the memory.
         self._indices = indices if isinstance(indices, range) or not are_ints(indices) else np.array(indices, np.int64)
 
     def __getitem__(self, index: Any) -> Any:
@@ -215,7 +218,7 @@ class _Transformed(Dataset):
     def __getitem__(self, index: Any) -> Any:
         return self._apply(self._dataset[index])
 
-    # For arrays in memory a bulk read gains nothing, and the error for a dead worker could not name the sample.
+    # For arrays in memory a bulk read is not faster, and the error for a dead worker could not name the sample.
     @bulk_read(lambda self: hasattr(self._dataset, "__getitems__") and not in_memory(self._dataset))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         return each(self._apply, read(self._dataset, indices), indices)

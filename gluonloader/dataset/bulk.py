@@ -1,7 +1,7 @@
-"""Bulk reads: which datasets offer `__getitems__`, and how the results of several datasets become one.
+"""Bulk reads: which datasets offer `__getitems__`, and how the results of several datasets are joined.
 
-A dataset with `__getitems__(indices)` is read once per batch. `hasattr` decides, so classes use `bulk_read` to give the
-method only to those objects that gain from it: it has a cost, and its errors cannot name a sample.
+A dataset with `__getitems__(indices)` is read once per batch. A loader tests for the method with `hasattr`, so classes
+use `bulk_read` to hide the method in objects for which it is not faster: its errors cannot name a sample.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _LARGE_ROW: Final = 32768  # bytes; larger rows are copied one by one
 
 
 class bulk_read:  # noqa: N801, a decorator
-    """Decorates a method `__getitems__` that only those objects have for which `offered(self)` is true.
+    """Decorates a method `__getitems__` that an object has only if `offered(self)` is true.
 
-    A subclass that defines `__getitem__` but no `__getitems__` does not have it, since its samples differ. The method
-    takes its indices as a list or as an array of ints.
+    Subclasses that define `__getitem__` but not `__getitems__` do not inherit the method, since their samples differ.
+    The method takes its indices as a list or as an array of ints.
     """
 
     def __init__(self, offered: Callable[[Any], bool]) -> None:
@@ -68,8 +68,8 @@ def read(dataset: Any, indices: Any) -> Sequence[Any]:
 
 
 def read_by(bulk: Callable[[Any], Sequence[Any]], indices: Any) -> Sequence[Any]:
-    """The samples at `indices` by the method `bulk`; one of a user gets the indices as a new list."""
-    # A function that wraps a method has its attributes, but may not take an array.
+    """The samples at `indices`, read by the method `bulk`; a user's method is called with a new list of indices."""
+    # A function that wraps a method has the same attributes, but may not accept an array.
     takes_arrays = isinstance(bulk, MethodType) and hasattr(bulk, "takes_arrays")
     samples = bulk(indices if takes_arrays else as_list(indices))
     if len(samples) != len(indices):
@@ -83,7 +83,7 @@ def each(fn: Callable[[Any], Any], values: Sequence[Any], indices: Sequence[Any]
     results: list[Any] = []
     try:
         for value in values:
-            results.append(fn(value))  # noqa: PERF401, extend would treat a StopIteration from fn as the end
+            results.append(fn(value))  # noqa: PERF401, extend would take a StopIteration from fn for the end
     except Exception as error:
         add_note(error, f"gluonloader: sample {as_list(indices)[len(results)]!r} of a bulk read")
         raise
@@ -105,13 +105,13 @@ def split_where_changed(order: Indices, numbers: NDArray[Any]) -> list[Indices]:
 def interleave(parts: Sequence[Any], order: Indices) -> Sequence[Any]:
     """The samples of several bulk reads as one sequence: `Rows` of `Rows`, an array of arrays, otherwise a list.
 
-    Concatenated, `parts` are the samples `order[0]`, `order[1]`, ... of the sequence.
+    The concatenated `parts` are the samples `order[0]`, `order[1]`, ... of the resulting sequence.
     """
     return _interleave(parts, [None] * len(parts), order)
 
 
 def _interleave(columns: Sequence[Any], indices: Sequence[Indices | None], order: Indices) -> Sequence[Any]:
-    """Like `interleave`, of the elements of each column at its `indices`; None means all."""
+    """Like `interleave`, for the elements of each column at its `indices`; None means all elements."""
     in_memory = all(type(column) in IN_MEMORY for column in columns)
     if in_memory and len({(column.dtype, column.shape[1:]) for column in columns}) == 1:
         return cast("Sequence[Any]", _interleave_arrays(columns, indices, order))
@@ -140,7 +140,7 @@ def _interleave_arrays(
             for target, source in zip(targets.tolist(), sources, strict=True):
                 merged[target] = column[source]
         return merged
-    # First concatenated, then permuted: for small rows two sequential copies take half the time of one random copy.
+    # Concatenate first and then permute: for small rows this takes half the time of one copy in random order.
     concatenated: NDArray[Any] = np.empty(merged.shape, merged.dtype)
     for column, rows, out in zip(columns, indices, np.split(concatenated, ends), strict=True):
         copy_rows(column, rows, out)

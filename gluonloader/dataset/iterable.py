@@ -1,4 +1,4 @@
-"""`IterableDataset`: a dataset that is iterated; and which objects a loader iterates instead of indexing them."""
+"""`IterableDataset`, and the rule that decides which objects a loader iterates instead of indexing them."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ Step = Transform | Filter | Take
 
 
 class IterableDataset:
-    """A dataset that is iterated, not indexed: of the samples of `source`, or a subclass that defines `__iter__`.
+    """A dataset that is iterated, not indexed. Pass a `source` of samples, or define `__iter__` in a subclass.
 
-    A loader accepts any object with `__iter__` and no `__getitem__`. This class makes a dataset of a generator
+    A loader accepts any object with `__iter__` and no `__getitem__`. This class makes such a dataset from a generator
     function, and adds the methods below.
 
     Args:
-        source: an iterable, or a function without arguments that returns an iterator, such as a generator function.
-            Each iteration in an epoch has to yield the same samples in the same order. That order may be drawn with
-            `get_rng()`, or outside of worker threads with the global generators.
+        source: an iterable, or a function without arguments that returns an iterator, such as a generator function. All
+            iterations in the same epoch have to yield the same samples in the same order. If the order is random, draw
+            it with `get_rng()`; except in worker threads, the global generators work, too.
 
     Raises:
         ValueError: `source` cannot be iterated, can be iterated only once, or is a set.
@@ -89,18 +89,17 @@ class IterableDataset:
         return samples
 
     def transform(self, fn: Callable[..., Any]) -> IterableDataset:
-        """The dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple.
-
-        A loader does not run `fn` for samples that a worker only skips.
+        """Returns the dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple. If a worker reads a sample
+        only to skip it, `fn` does not run on that sample.
         """
         return self._with(Transform(fn))
 
     def filter(self, fn: Callable[[Any], object]) -> IterableDataset:
-        """The samples for which `fn(sample)` is true; `fn` gets one argument, the sample, even if that is a tuple."""
+        """Returns the samples for which `fn(sample)` is true; `fn` takes one argument, even if that is a tuple."""
         return self._with(Filter(fn))
 
     def take(self, count: int) -> IterableDataset:
-        """The first `count` samples, counted over all shards; all of them if there are fewer.
+        """Returns the first `count` samples, counted over all shards; all samples if there are fewer.
 
         Raises:
             ValueError: if `count` is negative.

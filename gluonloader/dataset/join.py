@@ -1,4 +1,4 @@
-"""`ConcatDataset`: datasets end to end; `random_split`: one dataset in random parts."""
+"""`ConcatDataset` joins datasets end to end, and `random_split` splits a dataset into random parts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from .bulk import bulk_read, interleave, read, split_where_changed
 
 
 class ConcatDataset(Dataset):
-    """Datasets end to end: first all samples of the first dataset, then those of the second, and so on.
+    """Joins datasets end to end: all samples of the first dataset, then all samples of the second dataset, and so on.
 
-    If any of them has a bulk read, a batch costs one read per dataset; the others are read sample by sample.
+    If a dataset has a bulk read, a batch reads all its samples from that dataset at once; all other datasets are read
+    sample by sample.
 
     Args:
-        datasets: at least one object with `__len__` and `__getitem__`; or a list of them.
+        datasets: at least one object with `__len__` and `__getitem__`; or a list of such objects.
 
     Raises:
-        ValueError: no dataset is given, or one has no length.
+        ValueError: no dataset is passed, or a dataset has no length.
 
     >>> data = ConcatDataset(["a", "b"], ["c"])
     >>> len(data), data[2], data[-3]
@@ -75,8 +76,8 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None
 
     Args:
         dataset: an object with `__len__` and `__getitem__`.
-        lengths: the number of samples in each part, with the sum `len(dataset)`; or fractions with the sum 1. Fractions
-            are rounded down, and the first parts get one more sample each until none is left.
+        lengths: the number of samples in each part, with the sum `len(dataset)`; or fractions with the sum 1. The sizes
+            from fractions are rounded down, and the samples that are left over go to the first parts, one to each.
         seed: an int; None draws one from NumPy's global generator now.
 
     Raises:

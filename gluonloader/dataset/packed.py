@@ -1,7 +1,7 @@
 """`PackedList`: a list of text, arrays or objects, stored in a few arrays so that forked workers share its memory.
 
-A forked worker shares the memory of the program until one of them writes to it. Reading a Python object writes to it,
-since the object holds its reference count. So each worker would gradually copy all items of an ordinary list.
+A forked worker shares a page of memory with the program until the worker or the program writes to it. Even reading a
+Python object writes to its reference count. So each worker would gradually copy all items of an ordinary list.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _OBJECT: Final[_Kind] = ("object",)
 
 
 class PackedList(Dataset):
-    """A list of str, bytes, arrays or any picklable objects, packed into arrays whose memory workers share.
+    """A list of str, bytes, arrays or any picklable objects, packed into a few arrays whose memory the workers share.
 
     Use it instead of a list of very many items. Each read returns a new object; an array is a view of the packed
-    memory. Text, bytes, and arrays of one dtype and number of axes are stored without pickling. Other items, and
-    items of mixed kinds, are pickled one by one.
+    memory. If all items are str, or all are bytes, or all are arrays of the same dtype and number of axes, they are
+    stored without pickling. Otherwise each item is pickled.
 
     Args:
-        items: an iterable; it is read once and need not fit in memory unpacked.
+        items: an iterable; it is read once, item by item, so only the packed items must fit in memory.
 
     Raises:
-        Exception: whatever pickling an item raises.
+        Exception: any exception that pickling an item raises.
 
     >>> PackedList(["a", "text"])[1], PackedList([(1, "a"), (2, "b")])[-1]
     ('text', (2, 'b'))

@@ -1,6 +1,6 @@
-"""Columns in files: `NpyDataset`, `H5Dataset`, `ZarrDataset`. A sample is one row of each column.
+"""Datasets of columns in files: `NpyDataset`, `H5Dataset`, `ZarrDataset`. A sample is one row of each column.
 
-A batch is one read per column. Pickling a dataset stores the paths of its files, and each process opens them itself.
+A batch costs one read per column. A pickled dataset contains only the paths; each process opens the files itself.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ _BYTES_PER_SELECTION: Final = 16384
 
 
 class NpyDataset(Dataset):
-    """Arrays in `.npy` files, memory-mapped: all workers share the pages that were read, in the cache of the system.
+    """A dataset of memory-mapped `.npy` files; all workers share the pages in the page cache of the system.
 
-    A sample is the tuple of the elements `i` of the arrays; the bare element if one file is given; or a dict if files
-    are given by keyword. Elements that are arrays are read-only views of the file, batches are copies.
+    Sample `i` is the tuple of element `i` of each array. If only one file is passed, it is the element itself; if files
+    are passed by keyword, it is a dict. Elements that are arrays are read-only views of the file, but batches are
+    copies.
 
     Args:
-        paths: at least one file that `np.save` has written; given by keyword, samples are dicts.
+        paths: at least one file that `np.save` has written. If files are passed by keyword, samples are dicts.
 
     Raises:
-        ValueError: only some files have names, a file cannot be mapped, or the lengths differ.
+        ValueError: only some files are passed by keyword, a file cannot be mapped, or the lengths differ.
     """
 
     _paths: Any
@@ -85,13 +86,13 @@ class _Stored(Dataset):
         self._length = _length_of([f"{source}: {name!r}" for name in self._names], columns)
         chunks = getattr(columns[0], "chunks", None)
         self._block_length: int = chunks[0] if chunks else max(1, self._length)
-        # The process that opened the source, the open file, the columns. None until the first read, since a worker that
-        # is forked before must not share the open file.
+        # The process that opened the source, the open file, the columns. None until the first read, so that a worker
+        # that is forked before it opens the file itself.
         self._opened: tuple[int, Any, list[Any]] | None = None
 
     @property
     def blocks(self) -> list[int]:
-        """The number of rows in each chunk of the first column: the blocks for `BlockShuffleSampler`."""
+        """The number of rows in each chunk of the first column; pass this list to `BlockShuffleSampler`."""
         length = self._block_length
         return [min(length, self._length - start) for start in range(0, self._length, length)]
 
@@ -116,7 +117,7 @@ class _Stored(Dataset):
     def _read(self, keys: Indices) -> Rows:
         opened = self._opened
         if opened is None or opened[0] != os.getpid():
-            opened = self._opened = None  # close an inherited file first, or HDF5 would share it with the new one
+            opened = self._opened = None  # close an inherited file first, or HDF5 would use that again
             opened = self._opened = (os.getpid(), *self._open_columns())
         return _as_rows(self._fields, [self._rows(column, keys) for column in opened[2]])
 
@@ -160,15 +161,17 @@ class _Stored(Dataset):
 
 
 class H5Dataset(_Stored):
-    """Datasets of an HDF5 file, side by side, read in bulk by h5py.
+    """A dataset of arrays of equal length in an HDF5 file ("HDF5 datasets"), read in bulk by h5py.
 
-    A sample is the tuple of their rows `i`; the bare row if one name is given; or a dict if names are given by keyword.
-    Variable-length text is str if the file declares it as UTF-8, otherwise bytes; rows of different lengths are arrays.
-    Neighbouring rows are read at once, so shuffle chunked files with `BlockShuffleSampler(dataset.blocks)`.
+    Sample `i` is the tuple of row `i` of each array. If only one name is passed, it is the row itself; if names are
+    passed by keyword, it is a dict. Variable-length text becomes str if the file declares it as UTF-8, otherwise bytes.
+    Rows of variable length become arrays. Neighbouring rows are read together, so shuffle a chunked file with
+    `BlockShuffleSampler(dataset.blocks)`.
 
     Args:
         path: the file. Each process opens it itself, read-only.
-        names: at least one name of a dataset in the file, "group/name" in a group; by keyword, samples are dicts.
+        names: at least one name of an array in the file, "group/name" in a group. If names are passed by keyword,
+            samples are dicts.
 
     Raises:
         MissingExtraError: h5py is not installed.
@@ -192,16 +195,17 @@ class H5Dataset(_Stored):
 
 
 class ZarrDataset(_Stored):
-    """Arrays of a Zarr group, side by side, or one array, read in bulk by zarr 2 or 3.
+    """A dataset of one Zarr array, or of arrays of equal length in a Zarr group, read in bulk by zarr 2 or 3.
 
-    A sample is the tuple of their rows `i`; the bare row if at most one name is given; or a dict if names are given by
-    keyword. Text is str. zarr decodes whole chunks, so shuffle with `BlockShuffleSampler(dataset.blocks)`.
+    Sample `i` is the tuple of row `i` of each array. If at most one name is passed, it is the row itself; if names are
+    passed by keyword, it is a dict. Text becomes str. zarr decodes whole chunks, so shuffle with
+    `BlockShuffleSampler(dataset.blocks)`.
 
     Args:
-        store: a path, a URL, or a zarr store; for a store with an open file, such as a zip file, give the path. Each
-            process opens it itself, read-only.
-        names: names of arrays in the group, "group/name" in an inner one; by keyword, samples are dicts. No name if
-            the store is one array.
+        store: a path, a URL, or a zarr store; instead of a store with an open file, such as a zip file, pass its path.
+            Each process opens the store itself, read-only.
+        names: names of arrays in the group, "group/name" in an inner group. If names are passed by keyword, samples are
+            dicts. Pass no name if the store is one array.
 
     Raises:
         MissingExtraError: zarr is not installed.

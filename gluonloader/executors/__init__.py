@@ -1,1 +1,1 @@
-"""Where work runs: in the caller, in threads, in processes; three executors behind one protocol (`base.Executor`)."""
+"""Three executors with the same protocol (`base.Executor`) make batches: in the caller, in threads or in processes."""

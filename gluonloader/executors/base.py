@@ -1,4 +1,4 @@
-"""What all executors share: submissions, outcomes, the inbox where they arrive, and the protocol.
+"""What all executors share: submissions, outcomes, the inbox where outcomes arrive, and the protocol.
 
 epoch --Task--> executor.submit(task, inbox) ... a worker makes the batch ... Outcome --> inbox --> epoch
 """
@@ -21,7 +21,7 @@ class Outcome:
     made_s: float = field(default=0.0, kw_only=True)  # seconds that the worker spent making the batch
 
     def take(self) -> Any:
-        """The batch; raises its error if it could not be made. Called once."""
+        """Returns the batch, or raises its error if the batch could not be made. Called once."""
         raise NotImplementedError
 
     def discard(self) -> None:
@@ -35,10 +35,9 @@ class Inbox:
         cancelled: nobody wants these batches any more.
         not_made: in the serial executor, the tasks whose batches are still to be made.
 
-    NOTE [cancelled]: an iterator that is closed may be closed by any thread, at any moment, also by the garbage
-    collector. So closing takes no lock: it sets `cancelled`, discards the outcomes that have arrived, and puts None,
-    which wakes a thread that waits for more. Executors look at the flag before they start a task and after they put
-    an outcome.
+    NOTE [cancelled]: any thread may close an iterator at any moment, and so may the garbage collector. So closing takes
+    no lock: it sets `cancelled`, discards the outcomes that have arrived, and puts None, which wakes a thread that
+    waits for more outcomes. Executors check `cancelled` before they start a task and after they put an outcome.
     """
 
     __slots__ = ("_outcomes", "cancelled", "not_made")
@@ -60,7 +59,7 @@ class Inbox:
             self.cancel()
 
     def get(self, timeout: float | None = 0) -> Outcome | None:
-        """The next outcome; None if none arrives in `timeout` seconds (None: for ever), or after `cancel`."""
+        """The next outcome; None after `cancel`, or if no outcome arrives in `timeout` seconds (None: no limit)."""
         if timeout == 0 and self._outcomes.empty():
             return None
         try:
@@ -116,16 +115,16 @@ class Executor(Protocol):
         """How many batches an iterator should have in flight now."""
 
     def submit(self, task: Task, inbox: Inbox) -> None:
-        """Has the batch made; its outcome arrives in `inbox`."""
+        """Starts making the batch; its outcome arrives in `inbox`."""
 
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
-        """The next outcome for `inbox`; None if none arrives in `timeout` seconds, or if it was cancelled."""
+        """The next outcome for `inbox`; None if `inbox` was cancelled or no outcome arrives in `timeout` seconds."""
 
     def wake(self) -> None:
-        """An inbox was cancelled: wakes the thread that waits for it. Takes no lock; see NOTE [cancelled]."""
+        """Wakes the thread that waits for an inbox that was cancelled. Takes no lock; see NOTE [cancelled]."""
 
     def time_out(self, task: Task, timeout: float) -> BaseException:
         """Gives up a task that took longer than `timeout` seconds; returns an error that shows where it is stuck."""
 
     def close(self) -> None:
-        """Ends all work and all workers; nothing stays behind. A second call does nothing."""
+        """Ends all workers and frees their memory. A second call does nothing."""

@@ -24,7 +24,7 @@ class SerialExecutor:
         self._buffers = BufferPool(window=1)
         self._memory = BatchMemory(self._buffers)
         self._started = self._closed = False
-        self._lock = RLock()  # without workers the user expects that only one thread reads the dataset
+        self._lock = RLock()  # without workers, users expect that only one thread at a time reads the dataset
 
     def submit(self, task: Task, inbox: Inbox) -> None:
         inbox.not_made.append(task)
@@ -34,7 +34,7 @@ class SerialExecutor:
             if self._closed or not inbox.not_made:
                 raise LoaderClosed("the loader was closed while a batch was waited for")
             outcome = self._make(inbox.not_made[0])
-            inbox.not_made.popleft()  # only now: after a Ctrl-C in the user's code the batch is made again
+            inbox.not_made.popleft()  # only now, so that after a Ctrl-C in the user's code the batch is made again
             return outcome
 
     def wake(self) -> None:
@@ -55,7 +55,7 @@ class SerialExecutor:
             except Exception as error:
                 raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
             self._started = True
-        if not self._maker.may_draw:  # then nothing asks for the worker, either
+        if not self._maker.may_draw:  # then no user code asks for the worker info, either
             return self._made(task)
         with self._maker.running(), preserved_generators():
             return self._made(task)

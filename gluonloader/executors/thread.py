@@ -2,11 +2,11 @@
 
     submit --> queue --> thread 0..n-1: BatchMaker.make --> Outcome --> the submission's inbox
 
-All threads share one queue. For an iterable dataset, whose shards stay with their threads, each thread has a queue.
+All threads share one queue. Only for an iterable dataset, whose shards belong to threads, each thread has a queue.
 
 NOTE [a pool that serves]: as in the process executor, the pool's initializer is the worker. It serves its queue until
-it is told to end, and never returns to the pool's own task loop, which costs more per task and loses the tasks of a
-worker that dies.
+it reads None, and never returns to the pool's own task loop, which costs more per task and loses the tasks of a worker
+that dies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..work.maker import BatchMaker
 from ..work.task import Job, Task
 from .base import Failed, Inbox, Made, Outcome, Submission
 
-_CLOSING_S: Final = 0.5  # how long close() waits for threads; a thread cannot be killed, a busy one ends with its batch
+_CLOSING_S: Final = 0.5  # how long close() waits for threads: a busy thread cannot be killed, it ends after its batch
 
 _Queue = SimpleQueue["Submission | None"]  # None ends one thread
 
@@ -94,7 +94,7 @@ class ThreadExecutor:
             except Empty:
                 return
             if submission is None:
-                queue.put(None)  # it was put there to end a thread
+                queue.put(None)  # None ends a thread
                 return
             error = LoaderClosed("the loader was closed while a batch was waited for")
             submission.inbox.put(Failed(submission.task, error))
@@ -117,7 +117,7 @@ class ThreadExecutor:
                 outcome = self._make(maker, memory, submission)
                 del self._running[ident]
                 submission.inbox.put(outcome)
-                del submission, outcome  # or this thread would keep the batch until the next one
+                del submission, outcome  # or this thread would keep the batch in memory until its next batch
 
     def _make(self, maker: BatchMaker, memory: BatchMemory, submission: Submission) -> Outcome:
         task = submission.task

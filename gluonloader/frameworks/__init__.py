@@ -1,4 +1,4 @@
-"""Arrays of other frameworks, in and out. A framework is imported only when the user asks for it by name."""
+"""Conversion of arrays of other frameworks. A framework is imported only when the user asks for it by name."""
 
 from .base import Framework, Lent, enter_worker, in_worker, leaves_room, preparations
 from .find import named, owner, owner_by_base

@@ -1,10 +1,11 @@
-"""The interface of a framework, the dtypes that NumPy lacks, and what frameworks must not do in a worker.
+"""The interface of a framework, the dtypes that NumPy lacks, and restrictions on frameworks in a worker.
 
     worker   array of a framework --to_numpy--> NumPy view --> slab
     parent   slab --> NumPy view --from_numpy--> array of the framework, over the same memory
 
-An array of a dtype that NumPy lacks (bfloat16, the 8-bit floats) travels with a carrier dtype. That is a structured
-dtype with one field of unsigned integers, named after the lacking dtype. MXNet itself uses this form for bfloat16.
+An array of a dtype that NumPy lacks (bfloat16, the 8-bit floats) travels with a carrier dtype. A carrier is a
+structured dtype with one field of unsigned integers, whose name is that of the missing dtype. MXNet itself does this
+for bfloat16.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _UNSIGNED: Final = {1: "u1", 2: "u2"}
 
 _SPARE_DESCRIPTORS: Final = 16  # for the user's own files
 
-# A worker that did not inherit this process's memory calls these functions before it unpickles its job.
+# A worker that was not forked from this process calls these functions before it unpickles its job.
 preparations: list[Callable[[], object]] = []
 
 _in_worker = False
@@ -34,7 +35,7 @@ _in_worker = False
 class Framework(Protocol):
     """Converts the arrays of one framework to NumPy and back."""
 
-    name: str  # by which `named` finds the framework; it travels with the arrays
+    name: str  # the name for `named`; it is sent together with the arrays
 
     def owns(self, kind: type) -> bool:
         """Whether arrays of exactly this type belong to the framework."""
@@ -65,13 +66,14 @@ class Lent(np.ndarray[Any, Any]):
     def share(self) -> int | None:
         """Returns a new descriptor of the slab, so that a framework can map it and become one of its holders.
 
-        The holder subtracts 1 from the int32 at byte 0 when it is done. Returns None if the slab cannot be shared.
+        When the holder no longer uses the slab, it subtracts 1 from the int32 at byte 0. Returns None if the slab
+        cannot be shared.
         """
         raise NotImplementedError
 
 
 def leaves_room(descriptor: int) -> bool:
-    """Whether this process can open some more files after this one; batches must not use up all descriptors."""
+    """Whether this process can still open some files after this one; batches must not use up all descriptors."""
     return descriptor < resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_DESCRIPTORS
 
 
@@ -104,7 +106,7 @@ def extension(name: str) -> np.dtype[Any] | None:
 
 
 def without_carrier(array: Array, framework: str, cure: str) -> Array:
-    """Returns the array with a dtype of `ml_dtypes` instead of a carrier; raises `no_dtype` if that is not loaded."""
+    """Returns the array with a dtype of `ml_dtypes` instead of a carrier; a TypeError if `ml_dtypes` is not loaded."""
     name = carried(array.dtype) if array.dtype.names else None
     if name is None:
         return array
@@ -115,7 +117,7 @@ def without_carrier(array: Array, framework: str, cure: str) -> Array:
 
 
 def is_numeric(dtype: np.dtype[Any]) -> bool:
-    """Whether frameworks have such dtypes; arrays of texts, times, objects and records stay NumPy arrays."""
+    """Whether frameworks have this dtype; arrays of texts, times, objects and records stay NumPy arrays."""
     return dtype.kind in "biufc" or carried(dtype) is not None
 
 
@@ -141,7 +143,7 @@ def no_dtype(framework: str, array: Array, cure: str) -> TypeError:
 def enter_worker() -> None:
     """Marks this process as a worker and limits torch to one thread.
 
-    A forked process has lost the threads of torch's OpenMP pool, and would wait for them forever.
+    A forked process does not have the threads of torch's OpenMP pool, and would wait for them forever.
     """
     global _in_worker
     _in_worker = True

@@ -25,7 +25,7 @@ _MAKERS: Final[dict[str, Callable[[], Framework]]] = {
     "mxnet.np": lambda: MXNet(numpy_like=True),
     "mxnet.shared": lambda: MXNet(numpy_like=None, shared=True),
 }
-# By the package that defines a type. The package is loaded, since its type exists.
+# The keys are the packages that define array types. If such a type exists, its package is loaded.
 _NAMES: Final = {"torch": ("torch",), "jax": ("jax",), "jaxlib": ("jax",), "mxnet": ("mxnet.nd", "mxnet.np")}
 
 _owners: dict[type, Framework | None] = {}
@@ -33,7 +33,7 @@ _owners: dict[type, Framework | None] = {}
 
 @cache
 def named(name: str) -> Framework:
-    """Imports the framework of this name and returns it; an ImportError says what to do if that fails."""
+    """Imports and returns the framework of this name; raises an ImportError that says what to do if that fails."""
     package = name.partition(".")[0]
     try:
         importlib.import_module(package)
@@ -64,5 +64,5 @@ def owner(kind: type) -> Framework | None:
 
 
 def owner_by_base(kind: type) -> Framework | None:
-    """Returns the framework of this type or of its nearest base class that has one."""
+    """Returns the framework of this type, or of its nearest base class that belongs to a framework."""
     return next((framework for base in kind.__mro__ if (framework := owner(base)) is not None), None)

@@ -1,4 +1,4 @@
-"""JAX: arrays on its default device. XLA hangs in a forked process, so workers use NumPy arrays in their place."""
+"""JAX: arrays on its default device. XLA hangs in a forked process, so workers use NumPy arrays instead."""
 
 from __future__ import annotations
 

@@ -17,8 +17,9 @@ class MXNet:
     Args:
         numpy_like: True for `mx.np.ndarray`, False for `mx.nd.NDArray`, None for both. With None,
             `mx.util.is_np_array()` decides what new arrays are.
-        shared: whether memory outside of slabs is copied to an array in `cpu_shared(0)`, unless descriptors run out;
-            otherwise it becomes an array in `cpu(0)` without a copy. Memory in a slab is always in `cpu_shared(0)`.
+        shared: where arrays outside of slabs go: if True, they are copied to `cpu_shared(0)`, unless descriptors run
+            out; if False, they become arrays in `cpu(0)` without a copy. Arrays in a slab are always in
+            `cpu_shared(0)`.
     """
 
     def __init__(self, numpy_like: bool | None, shared: bool = False) -> None:
@@ -53,7 +54,7 @@ class MXNet:
         handle = memory.attach(array, base) if lent else None
         if handle is None and self._shared:
             handle = memory.share(array)
-        if handle is None:  # `borrow` notices too late when MXNet is done, so it is not for slabs
+        if handle is None:  # not `borrow`, which would notice too late that MXNet no longer uses a slab
             handle = memory.copy(array, False) if lent else memory.borrow(array)
         return handle
 

@@ -1,4 +1,4 @@
-"""Moves arrays into MXNet and out of it, without a copy if possible.
+"""Converts NumPy arrays to NDArrays of MXNet and back, without a copy if possible.
 
     attach   an array in a slab -> NDArray in `cpu_shared(0)`: MXNet maps the slab, and at its end counts itself out as
              a holder at byte 0
@@ -9,11 +9,13 @@
 
 NOTE [no Python in the engine]: MXNet releases memory in a thread of its engine. Before every fork it waits for that
 thread while it holds the GIL. So a release function that needs the GIL, like that of `mx.nd.from_numpy`, deadlocks with
-a fork. Nothing here needs the GIL: MXNet unmaps a slab in C++, and the release function of a DLPack struct is the C
-library's `time`. It overwrites the struct's first word, and once that word has changed, MXNet is done.
+a fork. The functions here do not need the GIL: MXNet unmaps a slab in C++, and the release function of a DLPack struct
+is `time` of the C library. `time` overwrites the first word of the struct; a changed word shows that MXNet no longer
+uses the memory.
 
 NOTE [slices of a slab]: to send an array in `cpu_shared` to another process, MXNet sends the start of its mapping. The
-arrays of a slab are slices of one mapping, so the receiver would see other values. So `multiprocessing` sends copies.
+arrays of a slab are slices of the same mapping, so the receiver would read wrong values. So `multiprocessing` sends
+copies.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import numpy as np
 from .base import Array, Lent, carrier, leaves_room
 
 _FIRST_ELEMENT: Final = 16  # bytes of MXNet's header in shared memory: a count of holders, then unused
-# MXNet counts itself out, down to 1. At 0 it would unlink a file name, and the file has none.
+# MXNet subtracts 1 when it is done. At 0 it would also unlink a file name, but the file has no name.
 _TWO_HOLDERS: Final = (2).to_bytes(_FIRST_ELEMENT, "little")
 _MAX_ELEMENTS: Final = 2**31 - 1  # of one NDArray
 
@@ -85,7 +87,7 @@ def _send_copies(mx: Any) -> None:
 
 
 class MXNetMemory:
-    """The five ways above. They call only functions of MXNet's C interface that MXNet's own Python code calls, too."""
+    """The five conversions above; they call only functions of MXNet's C interface that its Python code calls, too."""
 
     def __init__(self, mx: Any) -> None:
         self._mx, self._lib, self._handle = mx, mx.base._LIB, mx.base.NDArrayHandle
@@ -104,7 +106,7 @@ class MXNetMemory:
         if start + array.size > extent:
             return None
         whole = base.mappings.get(array.dtype)
-        if whole is None:  # one mapping for all arrays of a dtype, since slicing is cheaper than mapping
+        if whole is None:  # all arrays of a dtype share a mapping, since slicing is cheaper than mapping
             descriptor = base.share()
             if descriptor is None:
                 return None
@@ -123,7 +125,7 @@ class MXNetMemory:
 
     def _map(self, descriptor: int, length: int, dtype: np.dtype[Any]) -> Any:
         handle, shape = self._handle(), (ctypes.c_int * 1)(length)
-        # MXNet owns the descriptor from here on, and ignores the process id on Linux.
+        # From here on MXNet owns the descriptor. On Linux it ignores the process id.
         self._call(
             "MXNDArrayCreateFromSharedMemEx", os.getpid(), descriptor, shape, 1, self.codes[dtype], ctypes.byref(handle)
         )
@@ -132,7 +134,7 @@ class MXNetMemory:
     def share(self, array: Array) -> Any | None:
         """Returns the handle of an NDArray over a copy of `array` in shared memory; None if descriptors run out.
 
-        MXNet's own shared arrays lie in /dev/shm. It can be small, and writing to a full one kills the process.
+        MXNet's own shared arrays lie in /dev/shm, which may be small. If it is full, a write to it kills the process.
         """
         try:
             descriptor = os.memfd_create("gluonloader", os.MFD_CLOEXEC)
@@ -170,7 +172,7 @@ class MXNetMemory:
         return handle
 
     def view(self, array: Any) -> Array | None:
-        """Returns a NumPy array over the memory of an NDArray, and keeps that alive; None if sparse or on a device."""
+        """Returns a NumPy array that refers to the memory of an NDArray; None if that is sparse or on a device."""
         if array.stype != "default":  # checked first, since a sparse NDArray has no size
             return None
         if not array.size or not array.shape:

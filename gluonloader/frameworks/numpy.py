@@ -10,7 +10,7 @@ from .base import Array, without_carrier
 
 
 class NumPy:
-    """Plain arrays."""
+    """NumPy arrays."""
 
     name = "numpy"
 

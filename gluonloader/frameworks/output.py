@@ -18,7 +18,7 @@ Leaf = Callable[[Any], Any]
 
 
 def map_arrays(fn: Leaf, batch: Any) -> Any:
-    """Returns the same containers with `fn(array)` in place of each array, NumPy's or a framework's.
+    """Returns the same containers with `fn(array)` in place of each array of NumPy or of a framework.
 
     Tuples, named tuples, lists, mappings and dataclasses are containers, as for `default_batchify`. An exception of
     `fn` gets a note that names the array's path in the batch.

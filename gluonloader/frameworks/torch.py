@@ -1,4 +1,4 @@
-"""torch: tensors over the memory of NumPy arrays, and the reverse."""
+"""torch: tensors that share their memory with NumPy arrays, and the reverse."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Torch:
             return self._unusual(array)
 
     def _unusual(self, array: Any) -> Array | None:
-        """Converts what `Tensor.numpy` refuses: lazily conjugated or negated values, and dtypes that NumPy lacks."""
+        """Converts what `Tensor.numpy` refuses: lazily conjugated or negated tensors, and dtypes that NumPy lacks."""
         if array.requires_grad or array.device.type != "cpu" or array.layout is not self._torch.strided:
             return None
         kind = self._carriers.get(array.dtype)

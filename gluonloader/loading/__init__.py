@@ -1,1 +1,1 @@
-"""What a loader is made of besides executors: arguments, plan, window, choice of executor, statistics."""
+"""The parts of a loader except executors: arguments, plan, window, choice of executor, statistics."""

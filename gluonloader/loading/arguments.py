@@ -1,6 +1,6 @@
-"""The arguments of `DataLoader`: which are wrong, and what takes the place of those that were left out.
+"""Checks the arguments of `DataLoader`, and chooses the defaults of those that were not passed.
 
-Every check raises a ValueError that names the argument, its value and what to give.
+Every check raises a ValueError that names the argument, its value and what to pass instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .choice import Options
 from .plan import Shards
 from .sources import IndexSource, ShardSource, Source
 
-# For `explain_torch_arguments`: arguments of torch's loader, and what to give here.
+# For `explain_torch_arguments`: arguments of torch's loader, and what to pass instead.
 TORCH_WORDS: Final = {
     "collate_fn": "give batchify_fn",
     "drop_last": 'give last_batch="discard"',
@@ -52,7 +52,7 @@ class Batching:
 
 
 def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool, num_workers: int) -> Source:
-    """The source of tasks: shards for an iterable dataset, indices for every other."""
+    """The source of tasks: shards for an iterable dataset, indices for any other dataset."""
     if is_iterable(dataset):
         return ShardSource(_shards(dataset, batching, num_workers))
     _check_dataset(dataset, sized=batching.sampler is None and batching.batch_sampler is None)
@@ -100,7 +100,7 @@ def _batch_sampler(dataset: Any, batching: Batching, seed: int, seed_given: bool
 
 
 def _check_dataset(dataset: Any, sized: bool) -> None:
-    """Checks that samples can be read by index; `sized`: the length is needed, since no sampler is given."""
+    """Checks that samples can be read by index; `sized`: the dataset needs a length, since no sampler was passed."""
     if right := _cure(dataset, sized):
         raise ValueError(f"dataset: {type(dataset)}; {right}")
     needed = [("__len__", "len(dataset)"), ("__getitem__", "dataset[i]")]
@@ -112,7 +112,7 @@ def _check_dataset(dataset: Any, sized: bool) -> None:
 
 
 def _cure(dataset: Any, sized: bool) -> str:
-    """What to give instead of an object that holds samples, but not at 0, 1, 2, ...; "" if it may be fine."""
+    """What to pass instead of an object that contains samples, but not at 0, 1, 2, ...; "" if it may be a dataset."""
     kind = type(dataset)
     if kind.__module__.partition(".")[0] in ("pandas", "polars", "pyarrow") and hasattr(kind, "columns"):
         return "give ArrowDataset(table), whose samples are its rows"
@@ -132,7 +132,7 @@ def _check_indices(name: str, indices: Any, example: str) -> None:
 
 
 def check_pins(pin_memory: object, pin_device_id: object, output: object) -> None:
-    """Page-locked memory is for arrays of torch and MXNet."""
+    """Checks the arguments for page-locked memory, which only arrays of torch and MXNet can use."""
     check_flags(pin_memory=pin_memory)
     check_int("pin_device_id", pin_device_id)
     if pin_memory and output in ("numpy", "jax"):
@@ -149,7 +149,7 @@ def choose_options(
     memory_limit: Any,
     max_per_worker: Any,
 ) -> Options:
-    """The executor, the number of workers, and what these need to know; for the arguments see `DataLoader`."""
+    """The executor, the number of workers, and their options; for the arguments see `DataLoader`."""
     name, number = _executor(executor, num_workers, thread_pool)
     return Options(
         name,
@@ -163,7 +163,7 @@ def choose_options(
 
 
 def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tuple[ExecutorName, int]:
-    """The executor that was given, or that follows from the number of workers; and that number."""
+    """The executor that was passed or that follows from `num_workers`, and the number of workers."""
     if isinstance(num_workers, str) and num_workers != "auto":
         raise bad_argument("num_workers", num_workers, "give an int >= 0, or 'auto'")
     number = 0 if num_workers == "auto" else check_int("num_workers", num_workers)
@@ -194,7 +194,7 @@ def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tupl
 
 
 def _start_method(start_method: str | None, executor: str) -> str:
-    """The start method of worker processes: the given one, that of `multiprocessing`, or the default."""
+    """The start method of worker processes: the argument, the method set in `multiprocessing`, or the default."""
     known = multiprocessing.get_all_start_methods()
     if start_method is not None and start_method not in known:
         raise bad_argument("start_method", start_method, f"give one of {known}, or None")
@@ -208,7 +208,7 @@ def _start_method(start_method: str | None, executor: str) -> str:
 
 
 def choose_output(output: Any, pin_memory: bool, pin_device_id: int) -> Callable[[Any], Any] | None:
-    """What is done to a batch when it is delivered: its arrays become those of `output`, and are pinned."""
+    """The function that is applied to a delivered batch: it converts the arrays to `output`, and pins them."""
     if output is not None and not callable(output) and output not in frameworks.OUTPUTS:
         known = ", ".join(map(repr, frameworks.OUTPUTS))
         raise bad_argument("output", output, f"give one of {known}, a function of one array, or None")

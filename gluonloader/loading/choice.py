@@ -1,4 +1,4 @@
-"""Which executor makes a loader's batches: the one that was given, or with "auto" the one that suits the data.
+"""Chooses the executor of a loader: the executor that was passed or, with "auto", the one that suits the data.
 
     the samples are small rows in memory, and batchify_fn releases the GIL -> the caller
     everything is declared to release the GIL (`gluonloader.gil_free`) -----> threads
@@ -6,12 +6,11 @@
     at the start of a later epoch: making a batch takes less time than
     the program waits to get one from workers ------------------------------> the caller, from now on
 
-NOTE [auto]: no batch depends on the choice (P1). So "auto" does not move to the caller if that could be noticed:
+NOTE [auto]: no batch depends on the choice (P1). So "auto" does not change to the caller if user code could notice:
 MXNet's generator is seeded only in worker processes, `worker_init_fn` is written for workers, and the shards of an
-iterable dataset belong to workers. The caller never reads the dataset while there are workers that read it too, or
-that may be forked later, since a file that was opened before a fork has one file offset for both. So the change
-happens between epochs, closes the workers, and is final, also if the loader starts again with another job or in a
-forked child.
+iterable dataset belong to workers. The caller must not read the dataset while workers read it or may still be forked,
+since both processes would share the offset in a file that was opened before the fork. So the change happens between
+epochs, closes the workers, and is final, even if the loader starts again with another job or in a forked child.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from ..work.task import Job
 from .stats import Tally, usual_wait
 
 _ENOUGH: Final = 24  # batches to measure before a change
-_CALLER_S: Final = 3e-6  # what a batch takes in the caller besides being made; the time of a worker includes it
-_GENERATORS_S: Final = 20e-6  # the same, for saving and restoring random generators
+_CALLER_S: Final = 3e-6  # overhead of a batch in the caller; the measured time of a worker includes this
+_GENERATORS_S: Final = 20e-6  # further overhead if random generators are saved and restored
 _SMALL_ROW: Final = 4096  # bytes of a sample; handing it to another thread takes longer than copying it
 
 
@@ -50,7 +49,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An executor, and the reason for it in words."""
+    """An executor, and the reason for the choice in words."""
 
     name: ExecutorName
     why: str
@@ -72,7 +71,7 @@ def suited(job: Job) -> Choice:
 
 
 def cheaper(job: Job, tally: Tally, window: int) -> Choice | None:
-    """The serial executor, if making batches was measured to cost less than getting them from workers."""
+    """The serial executor, if making a batch takes less time than getting it from a worker; otherwise None."""
     draws = may_draw(job)
     needs_workers = job.iterable or job.worker_init_fn is not None or (draws and "mxnet" in sys.modules)
     if needs_workers or len(tally.waits) < _ENOUGH:

@@ -1,4 +1,4 @@
-"""One epoch while it is read: keeps the window full, and delivers what has arrived in its turn.
+"""One epoch while it is read: keeps the window full, and delivers the batches that have arrived, in order.
 
 plan --Task--> window --> executor --Outcome--> inbox --> window --> plan --> batch --> convert --> user
 """
@@ -16,14 +16,14 @@ from ..work.task import Task
 from .plan import NOTHING, Plan
 from .stats import Tally
 
-_STARTING: Final = 16  # at most so many batches at the start of an epoch are not measured: workers had no lead yet
+_STARTING: Final = 16  # this many first batches of an epoch are not measured, since workers have no lead yet
 
 
 T = TypeVar("T")
 
 
 class Window(Generic[T]):
-    """At most `size` batches that are drawn from the sampler and not delivered.
+    """The batches (at most `size`) that are drawn from the sampler and not delivered.
 
     Args:
         size: most batches in flight, at least 1.
@@ -44,7 +44,7 @@ class Window(Generic[T]):
         self.size = size
         self._in_order = in_order
         self._in_flight: dict[int, None] = {}  # in the order in which they were added
-        self._completed: dict[int, T] = {}  # those of them that have completed, in the order of completion
+        self._completed: dict[int, T] = {}  # the completed batches of those, in the order of completion
 
     @property
     def has_room(self) -> bool:
@@ -128,7 +128,7 @@ class Epoch:
         """The next batch.
 
         Raises:
-            StopIteration: there is none.
+            StopIteration: the epoch has no more batches.
             Exception: the batch's own error; the one after it can still be read.
         """
         batch, start = NOTHING, time.perf_counter()
@@ -175,7 +175,7 @@ class Epoch:
             outcome.discard()
 
     def _next(self) -> Any:
-        """The next batch, or NOTHING if the plan has none for the user now."""
+        """The next batch, or NOTHING if the plan has no batch for the user now."""
         if not self._window.ready:
             self._fill()
             if self._window.empty:
@@ -238,10 +238,10 @@ class Epoch:
         except WorkerStartError:
             self.workers_failed = True
             raise
-        if self._inbox.cancelled:  # another thread closed the epoch
+        if self._inbox.cancelled:  # by another thread, which closed the epoch
             if outcome is not None:
                 outcome.discard()
-            self._cancel()  # what this thread submitted meanwhile
+            self._cancel()  # the tasks that this thread has submitted meanwhile
         elif outcome is None:
             self._time_out(timeout or 0)
         elif self._tasks.get(outcome.task.batch) is outcome.task:
@@ -250,7 +250,7 @@ class Epoch:
             outcome.discard()
 
     def _time_out(self, timeout: float) -> None:
-        """The oldest batch took too long: it is an error, and the others go on."""
+        """The oldest batch took too long: its outcome is an error, and work on the other batches continues."""
         number = self._window.oldest
         task = self._tasks.pop(number)
         self._window.drop(number)
@@ -266,7 +266,7 @@ class Epoch:
         if self.ended:
             return
         self.ended = True
-        # Otherwise nothing is carried over, as if the epoch had been closed.
+        # Otherwise no samples move to the next epoch, as if the epoch had been closed.
         if self._sampler_error is None and self._complete:
             with self.plan.lock:
                 self.plan.finish()

@@ -1,4 +1,4 @@
-"""The epochs of one loader: which comes next, and where each stands, as a state that can be saved and loaded."""
+"""The epochs of one loader: starts the next epoch, and saves and loads the positions of epochs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Epochs:
     """Starts the epochs of a loader, and saves and loads positions. The loader and its iterators share it.
 
     Args:
-        seed_given: the user chose the seed, so a position with another one does not fit.
-        auto_reload: an epoch starts as soon as the one before has delivered its last batch; may be set.
+        seed_given: whether the user passed a seed; then a position with another seed does not fit.
+        auto_reload: whether an epoch starts as soon as the last batch of the previous epoch was delivered; may be set.
 
     Attributes:
-        ahead: the next epoch, if it was started before anybody asked for it; may be set to None.
+        ahead: the next epoch, if `auto_reload` has started it ahead; may be set to None.
         lock: held while an epoch starts or a position is saved or loaded.
     """
 
@@ -41,11 +41,11 @@ class Epochs:
         self._open: weakref.WeakSet[Epoch] = weakref.WeakSet()  # epochs that may still be read
         self.ahead: Epoch | None = None
         self._current: Plan | None = None  # of the epoch that was started last
-        self._loaded: Mapping[str, Any] | None = None  # fields of the position where the next epoch starts
-        self._loaded_number: int | None = None  # number of that epoch, until it is started
+        self._loaded: Mapping[str, Any] | None = None  # fields of the loaded position where the next epoch starts
+        self._loaded_number: int | None = None  # number of that epoch, until it starts
 
     def __reduce__(self) -> Any:
-        # A copy of a loader must not share what changes from epoch to epoch.
+        # A copy of a loader must not share objects that change from epoch to epoch.
         source, workers = copy.copy(self._source), copy.copy(self.workers)
         return Epochs, (source, workers, self._delivery, self._seed_given, self.auto_reload), self.state()
 
@@ -57,12 +57,12 @@ class Epochs:
         return self._source.batches(self.workers.job.dataset)
 
     def start_ahead(self) -> None:
-        """With auto_reload: starts the next epoch before anybody asks for it."""
+        """With auto_reload: starts the next epoch before the user asks for it."""
         if self.auto_reload and not self.workers.closed and self.ahead is None:
             self.ahead = self._start()
 
     def start_now(self) -> None:
-        """Starts the next epoch, whether `auto_reload` asks for it or not."""
+        """Starts the next epoch, also without `auto_reload`."""
         self.ahead = self._start()
 
     def next(self) -> Epoch:
@@ -73,7 +73,9 @@ class Epochs:
         """
         with self.lock:
             epoch, self.ahead = self.ahead, None
-            if epoch is not None and not self.workers.in_this_process:  # started by the parent of this forked process
+            if (
+                epoch is not None and not self.workers.in_this_process
+            ):  # the parent process has started it
                 self.load(self.state_of(epoch.plan))
                 epoch = None
             epoch, self._loaded_number = epoch or self._start(), None
@@ -95,7 +97,7 @@ class Epochs:
     def finish(self, epoch: Epoch) -> None:
         """An epoch was read to its end."""
         self._source.finish(epoch.plan)
-        with self.lock, suppress(Exception):  # it is raised again when that epoch is asked for
+        with self.lock, suppress(Exception):  # the error is raised again when the user starts that epoch
             self.start_ahead()
 
     def set_number(self, number: int) -> None:
@@ -110,12 +112,12 @@ class Epochs:
             for sampler in samplers:
                 if hasattr(sampler, "set_epoch") and not (stays and knows_epoch(sampler)):
                     sampler.set_epoch(number)
-                    if self.ahead is not None:  # its order is that of another epoch
+                    if self.ahead is not None:  # it has the order of another epoch
                         self.load(self.state_of(self.ahead.plan))
                         self.start_ahead()
 
     def close(self) -> None:
-        """Ends the workers; the state stays where the last epoch stands."""
+        """Ends the workers; the state stays at the position of the last epoch."""
         self.workers.closed = True
         if self.ahead is not None and (self._current is None or self._current.finished):
             self._current = self.ahead.plan
@@ -125,7 +127,7 @@ class Epochs:
     # -- positions ----------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """The position of the epoch that was started last, or before the next one."""
+        """The position of the newest epoch, or of the start of the next epoch."""
         with self.lock:
             plan = self._current
             if plan is None or plan.finished:
@@ -150,10 +152,10 @@ class Epochs:
         return add_checksum({**about, **position})
 
     def load(self, state: Any) -> None:
-        """The next epoch starts where `state` was saved.
+        """Makes the next epoch start at the position `state`.
 
         Raises:
-            ValueError: it does not fit. Nothing has changed.
+            ValueError: the position does not fit. Nothing has changed.
         """
         fields = parse_state(state)
         self._check(fields)
@@ -170,10 +172,10 @@ class Epochs:
         self._loaded = fields
 
     def move(self, epoch: Epoch, state: Any) -> None:
-        """Has an epoch continue where `state` was saved."""
+        """Makes an epoch continue at the position `state`."""
         with self.lock:
             self.load(state)
-            executor = self.workers.executor(self._number)  # others, if they have to start with a loaded dataset
+            executor = self.workers.executor(self._number)  # new workers, if they have to start with a loaded dataset
             self._current = plan = self._next_plan()
         epoch.replace(executor, plan)
 
@@ -206,13 +208,13 @@ class Epochs:
             _warn_of_reading(dataset, fields)
         elif saved is not None and saved != self._dataset_state():
             dataset.load_state_dict(saved)
-            self.workers.stop()  # they have the dataset as it was when they started
+            self.workers.stop()  # they still have the dataset from before the load
 
 
 def _length(dataset: Any) -> int | None:
     try:
         return len(dataset)
-    except TypeError:  # it has none, or, as with tf.data, does not know it
+    except TypeError:  # it has no length or, as in tf.data, the length is unknown
         return None
 
 

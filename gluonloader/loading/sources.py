@@ -25,9 +25,11 @@ class IndexSource:
         return len(self.sampler)
 
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
-        """The plan of an epoch; `loaded`: the fields of a loaded position, if the epoch starts there."""
+        """The plan of an epoch; `loaded`: the fields of the loaded position where it starts, or None."""
         plan = IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
-        self._start = Start()  # only now: if the sampler raised, the next plan starts at the loaded position
+        self._start = (
+            Start()
+        )  # only now: after an error of the sampler the next plan starts at the loaded position
         return plan
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
@@ -35,11 +37,9 @@ class IndexSource:
         return fresh_state(self.sampler)
 
     def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
-        """Takes a position for the next plan.
+        """Stores a position for the next plan; a ValueError if the position does not fit, and then nothing has changed.
 
-        Args:
-            fields: of the position.
-            load_rest: called last, if everything else fits; if it raises, nothing has changed.
+        `load_rest` is called last, if everything else fits; if it raises, nothing has changed.
 
         Raises:
             ValueError: the position does not fit. Nothing has changed.
@@ -55,11 +55,11 @@ class IndexSource:
         self._start = start
 
     def finish(self, plan: Plan) -> None:
-        """Keeps what an epoch carries over; here the plan has told the batch sampler."""
+        """Stores the samples that an epoch carries over; here the plan has passed them to the batch sampler."""
 
 
 class ShardSource:
-    """Chunks of the shards of an iterable dataset; its methods are those of `IndexSource`."""
+    """Chunks of the shards of an iterable dataset; for the methods see `IndexSource`."""
 
     sampler = None
 

@@ -1,4 +1,4 @@
-"""Where the time of a loader goes: counted by its iterators, read through `DataLoader.stats`."""
+"""Counts how a loader spends its time: its iterators count, and `DataLoader.stats` returns the result."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _BURST: Final = 8  # batches; fewer would measure the gaps inside a burst
 
 @dataclass(frozen=True, slots=True)
 class LoaderStats:
-    """Which executor makes a loader's batches, and where time was spent, over all epochs in this process.
+    """Which executor makes a loader's batches, and how the time was spent in this process, over all epochs.
 
     Attributes:
         executor: "serial", "thread" or "process"; with "auto" the one that was chosen.
         why: the reason for that executor.
         num_workers: number of workers; 0 in the serial executor.
         batches: number of batches that were delivered.
-        waited_s: seconds that the program spent in `next`; the serial executor makes batches there.
-        made_s: seconds that workers, or the program itself, spent making these batches.
+        waited_s: seconds that the program spent in `next`; with the serial executor this includes making the batches.
+        made_s: seconds that workers (or the program, in the serial executor) spent making these batches.
     """
 
     executor: str
@@ -36,9 +36,9 @@ class LoaderStats:
 
 @dataclass(slots=True)
 class Tally:
-    """What all iterators of a loader count together in one process; see `LoaderStats`.
+    """The counts of all iterators of a loader in one process; see `LoaderStats`.
 
-    `waits` and `makes` are the seconds of each recent batch, without those at the start of an epoch.
+    `waits` and `makes` are the seconds of each recent batch, except batches at the start of an epoch.
     """
 
     batches: int = 0

@@ -1,4 +1,4 @@
-"""The workers of one loader: which executor they belong to, when they start, and when they end."""
+"""The workers of one loader: chooses their executor, starts them and ends them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Workers:
 
     Args:
         job, options: what workers make, and how.
-        batch_size, worker_payload: to compute the payloads of another job; see `job_with`.
+        batch_size, worker_payload: used to compute the payloads of another job; see `job_with`.
 
     Attributes:
         job: may be set after `stop`.
-        tally: what iterators count.
+        tally: the counts of all iterators.
         closed: the loader was closed, so no worker will start any more.
     """
 
@@ -53,14 +53,14 @@ class Workers:
         return Workers, arguments, {"closed": self.closed}
 
     def job_with(self, seed: int) -> Job:
-        """The job with another seed, and the payloads that `worker_payload` computes for that."""
+        """The job with another seed, and with the payloads that `worker_payload` computes for that seed."""
         job, payload = self.job, self._worker_payload
         info = LoaderInfo(job.dataset, self._batch_size, job.num_workers, seed)
         payloads = [payload(info, worker) for worker in range(max(1, job.num_workers))] if payload else []
         return replace(job, seed=seed, payloads=tuple(payloads))
 
     def start(self, epoch: int) -> Executor:
-        """Starts workers in this process; `epoch` is the first that they will work for."""
+        """Starts workers in this process; `epoch` is the first epoch for which they make batches."""
         if self.tally.pid != os.getpid():  # a forked child counts its own batches
             self.tally = Tally()
         name = self.options.executor
@@ -85,17 +85,17 @@ class Workers:
         self._choice, self._executor, self._pid = choice, executor, os.getpid()
         self.tally.waits.clear()
         self.tally.makes.clear()
-        # Before the Pool's own finalizer (priority 15), which would terminate workers while work is in flight.
+        # Runs before the Pool's own finalizer (priority 15), which would terminate busy workers.
         self._close_executor = Finalize(self, executor.close, exitpriority=20)
         return executor
 
     @property
     def in_this_process(self) -> bool:
-        """Whether this process has started the workers; a forked child cannot use those of its parent."""
+        """Whether this process has started the workers; a forked child cannot use the workers of its parent."""
         return self._pid == os.getpid()
 
     def executor(self, epoch: int) -> Executor:
-        """The executor as it is; workers start if there are none.
+        """The current executor; starts workers if there are none.
 
         Raises:
             LoaderClosed: the loader is closed.
@@ -105,7 +105,7 @@ class Workers:
         return self._executor if self._executor is not None and self.in_this_process else self.start(epoch)
 
     def next_executor(self, epoch: int, alone: bool) -> Executor:
-        """The executor for an epoch that starts now; `alone`: no other epoch is under way.
+        """The executor for an epoch that starts now; `alone`: no other epoch is being read.
 
         Raises:
             LoaderClosed: the loader is closed.
@@ -120,7 +120,7 @@ class Workers:
             return executor
 
     def stop(self) -> None:
-        """Ends the workers; others start when they are needed, with the job as it is then."""
+        """Ends the workers; when workers are needed again, new ones start with the current job."""
         self._close_executor()
         self._pid = None
 

@@ -1,7 +1,7 @@
 """`empty` makes the arrays of a batch, in memory that the executor supplies.
 
 In a worker process an `Arena` hands out the slab of the batch, so its arrays are not copied to reach the parent. In the
-loader's own process `empty` takes recycled buffers (buffers.py). Everywhere else it is `numpy.empty`.
+loader's own process `empty` takes recycled buffers (buffers.py). Everywhere else it calls `numpy.empty`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from .slab import ALIGNMENT, Slab
 
-# From this size arrays start at a page, because NumPy's own large arrays start just after one: a copy whose target lies
-# a little further into its page than its source waits for its own writes.
+# Arrays from this size on start at a page. NumPy's own large arrays start a little after a page, and a copy is slow if
+# its target lies a little further into its page than its source (the reads wait for earlier writes).
 _PAGE_ALIGNED_FROM: Final = 64 * 1024
 
 Shape = int | tuple[int, ...]
@@ -38,7 +38,7 @@ def empty(shape: Shape, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """Returns an uninitialised array in the memory of the batch that is being made.
 
     Use it in a `batchify_fn` for every array of the batch. In a worker process the array lies in the shared memory that
-    carries the batch, so it is not copied afterwards. The array belongs to its batch: do not keep it.
+    carries the batch, so it is not copied later. Do not use the array for another batch.
 
     Args:
         shape: an int or a tuple of ints.
@@ -84,8 +84,8 @@ class Arena:
     Args:
         slab: where to allocate; it grows as needed.
         start: first free byte.
-        allowance: bytes that the slab may grow to. A batch that needs more continues in private memory, only to find
-            out in `needed` how many bytes it needs.
+        allowance: bytes that the slab may grow to. If a batch needs more, it continues in private memory, and `needed`
+            counts how many bytes it needs.
     """
 
     def __init__(self, slab: Slab, start: int, allowance: int) -> None:
@@ -93,7 +93,7 @@ class Arena:
         self.needed = start
         # Arrays with an offset, by id. The dict holds the array, so its id is not reused.
         self._placed: dict[int, tuple[NDArray[Any], int]] = {}
-        # The slab's mappings before it grew: arrays of the batch may still lie there. (memory, address, size)
+        # Earlier mappings of the slab, in which arrays of the batch may still lie: (memory, address, size).
         self._outgrown: list[tuple[Any, int, int]] = []
         self._to_copy: list[tuple[NDArray[Any], int]] = []
 
@@ -112,9 +112,9 @@ class Arena:
         return array
 
     def place(self, array: NDArray[Any]) -> int:
-        """Returns the offset of `array` in the slab; if it lies elsewhere, `write` copies it there in C order.
+        """Returns the offset of `array` in the slab; if it lies elsewhere, `write` copies it to the slab in C order.
 
-        All copies wait for `write`, so that the slab grows once and not for each array.
+        All copies are made by `write`, so that the slab grows only once.
         """
         placed = self._placed.get(id(array))
         if placed is not None:
@@ -127,7 +127,7 @@ class Arena:
         return offset
 
     def write(self, data: bytes | memoryview) -> int | None:
-        """Copies `data`, and the arrays that wait for it, into the slab; returns the offset of `data`.
+        """Copies `data`, and the arrays that `place` has listed, into the slab; returns the offset of `data`.
 
         Returns None, and copies nothing, if the batch is larger than the allowance.
         """

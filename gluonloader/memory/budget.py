@@ -1,9 +1,9 @@
 """The arithmetic of `memory_limit`: numbers only, no slabs.
 
-NOTE [memory limit]: the sizes of all slabs together never exceed the limit; a slab in flight counts with its
-allowance, the size that it may grow to. Loans may take what the window does not need, and at least half of the limit.
-A batch that would exceed that is delivered as a private copy, and its slab is free at once. So a consumer that keeps
-every batch never stops the loader.
+NOTE [memory limit]: the sizes of all slabs together never exceed the limit; a slab in flight counts with its allowance,
+the size that it may grow to. Loans may use the memory that the window does not need, but always up to half of the
+limit. A batch that would exceed this is delivered as a private copy, and its slab is free at once. So a consumer that
+keeps every batch never stops the loader.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Budget:
 
     Attributes:
         share: bytes that a slab may grow to while it is in flight.
-        reserved: bytes of all slabs, with what those in flight may still grow; never more than `limit`.
+        reserved: bytes of all slabs, where a slab in flight counts with its allowance; never more than `limit`.
         lent: bytes of the slabs on loan.
 
     >>> budget = Budget(limit=1_000_000, window=4)
@@ -34,7 +34,7 @@ class Budget:
         self._warned = False
 
     def demand(self, nbytes: int) -> bool:
-        """Raises the share to `nbytes` and a little more; returns False if `nbytes` exceeds the limit."""
+        """Raises the share to a little more than `nbytes`; returns False if `nbytes` exceeds the limit."""
         if nbytes > self.limit:
             return False
         roomy = align(nbytes + (nbytes >> 5), mmap.PAGESIZE)
@@ -42,7 +42,7 @@ class Budget:
         return True
 
     def reserve(self, nbytes: int) -> bool:
-        """Counts `nbytes` more; returns False, and counts nothing, if that exceeds the limit."""
+        """Adds `nbytes` to `reserved`; returns False, and adds nothing, if that exceeds the limit."""
         if self.reserved + nbytes > self.limit:
             return False
         self.reserved += nbytes
@@ -53,7 +53,7 @@ class Budget:
         return self.lent + nbytes <= max(self.limit - window * self.share, self.limit // 2)
 
     def warn_of_copies(self) -> None:
-        """Warns, once, that batches are copied because the user keeps others."""
+        """Warns once that batches are copied because the user keeps many batches."""
         if not self._warned:
             self._warned = True
             warnings.warn(

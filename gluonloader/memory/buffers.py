@@ -5,11 +5,10 @@
 The system hands out new memory page by page, which takes as long as copying a batch into it. A recycled buffer has its
 pages already.
 
-NOTE [idle buffers]: every array over a buffer, and every view of such an array, holds a reference to the `_Buffer`
-below it, because NumPy makes the lowest array that is no view the base of all others. So a buffer is idle if its
-reference count says that only the pool refers to it; nothing is called when a view dies. While it is idle nobody else
-can get a reference, because only the pool holds one. This needs exact reference counts, which only a GIL provides;
-without a GIL all memory is new.
+NOTE [idle buffers]: every array in a buffer, and every view of such an array, refers to its `_Buffer`, because NumPy
+makes the lowest array that is not a view the base of all others. So a buffer is idle if its reference count shows that
+only the pool refers to it; no callback is needed when a view dies. While a buffer is idle, no other code can get a
+reference to it. This needs exact reference counts, which only a GIL provides; without a GIL all memory is new.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from numpy.typing import NDArray
 from ..limits import has_gil
 from . import Allocator, set_allocator
 
-_SMALL: Final = 16 * 1024  # bytes up to which memory of the C library is warm, and faster to get
-_HUGE_PAGES_FROM: Final = 4 * 1024 * 1024  # bytes from which NumPy asks for huge pages, too
-_TOO_LARGE: Final = 2**46  # bytes; a mistake, for which NumPy has the best error
+_SMALL: Final = 16 * 1024  # bytes; for smaller arrays the C library's memory is warm, and faster to get
+_HUGE_PAGES_FROM: Final = 4 * 1024 * 1024  # bytes; NumPy asks for huge pages from this size on, too
+_TOO_LARGE: Final = 2**46  # bytes; must be a mistake: NumPy raises the best error for it
 _MOST_WASTE: Final = 4  # a buffer may be this many times as large as its array
-_SPARE_BATCHES: Final = 2  # beyond the window: one that the user has, and one that is being made
+_SPARE_BATCHES: Final = 2  # beyond the window: one batch that the user has, one that is being made
 _COUNTS_ARE_EXACT: Final = has_gil()
 
 
 class _Buffer(np.ndarray[Any, Any]):
-    """The bytes of one buffer. Below it is a mapping and no array, so NumPy makes it the base of all views."""
+    """The bytes of one buffer. It lies over a mapping, not over an array, so NumPy makes it the base of all views."""
 
-    base = None  # code that keeps only the lowest `base` of a batch then keeps the buffer
+    base = None  # so code that keeps the lowest `base` of a batch keeps the buffer
 
 
 class BufferPool:
@@ -48,7 +47,7 @@ class BufferPool:
     def __init__(self, window: int) -> None:
         self._batches = window + _SPARE_BATCHES
         self._lock = threading.RLock()
-        self._buffers: list[_Buffer] = []  # the one that was taken last comes first
+        self._buffers: list[_Buffer] = []  # the buffer that was taken last comes first
         self._keep = 0
 
     def take(self, size: int, arrays: int) -> _Buffer:
@@ -58,7 +57,7 @@ class BufferPool:
             buffer = self._pop_idle(size)
             if buffer is None:
                 buffer = _map(size)
-                del self._buffers[self._keep - 1 :]  # the longest unused: of a rare size, or kept by the user
+                del self._buffers[self._keep - 1 :]  # the longest unused buffers: of a rare size, or kept by the user
             self._buffers.insert(0, buffer)
             return buffer
 
@@ -79,7 +78,7 @@ class BufferPool:
 
 
 class BatchMemory:
-    """Context manager in which one thread makes one batch, whose arrays lie in buffers. Each thread has its own."""
+    """Context manager in which one thread makes one batch, whose arrays lie in buffers."""
 
     def __init__(self, buffers: BufferPool) -> None:
         self._buffers, self._arrays = buffers, 0
@@ -89,7 +88,7 @@ class BatchMemory:
         self._arrays, self._before = 0, set_allocator(self.empty if _COUNTS_ARE_EXACT else None)
 
     def __exit__(self, *exception: object) -> None:
-        set_allocator(self._before)  # not None if this batch was made while another one was
+        set_allocator(self._before)  # not None if this batch is made inside of another batch
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """The allocator behind `gluonloader.empty`; arrays of more than 16 kB start at a page."""

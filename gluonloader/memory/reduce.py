@@ -1,13 +1,13 @@
-"""Reduce a batch to a small head, with its arrays in a slab; rebuild it as views on that slab.
+"""`reduce` turns a batch into a small head and arrays in a slab; `rebuild` turns them into the batch again.
 
     worker   reduce(batch, arena)   arrays -> slab (unless they lie there already), everything else -> head
     parent   rebuild(memory, head)  head -> the same objects; arrays are views on `memory`, without a copy
 
-A batch has one head, however many arrays it has. Most batches are one array, or a tuple, list or dict of arrays; their
-head only says where the arrays lie. The head of any other batch is a pickle (protocol 5) in which `persistent_id`
+A batch with any number of arrays has only one head. Most batches are an array, or a tuple, list or dict of arrays;
+their head only says where the arrays lie. The head of any other batch is a pickle (protocol 5) in which `persistent_id`
 replaces NumPy arrays, because that is faster than NumPy's own reduction. Arrays of other frameworks travel as NumPy
-arrays and come back as arrays of their framework. All other types that offer their buffers out of band work, too.
-The parent reads heads only from slabs that its own workers wrote, so unpickling them is safe.
+arrays and come back as arrays of their framework. All other types that pickle their buffers out of band are transferred
+in the slab, too. The parent reads heads only from slabs that its own workers wrote, so unpickling them is safe.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _strides(array: NDArray[Any], arena: Arena) -> tuple[int, ...] | None:
 
 
 def _needs_pickle(dtype: np.dtype[Any]) -> bool:
-    """Whether `dtype.str` leaves something out: it has fields or metadata, or another package defines it."""
+    """Whether `dtype.str` is incomplete: the dtype has fields or metadata, or another package defines it."""
     return dtype.isbuiltin != 1 and bool(dtype.names or dtype.metadata or dtype.isbuiltin == 2)
 
 
@@ -146,7 +146,7 @@ class _Reducer(pickle.Pickler):
             return None
         try:
             array = framework.to_numpy(obj)
-        except Exception as error:  # the user's own: MXNet reports a failed operation when its result is read
+        except Exception as error:  # an error of user code: MXNet reports a failed operation when its result is read
             self.framework_error = error
             raise
         return None if array is None or array.dtype.hasobject else (*self._location(array), framework.name)
@@ -159,7 +159,7 @@ class _Reducer(pickle.Pickler):
         try:
             data = buffer.raw()
         except BufferError:
-            return True  # not contiguous: it is pickled into the head
+            return True  # not contiguous: the array is pickled into the head
         self.spans += (self._arena.write(data) or 0, len(data))
         return False
 

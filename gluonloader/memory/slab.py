@@ -9,13 +9,13 @@
       TOOK
 
 The file has no name: it is a memfd, or an unlinked temporary file if the system has no memfd. A memfd is not limited by
-the size of /dev/shm. No process can leave such a file behind, however it dies. Processes pass it on by its descriptor.
+the size of /dev/shm. The system frees such a file even if a process crashes. Processes send each other its descriptor.
 
-NOTE [slab growth]: a slab grows and never shrinks. posix_fallocate reserves the memory, so a full machine raises
-OSError here instead of SIGBUS at the first write. The process that grows a slab maps the file again. Arrays of the
-batch keep using the old mapping, which shows the same pages. The other side maps the file again when a record reports
-the new size. Nobody closes a mapping explicitly, because NumPy arrays point into it without exporting its buffer. It
-is unmapped with the last array that refers to it.
+NOTE [slab growth]: a slab grows and never shrinks. posix_fallocate reserves the memory, so if the machine is full it
+raises OSError here; otherwise the first write would raise SIGBUS. The process that grows a slab maps the file again.
+Arrays of the batch keep using the old mapping, which shows the same pages. The other side maps the file again when a
+record reports the new size. No code closes a mapping, because NumPy arrays point into it without exporting its buffer.
+It is unmapped when the last array that refers to it dies.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from ..limits import available_memory
 ALIGNMENT: Final = 64  # bytes: a cache line, and what JAX and AVX-512 need
 
 HEADER: Final = 64  # bytes
-# The words of the header, 8 bytes each. HOLDERS: NOTE [holders] in slabs.py; MXNet's format of shared memory demands
-# that it comes first. TICKET, STARTED: NOTE [tickets] in executors/process/lane.py. ROW: the row of the sample that is
-# being read, plus 1; 0 if it is not tracked. TOOK: microseconds that making the batch took, written by the worker.
+# The words of the header, 8 bytes each. HOLDERS: NOTE [holders] in slabs.py; it comes first in MXNet's format, too.
+# TICKET, STARTED: NOTE [tickets] in executors/process/lane.py. ROW: the row of the sample that is being read, plus 1; 0
+# if it is not tracked. TOOK: microseconds that making the batch took, written by the worker.
 HOLDERS, TICKET, STARTED, ROW, TOOK = range(5)
 
-# The word HOLDERS while there are none. It must stay above 0 after every holder has subtracted 1, because MXNet deletes
-# memory whose count reaches 0.
+# The word HOLDERS while there are no holders. It must stay above 0 after every holder has subtracted 1, because MXNet
+# deletes memory whose count reaches 0.
 NO_HOLDERS: Final = 1 << 20
 
-# Since Python 3.13 mmap can do without a descriptor of its own, which saves one per slab and process.
+# Since Python 3.13 mmap need not duplicate the descriptor, which saves one per slab and process.
 _MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 _POPULATE: int = getattr(mmap, "MAP_POPULATE", 0)
 
@@ -70,7 +70,7 @@ def _folder() -> str:
 def reserve(fd: int, size: int) -> None:
     """Makes the file `size` bytes long and reserves the memory; raises SharedMemoryError if there is too little."""
     try:
-        # Ask first: before the kernel refuses memory to a memfd, it kills processes to free some.
+        # Ask first: before the kernel refuses memory for a memfd, it kills processes to free memory.
         if size - os.fstat(fd).st_blocks * 512 > available_memory():
             raise OSError(errno.ENOMEM, "the machine or its cgroup has less memory left")
         if hasattr(os, "posix_fallocate"):
@@ -98,11 +98,11 @@ class Slab:
     Attributes:
         memory, address: the mapping, and where it lies in this process.
         control: the words of the header.
-        writer: the worker that wrote the slab last; its caches and page table are warm. -1 for none.
+        writer: number of the worker that wrote the slab last, whose caches and page table are warm; -1 for none.
         allowance: bytes that the slab may grow to while it is in flight.
         holders: how many frameworks map the memory of this loan by themselves.
         inherited: whether a forked child may refer to the slab, so that it must not be used again.
-        leaves_room: whether its descriptor is known to leave enough descriptors for the rest of the program.
+        leaves_room: whether enough descriptors for the rest of the program were left when the slab was made.
     """
 
     def __init__(self, number: int, fd: int, size: int, populate: bool = False) -> None:
@@ -112,7 +112,7 @@ class Slab:
         self.map(size)
 
     def map(self, size: int) -> None:
-        """Maps the first `size` bytes in place of the mapping so far; see NOTE [slab growth]."""
+        """Replaces the mapping by one of the first `size` bytes; see NOTE [slab growth]."""
         flags = mmap.MAP_SHARED | (_POPULATE if self._populate else 0)
         self.memory = mmap.mmap(self.fd, size, flags=flags, **_MAP_OPTIONS)
         self.size = size
@@ -121,7 +121,7 @@ class Slab:
         self.address: int = start.__array_interface__["data"][0]
 
     def grow(self, size: int, most: int) -> None:
-        """Makes room for `size` bytes plus some for the head, so that ragged batches rarely grow it; at most `most`."""
+        """Grows to `size` bytes plus room for the head, so that ragged batches rarely grow it; at most to `most`."""
         size = min(align(max(size + mmap.PAGESIZE, self.size + (self.size >> 5)), mmap.PAGESIZE), most)
         reserve(self.fd, size)
         self.map(size)

@@ -1,4 +1,4 @@
-"""The slabs of one loader, and the way of each batch through them.
+"""The slabs of one loader, and what happens to a slab that contains a batch.
 
     take -> in flight -> lend -> on loan: a delivered batch refers to it -> its last array dies -> free
                       -> copy_out: the batch moves to private memory --------------------------> free
@@ -7,18 +7,18 @@
 budget.py counts slabs against `memory_limit`; see NOTE [memory limit] there.
 
 NOTE [loans]: all arrays of a delivered batch have the same `_Loan` as their base. When the last array dies, the loan
-dies, and its weak reference appends the slab's number to a deque. It does nothing else, because this can happen in any
-thread, at any point of any function. The slab is free when `take` reads the deque. So no batch is overwritten while
-anything refers to it, and nobody has to release a batch explicitly.
+dies, and its weak reference appends the slab's number to a deque. The weak reference does nothing else, because this
+can happen in any thread, at any point of any function. The slab is free when `take` reads the deque. So no batch is
+overwritten while anything refers to it, and users need not release batches.
 
-NOTE [holders]: a framework can map a slab by itself and use it after the last NumPy view has died. MXNet does, because
-its engine works later. Such a holder subtracts 1 from the word HOLDERS when it is done, in any thread and without
-Python. `lend` sets the word while there are no holders; after that only holders change it. The loan ends when its
-arrays are dead and every holder has subtracted 1. A forked child subtracts as well, for the mappings that it inherited,
-but by NOTE [loans and fork] such a slab is not used again.
+NOTE [holders]: a framework can map a slab by itself and use it after the last NumPy view has died. MXNet does this,
+because its engine runs operations later. When such a holder no longer uses the slab, it subtracts 1 from the word
+HOLDERS, in any thread and without Python. `lend` sets the word while there are no holders; after that only holders
+change it. The loan ends when its arrays are dead and every holder has subtracted 1. A forked child subtracts as well,
+for the mappings that it inherited, but by NOTE [loans and fork] such a slab is not used again.
 
 NOTE [loans and fork]: a forked child can read the batches that were on loan at the fork, but the parent does not see
-the child's references. So a slab that is on loan at a fork is not used again after its loan. It is closed.
+the child's references. So a slab that is on loan at a fork is closed after its loan, not used again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .allocator import alignment_of
 from .budget import Budget
 from .slab import HEADER, HOLDERS, NO_HOLDERS, Slab, align, anonymous_file, reserve
 
-_FIRST_SIZE: Final = 64 * 1024  # bytes for the first batch; its slab grows if that is too little
+_FIRST_SIZE: Final = 64 * 1024  # bytes of the slab for the first batch; it grows if the batch is larger
 _SPARE_LOANS: Final = 16  # loans beyond the window if there is no memory limit; each costs a slab and its descriptors
 _UNLIMITED: Final = 2**62
 _BYTE: Final = np.dtype(np.uint8)
@@ -82,7 +82,7 @@ class SlabPool:
         self._budget = None if limit is None else Budget(limit, window)
         self._slabs: dict[int, Slab] = {}
         self._next_number = 0
-        self._free: list[Slab] = []  # the last one was used last, so it is warmest in the caches
+        self._free: list[Slab] = []  # the last slab in the list was used last and is warmest in the caches
         self._lent: dict[int, tuple[Slab, weakref.ref[Any]]] = {}
         self._returned: deque[int] = deque()  # numbers of slabs whose loan has died
         self.retired: list[int] = []
@@ -91,8 +91,8 @@ class SlabPool:
     def take(self, nbytes: int, writer: int) -> Slab | None:
         """Returns a slab for worker `writer`, with room for a task of `nbytes`; None while the limit leaves no room.
 
-        The slab may grow to its `allowance` until it comes back by `lend`, `copy_out` or `give_back`. A full system, or
-        a task that alone is larger than the limit, raises SharedMemoryError.
+        The slab may grow to its `allowance` until `lend`, `copy_out` or `give_back` is called for it. If the system has
+        no memory left, or the task alone is larger than the limit, this raises SharedMemoryError.
         """
         self._collect()
         budget, least = self._budget, HEADER + nbytes + _FIRST_SIZE
@@ -178,11 +178,12 @@ class SlabPool:
             raise
         self._next_number += 1
         self._slabs[slab.number] = slab
-        slab.leaves_room = leaves_room(fd)  # asked once per slab, because it takes a third of the time of a loan
+        slab.leaves_room = leaves_room(fd)  # called once per slab, because it takes a third of the time of a loan
         return slab
 
     def _pop_free(self, writer: int) -> Slab | None:
-        """Returns a free slab: a large enough one, else one that `writer` wrote, else the last that was used.
+        """Returns a free slab: if possible a large enough slab, then a slab that `writer` wrote, then the last used
+        slab.
 
         A slab of at least half the largest batch's size counts as large enough, because most batches are smaller.
         """
@@ -198,7 +199,7 @@ class SlabPool:
         return best
 
     def _reserve(self, budget: Budget, nbytes: int) -> bool:
-        """Counts `nbytes` more; closes free slabs, longest unused first, while the limit leaves no room."""
+        """Reserves `nbytes` in the budget; while the limit leaves no room, closes free slabs, longest unused first."""
         while not budget.reserve(nbytes):
             if not self._free:
                 return False
@@ -217,7 +218,7 @@ class SlabPool:
         self._collect()
         if self._budget.may_lend(slab.size, self.window):
             return True
-        if len(self._lent) > 1:  # a usual loop keeps one batch, the previous one
+        if len(self._lent) > 1:  # a usual loop keeps only the previous batch
             self._budget.warn_of_copies()
         return False
 
@@ -232,7 +233,7 @@ class SlabPool:
             number = self._returned.popleft()
             slab = self._lent[number][0]
             if slab.holders and slab.control[HOLDERS] > NO_HOLDERS - slab.holders:  # see NOTE [holders]
-                self._returned.append(number)  # asked again the next time
+                self._returned.append(number)  # checked again the next time
                 continue
             del self._lent[number]
             if self._budget is not None:

@@ -1,8 +1,8 @@
-"""Replaces `mxnet.gluon.data`: the same names, arguments and results, but gluonloader's workers load the batches.
+"""Replaces `mxnet.gluon.data`: the same names, arguments and results, but batches are loaded by gluonloader.
 
     from gluonloader.mxnet import DataLoader          # was: from mxnet.gluon.data import DataLoader
 
-All other names are Gluon's. The first use of a name imports MXNet, so that `patch_numpy` can run before.
+The other names are also those of Gluon. MXNet is imported at the first use of a name, so `patch_numpy` can run before.
 docs/migrating-from-gluon.md lists what differs from Gluon, and why.
 """
 

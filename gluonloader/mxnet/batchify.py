@@ -1,4 +1,4 @@
-"""Gluon 2.0's `mxnet.gluon.data.batchify`: the functions of `gluonloader.batchify`, but batches are NDArrays.
+"""Gluon 2.0's `mxnet.gluon.data.batchify`: the functions of `gluonloader.batchify`, which here return NDArrays.
 
 In a worker the NDArrays refer to the shared memory of the batch, so they reach the main process without a copy.
 """
@@ -31,7 +31,8 @@ class _WithNDArrays:
 
 
 class Stack(_WithNDArrays):
-    """Stacks along a new first axis; tuples and lists become a list with a batch of each field.
+    """Stacks samples along a new first axis; if the samples are tuples or lists, returns a list with one batch per
+    field.
 
     Args:
         use_shared_mem: make the batch in `cpu_shared(0)`; workers of a loader always do.
@@ -45,9 +46,9 @@ class Pad(_WithNDArrays):
     """Pads arrays of the same rank to the largest size along every axis, then stacks them.
 
     Args:
-        val: the padding value; None is 0.
-        dtype: dtype of the batch; None takes the common dtype of the samples.
-        round_to: round the padded sizes up to a multiple of this.
+        val: the padding value; None means 0.
+        dtype: dtype of the batch; None means the common dtype of the samples.
+        round_to: round the padded sizes up to a multiple of this number.
         use_shared_mem: make the batch in `cpu_shared(0)`; workers of a loader always do.
     """
 
@@ -62,11 +63,11 @@ class Pad(_WithNDArrays):
 
 
 class Append(_WithNDArrays):
-    """Keeps a list of arrays, one per sample, of any shape.
+    """Returns a list of arrays, one for each sample; the arrays may have different shapes.
 
     Args:
-        expand: give each array a batch axis of length 1.
-        batch_axis: index of that axis.
+        expand: whether to insert a batch axis of length 1 into each array.
+        batch_axis: where to insert the batch axis.
         use_shared_mem: make the arrays in `cpu_shared(0)`; workers of a loader always do.
     """
 

@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
 
 
 def default_batchify_fn(data: Sequence[Any]) -> Any:
-    """Makes a batch of NDArrays in `cpu(0)`: tuples become a list with a batch of each field, all else is stacked."""
+    """Makes a batch of NDArrays in `cpu(0)`: a list with one batch per field for tuples, otherwise a stack."""
     return map_arrays(to_ndarray(shared=False), gluon_batchify(data))
 
 
@@ -31,18 +31,18 @@ def default_mp_batchify_fn(data: Sequence[Any]) -> Any:
 
 
 class DataLoader(CoreDataLoader, _gluon.DataLoader):
-    """`mxnet.gluon.data.DataLoader` with gluonloader's workers, which do not hang.
+    """A `mxnet.gluon.data.DataLoader` whose batches are loaded by gluonloader.
 
-    The arguments are Gluon's, in the same order. Without a `batchify_fn`, batches are NDArrays, in `cpu_shared(0)` with
-    workers and in `cpu(0)` without, and a tuple of fields becomes a list of arrays. Batches of a `batchify_fn` are not
-    converted.
+    The arguments are those of Gluon, in the same order. If no `batchify_fn` is passed, batches are NDArrays (in
+    `cpu_shared(0)` with workers, otherwise in `cpu(0)`), and samples that are tuples become a list of NDArrays. Batches
+    of a `batchify_fn` are not converted.
 
     Args:
         try_nopython: accepted for compatibility, and ignored.
-        options: the keyword arguments of `gluonloader.DataLoader`: `seed`, `start_method`, `memory_limit` ...
+        options: keyword arguments that only `gluonloader.DataLoader` has: `seed`, `start_method`, `memory_limit` ...
 
     Raises:
-        ValueError: an argument is wrong; the text names it, its value and the cure.
+        ValueError: an argument is wrong; the text names the argument, its value and what to pass instead.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         )
 
     def __del__(self) -> None:
-        pass  # instead of Gluon's, which terminates a pool that this loader does not have
+        pass  # Gluon's method terminates a pool that this loader does not have
 
     @property
     def auto_reload(self) -> bool:
-        """Whether the next epoch starts as soon as this one has delivered its last batch."""
+        """Whether the next epoch starts as soon as the last batch of an epoch was delivered."""
         return self.epochs.auto_reload
 
     @auto_reload.setter
@@ -114,7 +114,7 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
 
 
 def _start_worker(mode: dict[str, bool], then: Callable[[int], object] | None, worker: int) -> None:
-    """Sets the NumPy mode of MXNet as it was in the constructor, then calls the user's `worker_init_fn`."""
+    """Sets the same NumPy mode of MXNet as in the constructor of the loader, then calls the user's `worker_init_fn`."""
     mx.util.set_np(**mode)
     if then is not None:
         then(worker)

@@ -20,35 +20,35 @@ def __getattr__(name: str) -> Any:
 
 
 class Dataset(core.Dataset, _gluon.Dataset):
-    """Base of datasets: define `__getitem__(index)` and `__len__()`."""
+    """Base class of datasets; a subclass defines `__getitem__(index)` and `__len__()`."""
 
     def filter(self, fn: Callable[[Any], object]) -> Dataset:
-        """The samples for which `fn(sample)` is true; this calls `fn` on every sample now."""
+        """Returns the samples for which `fn(sample)` is true; this call runs `fn` once on every sample."""
         return SimpleDataset(super().filter(fn))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
-        """Part `index` of `num_shards` contiguous parts, whose sizes differ by at most one; larger parts come first."""
+        """Returns part `index` of `num_shards` contiguous parts; the first parts may have one sample more."""
         return SimpleDataset(super().shard(num_shards, index))
 
     def take(self, count: int | None) -> Dataset:
-        """The first `count` samples; all of them if None or more than there are."""
+        """Returns the first `count` samples; all samples if `count` is None or larger than the dataset."""
         return SimpleDataset(super().take(count))
 
     def sample(self, sampler: Iterable[Any]) -> Dataset:
-        """The samples at the indices that `sampler` yields now."""
+        """Returns the samples at the indices that `sampler` yields; this call iterates over `sampler` once."""
         return SimpleDataset(super().sample(sampler))
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:  # type: ignore[override]
-        """The dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple."""
+        """Returns the dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple."""
         return SimpleDataset(super().transform(fn, lazy))
 
 
 class SimpleDataset(core.SimpleDataset, Dataset, _gluon.SimpleDataset):
-    """A dataset over anything with `__len__` and `__getitem__`: a list, an array."""
+    """A dataset of the elements of any object with `__len__` and `__getitem__`, such as a list or an array."""
 
 
 class ArrayDataset(core.ArrayDataset, Dataset, _gluon.ArrayDataset):
-    """Several sequences of one length, side by side; an NDArray with one axis yields NumPy numbers, as in Gluon."""
+    """A dataset of sequences of equal length; an NDArray with one axis yields NumPy numbers, as in Gluon."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*[x.asnumpy() if isinstance(x, mx.nd.NDArray) and x.ndim == 1 else x for x in args])
@@ -66,7 +66,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class RecordFileDataset(_gluon.RecordFileDataset, Dataset):
-    """The records of a RecordIO file whose index file lies beside it; several threads may read them."""
+    """A dataset of the records of a RecordIO file with an index file beside it; several threads may read records."""
 
     def __init__(self, filename: str) -> None:
         super().__init__(filename)

@@ -1,4 +1,4 @@
-"""Imports Gluon, and converts the arrays of a batch to NDArrays in the same MXNet context as Gluon."""
+"""Imports Gluon, and converts the arrays of a batch to NDArrays in the MXNet context that Gluon uses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _ToNDArray:
         self._convert = frameworks.converter(self._mxnet)
 
     def __call__(self, array: Any) -> Any:
-        # NDArrays that a thread or a direct call batched lie in cpu(0).
+        # NDArrays that were stacked in a thread or by a direct call lie in cpu(0).
         if self._shared and isinstance(array, mx.nd.NDArray) and array.ctx.device_type == "cpu":
             array = self._mxnet.to_numpy(array)
         return self._convert(array)

@@ -1,4 +1,4 @@
-"""`patch_numpy` restores the names that MXNet 1.9.1 uses and newer versions of NumPy lack."""
+"""`patch_numpy` restores the names that MXNet 1.9.1 uses and that newer versions of NumPy lack."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _financial(name: str) -> Callable[..., NoReturn]:
     return removed
 
 
-# Keyed by the NumPy version that removed the names. `import mxnet` needs all of them except `int` and `compat`, which
-# mx.test_utils and mx.np.pad use when they run.
+# The keys are the NumPy versions that removed the names. `import mxnet` needs all names except `int` and `compat`,
+# which mx.test_utils and mx.np.pad use when they run.
 _REMOVED: Final[dict[tuple[int, int], dict[str, object]]] = {
     (1, 24): {"bool": bool, "int": int},
     (2, 0): {
@@ -57,11 +57,12 @@ _REMOVED: Final[dict[tuple[int, int], dict[str, object]]] = {
 def patch_numpy() -> tuple[str, ...]:
     """Adds the names to the module `numpy` that MXNet 1.9.1 needs and the installed NumPy lacks.
 
-    Call it before `import mxnet`. It does not import MXNet or replace a name that exists, and logs the names at level
-    INFO on the logger "gluonloader". If `import mxnet` failed before in this process, it can be repeated afterwards.
+    Call it before `import mxnet`; if `import mxnet` has already failed in this process, repeat the import after this
+    call. `patch_numpy` does not import MXNet or replace an existing name. It logs the added names at level INFO on the
+    logger "gluonloader".
 
     Returns:
-        the names that were added, sorted; none with NumPy 1.23, and none in a second call.
+        The names that were added, sorted; an empty tuple with NumPy 1.23, and at a second call.
     """
     version = tuple(map(int, np.__version__.split(".")[:2]))
     removed = {name: value for since, names in _REMOVED.items() if version >= since for name, value in names.items()}

@@ -15,23 +15,23 @@ def __getattr__(name: str) -> Any:
 
 
 class Sampler(core.Sampler, _gluon.Sampler):
-    """Base of samplers: `__iter__` yields indices, `__len__` is their number."""
+    """Base class of samplers; in a subclass, `__iter__` yields indices and `__len__` returns their number."""
 
 
 class SequentialSampler(core.SequentialSampler, Sampler, _gluon.SequentialSampler):
-    """Indices `start`, `start + 1`, ..., `start + length - 1`."""
+    """Yields the indices `start`, `start + 1`, ..., `start + length - 1`."""
 
 
 class RandomSampler(core.RandomSampler, Sampler, _gluon.RandomSampler):
-    """Every index of `range(length)` once, in another random order each epoch."""
+    """Yields each index of `range(length)` once, in a new random order each epoch."""
 
 
 class FilterSampler(core.FilterSampler, Sampler, _gluon.FilterSampler):
-    """Indices of the samples for which `fn(sample)` is true; the constructor calls `fn` on every sample."""
+    """Yields the indices of the samples for which `fn(sample)` is true; the constructor calls `fn` on every sample."""
 
 
 class IntervalSampler(core.IntervalSampler, Sampler):
-    """Every `interval`-th index from 0; with `rollover`, then from 1, from 2, ... until every index came once."""
+    """Yields every `interval`-th index from 0; with `rollover`, then from 1, from 2, ... until each index came once."""
 
 
 class BatchSampler(core.BatchSampler, Sampler, _gluon.BatchSampler):

@@ -1,4 +1,4 @@
-"""The batch that Gluon's default batchify makes, in NumPy arrays. Without MXNet, so that spawned workers start fast."""
+"""The batch of Gluon's default batchify function, as NumPy arrays; without MXNet, so spawned workers start fast."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..rows import Rows
 
 @calls_no_user_code
 def gluon_batchify(samples: Sequence[Any]) -> Any:
-    """Tuples become a list with a batch of each field, a list becomes one array; `default_batchify` does the rest."""
+    """Returns a list with one batch per field for tuples, one array for lists, and otherwise the default batch."""
     if isinstance(samples, Rows):
         if isinstance(samples.held, tuple):
             return _batches(Rows(column, samples.indices) for column in samples.held)
@@ -31,7 +31,7 @@ def gluon_batchify(samples: Sequence[Any]) -> Any:
         return _batches(zip(*samples, strict=True))
     if isinstance(first, list):
         samples = [_array(sample, row) for row, sample in enumerate(samples)]
-    elif getattr(first, "stype", "default") != "default":  # Gluon makes dense batches of MXNet's sparse arrays
+    elif getattr(first, "stype", "default") != "default":  # Gluon stacks MXNet's sparse arrays into dense batches
         samples = [sample.tostype("default") for sample in samples]
     return default_batchify(samples)
 

@@ -1,9 +1,9 @@
-"""MXNet's generators, which can be seeded but neither read nor restored.
+"""MXNet's generators, which can be seeded, but whose state can neither be saved nor restored.
 
 NOTE [late seeds]: `mx.random.seed` returns quickly, but keeps a thread of MXNet's engine busy for 1 ms, even if nobody
-draws a number. So `seed` only notes the seed. The functions of MXNet's C interface that run operators are wrapped, and
-the first call seeds. A batch that does not use MXNet costs nothing. A seed that the user's code sets comes later and
-therefore wins.
+draws a number. So `seed` only stores the seed. The functions of MXNet's C interface that run operators are wrapped, and
+the first call of any of them seeds. So seeding costs no time for a batch that does not use MXNet. If user code sets a
+seed, it does so later, and so its seed is used.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 NOTE [saving NumPy's state]: `get_state` and `set_state` take 70 us together, as long as making a small batch. So `save`
 and `restore` copy the memory of the Mersenne Twister, whose address NumPy publishes for this purpose; that takes 5 us.
-One thing lies elsewhere: normal variates are made in pairs, and the second one is kept for the next call. `save` finds
-it by drawing a normal variate: if the Twister did not move, the variate was a kept one.
+But normal variates are made in pairs, and the second variate of a pair is stored elsewhere for the next call. `save`
+draws a normal variate to find it: if the Twister did not move, the variate was such a stored one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _STATE_BYTES: Final = 624 * 4 + 4  # the key of a Mersenne Twister and the index
 
 
 def seed(seed: int) -> None:
-    """Seeds the generator with the lower 32 bits, as many as it takes."""
+    """Seeds the generator with the lower 32 bits of `seed`, since it takes no more."""
     np.random.seed(seed & 0xFFFF_FFFF)
 
 
@@ -36,12 +36,12 @@ def save() -> tuple[Any, Any]:
 def restore(state: tuple[Any, Any]) -> None:
     """Restores what `save` returned."""
     generator, saved = state
-    if _bit_generator() is not generator:  # the user's code replaced it
+    if _bit_generator() is not generator:  # user code has replaced it
         np.random.set_bit_generator(generator)  # type: ignore[attr-defined]
     if not isinstance(saved, bytes):
         np.random.set_state(saved)
         return
-    np.random.seed(0)  # drops a normal variate that was kept since `save`
+    np.random.seed(0)  # drops a stored normal variate
     with generator.lock:
         ctypes.memmove(generator.ctypes.state_address, saved, _STATE_BYTES)
 

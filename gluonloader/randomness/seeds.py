@@ -1,8 +1,8 @@
-"""Seeds of batches, and everything that is seeded with them: the global generators and `get_rng`.
+"""The seeds of batches, and what they seed: the global generators and `get_rng`.
 
-NOTE [batch seeds]: promise P1. The seed of a batch is a hash of the loader's seed, the epoch and the batch number.
-Random augmentation is therefore the same for every executor, number of workers and resume. Which generators are seeded
-before a batch depends on who else uses them:
+NOTE [batch seeds]: promise P1. The seed of a batch is a hash of the loader's seed, the epoch and the batch number. So
+random augmentation is the same for any executor and number of workers, and after a resume. Which generators are seeded
+before a batch depends on which other code uses them:
 
     worker process   seed_all: all generators, since nobody else uses them
     caller           seed_restorable: all except MXNet's, whose state cannot be restored after the batch
@@ -28,13 +28,13 @@ _WORDS: Final = struct.Struct("<QQQ")
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
-# The modules with `seed`, which takes 64 bits, `save` and `restore`, by the package that the generator belongs to. A
-# package that is not loaded is left alone.
+# The modules with `seed` (of 64 bits), `save` and `restore`. The keys are the packages that the generators belong to;
+# packages that are not loaded are skipped.
 _RESTORABLE: Final[dict[str, ModuleType]] = {"random": python, "numpy": numpy, "torch": torch}
 
 
 class _Current(threading.local):
-    """The batch that this thread makes: its seed, and its `get_rng` once somebody asked for it."""
+    """The batch that this thread makes: its seed, and its random generator once `get_rng` was called."""
 
     seed: int | None = None
     rng: np.random.Generator | None = None
@@ -44,7 +44,7 @@ _current = _Current()
 
 
 def draw_seed() -> int:
-    """Returns a 63-bit seed from NumPy's global generator, so that `np.random.seed(0)` makes a run repeat."""
+    """Returns a 63-bit seed from NumPy's global generator, so that `np.random.seed(0)` makes a run reproducible."""
     return int(np.random.randint(0, 2**63 - 1, dtype=np.int64))
 
 
@@ -83,19 +83,19 @@ def preserved_generators() -> Iterator[None]:
 
 
 def set_current_seed(seed: int | None) -> None:
-    """Makes `get_rng` in this thread the generator of the batch with this seed; None after the batch."""
+    """Makes `get_rng` in this thread return the generator of the batch with this seed; None after the batch."""
     _current.seed, _current.rng = seed, None
 
 
 def get_rng() -> np.random.Generator:
     """Returns the random generator of the current batch, for use in a dataset, a transform or a batchify function.
 
-    It draws the same numbers for every executor, number of workers and resume, threads included. It is made when it is
-    first asked for. Outside of a batch (when you try `dataset[0]` by hand, say) each call returns a new generator,
-    seeded from NumPy's global one.
+    It draws the same numbers with any executor and number of workers, and after a resume. While no batch is made (if
+    you call `dataset[0]` yourself, for example), each call returns a new generator, seeded from NumPy's global
+    generator.
 
     Returns:
-        A `numpy.random.Generator`; within one batch always the same object.
+        A `numpy.random.Generator`; all calls for the same batch return the same object.
 
     >>> np.random.seed(0)
     >>> flip = get_rng().random() < 0.5

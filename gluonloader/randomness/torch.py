@@ -27,5 +27,5 @@ def restore(state: tuple[Any, Any] | None) -> None:
 
 
 def _generator() -> Any:
-    """None while another thread is still importing torch."""
+    """Returns the generator; None while another thread is still importing torch."""
     return getattr(sys.modules["torch"], "default_generator", None)

@@ -1,14 +1,14 @@
-"""Samplers decide in which order a dataset is read, and batch samplers cut that order into batches.
+"""Samplers define the order in which a dataset is read, and batch samplers cut that order into batches.
 
 ordered         deterministic samplers
 shuffled        samplers that yield each index once, in random order
 weighted        random samplers that follow weights
-sharded         one share of an order, or of a dataset, for each of several processes
+sharded         samplers for processes that train together: each process reads its share of an order or of a dataset
 buckets         samplers that put samples of similar length together
 
 base            base classes, and BatchSampler
 passes          iterators of one epoch
-saved           the state of such an iterator, as JSON
+saved           the state of an iterator of one epoch, as JSON
 bijection       a shuffled order of any length, without a table
 ranks           the rank of this process
 """

@@ -1,6 +1,6 @@
 """Base classes of samplers, and `BatchSampler`, which cuts the indices of any sampler into batches.
 
-Sampler, OrderedSampler, SeededSampler       base classes: any sampler, one with a known order, one that shuffles
+Sampler, OrderedSampler, SeededSampler       base classes: all samplers, samplers with a known order, those that shuffle
 BatchSampler                                 lists of indices
 chained                                      an order of several arrays
 check_length, check_ints                     checks of arguments
@@ -28,16 +28,16 @@ _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these type
 
 
 class SizedIterable(Protocol):
-    """What a loader needs of a sampler; a plain list is one, too."""
+    """What a loader requires of a sampler; a list is sufficient."""
 
     def __iter__(self) -> Iterator[Any]: ...
     def __len__(self) -> int: ...
 
 
 class Sampler:
-    """Base of samplers: `__iter__` yields indices (any hashable keys), `__len__` is their number.
+    """Base class of samplers; in a subclass, `__iter__` yields indices (any hashable keys), `__len__` is their number.
 
-    Deriving from it is optional: a loader takes any sized iterable, and so does `Dataset.sample`.
+    Deriving from it is optional: a loader accepts any iterable with a length, and `Dataset.sample` any iterable.
     """
 
     def __iter__(self) -> Iterator[Any]:
@@ -48,9 +48,9 @@ class Sampler:
 
 
 class OrderedSampler(Sampler):
-    """Base of samplers whose order can be sliced, so that a pass moves to any key without reading others."""
+    """Base class of samplers whose order can be sliced, so that a pass moves to any key without reading other keys."""
 
-    _indices: Sequence[Any] | Integers  # of a pass; a subclass may override _order and __len__ instead
+    _indices: Sequence[Any] | Integers  # the order of a pass; a subclass may override _order and __len__ instead
     _state_fields: Mapping[str, Any] = {}  # arguments that the order depends on, as fields of the pass state
     _read_ahead = READ_AHEAD
     live: tuple[str, ...] = ()  # fields of the pass state that may change while a pass runs
@@ -73,19 +73,19 @@ class OrderedSampler(Sampler):
         return {"length": len(self), **self._state_fields}
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Makes the next pass repeat the one that `pass_state` described; see `load_saved_pass`."""
+        """Makes the next pass repeat the pass that `pass_state` described; see `load_saved_pass`."""
         self._check_state(state)
         return drawn
 
     def _check_state(self, state: Mapping[str, Any], *free: str) -> None:
-        """Compares all fields but those in `free` with this sampler's own."""
+        """Checks that all fields except those in `free` are equal to those of this sampler."""
         for name, ours in self.pass_state().items():
             if name not in free:
                 check_same(state, name, ours, f"the {type(self).__name__} here", PATH)
 
 
 def start_order(sampler: Any) -> tuple[Sliceable | None, int]:
-    """The order of a sampler's pass that starts now, and how far to read ahead; None if the sampler only iterates."""
+    """The order of a pass that starts now (None if the sampler has only `__iter__`), and how far to read ahead."""
     if type(sampler) in FIXED:
         return list(sampler) if isinstance(sampler, np.ndarray) and not is_int_array(sampler) else sampler, READ_AHEAD
     if isinstance(sampler, OrderedSampler) and type(sampler).__iter__ is OrderedSampler.__iter__:
@@ -94,7 +94,8 @@ def start_order(sampler: Any) -> tuple[Sliceable | None, int]:
 
 
 class SeededSampler(OrderedSampler):
-    """Base of samplers that shuffle: the order is a function of (seed, epoch), and each iteration is the next epoch.
+    """Base class of samplers that shuffle: the order depends only on (seed, epoch), and each iteration is the next
+    epoch.
 
     Args:
         seed: an int; None draws one from NumPy's global generator now.
@@ -107,7 +108,7 @@ class SeededSampler(OrderedSampler):
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration uses the order of this epoch."""
+        """Makes the next iteration use the order of this epoch."""
         self._epoch = int(epoch)
 
     def _next_epoch(self) -> int:
@@ -132,11 +133,11 @@ class BatchSampler(Sampler):
     """Cuts the indices of a sampler into lists of `batch_size`.
 
     Args:
-        sampler: any sized iterable of indices.
-        batch_size: indices in a batch, at least 1.
-        last_batch: what happens to a last batch that is too short: 'keep' yields it as it is, 'discard' drops it,
-            'rollover' moves its indices to the start of the next pass. A pass that stops early changes nothing:
-            the next one starts with the same carried indices.
+        sampler: any iterable of indices with a length.
+        batch_size: number of indices in a batch, at least 1.
+        last_batch: what to do with a last batch that is too short: 'keep' yields it, 'discard' drops it, and 'rollover'
+            moves its indices to the start of the next iteration. If an iteration stops early, the next iteration starts
+            with the same moved indices as that one.
 
     >>> batches = BatchSampler(range(5), 2, "rollover")
     >>> list(batches)
@@ -159,9 +160,9 @@ class BatchSampler(Sampler):
         batches.commit()
 
     def begin(self) -> BatchPass:
-        """Starts a pass that carries indices over only when `commit` is called.
+        """Starts an iteration that moves its last indices to the next iteration only when `commit` is called.
 
-        A loader draws batches before it delivers them, and calls `commit` after it has delivered the last one.
+        A loader draws batches before it delivers them, and calls `commit` after it has delivered the last batch.
         """
         order, read_ahead = start_order(self.sampler)
         indices = iter(self.sampler) if order is None else Pass(order, len(self.sampler), read_ahead)
@@ -178,7 +179,7 @@ class BatchSampler(Sampler):
         """What the next pass depends on, as JSON.
 
         Raises:
-            TypeError: JSON cannot hold an index that is carried over.
+            TypeError: JSON cannot store an index that is moved to the next iteration.
         """
         carried = [key.item() if isinstance(key, np.generic) else key for key in self.carried]
         for key in carried:
@@ -191,13 +192,13 @@ class BatchSampler(Sampler):
         return {**about, "carried": carried, "sampler": saved_pass(self.sampler)}
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Makes the next pass repeat the one that `pass_state` described; see `load_saved_pass`."""
+        """Makes the next pass repeat the pass that `pass_state` described; see `load_saved_pass`."""
         for name in ("batch_size", "last_batch"):
             check_same(state, name, getattr(self, name), f"the {type(self).__name__} here", PATH)
         inner = inner_state(state)
         carried = self._check_carried(state, inner)
         indices = max(drawn * self.batch_size - len(carried), 0)
-        # A sampler that skips the drawn indices itself is also past the carried ones, which came before them.
+        # If the sampler skipped the drawn indices itself, the carried indices, which came first, are drawn as well.
         moved = load_saved_pass(self.sampler, inner, indices) < indices
         self.carried = [] if moved else carried
         return 0 if moved else drawn
@@ -218,13 +219,13 @@ class BatchSampler(Sampler):
 
 
 def iterate(batch_sampler: Iterable[Any]) -> Iterator[Any]:
-    """One pass over any batch sampler; that of a `BatchSampler` is a `BatchPass`, to be committed after delivery."""
+    """One pass over any batch sampler; for a `BatchSampler` it is a `BatchPass`, to be committed after delivery."""
     unchanged = getattr(type(batch_sampler), "__iter__", None) is BatchSampler.__iter__  # a subclass may override it
     return batch_sampler.begin() if unchanged and isinstance(batch_sampler, BatchSampler) else iter(batch_sampler)
 
 
 def chained(length: int, ends: Sequence[int] | Integers, make: Callable[[int], NDArray[Any]]) -> Computed:
-    """An order of several arrays, one after the other, each made when it is needed.
+    """An order that consists of several arrays, each of which is made when it is needed.
 
     Args:
         length: how many elements of the arrays belong to the order.
@@ -254,9 +255,9 @@ def check_length(name: str, value: Any) -> int:
 
 
 def check_ints(name: str, values: Any, right: str, axes: tuple[int, ...] = (1,)) -> Integers:
-    """Checks an argument that holds ints, and copies it into an array with one of these numbers of axes."""
+    """Checks an argument that contains ints, and copies it into an array with one of these numbers of axes."""
     try:
-        array = np.array(values, np.int64)  # with a dtype, since NumPy 1.23 only warns of a ragged list without one
+        array = np.array(values, np.int64)  # a dtype is passed, since without it NumPy 1.23 only warns of a ragged list
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name}: {right} ({error})") from None
     dtype = np.asarray(values).dtype

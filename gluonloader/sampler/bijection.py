@@ -1,11 +1,11 @@
 """A shuffled order of [0, n) that is computed, not stored: the index at any offset is a function of a seed.
 
 NOTE [bijection]: an offset is written as (left, right) on a nearly square grid of a * b >= n cells. Each round adds to
-one half a hash of the other half, modulo the length of its side. That can be undone, so a round maps the grid one to
-one, and so do all rounds together. A cell at n or beyond is mapped again until it falls below n. This follows a cycle
-of the map, so it ends and stays one to one; fewer than `a` cells lie at n or beyond. All arithmetic is on 64-bit
-integers, so the order is the same on every machine. On a grid of a few cells the rounds reach too few of the possible
-orders to be fair, so short orders sort the indices by their hashes instead.
+one half a hash of the other half, modulo the length of its side. A round can be undone, so each round maps the grid one
+to one, and so do all rounds together. A cell at n or beyond is mapped again until the result is below n. This follows a
+cycle of the map, so it ends and stays one to one; fewer than `a` cells lie at n or beyond. All arithmetic is on 64-bit
+integers, so the order is the same on every machine. On a grid of a few cells the rounds produce only some of the
+possible orders, so short orders sort the indices by their hashes instead.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def hashes(seed: int, numbers: NDArray[np.int64]) -> Words:
 
 
 class Bijection:
-    """Each index of `range(length)` once, in the order of a seed of 64 bits; a slice of it is an array.
+    """Each index of `range(length)` once, in an order that depends on a 64-bit seed; its slices are arrays.
 
     >>> order = Bijection(1000, seed=7)
     >>> sorted(order[0:1000].tolist()) == list(range(1000))

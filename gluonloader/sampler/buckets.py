@@ -1,11 +1,11 @@
 """Samplers that put samples of similar length together, so that batches need little padding.
 
     SortedSampler                                 indices
-    FixedBucketSampler, SortedBucketSampler       lists of indices: give them to a loader as `batch_sampler`
+    FixedBucketSampler, SortedBucketSampler       lists of indices: pass them to a loader as `batch_sampler`
     ConstWidthBucket, LinearWidthBucket, ExpWidthBucket
                                                   choose the largest length in each bucket
 
-Names and meaning are GluonNLP's, with a seed instead of the global generator.
+The classes have the names and meaning of those in GluonNLP, but take a seed instead of using the global generator.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .base import OrderedSampler, SeededSampler, check_ints
 from .passes import Computed, Integers, Sliceable
 from .saved import digest
 
-BucketKey = Any  # the largest length in a bucket, an int; or the largest along each axis, a tuple of ints
+BucketKey = Any  # the largest length in a bucket: an int, or a tuple with one int per axis
 BucketScheme = Callable[[BucketKey, BucketKey, int], Sequence[BucketKey]]
 
 
 class _WidthBucket:
-    """Base of bucket schemes: a call returns the bucket keys, in rising order."""
+    """Base class of bucket schemes: calling a scheme returns the bucket keys, in rising order."""
 
     def __call__(self, max_lengths: BucketKey, min_lengths: BucketKey, num_buckets: int) -> list[BucketKey]:
         check_int("num_buckets", num_buckets, 1)
@@ -42,7 +42,7 @@ class _WidthBucket:
 
 
 class ConstWidthBucket(_WidthBucket):
-    """Buckets of the same width, counted down from the longest length.
+    """A bucket scheme in which all buckets have the same width, counted down from the longest length.
 
     >>> ConstWidthBucket()(max_lengths=100, min_lengths=1, num_buckets=5)
     [20, 40, 60, 80, 100]
@@ -54,20 +54,21 @@ class ConstWidthBucket(_WidthBucket):
 
 
 class LinearWidthBucket(_WidthBucket):
-    """Buckets that are each wider than the one before by the same amount.
+    """A bucket scheme in which the width of the buckets grows by the same amount from each bucket to the next.
 
     >>> LinearWidthBucket()(max_lengths=100, min_lengths=1, num_buckets=5)
     [8, 22, 42, 68, 100]
     """
 
     def _keys(self, most: int, least: int, number: int) -> list[int]:
-        # Bucket i is growth * i + 1 wide. With fewer lengths than buckets, growth is negative; no key passes `most`.
+        # Bucket i is growth * i + 1 wide. If there are fewer lengths than buckets, growth is negative; no key exceeds
+        # `most`.
         growth = 2 * (most - least - number) / (number * (number + 1))
         return [min(round(least + i * (i + 1) / 2 * growth + i), most) for i in range(1, number + 1)]
 
 
 class ExpWidthBucket(_WidthBucket):
-    """Buckets that are each wider than the one before by the same factor.
+    """A bucket scheme in which the width of the buckets grows by the same factor from each bucket to the next.
 
     Args:
         bucket_len_step: the factor, more than 0.
@@ -87,7 +88,7 @@ class ExpWidthBucket(_WidthBucket):
 
 
 class SortedSampler(OrderedSampler):
-    """Indices sorted by a key of each sample; indices with equal keys stay in order.
+    """Yields the indices sorted by a key of each sample; indices with equal keys keep their order.
 
     Args:
         sort_keys: a key for each sample, e.g. its length; anything that can be compared.
@@ -104,28 +105,28 @@ class SortedSampler(OrderedSampler):
 
 
 class FixedBucketSampler(SeededSampler):
-    """Batches of samples of similar length: each sample goes to the smallest bucket that holds it.
+    """Yields batches of samples of similar length: each sample goes to the smallest bucket that it fits in.
 
-    A batch takes all its samples from one bucket. The bucket of the longest samples comes first; with `shuffle`, both
-    the samples in each bucket and the batches of all buckets are shuffled.
+    All samples of a batch come from the same bucket. The bucket with the longest samples comes first. With `shuffle`,
+    the samples in each bucket are shuffled, and then the batches of all buckets.
 
     Args:
-        lengths: the length of each sample, an int >= 0; or a tuple of several, e.g. of source and target.
-        batch_size: samples in a batch. The last batch of a bucket may have fewer.
-        num_buckets: how many buckets to make. Empty and equal buckets are dropped.
+        lengths: the length of each sample, an int >= 0; or a tuple of lengths, e.g. of source and target.
+        batch_size: number of samples in a batch. The last batch of a bucket may have fewer.
+        num_buckets: number of buckets. Empty buckets, and buckets with equal keys, are dropped.
         bucket_keys: the largest length in each bucket, as ints or tuples like `lengths`; None lets `bucket_scheme`
             choose them.
-        ratio: enlarges the batches of a bucket with key K to `ratio * batch_size * (largest key / K)` samples, if
-            that is more than `batch_size`. The key counts as its sum if it is a tuple.
-        shuffle: another random order each epoch, a function of (seed, epoch).
-        use_average_length: batches have about `batch_size` elements instead of samples: a bucket's batches have
+        ratio: enlarges the batches of a bucket with key K to `ratio * batch_size * (largest key / K)` samples, if that
+            is more than `batch_size`. If a key is a tuple, its sum is used.
+        shuffle: use a new random order each epoch, which depends only on (seed, epoch).
+        use_average_length: `batch_size` is the number of elements in a batch, not of samples: a bucket's batches have
             `batch_size` / (mean + standard deviation of its lengths) samples.
-        bucket_scheme: a function of (max_lengths, min_lengths, num_buckets) that returns bucket keys; None is
+        bucket_scheme: a function of (max_lengths, min_lengths, num_buckets) that returns bucket keys; None means
             `ConstWidthBucket()`.
         seed: an int; None draws one from NumPy's global generator now.
 
     Raises:
-        ValueError: an argument is wrong, or a sample is longer than every bucket.
+        ValueError: an argument is wrong, or a sample is too long for all buckets.
 
     >>> sampler = FixedBucketSampler([1, 5, 3, 9, 10, 2], batch_size=2, num_buckets=2)
     >>> list(sampler)
@@ -190,7 +191,7 @@ class FixedBucketSampler(SeededSampler):
         return len(self._starts)
 
     def stats(self) -> str:
-        """A text that lists the key, the number of samples and the batch size of each bucket."""
+        """Returns a text that lists the key, the number of samples and the batch size of each bucket."""
         counts = list(map(len, self._buckets))
         return (
             f"FixedBucketSampler:\n  sample_num={sum(counts)}, batch_num={len(self)}\n  key={self._keys}\n"
@@ -199,15 +200,15 @@ class FixedBucketSampler(SeededSampler):
 
 
 class SortedBucketSampler(SeededSampler):
-    """Batches from buckets of `mult * batch_size` samples: each bucket is sorted, then cut into batches.
+    """Yields batches from buckets of `mult * batch_size` samples: each bucket is sorted, then cut into batches.
 
     Args:
         sort_keys: a key for each sample, e.g. its length; anything that can be compared.
-        batch_size: samples in a batch. The last batch of a bucket may have fewer.
-        mult: how many batches make a bucket, a number >= 1.
+        batch_size: number of samples in a batch. The last batch of a bucket may have fewer.
+        mult: number of batches in a bucket, at least 1; need not be an int.
         reverse: the largest first.
-        shuffle: fill the buckets with shuffled samples, and shuffle the batches of each bucket; another order each
-            epoch, a function of (seed, epoch).
+        shuffle: fill the buckets with shuffled samples, and shuffle the batches of each bucket. The order of each epoch
+            is new, and depends only on (seed, epoch).
         seed: an int; None draws one from NumPy's global generator now.
 
     >>> list(SortedBucketSampler([5, 3, 8, 1, 9, 2], batch_size=2, mult=2))

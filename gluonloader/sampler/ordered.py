@@ -13,7 +13,7 @@ from .passes import Computed, Integers, Sliceable
 
 
 class SequentialSampler(OrderedSampler):
-    """Indices `start`, `start + 1`, ..., `start + length - 1`.
+    """Yields the indices `start`, `start + 1`, ..., `start + length - 1`.
 
     >>> list(SequentialSampler(3, start=5))
     [5, 6, 7]
@@ -25,7 +25,7 @@ class SequentialSampler(OrderedSampler):
 
 
 class FilterSampler(OrderedSampler):
-    """Indices of the samples for which `fn(sample)` is true; the constructor calls `fn` on every sample.
+    """Yields the indices of the samples for which `fn(sample)` is true; the constructor calls `fn` on every sample.
 
     >>> list(FilterSampler(lambda x: x > 1, [3, 0, 2]))
     [0, 2]
@@ -36,7 +36,7 @@ class FilterSampler(OrderedSampler):
 
 
 class IntervalSampler(OrderedSampler):
-    """Every `interval`-th index from 0; with `rollover`, then from 1, from 2, ... until every index came once.
+    """Yields every `interval`-th index from 0; with `rollover`, then from 1, from 2, ... until each index came once.
 
     >>> list(IntervalSampler(7, 3))
     [0, 3, 6, 1, 4, 2, 5]

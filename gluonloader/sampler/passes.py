@@ -38,7 +38,7 @@ class Computed:
 class Pass(Iterator[Any]):
     """One pass over an order of `length` keys.
 
-    It reads at least `read_ahead` keys from the order at once; with 0 it reads no key before it is needed.
+    It reads at least `read_ahead` keys from the order at a time; if that is 0, it reads only keys that are needed now.
 
     >>> numbers = Pass(range(10), 10)
     >>> numbers.cut(3), next(numbers)
@@ -49,7 +49,7 @@ class Pass(Iterator[Any]):
 
     def __init__(self, order: Sliceable, length: int, read_ahead: int = READ_AHEAD) -> None:
         self._order, self._length, self._read_ahead = order, length, read_ahead
-        self._keys: Keys = []  # what was read from `order`; it starts at offset _start, and _used of it were returned
+        self._keys: Keys = []  # keys read from `order`, from offset _start on; the first _used keys were returned
         self._listed: list[Any] | None = None  # _keys as a list, for __next__
         self._start, self._used = 0, 0
 
@@ -64,7 +64,7 @@ class Pass(Iterator[Any]):
         return self._listed[self._used - 1]
 
     def cut(self, count: int) -> Keys:
-        """The next `count` keys, or fewer at the end; an array if the order is one of ints."""
+        """The next `count` keys, or fewer at the end; an array if the order consists of ints."""
         if self._used + count > len(self._keys):
             self._read(count)
         keys = self._keys[self._used : self._used + count]
@@ -72,7 +72,7 @@ class Pass(Iterator[Any]):
         return keys
 
     def _read(self, count: int) -> None:
-        """Reads on, so that `_keys` starts with the next key and holds `count` keys if so many are left."""
+        """Reads more keys, so that `_keys` starts with the next key and contains `count` keys, if so many are left."""
         unused = self._keys[self._used :]
         start, first = self._start + self._used, self._start + len(self._keys)
         stop = min(max(start + count, first + self._read_ahead), self._length)
@@ -101,7 +101,7 @@ class BatchPass(Iterator[list[Any]]):
     def __init__(self, batches: Any, indices: Iterator[Any]) -> None:
         self._batches, self._indices = batches, indices
         self._carried_in = list(batches.carried)
-        self._carried = self._carried_in  # the part of it that no batch holds yet
+        self._carried = self._carried_in  # the part of it that is not yet in a batch
         self._carried_out: list[Any] = []
         self.drawn = 0  # number of the next batch in this pass
 
@@ -109,7 +109,7 @@ class BatchPass(Iterator[list[Any]]):
         return as_list(self.cut())
 
     def cut(self) -> Keys:
-        """The next batch; an array if the order of the sampler is one of ints.
+        """The next batch; an array if the order of the sampler consists of ints.
 
         Raises:
             StopIteration: the pass has no more batches.
@@ -126,17 +126,17 @@ class BatchPass(Iterator[list[Any]]):
         raise StopIteration
 
     def skip(self, batches: int) -> None:
-        """Skips this many batches, which the pass must still have; a `Pass` below reads none of their indices."""
+        """Skips batches, which the pass must still have; if the sampler has a `Pass`, their indices are not read."""
         if batches:
             skip(self._indices, batches * self._batches.batch_size - len(self._carried))
             self._carried = []
             self.drawn += batches
 
     def seek(self, number: int) -> None:
-        """Continues with batch `number` of this pass; a sampler whose weights changed draws by the new weights.
+        """Continues with batch `number` of this pass; a sampler whose weights changed uses the new weights.
 
         Raises:
-            TypeError: the sampler only iterates, so it cannot go back.
+            TypeError: the pass of the sampler cannot go back.
         """
         if not isinstance(self._indices, Pass):
             raise TypeError(
@@ -153,7 +153,7 @@ class BatchPass(Iterator[list[Any]]):
 
 
 def as_keys(part: Any) -> Keys:
-    """Part of an order as a read-only array if it holds ints of 64 bits, else as a list."""
+    """Part of an order as a read-only array if it contains 64-bit ints, otherwise as a list."""
     if type(part) is range and (not part or -(2**63) <= min(part[0], part[-1]) <= max(part[0], part[-1]) < 2**63):
         return np.arange(part.start, part.stop, part.step, dtype=np.int64)
     if is_int_array(part) and np.can_cast(part.dtype, np.int64):
@@ -176,7 +176,7 @@ def cut(iterator: Iterator[Any], count: int) -> Keys:
 
 
 def skip(iterator: Iterator[Any], count: int) -> None:
-    """Skips `count` items of any iterator: a pass without reading them, any other by drawing them."""
+    """Skips `count` items of any iterator; a pass does not read them, any other iterator draws them."""
     if isinstance(iterator, (Pass, BatchPass)):
         iterator.skip(count)
     else:

@@ -18,7 +18,7 @@ _VARIABLES: Final = (  # set by torchrun, Open MPI, MPICH and Slurm
 
 
 def rank_and_size(source: Source) -> tuple[int, int]:
-    """The rank of this process, and the number of processes; a ValueError if `source` does not know the rank."""
+    """The rank of this process and the number of processes; raises ValueError if `source` does not know the rank."""
     if source == "torch":
         distributed = import_extra("torch.distributed", "torch")
         if not (distributed.is_available() and distributed.is_initialized()):

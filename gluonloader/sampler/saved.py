@@ -1,10 +1,10 @@
 """Pass states: what the next pass of a sampler depends on, as JSON that does not grow with the number of samples.
 
     state = sampler.pass_state()                    before a pass starts
-    left = sampler.load_pass_state(state, drawn)    the next pass repeats that one; `left` of the `drawn` keys are
+    left = sampler.load_pass_state(state, drawn)    the next pass repeats that pass; `left` of the `drawn` keys are
                                                     still to be skipped
 
-Samplers of the user need neither method: the functions here save what such a sampler shows.
+A user's sampler needs neither method: the functions here save those attributes that such a sampler has.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ..errors import bad_state
 from ..state import check_same, field, has_state, int_field
 
 PATH: Final = "sampler."  # where pass states lie in the state of a loader
-FIXED: Final = (list, tuple, range, *IN_MEMORY)  # as samplers, these give the same order in every epoch
+FIXED: Final = (list, tuple, range, *IN_MEMORY)  # used as samplers, these have the same order in every epoch
 
 
 def digest(array: NDArray[Any]) -> str:
-    """A hash of the content of an array, 32 hexadecimal digits; a state holds it instead of the array."""
+    """A hash of the content of an array, 32 hexadecimal digits; a state contains it instead of the array."""
     little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
     return hashlib.blake2b(little.tobytes(), digest_size=16).hexdigest()
 
 
 def saved_pass(sampler: Any) -> dict[str, Any]:
-    """What the next pass of any sampler depends on, as far as the sampler shows it."""
+    """What the next pass of any sampler depends on, as far as the sampler has attributes for it."""
     saved: dict[str, Any] = {"kind": type(sampler).__name__}
     if hasattr(sampler, "pass_state"):
         saved |= sampler.pass_state()
@@ -42,7 +42,7 @@ def saved_pass(sampler: Any) -> dict[str, Any]:
 
 
 def load_saved_pass(sampler: Any, state: Mapping[str, Any], drawn: int) -> int:
-    """Makes the next pass of any sampler repeat the one that `saved_pass` described.
+    """Makes the next pass of any sampler repeat the pass that `saved_pass` described.
 
     The caller does not need the first `drawn` keys of that pass again. Returns how many keys of the next pass the
     caller still has to skip.
@@ -79,7 +79,7 @@ def refreshed(sampler: Any, state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def knows_epoch(sampler: Any) -> bool:
-    """Whether a loaded position sets the epoch of this sampler; for any other sampler the caller has to set it."""
+    """Whether a loaded position sets the epoch of this sampler; otherwise the caller has to call `set_epoch`."""
     known = isinstance(sampler, FIXED) or hasattr(sampler, "pass_state")
     return known or has_state(sampler) or _counts_epochs(sampler)
 

@@ -1,7 +1,7 @@
 """Samplers for several processes: `ShardedSampler` distributes an order over ranks, `SplitSampler` a dataset.
 
-The positions of a `ShardedSampler` load with another number of ranks. `SplitSampler` has GluonNLP's name and meaning,
-with a seed instead of the global generator.
+A position of a `ShardedSampler` can be loaded with another number of ranks. `SplitSampler` has the name and meaning of
+GluonNLP's sampler, but takes a seed instead of using the global generator.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ Even = Literal["pad", "drop", "keep"]
 
 
 class ShardedSampler(Sampler):
-    """One of `num_shards` shares of a sampler's order, for processes that train together.
+    """Yields one of `num_shards` shares of a sampler's order, for processes that train together.
 
-    All shares have the same order. Share `index` takes its keys number `index`, `index + num_shards`, and so on.
+    The order is the same in all processes. Share `index` contains keys number `index`, `index + num_shards`, and so on.
 
     Args:
-        sampler: any sized iterable of indices; one that shuffles needs a `seed`, the same for all shares.
+        sampler: any iterable of indices with a length. A sampler that shuffles needs the same `seed` in all processes.
         num_shards: number of shares.
         index: number of this share, from 0.
-        even: what happens to a last round that is too short for all shares: 'pad' adds the order's first indices, so
-            that all shares have the same length; 'drop' leaves the round out; 'keep' gives it to the first shares.
+        even: what to do with the last keys if they are too few for all shares: 'pad' adds the first keys of the order,
+            so that all shares have the same length; 'drop' drops the last keys; 'keep' adds them to the first shares.
 
-    A position that all shares saved after the same number of batches loads with any `num_shards`: the rest of the
-    epoch is distributed over the new shares, and each index comes once. Load the position of share 0 everywhere, since
-    share 0 always has the most indices; or, with `last_batch="rollover"`, load its own position into each share.
+    If all processes save their position after the same number of batches, the position can be loaded with any
+    `num_shards`: the rest of the epoch is distributed over the new shares, and each index comes once. Load the position
+    of share 0 in all processes, since share 0 always has the most indices. Only with `last_batch="rollover"`, load into
+    each share its own position.
 
     >>> [list(ShardedSampler(range(5), 2, index)) for index in range(2)]
     [[0, 2, 4], [1, 3, 0]]
@@ -71,7 +72,7 @@ class ShardedSampler(Sampler):
 
     @classmethod
     def of_rank(cls, sampler: SizedIterable, source: Source, even: Even = "pad") -> ShardedSampler:
-        """The share of this process, chosen by its rank.
+        """Returns the share of this process, chosen by its rank.
 
         Args:
             sampler, even: as for the class.
@@ -79,14 +80,14 @@ class ShardedSampler(Sampler):
                 or 'env', the variables that torchrun, Open MPI, MPICH or Slurm set.
 
         Raises:
-            ValueError: `source` does not know the rank; the text lists what was looked for.
+            ValueError: `source` does not know the rank; the text lists where the rank was looked for.
             MissingExtraError: torch or mpi4py is not installed.
         """
         index, num_shards = rank_and_size(source)
         return cls(sampler, num_shards, index, even)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration yields all of this epoch, or the rest of it if a position in this epoch was loaded."""
+        """Makes the next iteration yield this epoch, or the rest of this epoch if a position in it was loaded."""
         if epoch == self._loaded_epoch:
             return
         self._start, self._loaded_epoch = 0, None
@@ -115,7 +116,7 @@ class ShardedSampler(Sampler):
         return {**where, "length": len(self.sampler), "sampler": saved_pass(self.sampler)}
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Makes the next pass continue after `drawn` indices of each share; returns 0, so nothing is left to skip."""
+        """Makes the next pass continue after `drawn` indices of each share; returns 0: the caller need not skip any."""
         start, shards = int_field(state, "start", path=PATH), int_field(state, "num_shards", 1, PATH)
         int_field(state, "index", path=PATH)
         length = len(self.sampler)
@@ -129,7 +130,7 @@ class ShardedSampler(Sampler):
 
 
 class _Share:
-    """Which keys of the order belong to one share: those at the offsets `own`, then at `extra` if it is padded."""
+    """The keys of the order that belong to one share: at the offsets `own`, then at `extra` if the share is padded."""
 
     def __init__(self, length: int, start: int, num_shards: int, index: int, even: Even) -> None:
         rounds, odd = divmod(max(length - start, 0), num_shards)
@@ -162,19 +163,20 @@ class _Share:
 
 
 class SplitSampler(SeededSampler):
-    """Indices of one of `num_parts` parts of a dataset, one part for each process or machine.
+    """Yields the indices of one of `num_parts` parts of a dataset, one part for each process or machine.
 
     Part i is always the same range of indices, and the sizes of parts differ by at most one. No two parts share a
-    sample, whatever their seeds: processes need not agree on a seed, and with `seed=None` their orders differ.
+    sample, so the processes need not use the same seed; with `seed=None` their orders differ.
 
     Args:
         length: number of samples in the whole dataset.
         num_parts: number of parts.
         part_index: number of this part, from 0.
-        even_size: add one sample of another part to a part that is one sample shorter, a new one each time.
-        repeat: how often an epoch contains each index; the part is repeated as a whole.
-        shuffle: another random order in each repetition, a function of (seed, epoch): all parts follow the same
-            permutation of the whole dataset.
+        even_size: if a part is one sample shorter than others, add a random sample of another part to it in each
+            repetition.
+        repeat: how often an epoch repeats the part.
+        shuffle: use a new random order in each repetition, which depends only on (seed, epoch). With the same seed, all
+            parts follow the same permutation of the whole dataset.
         seed: an int; None draws one from NumPy's global generator now.
 
     >>> [list(SplitSampler(7, 3, part, shuffle=False)) for part in range(3)]

@@ -21,16 +21,16 @@ _MOST_IN_TABLE: Final = 2**20  # by default, longer orders are computed by a bij
 
 
 class RandomSampler(SeededSampler):
-    """Every index of `range(length)` once, in another random order each epoch.
+    """Yields each index of `range(length)` once, in a new random order each epoch.
 
-    The order is a function of (seed, epoch). Each iteration is the next epoch, unless `set_epoch` chose another.
+    The order depends only on (seed, epoch). Each iteration is the next epoch, unless `set_epoch` chose another epoch.
 
     Args:
         length: number of samples, at most 2**62.
         seed: an int; None draws one from NumPy's global generator now.
-        method: 'permutation' makes a table of the order, 8 bytes for each sample, when an epoch starts. 'bijection'
-            computes each index when it is needed, without a table, so an epoch of any length starts at once. None is
-            'permutation' for up to 2**20 samples, 'bijection' for more.
+        method: 'permutation' makes a table of the order when an epoch starts, with 8 bytes for each sample. 'bijection'
+            computes each index when it is needed, without a table, so an epoch of any length starts at once. None means
+            'permutation' for up to 2**20 samples and 'bijection' for more.
 
     >>> sampler = RandomSampler(4, seed=1)
     >>> sorted(sampler) == sorted(sampler) == [0, 1, 2, 3]
@@ -62,11 +62,12 @@ class RandomSampler(SeededSampler):
 
 
 class SubsetSampler(SeededSampler):
-    """The given indices, each as often as it was given.
+    """Yields the indices that you pass, each as often as you pass it.
 
     Args:
         indices: ints, a list or an array.
-        shuffle: True for another random order each epoch, a function of (seed, epoch); False for the given order.
+        shuffle: True for a new random order each epoch, which depends only on (seed, epoch); False for the order of
+            `indices`.
         seed: an int; None draws one from NumPy's global generator now.
 
     >>> list(SubsetSampler([3, 7, 5]))
@@ -91,15 +92,16 @@ class SubsetSampler(SeededSampler):
 
 
 class BlockShuffleSampler(SeededSampler):
-    """Every index once: blocks in random order, and indices shuffled among `buffer` blocks at a time.
+    """Yields each index once: takes `buffer` random blocks at a time, and shuffles the indices of these blocks
+    together.
 
-    For a file that is read block by block, such as the row groups of a Parquet file: at most `buffer` blocks are in use
-    at a time, and each block is in use only once in an epoch. The shares of a `ShardedSampler` over this sampler use
-    the same blocks at the same time.
+    Use it for files that are read block by block, such as Parquet files with their row groups: only `buffer` blocks are
+    in use at a time, and each block is in use only once per epoch. The shares of a `ShardedSampler` over this sampler
+    use the same blocks at the same time.
 
     Args:
         blocks: the length of each block, in the order of the file.
-        buffer: how many blocks are shuffled with each other, at least 1.
+        buffer: number of blocks that are shuffled together, at least 1.
         seed: an int; None draws one from NumPy's global generator now.
 
     >>> list(BlockShuffleSampler([2, 2, 3], buffer=1, seed=3))
@@ -120,7 +122,7 @@ class BlockShuffleSampler(SeededSampler):
 
     @classmethod
     def of_size(cls, length: int, block_size: int, buffer: int = 4, seed: int | None = None) -> BlockShuffleSampler:
-        """A sampler over `length` samples in blocks of `block_size`; the last block may be shorter."""
+        """Returns a sampler over `length` samples in blocks of `block_size`; the last block may be shorter."""
         whole, rest = divmod(check_length("length", length), check_int("block_size", block_size, 1))
         return cls(np.append(np.full(whole, block_size), [rest] * (rest > 0)).astype(np.int64), buffer, seed)
 

@@ -1,4 +1,4 @@
-"""`WeightedSampler`: random indices by weights, which may change while an epoch runs."""
+"""`WeightedSampler` draws random indices by weights, which the user may change while an epoch runs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _DRAWN_AT_ONCE: Final = 4096  # random numbers
 
 
 class WeightedSampler(SeededSampler):
-    """Random indices, each drawn with a probability in proportion to its weight.
+    """Yields random indices, each with a probability in proportion to its weight.
 
-    The k-th index of an epoch is a function of (seed, epoch), k and the weights when it is drawn. New `weights` apply
-    to the very next index that is drawn; without replacement, to the next epoch. A loader draws indices ahead of
-    delivery: after `it.sampler.weights = new`, `it.flush()` makes it draw them again.
+    Index number k of an epoch depends only on (seed, epoch), k and the weights at the moment when it is drawn. New
+    `weights` apply from the next index that is drawn or, without replacement, from the next epoch. A loader draws
+    indices ahead: after `it.sampler.weights = new`, call `it.flush()` on its iterator to draw these indices again.
 
     Args:
-        weights: a number >= 0 for each sample, at least one of them more than 0.
-        num_samples: how many indices an epoch has; default: as many as there are weights.
+        weights: a number >= 0 for each sample; at least one weight is more than 0.
+        num_samples: number of indices in an epoch; the default is the number of weights.
         replacement: whether an epoch may contain an index more than once.
         seed: an int; None draws one from NumPy's global generator now.
 
@@ -58,7 +58,7 @@ class WeightedSampler(SeededSampler):
 
     @property
     def weights(self) -> Floats:
-        """The weights, read-only; to change some, assign a new array of all of them."""
+        """The weights, as a read-only array; to change a weight, assign a new array with all weights."""
         return self._weights
 
     @weights.setter
@@ -82,9 +82,9 @@ class WeightedSampler(SeededSampler):
             ends = range(_DRAWN_AT_ONCE, self._count + _DRAWN_AT_ONCE, _DRAWN_AT_ONCE)
             drawn = np.arange(_DRAWN_AT_ONCE)
             uniform = chained(self._count, ends, lambda number: _uniform(seed, drawn + number * _DRAWN_AT_ONCE))
-            return Computed(lambda part: self.pick(uniform[part]))  # by the weights at the moment of the read
-        # If each index arrives after an exponential waiting time with its weight as rate, the order of arrival is that
-        # of drawing by weight without replacement. The logarithms of the times avoid overflow.
+            return Computed(lambda part: self.pick(uniform[part]))  # uses the weights at the moment of the read
+        # If each index arrives after an exponential waiting time whose rate is its weight, the order of arrival is an
+        # order of drawing by weight without replacement. Logarithms of the times avoid overflow.
         possible = np.flatnonzero(self._weights)
         waits = np.log(-np.log(_uniform(seed, possible))) - np.log(self._weights[possible])
         return possible[np.argsort(waits, kind="stable")[: self._count]]
@@ -111,7 +111,7 @@ class WeightedSampler(SeededSampler):
 
 
 def _uniform(seed: int, numbers: Integers) -> Floats:
-    """A random number from (0, 1) for each of `numbers`, a hash of it and the seed."""
+    """A random number from (0, 1) for each of `numbers`, a hash of the number and the seed."""
     uniform: Floats = ((hashes(seed, numbers) >> np.uint64(12)) + 0.5) * 2.0**-52
     return uniform
 

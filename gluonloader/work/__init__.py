@@ -1,1 +1,1 @@
-"""What a worker does: a task, how one batch is made, and what the user's functions are told. No executors here."""
+"""The work of a worker, in any executor: a task, how its batch is made, and the information for user code."""

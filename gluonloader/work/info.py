@@ -1,4 +1,4 @@
-"""What user code can ask for: `LoaderInfo` in the main program, `WorkerInfo` in a worker."""
+"""What the library tells user code: `LoaderInfo` in the main program, `WorkerInfo` in a worker."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..randomness import get_rng
 
 @dataclass(frozen=True, slots=True)
 class LoaderInfo:
-    """The loader that calls `worker_payload`.
+    """Describes the loader that calls `worker_payload`.
 
     Attributes:
         dataset: the loader's dataset.
-        batch_size: samples in a batch; None if a `batch_sampler` decides.
+        batch_size: number of samples in a batch; None if a `batch_sampler` was passed.
         num_workers: number of workers; 0 in the serial executor.
-        seed: of order and augmentation.
+        seed: the seed of the order and of random augmentation.
     """
 
     dataset: Any
@@ -31,18 +31,19 @@ class LoaderInfo:
 
 
 class WorkerInfo(int):
-    """The worker that makes the current batch: `worker_init_fn` gets it, and `get_worker_info()` returns it.
+    """Describes the worker that runs the calling code; passed to `worker_init_fn`, and returned by `get_worker_info()`.
 
-    It is an int, the worker's number, so a `worker_init_fn` written for Gluon or torch works; its attributes say more.
-    Unlike other ints it is always true, so `if get_worker_info():` works in worker 0.
+    A `WorkerInfo` is an int, the number of the worker, so a `worker_init_fn` written for Gluon or torch works. Unlike
+    other ints it is always true, so `if get_worker_info():` works in worker 0, too.
 
     Attributes:
         id: this worker's number, from 0 to `num_workers - 1`.
         num_workers: number of workers of the loader; 0 in the serial executor.
-        seed: a 64-bit seed for this worker alone, a hash of the loader's seed and `id`.
-        epoch: the epoch of the current batch; while the worker starts, the first epoch that it will work for.
+        seed: a 64-bit seed that differs between workers, a hash of the loader's seed and `id`.
+        epoch: number of the epoch of the current batch; while the worker starts, of the first epoch for which it makes
+            batches.
         dataset: this worker's copy of the dataset.
-        payload: what `worker_payload` returned for this worker in the main program; None without it.
+        payload: what `worker_payload` returned for this worker; None without `worker_payload`.
     """
 
     num_workers: int
@@ -68,14 +69,15 @@ class WorkerInfo(int):
         return f"WorkerInfo(id={int(self)}, num_workers={self.num_workers}, epoch={self.epoch})"
 
 
-_local = threading.local()  # its `info` is the worker that this thread is
+_local = threading.local()  # its `info` is the worker that runs in this thread
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """The worker that runs the calling code: a dataset, a transform, a batchify_fn or `worker_init_fn`.
+    """Returns the worker that runs the calling dataset, transform, batchify_fn or `worker_init_fn`.
 
     Returns:
-        None outside of a loader. As in torch, except that the serial executor counts as worker 0 of 0.
+        A `WorkerInfo`, or None if no loader runs the calling code. The serial executor counts as worker 0 of 0, unlike
+        in torch.
     """
     info: WorkerInfo | None = getattr(_local, "info", None)
     return info
@@ -83,7 +85,7 @@ def get_worker_info() -> WorkerInfo | None:
 
 @contextmanager
 def running_as(info: WorkerInfo) -> Iterator[None]:
-    """Within the `with` block this thread is that worker."""
+    """Within the `with` block `get_worker_info()` in this thread returns `info`."""
     before, _local.info = get_worker_info(), info
     try:
         yield

@@ -25,7 +25,7 @@ from .task import Chunk, Hint, Job, Samples, Task, located
 
 @dataclass(frozen=True, slots=True)
 class ShardBatch:
-    """A batch of one shard of an iterable dataset; `hint` and `first` are those of `ChunkSamples`."""
+    """A batch of one shard of an iterable dataset; for `hint` and `first` see `ChunkSamples`."""
 
     batch: Any
     hint: Hint | None
@@ -34,7 +34,7 @@ class ShardBatch:
 
 @dataclass(frozen=True, slots=True)
 class ShardEnd:
-    """The last samples of a shard, fewer than a batch has, perhaps none; `first` is that of `ChunkSamples`."""
+    """The last samples of a shard, too few for a batch, perhaps none; for `first` see `ChunkSamples`."""
 
     samples: list[Any]
     first: int = 0
@@ -49,14 +49,14 @@ class BatchMaker:
     """Makes the batches of one worker.
 
     Args:
-        job: what to make.
+        job: the dataset, the functions and the options.
         worker: the worker's number.
-        seed: seeds the random generators that this kind of worker may seed; see NOTE [batch seeds] in randomness.
+        seed: a function that seeds the random generators, see NOTE [batch seeds] in randomness.
     """
 
     def __init__(self, job: Job, worker: int, seed: Callable[[int], None]) -> None:
         self._job, self._seed = job, seed
-        # If not, random generators are left alone, since seeding them takes as long as making a small batch.
+        # If False, random generators are not seeded, since seeding takes as long as making a small batch.
         self.may_draw = may_draw(job)
         self._bulk = getattr(job.dataset, "__getitems__", None)
         # default_batchify keeps no sample, so large arrays can be copied while the samples are read.
@@ -80,7 +80,7 @@ class BatchMaker:
     def make(self, task: Task, on_row: OnRow | None = None) -> Any:
         """Reads the samples of a task and makes one batch of them; an error of user code gets a note, see `located`.
 
-        `on_row` is called with each sample's row before that sample is read; not if the samples are read in bulk.
+        Unless the samples are read in bulk, `on_row` is called with the row of each sample before it is read.
         """
         self._info.epoch = task.epoch
         work = task.work
@@ -113,7 +113,7 @@ class BatchMaker:
             gathers = self._gathers and len(indices) > 1 and holds_large_array(first)
             samples: list[Any] | Gathered = Gathered(first, len(indices)) if gathers else [first]
             batching = False
-            del first  # so that its memory can serve the next sample
+            del first  # so that the next sample can use its memory
             if on_row is None and isinstance(samples, list):
                 samples += [dataset[index := key] for key in indices[1:]]
                 return samples

@@ -1,7 +1,8 @@
 """`ShardSource`: one shard of an iterable dataset, opened at its start or at a hint, and read sample by sample.
 
 It follows the convention of Hugging Face datasets and torchdata: `set_epoch`, `load_state_dict` and `iter` are called
-in this order, and `state_dict` during the iteration, each on the dataset or on its iterator, whichever has it.
+in this order, and `state_dict` during the iteration. Each method is called on the dataset or its iterator, whichever
+has it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from ..state import to_json
 from ..tree import leaves
 from .task import Chunk, Hint
 
-_readers: Final[dict[int, object]] = {}  # which source reads an iterator that cannot be copied, by the iterator's id
+_readers: Final[
+    dict[int, object]
+] = {}  # the source that reads an iterator (not copyable), by the iterator's id
 
 
 class ShardSource:
@@ -30,7 +33,7 @@ class ShardSource:
         # If `cut`, the shard is every `num_shards`-th sample of the whole dataset.
         counted = any(isinstance(step, Take) for step in steps)  # take() counts the samples of all shards
         shard, self.cut = (dataset, True) if counted else _shard_of(dataset, chunk.num_shards, chunk.shard)
-        # Between two samples of a shard that is cut out lie those of the other shards.
+        # Between two samples of a shard that is cut out lie samples of the other shards.
         self._skip_before = chunk.shard if self.cut else 0
         self._skip_after = chunk.num_shards - 1 - chunk.shard if self.cut else 0
         self._is_iterator = hasattr(shard, "__next__")
@@ -38,7 +41,7 @@ class ShardSource:
             self._token = _readers[id(shard)] = object()
             shard.reset()
         elif shard is dataset and (hasattr(shard, "set_epoch") or hasattr(shard, "load_state_dict")):
-            shard = copy.copy(shard)  # other streams read the same object
+            shard = copy.copy(shard)  # since other streams read the same object
         if hasattr(shard, "set_epoch"):
             shard.set_epoch(chunk.epoch)
         self._shard, self.iterator = shard, _iterate(shard)
@@ -49,13 +52,15 @@ class ShardSource:
         for step in steps:
             samples = step.over(samples)
         self._samples = samples
-        # A hash of the first sample that is read, which all shards that are cut out have in common; 0 for other shards.
+        # A hash of the first sample of the dataset, if this shard is cut out of it; 0 for other shards.
         self.first = None if self.cut and chunk.num_shards > 1 and not (hint and hint.group) else 0
-        self._skipped_error: BaseException | None = None  # that of the sample before, which is another shard's
+        self._skipped_error: BaseException | None = (
+            None  # that of the previous sample, in another shard
+        )
         self._ended = False  # while samples were skipped
 
     def _load(self, samples: Iterator[Any], state: Any) -> Iterator[Any]:
-        """The iterator after it, or the dataset, has loaded a state."""
+        """Returns the iterator after the iterator or the dataset has loaded a state."""
         if self._state_owner is None:
             raise ValueError(f"state: {self._name} has no state here, but it had one when the position was saved")
         loads = samples if hasattr(samples, "load_state_dict") else self._shard
@@ -71,7 +76,7 @@ class ShardSource:
         return self._state_owner is not None
 
     def hint(self, group: int, last: Hint | None) -> Hint | None:
-        """The hint before `group`, the next one; `last` if the source has ended, since its state is useless then."""
+        """The hint before the next group, `group`; `last` if the source has ended, since its state is then useless."""
         if self._state_owner is None or self._ended:
             return last
         return Hint(group, to_json(self._name, self._state_owner.state_dict()))
@@ -85,7 +90,7 @@ class ShardSource:
             )
 
     def check_new(self, others: Iterable[Any]) -> None:
-        """Raises a RuntimeError if the dataset returned one of `others`, iterators that were read before."""
+        """Raises a RuntimeError if the dataset returned one of the iterators `others`, which were read before."""
         if not self._is_iterator and any(self.iterator is other for other in others):
             raise RuntimeError(
                 f"{self._name}.__iter__ gave the same iterator again, which was read already; let it make a new one "
@@ -93,7 +98,7 @@ class ShardSource:
             )
 
     def next(self) -> Any:
-        """The next sample of this shard. It reads the same samples of the source as every other shard does."""
+        """The next sample of this shard. If the shard is cut out, this also reads the samples of the other shards."""
         if not self.cut:
             return next(self._samples)
         self._skip(self._skip_before)
@@ -115,7 +120,7 @@ class ShardSource:
         return sample
 
     def _skip(self, count: int) -> None:
-        """Reads samples of other shards. These report an error in them; if it ends the source, all shards report it."""
+        """Reads samples of other shards. Only the shard of a sample reports its error, unless that ends the source."""
         for _ in range(count):
             try:
                 self._read()
@@ -127,9 +132,9 @@ class ShardSource:
 
 
 def _shard_of(dataset: Any, num_shards: int, index: int) -> tuple[Any, bool]:
-    """A shard as the dataset makes it, and False; or the whole dataset, and True: the shard is to be cut out of it.
+    """A shard that the dataset has made, and False; or the whole dataset, and True: the shard is cut out of it.
 
-    A dataset with too few shards makes shard 0 of 1, which is an object that no other stream reads.
+    If the dataset has too few shards, it makes shard 0 of 1, which is an object that no other stream reads.
     """
     if not callable(getattr(dataset, "shard", None)):
         return dataset, True
@@ -145,7 +150,7 @@ def _iterate(dataset: Any) -> Iterator[Any]:
 
 
 def _hash(sample: Any) -> int:
-    """A hash that is the same in every process, never 0, of numbers, text and arrays, and the types of other leaves."""
+    """A hash, never 0 and equal in all processes, of numbers, text and arrays, and of the types of all other leaves."""
     return zlib.crc32(b";".join(_bytes_of(leaf) for _, leaf in leaves(sample))) or 1
 
 
@@ -159,7 +164,7 @@ def _bytes_of(leaf: Any) -> bytes:
 
 
 def _state_owner(iterator: Any, dataset: Any) -> Any:
-    """The one of the two that has a usable `state_dict`, or None."""
+    """The iterator or the dataset, whichever has a usable `state_dict`; None if neither has."""
     loads = hasattr(dataset, "load_state_dict")
     for owner in () if _loses_samples(dataset) else (iterator, dataset):
         if hasattr(owner, "state_dict") and (loads or hasattr(owner, "load_state_dict")):
@@ -168,7 +173,7 @@ def _state_owner(iterator: Any, dataset: Any) -> Any:
 
 
 def _loses_samples(dataset: Any) -> bool:
-    """Whether it has a shuffle buffer of Hugging Face datasets, whose samples are missing after `load_state_dict`."""
+    """Whether it is a Hugging Face dataset with a shuffle buffer, whose samples are lost at `load_state_dict`."""
     parts = [getattr(dataset, "_ex_iterable", None)]
     while parts:
         part = parts.pop()

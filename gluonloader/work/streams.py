@@ -3,19 +3,19 @@
     source --groups--> fill of the shuffle buffer, permuted --chunks--> transforms --> samples
 
 NOTE [streams]: chunk t of a shard is its samples [t * size, (t + 1) * size). A worker keeps a stream for each shard
-that it reads. A stream that has not passed chunk t reads on to it. Otherwise the worker opens the source again, at a
-hint or at the start, and skips the samples before the chunk. So a chunk has the same samples whichever worker reads
-it, in any order and any number of times, and each sample comes exactly once.
+that it reads. If the stream has not passed chunk t, it reads on to chunk t. Otherwise the worker opens the source
+again, at a hint or at the start, and skips the samples before the chunk. So a chunk always has the same samples,
+whichever worker reads it and however often, and each sample comes exactly once.
 
-The source is read in groups of `size` samples. A fill is as many groups as fit in the shuffle buffer, or one group
-without shuffling. Its permutation depends only on seed, epoch, shard and the number of the fill. Each chunk that is
-taken from a fill makes room for one group of the next fill. A hint is therefore always before the first group of a
-fill.
+The source is read in groups of `size` samples. The groups that fit in the shuffle buffer (one group without shuffling)
+are called a fill, and are permuted together. The permutation depends only on seed, epoch, shard and the number of the
+fill. Each chunk that is taken from a fill makes room for one group of the next fill. So a hint is always a point before
+the first group of a fill.
 
 The random generators are seeded before the source is opened and before each group is read, even if the group is
-skipped, since the samples may depend on them. Shards that are cut out of one source get the same seeds, since they
-must agree on its order. The generators are seeded again before and after a chunk is transformed. So nothing that is
-drawn depends on what was read before.
+skipped, since the samples may depend on them. Shards that are cut out of the same source get the same seeds, since all
+must see the same order. The generators are seeded again before and after a chunk is transformed. So random numbers
+never depend on what was read before.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from ..randomness import batch_seed
 from .source import ShardSource
 from .task import Chunk, Hint, located
 
-_STREAMS_PER_SHARD: Final = 2  # that of the epoch, and that of an iteration which was abandoned or runs beside it
-_CHUNKS_PER_STREAM: Final = 2  # read chunks that are kept: if a batch does not fit its slab, its chunk is read again
+_STREAMS_PER_SHARD: Final = 2  # for the epoch, and for another iteration that was abandoned or runs at the same time
+_CHUNKS_PER_STREAM: Final = 2  # chunks that stay in memory: if a batch does not fit in its slab, it is made again
 
 Seed = Callable[[int], None]
 OnRow = Callable[[int], None]  # is called with the row of a sample before that sample is read
@@ -41,15 +41,15 @@ OnRow = Callable[[int], None]  # is called with the row of a sample before that 
 
 @dataclass(frozen=True, slots=True)
 class ChunkSamples:
-    """What a worker read for a chunk."""
+    """The samples that a worker has read for a chunk."""
 
     samples: list[Any]  # fewer than the chunk's `size` if the shard has ended
     hint: Hint | None  # where to read the next chunk from; None if the dataset has no state
-    first: int  # a hash of the first sample of the source, whichever shard it belongs to; 0 if nothing depends on it
+    first: int  # a hash of the first sample of the whole source; 0 if it is not needed
 
 
 class Streams:
-    """The streams that one worker has open of an iterable dataset; see NOTE [streams]."""
+    """The open streams of one worker over an iterable dataset; see NOTE [streams]."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
@@ -57,10 +57,10 @@ class Streams:
         self._iterators: dict[int, Any] = {}  # the newest iterator of each shard
 
     def read(self, chunk: Chunk, seed_group: Seed, on_row: OnRow | None = None) -> ChunkSamples:
-        """The samples of a chunk; a chunk may be read again, unless it was lost by an error.
+        """The samples of a chunk; a chunk can be read again, unless an error has lost it.
 
         `seed_group` seeds the random generators with a hash of the loader's seed, the epoch and its argument, which may
-        be negative. After the return, the state of the generators depends on the chunk alone.
+        be negative. When this returns, the state of the generators depends only on the chunk.
         """
         key = chunk.shard, chunk.iteration, chunk.epoch
         stream = self._streams.pop(key, None)  # if an interrupt ends this call, the stream is dropped
@@ -81,7 +81,7 @@ class _Fill:
 
     hint: Hint | None  # before its first group
     samples: list[Any] = field(default_factory=list)  # chunks are taken from the end
-    errors: list[Exception] = field(default_factory=list)  # of groups that are lost; each stands for one chunk
+    errors: list[Exception] = field(default_factory=list)  # of lost groups; each error replaces one chunk
     groups: int = 0
     last: bool = False  # the source has ended in it
 
@@ -91,12 +91,12 @@ class _Fill:
 
 
 class _Stream:
-    """One shard in one epoch, read from the hint of a chunk on. It adds its iterator to those of the other shards."""
+    """Reads one shard in one epoch, from the hint of a chunk on, and adds its iterator to those of the other shards."""
 
     def __init__(self, dataset: Any, chunk: Chunk, iterators: dict[int, Any]) -> None:
         self._chunk, self._size, self._iterators = chunk, chunk.size, iterators
         self._dataset, self._steps = unwrap(dataset)
-        self._transforms: list[Transform] = []  # the last steps: they run only for the chunk that is asked for
+        self._transforms: list[Transform] = []  # the last steps: they run only for the requested chunk
         while self._steps and isinstance(self._steps[-1], Transform):
             self._transforms.insert(0, self._steps[-1])
             self._steps = self._steps[:-1]
@@ -116,14 +116,17 @@ class _Stream:
         return number >= self._next_chunk or number in dict(self._kept)
 
     def read(self, number: int, seed: Seed, on_row: OnRow | None) -> ChunkSamples | Exception:
-        """The samples of a chunk, or the error that it is lost by."""
+        """The samples of a chunk, or the error that has lost it."""
         result: ChunkSamples | Exception | None = dict(self._kept).get(number)
         try:
             if result is None:
                 self._open(seed)
                 result = self._read(number, seed, on_row)
             seed(-2 - 2 * self._unique(number))
-        except (Exception, SystemExit) as error:  # of opening or seeding: without an end, each chunk would repeat it
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # of opening or seeding; it ends the shard, or each chunk would repeat it
             self._source, self._ended = None, True
             return self._located(error, "", number)
         if isinstance(result, Exception):
@@ -139,7 +142,7 @@ class _Stream:
             self._source.check_alone()
         if not self._opened:
             self._opened = True
-            seed(0)  # the same for all shards: opening may shuffle the source that they are cut out of
+            seed(0)  # the same for all shards: opening may shuffle the source that the shards are cut out of
             self._source = ShardSource(self._dataset, self._steps, self._chunk, self._next_fill.hint)
             self._source.check_new(self._iterators.values())
             self._iterators[self._chunk.shard] = self._source.iterator
@@ -150,12 +153,12 @@ class _Stream:
         while self._next_chunk < number and not self._ended:
             skipped = self._take(number, seed, on_row)
             if isinstance(skipped, Exception):
-                lost = skipped  # it was reported for the chunk that was skipped
+                lost = skipped  # this error was reported for the skipped chunk
             elif len(skipped) == self._size:
                 lost = None
         samples = [] if self._ended else self._take(number, seed, on_row)
         if lost is not None and not samples:
-            return lost  # it ended the source, so it is reported again: this worker may be the first that saw it
+            return lost  # the error ended the source, and is reported again: perhaps no other worker saw it
         if not isinstance(samples, Exception):
             samples = self._transform(number, samples, seed, on_row)
         if isinstance(samples, Exception):
@@ -166,7 +169,7 @@ class _Stream:
         return result
 
     def _take(self, wanted: int, seed: Seed, on_row: OnRow | None) -> list[Any] | Exception:
-        """The samples of the next chunk before transforms, or the error that it is lost by."""
+        """The samples of the next chunk before transforms, or the error that has lost it."""
         if self._fill.is_empty(self._size):
             self._finish_next_fill(wanted, seed, on_row)
         fill = self._fill
@@ -181,7 +184,7 @@ class _Stream:
         return samples
 
     def _finish_next_fill(self, wanted: int, seed: Seed, on_row: OnRow | None) -> None:
-        """Reads the rest of the next fill and permutes it; chunks are then taken from it."""
+        """Reads the rest of the next fill and permutes the fill; the next chunks are taken from it."""
         fill, chunk = self._next_fill, self._chunk
         while fill.groups < self._groups_per_fill and self._source is not None:
             self._read_group(wanted, seed, on_row)
@@ -199,7 +202,7 @@ class _Stream:
             return
         fill, start = self._next_fill, (self._next_group - wanted) * self._size
         samples: list[Any] = []
-        # Shards that are cut out of one source have to agree on what that draws.
+        # If shards are cut out of the same source, its random numbers must be the same for all of them.
         seed(self._next_group * self._chunk.num_shards if self._source.cut else self._unique(self._next_group))
         try:
             for row in range(start, start + self._size):

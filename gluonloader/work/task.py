@@ -1,4 +1,4 @@
-"""What workers are given, one job when they start and one task for each batch; and the note on errors in a task."""
+"""The job that workers get when they start, the tasks that they get for batches, and the note on errors in a task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..indices import Keys, as_list
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """How to make any batch of a loader; the fields that are not explained are the arguments of `DataLoader`."""
+    """How the batches of a loader are made; for fields without a comment see the arguments of `DataLoader`."""
 
     dataset: Any
     batchify_fn: Callable[[Any], Any]
@@ -42,14 +42,14 @@ class Chunk:
     size: int  # number of samples
     epoch: int
     seed: int  # the loader's
-    iteration: int  # differs between the live iterators of a loader, so that they do not share streams
+    iteration: int  # differs between the iterators of a loader, so that they do not share streams
     buffer: int  # size of the shuffle buffer in samples; 0 for no shuffling
-    hint: Hint | None  # where a worker without a fitting stream starts to read; None for the start of the shard
+    hint: Hint | None  # where a worker that needs a new stream starts to read; None for the start of the shard
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Samples that workers read before, the leftovers of shards, to be made one batch."""
+    """Samples that workers have read before (leftovers of shards), to be combined to one batch."""
 
     samples: list[Any]
 
@@ -60,7 +60,7 @@ class Task:
 
     epoch: int
     batch: int  # number of the batch in its epoch, from 0; negative for a leftover that is read again
-    seed: int  # of the loader, or of its rank; see NOTE [batch seeds] in randomness
+    seed: int  # of the loader or its rank; see NOTE [batch seeds] in randomness
     work: Keys | Chunk | Samples  # the keys of samples in a map-style dataset, or what to read of an iterable one
     worker: int | None = None  # the worker that has to make it; None for any
 
@@ -70,7 +70,7 @@ class Task:
         return f"batch {self.batch} of epoch {self.epoch}"
 
     def sample(self, row: int) -> str:
-        """The name of a sample in texts, by its number in the batch."""
+        """The name of a sample in error texts, from its row in the batch."""
         if isinstance(self.work, Chunk):
             return f"sample {self.work.number * self.work.size + row} of shard {self.work.shard}"
         return f"leftover sample {row}" if self.indices is None else f"dataset[{self.indices[row]!r}]"
@@ -82,7 +82,7 @@ class Task:
 
 
 def located(error: BaseException, raiser: str, place: str) -> Exception:
-    """The user's error with a note on the place; a RuntimeError if it would end a loop or the program silently."""
+    """The user's error with a note on the place; a RuntimeError if the error would silently end a loop or the program."""
     if not isinstance(error, Exception) or isinstance(error, StopIteration):
         cause, error = error, RuntimeError(f"{raiser} raised {type(error).__name__}({error})")
         error.__cause__ = cause

@@ -1,3 +1,3 @@
-"""The process executor: persistent worker processes, each with a lane of its own."""
+"""The process executor: persistent worker processes, each with its own lane."""
 
 from .executor import ProcessExecutor as ProcessExecutor

@@ -1,4 +1,4 @@
-"""The workers of one executor: how they start, and what follows when one cannot start or dies.
+"""The workers of one executor: how they start, and what happens if a worker cannot start or dies.
 
     supervisor.requested --> start_requested --> Lane --HELLO--> worker --READY--> lane.ready
     end-of-file on a lane --> bury --> Death: its cause, and the attempts that were under way
@@ -26,8 +26,8 @@ from .records import Request, Verb
 from .remote import decode_error
 from .supervisor import Supervisor
 
-_FAILED_STARTS: Final = 3  # in a row, before it is an error; the job itself ends its workers
-_KILLED_STARTS: Final = 100  # the same for SIGKILL, which comes from outside and may stop
+_FAILED_STARTS: Final = 3  # in a row, before an error is raised: probably the job itself makes its workers exit
+_KILLED_STARTS: Final = 100  # the same for workers killed by SIGKILL: it comes from outside, perhaps not again
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class Crew:
     """The worker processes of one executor, each with its lane.
 
     Args:
-        packed: the pickled job; None under fork, because workers inherit it.
+        packed: the pickled job; None under fork, because workers inherit the job.
         waker: a byte sent through this socket wakes the thread that waits.
 
     Attributes:
-        lanes: by descriptor; a worker that died has none until another one has started.
+        lanes: by descriptor; a worker that died has no lane until its replacement has started.
         poll: reports the descriptors of lanes with something to read.
-        error: why workers cannot start, if they cannot.
+        error: the error to raise if workers cannot start; otherwise None.
         requested: processes that are still to be started, by `start_requested`.
     """
 
@@ -78,7 +78,7 @@ class Crew:
         """Starts the processes that the Pool has requested; see NOTE [who forks] in supervisor.py.
 
         Raises:
-            OSError: there are too many processes or descriptors. It is tried again at the next call.
+            OSError: there are too many processes or descriptors. The next call tries again.
         """
         requested = self.requested
         # A dead worker's number is free only after its lane was closed.

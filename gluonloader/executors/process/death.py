@@ -1,4 +1,4 @@
-"""Why a worker is gone: its exit code or signal, whether the system ran out of memory, and where a stuck one is."""
+"""Why a worker died: its exit code or signal, whether the system ran out of memory, and where a worker is stuck."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reap(process: LaneProcess) -> int | None:
 
 
 def describe_exit(code: int | None, oom_before: int) -> str:
-    """An exit code in words; `oom_before`: what `oom_kills` returned before.
+    """An exit code in words; `oom_before` is what `oom_kills` returned earlier.
 
     >>> describe_exit(3, 0), describe_exit(-11, 0)
     ('with exit code 3', 'by SIGSEGV')
@@ -54,7 +54,7 @@ def describe_exit(code: int | None, oom_before: int) -> str:
 
 
 def worker_died(pid: int | None, how: str, task: Task, deaths: int, row: int | None) -> WorkerDied:
-    """The error for a batch that killed its workers, the last with this pid; `row`: of the sample that was read."""
+    """The error for a batch whose workers died, the last with this `pid`; `row`: the sample that it was reading."""
     indices = task.indices
     if indices is None:
         what = "batchify_fn" if isinstance(task.work, Samples) else f"{task.sample(row or 0)}, or batchify_fn"
@@ -74,12 +74,12 @@ def worker_died(pid: int | None, how: str, task: Task, deaths: int, row: int | N
 
 
 def kill_stuck(lane: Lane, forked: bool) -> str:
-    """Kills a worker that does not answer; returns where it was stuck, for an error's text."""
+    """Kills a worker that does not answer; returns a text for an error that shows where the worker was stuck."""
     process = lane.process
     stack = _stack_of(process, lane.log)
     process.kill()
     if lane.ready:
-        # JAX's own frames are not always on the stack.
+        # The stack does not always contain frames of JAX, so its presence alone is enough for the hint.
         jax = forked and "jax" in sys.modules
         hint = "\nJAX hangs in a forked process: if that is the cause, use start_method='forkserver'" if jax else ""
         return f"its worker (pid {process.pid}) is replaced; its stack was\n{stack}{hint}"

@@ -1,4 +1,4 @@
-"""Which worker makes which batch: the backlog, the attempts on lanes, and what a reply or a death means for them.
+"""Which worker makes which batch: the backlog, the attempts on lanes, and how replies and deaths change them.
 
     submit --> backlog --> least loaded lane --Request--> worker
                  ^         a slab carries the task there and the batch back
@@ -9,10 +9,10 @@
 
 The executor calls every method with its lock held, except those of `MadeInSlab`.
 
-NOTE [exactly once]: promise P2. A submission leaves the backlog only for a lane, and its attempt leaves the lane in
-exactly one of two ways: with its reply, or with the death of its worker, after which the submission is in the backlog
-again. A worker writes its ticket to STARTED before it starts, so a death counts only for the batch that was being
-made. A batch that has killed a worker runs again in careful mode, which tells the sample.
+NOTE [exactly once]: promise P2. A submission leaves the backlog only for a lane. Its attempt leaves the lane in exactly
+one of two ways: with its reply, or with the death of its worker, after which the submission returns to the backlog. A
+worker writes the ticket to STARTED before it starts on a batch, so a death counts only against the batch that was being
+made. A batch whose worker died is made again in careful mode, which records the sample that is read.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from .lane import Attempt, Lane
 from .records import Reply, Status, encode_task
 from .remote import decode_error
 
-_LANE_DEPTH: Final = 32  # requests on one lane; so few that neither side can ever block on a full socket
-STALL_S: Final = 0.005  # seconds; idle workers take over what waits behind a batch that takes longer than this
+_LANE_DEPTH: Final = 32  # requests on one lane; so few that the socket is never full and neither side blocks
+STALL_S: Final = 0.005  # idle workers take over batches that wait behind a batch that takes longer
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +61,7 @@ class MadeInSlab(Outcome):
             memory = self.dispatcher.lend(self)
         try:
             batch = rebuild(memory, self.head)
-            # Leftovers stay alive to the end of the epoch, and must not keep slabs from batches.
+            # Leftovers stay alive to the end of the epoch. They are copied, so that batches can use their slabs.
             return copy.deepcopy(batch) if isinstance(batch, ShardEnd) else batch
         except Exception as error:
             add_note(error, f"gluonloader: while rebuilding {self.task}")
@@ -77,7 +77,7 @@ class Dispatcher:
     Args:
         lock: the executor's.
         max_retries, max_per_worker: the arguments of `DataLoader`.
-        sharded: each task names its worker, so no other one may take it over.
+        sharded: each task names its worker, so no other worker may take it over.
 
     Attributes:
         discarded: batches that nobody wants, whose slabs are still to be freed; appended to without the lock.
@@ -101,10 +101,10 @@ class Dispatcher:
         self._undelivered: dict[int, MadeInSlab] = {}  # by slab
         self._last_inbox: Inbox | None = None
         self._submitted, self._tickets, self._closed = 0, 0, False
-        self._made_s = 0.0  # what the last batch took
+        self._made_s = 0.0  # seconds that the last batch took
 
     def submit(self, task: Task, inbox: Inbox) -> None:
-        """Adds a task to the backlog, and sends as much of that as possible."""
+        """Adds a task to the backlog, and sends as much of the backlog as possible."""
         if inbox is not self._last_inbox:
             self._last_inbox = inbox
             self._cancel_attempts()
@@ -115,17 +115,17 @@ class Dispatcher:
     def dispatch(self, waiting_inbox: Inbox | None = None) -> None:
         """Sends as much of the backlog as lanes and memory take.
 
-        If the system has no memory, this is an error only for the batch that a program waits for, and only if no
-        other batch is in flight, which would free its memory.
+        If the system has no memory left, only the batch that the program waits for fails, and only if no other batch is
+        in flight: a batch in flight will free its memory.
 
         Args:
-            waiting_inbox: the inbox of the calling thread, if that waits for it.
+            waiting_inbox: the inbox for which the calling thread waits; None if it does not wait.
         """
         while self.discarded:
             made = self.discarded.popleft()
             if self._claim(made):
                 self._slabs.give_back(made.slab)
-        waiting: list[Submission] = []  # for memory, or for a worker that is busy or being replaced
+        waiting: list[Submission] = []  # for memory, or for a busy or dead worker
         while self._backlog:
             submission = self._backlog.popleft()
             if submission.inbox.cancelled:
@@ -152,7 +152,7 @@ class Dispatcher:
             self._drop_retired()
 
     def _least_loaded(self, worker: int | None) -> Lane | None:
-        """The lane for the next batch, that of `worker` if it is given; None if none has room."""
+        """The lane for the next batch (of `worker`, unless None); None if no lane has room."""
         found, least = None, self._depth
         for lane in self._lanes.values():
             attempts = len(lane.attempts)
@@ -161,10 +161,10 @@ class Dispatcher:
         return found
 
     def _send(self, lane: Lane, submission: Submission) -> bool:
-        """Starts an attempt; False if the memory limit leaves no room for it now.
+        """Starts an attempt; returns False if the memory limit leaves no room for a slab now.
 
         Raises:
-            OSError: the system has no memory or no descriptor for it.
+            OSError: the system has no memory or descriptor for a slab.
         """
         task, worker = encode_task(submission.task), lane.worker
         slab = self._slabs.take(len(task), worker) or self._make_room(len(task), worker)
@@ -175,7 +175,7 @@ class Dispatcher:
         return True
 
     def _make_room(self, nbytes: int, worker: int) -> Slab | None:
-        """If nothing is in flight, copies batches that wait for delivery out of their slabs, to have those free."""
+        """If nothing is in flight, frees slabs by copying batches that wait for delivery out of their slabs."""
         if self._crew.busy:
             return None
         for made in list(self._undelivered.values()):
@@ -216,7 +216,7 @@ class Dispatcher:
             submission.inbox.put(failed)
 
     def _failed(self, submission: Submission, slab: Slab, reply: Reply) -> Outcome | None:
-        """What a reply without a batch means; None if the batch is tried again, or if nobody wants it."""
+        """The outcome of a reply without a batch; None if the batch is tried again, or if nobody wants it."""
         task, offset, length = submission.task, reply.head.offset, reply.head.length
         if reply.status is Status.NO_ROOM:
             if self._slabs.demand(length):
@@ -235,7 +235,7 @@ class Dispatcher:
         """Puts the batches of a dead worker back into the backlog; see NOTE [exactly once]."""
         for attempt in death.attempts:
             row, started, submission = attempt.row, attempt.started, attempt.submission
-            attempt.slab.map(os.fstat(attempt.slab.fd).st_size)  # the worker may have let it grow before it died
+            attempt.slab.map(os.fstat(attempt.slab.fd).st_size)  # the worker may have grown the slab before it died
             self._slabs.give_back(attempt.slab)
             if attempt.cancelled or submission.inbox.cancelled:
                 continue
@@ -247,7 +247,7 @@ class Dispatcher:
                 self._requeue(submission)
 
     def _requeue(self, submission: Submission) -> None:
-        """Puts a submission back in its place: the oldest batch is the one that the program waits for."""
+        """Puts a submission back into the backlog, sorted by age: the program waits for the oldest batch."""
         self._backlog = deque(sorted((*self._backlog, submission), key=lambda other: other.number))
 
     def lend(self, made: MadeInSlab) -> Any:
@@ -259,7 +259,7 @@ class Dispatcher:
         return self._slabs.lend(made.slab, made.head.offset + made.head.length)
 
     def _claim(self, made: MadeInSlab) -> bool:
-        """Takes a batch off the list of the undelivered; False if it was copied out of its slab before."""
+        """Removes a batch from the undelivered ones; returns False if it was copied out of its slab before."""
         if self._undelivered.get(made.slab.number) is not made:
             return False
         del self._undelivered[made.slab.number]
@@ -283,7 +283,7 @@ class Dispatcher:
         return None
 
     def relieve_stalled(self) -> None:
-        """Gives idle workers the batches that wait behind one that takes twice as long as the last one."""
+        """Moves batches that wait behind a slow batch (twice the time of the last batch) to idle workers."""
         while (found := self._find_stalled()) is not None:
             lane, attempt = found
             if time.monotonic() - lane.busy_since < max(STALL_S, 2 * self._made_s):
@@ -298,7 +298,7 @@ class Dispatcher:
             attempt.cancel()
 
     def give_up(self, task: Task) -> Lane | None:
-        """Forgets a task that timed out; returns the lane that it is on, None if it is on none."""
+        """Forgets a task that timed out; returns the lane of its attempt, or None if there is no attempt."""
         for lane in self._lanes.values():
             for attempt in lane.attempts.values():
                 if attempt.submission.task is task and not attempt.cancelled:

@@ -1,15 +1,16 @@
-"""The process executor, in the loader's process: threads that wait for batches, and who of them reads the lanes.
+"""The process executor, in the loader's process: threads wait for batches, and one of these threads reads the lanes.
 
     submit --> dispatcher --> lanes --> workers                      (dispatch.py, lane.py, worker.py)
     wait   <-- inbox <-- dispatcher <-- lanes <-- poll               a death is an end-of-file on a lane (crew.py)
 
-NOTE [one leader]: of the threads that wait, one polls the lanes, without the lock, and handles what arrives for all;
-the others wait for it on the condition. Every poll includes all lanes, so every wait notices every death (P3).
+NOTE [one leader]: one of the waiting threads, the leader, polls the lanes without the lock, and handles all replies for
+all threads. The other threads wait on the condition. Every poll includes all lanes, so every wait notices every death
+(P3).
 
 NOTE [spinning]: waking a thread that sleeps costs the waker 8 us and takes another 15 us, as much as a small batch. So
-the leader, whose thread has nothing else to do, polls a few times before it sleeps. It does so less often if that was
-in vain, or if a poll took long because a worker needs the core. Workers, whose cores others may need, never spin, and
-run as SCHED_BATCH: waking one does not push the training thread off its core.
+the leader, whose thread has nothing else to do, polls a few times before it sleeps. It polls less often if nothing
+arrived, or if a poll took long because a worker needed the core. Workers never spin, since other threads may need their
+cores. They run as SCHED_BATCH, so a worker that wakes does not push the training thread off its core.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from .packed_job import pack_job
 from .records import Status
 from .supervisor import track_end
 
-_SMALL: Final = 1 << 20  # bytes of a batch; sending one takes about as long as making it, so more are kept in flight
+_SMALL: Final = 1 << 20  # bytes; sending such a batch takes about as long as making it, so more batches are in flight
 _MOST_SPINS: Final = 100
 _LEAST_SPINS: Final = 2
-_SPIN_S: Final = 100e-6  # a poll that takes longer yielded the core to somebody who needs it
+_SPIN_S: Final = 100e-6  # if a poll takes longer, another thread needed the core
 
 _Events = list[tuple[int, int]]  # what poll returns: descriptor and event
 
@@ -63,7 +64,7 @@ class ProcessExecutor:
     ) -> None:
         packed = None if start_method == "fork" else pack_job(job, start_method)
         self._prefetch, self._num_workers, self._epoch = prefetch, job.num_workers, job.epoch
-        self._lock = threading.RLock()  # it knows its owner: see `close`
+        self._lock = threading.RLock()  # `close` asks whether its own thread holds it
         self._changed = threading.Condition(self._lock)
         self._leading = self._closed = False
         self._spins = _MOST_SPINS
@@ -131,7 +132,7 @@ class ProcessExecutor:
 
     def close(self) -> None:
         if self._lock._is_owned():  # type: ignore[attr-defined]
-            # This is a signal handler that interrupted one of these methods: that has to leave the lock first.
+            # This is a signal handler that interrupted one of these methods. That method must release the lock first.
             threading.Thread(target=self.close, name="gluonloader-close").start()
             return
         with self._lock:
@@ -151,7 +152,7 @@ class ProcessExecutor:
     # -- reading the lanes --------------------------------------------------------------------------------------------
 
     def _lead(self, timeout: float | None) -> None:
-        """Polls until something arrives, without the lock, and handles it; see NOTE [one leader]."""
+        """Polls without the lock until something arrives, and handles what arrived; see NOTE [one leader]."""
         self._leading = True
         stalled = False
         try:

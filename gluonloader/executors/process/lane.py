@@ -1,9 +1,9 @@
 """A lane: the channel to one worker process, and the attempts at batches that are under way on it.
 
-NOTE [tickets]: every attempt has a ticket, and the TICKET word of its slab repeats it. A worker that reads a request
-whose slab holds another ticket skips it. So cancelling an attempt (on a slow lane, or because its iterator was closed)
-is one write to shared memory. If the worker was faster, its reply finds the attempt cancelled and only frees the slab.
-A second attempt at a batch always has another slab.
+NOTE [tickets]: every attempt has a ticket (a number), which is also written to the TICKET word of its slab. A worker
+skips a request if its slab contains another ticket. So cancelling an attempt (on a slow lane, or because its iterator
+was closed) is one write to shared memory. If the worker has already made the batch, its reply only frees the slab. A
+second attempt at a batch always has another slab.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class Attempt:
 
     @property
     def row(self) -> int | None:
-        """In careful mode: the row of the sample that the worker read last."""
+        """The row of the sample that the worker read last; None unless in careful mode."""
         return self.slab.control[ROW] - 1 if self.slab.control[ROW] else None
 
     def cancel(self) -> None:
-        """The worker skips it, or its reply is ignored."""
+        """Makes the worker skip the attempt, or ignores its reply."""
         self.cancelled = True
         self.slab.control[TICKET] = 0
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """The channel to one worker, as the loader's process holds it."""
+    """The end of the channel to one worker in the loader's process."""
 
     process: LaneProcess
     socket: socket.socket
@@ -81,13 +81,13 @@ class Lane:
         self.send(request, (slab.fd,) if new else ())
 
     def drop(self, slab: int) -> None:
-        """Has the worker forget a slab that is closed."""
+        """Makes the worker forget a slab that is closed."""
         if slab in self._known:
             self._known.discard(slab)
             self.send(Request(Verb.DROP, slab=slab))
 
     def send(self, request: Request, descriptors: Iterable[int] = ()) -> None:
-        """Sends a record. It never blocks: a lane has so few attempts at once that its socket cannot fill up."""
+        """Sends a record. This never blocks: a lane has so few attempts at a time that its socket is never full."""
         try:
             if descriptors:
                 socket.send_fds(self.socket, [request.encode()], list(descriptors))

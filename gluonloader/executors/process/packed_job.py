@@ -26,7 +26,7 @@ from .remote import can_pickle
 
 @dataclass(frozen=True, slots=True)
 class PackedJob:
-    """A file of `size` bytes. The last `length` are three pickles: where the buffers lie, what to call, and the job."""
+    """A file of `size` bytes; the last `length` bytes are pickles: where the buffers lie, what to call, and the job."""
 
     fd: int
     size: int
@@ -60,7 +60,7 @@ def pack_job(job: Job, start_method: str) -> PackedJob:
         try:
             buffers.append(buffer.raw())
         except BufferError:
-            return True  # not contiguous: it stays in the pickle
+            return True  # not contiguous: the array stays in the pickle
         return False
 
     try:

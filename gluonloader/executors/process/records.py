@@ -1,7 +1,7 @@
-"""What goes through a lane: fixed-size requests and replies. Everything larger lies in the slab that they name.
+"""The records that go through a lane: requests and replies of fixed size. All larger data lies in a slab.
 
-Nobody changes a record after it was made. The dataclasses are not frozen, because a frozen one takes 0.1 us more for
-each field, and both sides make some for every batch.
+Records never change. Their dataclasses are not frozen, because a frozen dataclass takes 0.1 us more for each field, and
+both sides make records for every batch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Request:
 
     verb: Verb
     new: bool = False  # the slab's descriptor comes with this record
-    careful: bool = False  # note each sample in the slab before it is read, since this batch has killed a worker
+    careful: bool = False  # record each sample in the slab before it is read, since the last worker died
     slab: int = 0  # its number
     ticket: int = 0  # of the attempt, see NOTE [tickets] in lane.py; with HELLO the epoch
     size: int = 0  # bytes of the slab; with HELLO those of the file of the pickled job
@@ -79,7 +79,7 @@ class Reply:
 
 
 class RecordReader:
-    """Cuts a stream of bytes into records; an incomplete last record waits for its rest."""
+    """Cuts a stream of bytes into records; an incomplete last record is completed by the next bytes."""
 
     record: struct.Struct
     _rest = b""
@@ -112,7 +112,7 @@ class ReplyReader(RecordReader):
 
 
 def encode_task(task: Task) -> bytes:
-    """A task as it lies at the start of its slab; an array of indices goes as bytes, which pickle faster."""
+    """A task as bytes for the start of its slab; an array of indices is encoded as bytes, which pickle faster."""
     work = task.work.tobytes() if isinstance(task.work, np.ndarray) else task.work
     return pickle.dumps((task.epoch, task.batch, task.seed, work), protocol=5)
 

@@ -10,14 +10,14 @@ from ...errors import GluonLoaderError, RemoteTraceback, add_note
 
 
 class RemoteError(GluonLoaderError, RuntimeError):
-    """Stands for a worker's exception that cannot be pickled; its text names the original type."""
+    """Replaces a worker's exception that cannot be pickled; its text names the original type."""
 
 
 def encode_error(error: BaseException, who: str) -> bytes:
-    """Pickles an exception in the worker, in the first of three ways that survives a round trip.
+    """Pickles an exception in the worker, in the first of three ways that can be unpickled again.
 
-    These are: the exception as it is; its class, arguments and attributes, for a class whose constructor takes other
-    arguments than the exception keeps; a `RemoteError` with its text.
+    The ways are: the exception itself; its class, arguments and attributes, if its constructor takes other arguments
+    than the exception stores; a `RemoteError` with its text.
     """
     text = "".join(traceback.format_exception(error))
     notes = [*getattr(error, "__notes__", ()), f"gluonloader: {who}"]
@@ -26,7 +26,7 @@ def encode_error(error: BaseException, who: str) -> bytes:
     except Exception as failure:
         message = f"its __str__ raised {failure!r}"
     fallback = RemoteError(f"{type(error).__module__}.{type(error).__qualname__}: {message}")
-    # A SystemExit goes as a RemoteError: sys.exit() in a dataset must not end the user's program.
+    # A SystemExit becomes a RemoteError: sys.exit() in a dataset must not end the user's program.
     for candidate in (error, _Parts(error), fallback) if isinstance(error, Exception) else (fallback,):
         try:
             data = pickle.dumps((candidate, notes, text))
@@ -41,7 +41,7 @@ def encode_error(error: BaseException, who: str) -> bytes:
 
 
 def decode_error(data: bytes) -> BaseException:
-    """The exception of a worker, with the worker's traceback as its cause and where it happened as a note."""
+    """The exception of a worker, with the worker's traceback as its cause, and with a note on where it was raised."""
     error, notes, text = pickle.loads(data)
     error = _whole(error)
     error.__dict__.pop("__notes__", None)

@@ -1,16 +1,17 @@
-"""The persistent Pool behind the process executor: it notices the death of a worker, reaps it and requests another.
+"""The persistent Pool behind the process executor: it notices the death of a worker, reaps the process and requests a
+replacement.
 
     the Pool's own thread   worker dead -> reap -> LaneProcess().start() -> `requested` + wake
     the consumer's thread   wake -> start(process, worker): socket pair, fork or spawn, close the worker's end
 
-NOTE [who forks]: a Pool replaces the dead from a thread of its own. A fork there would copy whatever the user's thread
-is doing, locks included; if that thread computes with MXNet, the fork hangs it. So `start()` of our processes only
-adds them to a list, and the thread that asks for batches really starts them, under every start method. This also means
-that workers which die while they start are not replaced again and again without anybody noticing.
+NOTE [who forks]: a Pool replaces dead workers from its own thread. A fork in that thread would also copy the locks that
+the user's thread holds at this moment; if the user's thread computes with MXNet, the fork hangs that thread. So
+`start()` of our processes only adds them to a list, and the thread that asks for batches starts the processes, under
+every start method. That thread also notices if workers die again and again while they start.
 
-NOTE [lane ends]: a worker's death shows at once as an end-of-file on its lane only if no other process holds the
-worker's end of the socket pair; the same is true of the parent's death. So the parent closes the worker's end right
-after the start, and a forked child closes every end but its own.
+NOTE [lane ends]: the death of a worker causes an end-of-file on its lane only if no other process has the worker's end
+of the socket pair open; the same is true for the death of the parent. So the parent closes the worker's end right after
+the start, and a forked child closes all ends except its own.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _starting = threading.local()  # its `lane` is the end that belongs to the child
 
 
 def track_end(end: socket.socket) -> socket.socket:
-    """Has forked children close this socket; see NOTE [lane ends]."""
+    """Makes forked children close this socket; see NOTE [lane ends]."""
     _ends.add(end)
     return end
 
@@ -60,8 +61,8 @@ os.register_at_fork(after_in_child=_close_ends_in_child)
 def _poll_in_one_thread_at_a_time(popen: Any) -> None:
     """Lets one thread at a time ask whether a process has ended.
 
-    The Pool's thread and the consumer's thread both ask, and the system answers only the first of them. Under
-    forkserver the other one would replace the exit code by 255.
+    The Pool's thread and the consumer's thread both ask, but the system reports an exit code only once. Under
+    forkserver the second thread would replace the exit code by 255.
     """
     lock, poll, weak = threading.Lock(), type(popen).poll, weakref.ref(popen)
 
@@ -74,9 +75,9 @@ def _poll_in_one_thread_at_a_time(popen: Any) -> None:
 
 
 class LaneProcess(BaseProcess):
-    """A worker process that the Pool makes, and that the consumer's thread starts later; see NOTE [who forks].
+    """A worker process that the Pool creates and the consumer's thread starts later; see NOTE [who forks].
 
-    Until it is really started it looks to the Pool like one that runs: no exit code, no sentinel, nothing to join.
+    Until it starts, it looks to the Pool like a running process: it has no exit code and no sentinel.
 
     Attributes:
         lane: in the worker, its end of the socket pair.
@@ -95,7 +96,7 @@ class LaneProcess(BaseProcess):
         self._request(self)
 
     def start_as(self, worker: int) -> socket.socket:
-        """Starts the process as that worker; returns the parent's end of its lane."""
+        """Starts the process as worker number `worker`; returns the parent's end of its lane."""
         mine, theirs = map(track_end, socket.socketpair())
         self.lane, self.worker, _starting.lane = theirs, worker, theirs
         try:
@@ -151,8 +152,8 @@ _CLASSES: Final[dict[str, type[LaneProcess]]] = {
 
 @contextmanager
 def _quiet_fork(process: LaneProcess) -> Iterator[None]:
-    """Blocks Ctrl-C until the worker ignores it, and silences warnings about threads that the worker does not use."""
-    if isinstance(process, _ForkServerLane):  # its workers inherit from the server, not from this thread
+    """Delays Ctrl-C until the worker ignores it, and silences warnings about threads that the worker does not use."""
+    if isinstance(process, _ForkServerLane):  # its workers inherit nothing from this thread
         yield
         return
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -171,7 +172,7 @@ class Supervisor(Pool):
     """A `multiprocessing.Pool` whose workers serve lanes.
 
     Args:
-        job: what workers inherit; None if it comes through the lane.
+        job: the job that workers inherit; None if the job comes through the lane.
         waker: a socket; a byte sent through it wakes the consumer.
 
     Attributes:
@@ -202,22 +203,22 @@ class Supervisor(Pool):
         try:
             self._waker.send(b"!")
         except OSError:
-            pass  # the socket is full, so the consumer will wake anyway; or it is closed, and nobody waits
+            pass  # a full socket wakes the consumer anyway; if it is closed, nobody waits
 
     def start(self, process: LaneProcess, worker: int) -> socket.socket:
         """Starts a requested process; only in the consumer's thread."""
         lane = process.start_as(worker)
         process._request = None
         self._started = [other for other in self._started if other.is_alive()] + [process]
-        self._change_notifier.put(None)  # type: ignore[attr-defined]  # has the Pool watch the new process
+        self._change_notifier.put(None)  # type: ignore[attr-defined]  # makes the Pool watch the new process
         return lane
 
     def shut(self) -> None:
         """Ends all workers, whose lanes are closed already, and the Pool's threads.
 
-        NOTE [closing]: `terminate()` while work is under way can hang, because it may stop a worker that holds a
-        queue's lock. So workers end by themselves when their lane closes, and one that stays busy is killed after a
-        second. Workers never touch the Pool's queues, so a dead one holds nothing of the Pool's.
+        NOTE [closing]: `terminate()` can hang if workers are busy, because it may stop a worker that holds the lock of
+        a queue. So workers end by themselves when their lane closes, and a worker that stays busy is killed after a
+        second. Workers never use the Pool's queues, so a killed worker holds no lock of the Pool.
         """
         self.close()
         deadline = time.monotonic() + _CLOSING_S
@@ -233,13 +234,13 @@ class Supervisor(Pool):
             process._request = None
         for process in self._started:
             process.join()
-            process.close()  # frees its descriptors now; the Pool is a reference cycle, which may be collected late
+            process.close()  # frees its descriptors now: the Pool is a reference cycle, which may be freed late
         self.requested.clear()
         self._started.clear()
 
 
 def _preload_numpy() -> None:
-    """Has the fork server import NumPy once, so that its workers start in milliseconds."""
+    """Makes the fork server import NumPy once, so that its workers start in milliseconds."""
     server: Any = forkserver._forkserver
-    if server._preload_modules == ["__main__"]:  # the default; a user's own list is left alone
+    if server._preload_modules == ["__main__"]:  # the default; a list that the user has set stays unchanged
         forkserver.set_forkserver_preload(["__main__", "gluonloader.executors.process.worker"])

@@ -3,7 +3,7 @@
     lane --Request--> task from the slab --> BatchMaker.make, into the slab --> reduce --Reply--> lane
 
 It runs as the initializer of the loader's Pool and never returns to the Pool's own task loop; see NOTE [a pool that
-serves] in executors/thread.py. The job, with the dataset, is a global that is installed once.
+serves] in executors/thread.py. The job, which contains the dataset, is a global variable that is set once.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _ORPHAN_S: Final = 1.0  # how long a busy worker may live after its lane has clo
 _RECORDS_BYTES: Final = 4096
 _DESCRIPTORS_BYTES: Final = socket.CMSG_SPACE(8 * 4)
 _CLOEXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-_ERROR_BYTES: Final = 32 * 1024  # fits the smallest slab
+_ERROR_BYTES: Final = 32 * 1024  # fits into the smallest slab
 
-_job: Job | None = None  # the worker global: dataset, batchify_fn and all
+_job: Job | None = None  # the job of this worker: dataset, batchify_fn and all
 
 
 class _LaneClosed(Exception):
@@ -51,10 +51,10 @@ class _LaneClosed(Exception):
 
 
 def serve_lane(job: Job | None) -> None:
-    """The Pool's initializer, and all that a worker process does.
+    """The Pool's initializer; a worker process does nothing else.
 
     Args:
-        job: what to make; None if it was not inherited and comes through the lane.
+        job: the inherited job; None if the job comes through the lane.
     """
     global _job
     process: Any = multiprocessing.current_process()
@@ -70,7 +70,7 @@ def serve_lane(job: Job | None) -> None:
             worker.serve(maker)
     except (_LaneClosed, BrokenPipeError, ConnectionResetError):
         pass
-    raise SystemExit(0)  # instead of returning to the Pool's loop; atexit and multiprocessing finalizers run
+    raise SystemExit(0)  # does not return to the Pool's loop, but atexit and multiprocessing finalizers run
 
 
 def _give_way() -> None:
@@ -85,14 +85,14 @@ def _give_way() -> None:
 def _watch(lane: int) -> None:
     """Ends the worker when the other end of its lane is gone, even in the middle of a long sample."""
     poll = select.poll()
-    poll.register(lane, 0)  # hang-up is reported without asking for any event
+    poll.register(lane, 0)  # hang-up is reported even if no event is requested
     poll.poll()
     time.sleep(_ORPHAN_S)
     os._exit(1)
 
 
 class _Worker:
-    """One end of a lane: requests in, replies out."""
+    """The worker's end of a lane: reads requests and sends replies."""
 
     def __init__(self, lane: socket.socket, number: int) -> None:
         self._lane, self._number = lane, number
@@ -102,7 +102,7 @@ class _Worker:
         self._slabs: dict[int, Slab] = {}
 
     def start(self, job: Job | None) -> tuple[Job, BatchMaker]:
-        """Takes the job and runs `worker_init_fn`. After an error it reports that once and waits for its end."""
+        """Receives the job and runs `worker_init_fn`. On an error, reports it and waits until the lane closes."""
         hello = self._next_request()
         log = self._descriptors.pop(0)
         faulthandler.register(DUMP_SIGNAL, file=log, all_threads=False)
@@ -157,7 +157,7 @@ class _Worker:
     def _failed(self, request: Request, slab: Slab, error: bytes) -> Reply:
         arena = Arena(
             slab, HEADER + request.length, request.allowance
-        )  # the batch is lost, so the error takes its room
+        )  # the batch is lost, so the error may overwrite it
         try:
             offset = arena.write(error)
         except SharedMemoryError:
@@ -192,7 +192,7 @@ class _Worker:
 
 
 def _row_noter(slab: Slab) -> Callable[[int], None]:
-    """Notes each sample in the slab before it is read, so that a death tells which one it was."""
+    """Records each sample in the slab before it is read, so that the error for a dead worker can name the sample."""
 
     def note(row: int) -> None:
         slab.control[ROW] = row + 1

@@ -1,9 +1,9 @@
 """What both plans share: the protocol, and the record of which batches are settled.
 
 NOTE [positions]: promise P8. A position counts delivered batches, not drawn ones. A batch is settled once it was
-delivered, or once it is known that it will not come. A position consists of the number of the first batch that is not
-settled, and of `ahead`: the numbers beyond it that are settled, since they were delivered out of order. After a
-resume, all other batches are drawn again. They get the same numbers as before, and so the same seeds.
+delivered or has failed, or if its number turned out to have no batch. A position consists of the number of the first
+batch that is not settled, and of `ahead`: the numbers of later batches that are settled, since they were delivered out
+of order. After a resume, all other batches are drawn again. They get the same numbers as before, and so the same seeds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from ...state import to_ranges
 from ...work.task import Task
 
-NOTHING: Final = object()  # returned instead of a batch: there is nothing to deliver
+NOTHING: Final = object()  # is returned instead of a batch if there is no batch to deliver
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +37,30 @@ class Plan(Protocol):
 
     lock: threading.RLock
     epoch: int
-    finished: bool  # the epoch was used to its end
-    outdated: bool  # the loader has loaded a position since, so nothing is carried over from this epoch
+    finished: bool  # the epoch was read to its end
+    outdated: bool  # the loader has loaded a position since then, so no samples move from this epoch to the next
 
     def next(self) -> Task | None:
-        """The next task; None if it waits for other batches to be settled; StopIteration if there are no more."""
+        """The next task; None until other batches are settled; raises StopIteration if there are no more tasks."""
 
     def deliver(self, task: Task, result: Any) -> Any:
-        """Settles a task whose result is here; returns the batch to deliver, or NOTHING."""
+        """Settles a task that has a result; returns the batch to deliver, or NOTHING."""
 
     def fail(self, task: Task, error: BaseException) -> bool:
         """Settles a task that failed; returns whether the user gets the error."""
 
     def finish(self) -> None:
-        """Marks the epoch as used to its end; samples that are left over go to the next one (rollover)."""
+        """Marks the epoch as read to its end; samples that are left over move to the next epoch (rollover)."""
 
     def state(self) -> dict[str, Any]:
         """The position, as fields of a state."""
 
     def rewind(self) -> None:
-        """Goes back to the position: `next` gives out again all tasks that are not settled."""
+        """Goes back to the position: `next` returns again all tasks that are not settled."""
 
 
 class Progress:
-    """Which numbers of an epoch are settled; see NOTE [positions]. `upcoming` is the next number to give out.
+    """Which batch numbers of an epoch are settled; see NOTE [positions]. `upcoming` is the next number to issue.
 
     >>> progress = Progress(0)
     >>> [progress.issue(number) for number in range(3)]
@@ -77,7 +77,7 @@ class Progress:
         self._ahead = set(chain.from_iterable(ahead))
 
     def issue(self, number: int) -> bool:
-        """Gives out a number; False if its batch was delivered before the epoch was resumed."""
+        """Issues a number; returns False if its batch was delivered before the epoch was resumed."""
         is_new = number not in self._ahead
         if is_new:
             self._in_flight[number] = None
@@ -104,7 +104,7 @@ class Progress:
 
     @property
     def in_flight(self) -> list[int]:
-        """The numbers that were given out and are not settled, ascending."""
+        """The numbers that were issued and are not settled, ascending."""
         return list(self._in_flight)
 
     @property

@@ -1,6 +1,6 @@
 """The plan of a map-style dataset: it draws lists of indices from a batch sampler.
 
-What is saved of the sampler, and how it is restored, is in sampler_state.py.
+sampler_state.py saves and restores the state of the batch sampler.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class IndexPlan:
         try:
             self._pass_state: dict[str, Any] | TypeError = saved_pass(batch_sampler)
         except TypeError as error:
-            self._pass_state = error  # JSON cannot hold the carried indices; the epoch can run, but not be saved
+            self._pass_state = error  # JSON cannot store the carried indices: the epoch runs, but cannot be saved
         self._batches: Iterator[Any] = iterate(batch_sampler)
         skip(self._batches, start.skip)
         self._pass_start = start.number - start.skip  # number of the batch that comes first in the pass
@@ -100,7 +100,7 @@ class IndexPlan:
 
 
 def _keys_of(indices: Any, number: int, batch_sampler: Any) -> Keys:
-    """The keys that a user's batch sampler yielded. An array is copied, since the sampler may use it again."""
+    """The keys that a user's batch sampler yielded. An array is copied, since the sampler may overwrite it."""
     keys = as_keys(indices) if is_int_array(indices) else list(indices) if hasattr(indices, "__iter__") else []
     if not len(keys):
         right = f"it gave {indices!r} for batch {number}; let it give lists of indices, at least one in each"

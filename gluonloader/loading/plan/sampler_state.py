@@ -2,8 +2,8 @@
 
 Samplers are restored in one of three ways:
 
-    ours       restore what the pass depended on when it started, then skip batches without drawing them
-    stateful   call `load_state_dict`; the plan calls `state_dict` before each draw, since batches are drawn ahead
+    ours       restore the state that the pass started with, then skip batches without drawing them
+    stateful   call `load_state_dict`; the plan calls `state_dict` before each draw, since it draws ahead of delivery
     any other  restart from the beginning, then draw the delivered batches again without reading their samples
 """
 
@@ -31,7 +31,7 @@ def keep(batch_sampler: Any) -> Callable[[], None]:
     """Saves the state of a batch sampler; returns a function that restores it."""
     carried = getattr(batch_sampler, "carried", None)
     if carried:
-        batch_sampler.carried = []  # it is kept here as it is, since JSON may not hold it
+        batch_sampler.carried = []  # it is saved here unchanged, since JSON may not be able to store it
     state = fresh_state(batch_sampler)
     if carried:
         batch_sampler.carried = carried
@@ -48,7 +48,7 @@ def load(batch_sampler: Any, state: Mapping[str, Any]) -> Start:
     """Prepares a batch sampler for the position in `state`; returns where its next pass starts.
 
     Raises:
-        ValueError: the state does not fit; the sampler is unchanged.
+        ValueError: the state does not fit this sampler, which is unchanged.
     """
     number, drawn = int_field(state, "batch"), int_field(state, "skip")
     ahead, pass_state = ranges_field(state, "ahead"), field(state, "sampler")
@@ -92,13 +92,13 @@ def snapshot(stateful: Any) -> Any:
 
 
 def drop_carried(batch_sampler: Any, drawn: int) -> None:
-    """Drops the indices that the last epoch carried over, if any batch was drawn: the first batch contains them."""
+    """Drops the indices that the last epoch carried over if a batch was drawn, since the first batch contains them."""
     if drawn and isinstance(batch_sampler, BatchSampler):
         batch_sampler.carried = []
 
 
 def seed_of_rank(seed: int, sampler: Any) -> int:
-    """The seed of this rank's samples: ranks that share one order must not share random numbers in their samples."""
+    """The seed of this rank's samples: ranks share the order of a sampler, but not the random numbers of samples."""
     rank = 0
     while sampler is not None and not rank:
         if isinstance(sampler, ShardedSampler):
@@ -106,11 +106,11 @@ def seed_of_rank(seed: int, sampler: Any) -> int:
         elif hasattr(sampler, "num_replicas") and isinstance(getattr(sampler, "rank", None), int):  # torch's
             rank = int(sampler.rank)
         sampler = getattr(sampler, "sampler", None)
-    return batch_seed(seed, -rank) if rank else seed  # epochs are not negative, so no batch has this seed
+    return batch_seed(seed, -rank) if rank else seed  # no batch has this seed, since epochs are not negative
 
 
 def _check_shard(sampler: ShardedSampler, state: Mapping[str, Any]) -> None:
-    """Checks that batches out of order come from the same shard: only there do their numbers mean the same batches."""
+    """Checks that batches delivered out of order belong to this shard: in another shard their numbers differ."""
     inner = state["sampler"]
     while isinstance(inner, Mapping) and inner.get("kind") != type(sampler).__name__:
         inner = inner.get("sampler")

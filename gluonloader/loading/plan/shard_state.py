@@ -1,4 +1,4 @@
-"""How an iterable dataset is cut into batches, what its shards left over, and both as fields of a state."""
+"""How an iterable dataset is cut into batches, and which samples its shards leave over; both as fields of a state."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ class Shards:
     workers: int
 
     def batches(self, samples: int) -> int:
-        """Number of batches of an epoch with this many samples."""
+        """The number of batches in an epoch that has this number of samples."""
         return -(-samples // self.batch_size) if self.last_batch == "keep" else samples // self.batch_size
 
     def first_chunk(self, epoch: int, seed: int, iteration: int) -> Chunk:
-        """Chunk 0 of shard 0 in an epoch; the others are made from it by `replace`."""
+        """Chunk 0 of shard 0 in an epoch; `replace` makes all other chunks from it."""
         return Chunk(0, self.num_shards, 0, self.batch_size, epoch, seed, iteration, self.shuffle_buffer, None)
 
     def state(self) -> dict[str, Any]:
-        """What must be the same when a position is loaded."""
+        """The fields that must be equal when a position is loaded."""
         return {name: value for name, value in asdict(self).items() if name != "workers"}
 
 
 @dataclass(slots=True)
 class ShardEnds:
-    """Where shards end, as far as known. Chunk t of shard s has number t * num_shards + s."""
+    """The known ends of shards. Chunk t of shard s has number t * num_shards + s."""
 
     num_shards: int
     last_chunks: dict[int, int]  # by shard, the number t of its last chunk
 
     def add(self, chunk: Chunk) -> None:
-        """Ends a shard with this chunk, unless it has ended with an earlier one."""
+        """Ends a shard with this chunk, unless the shard has ended with an earlier chunk."""
         self.last_chunks[chunk.shard] = min(chunk.number, self.last_chunks.get(chunk.shard, chunk.number))
 
     def is_beyond(self, number: int) -> bool:
@@ -72,7 +72,7 @@ class Leftover:
     samples: list[Any] | None  # None after a resume, until a worker has read them again; see NOTE [streams]
 
     def state(self) -> dict[str, Any]:
-        """Which samples they are, as JSON; the samples are not saved."""
+        """The numbers of the samples as JSON; the samples themselves are not saved."""
         chunk, hint = self.chunk, save_hint(self.chunk.hint)
         where = {"epoch": chunk.epoch, "shard": chunk.shard, "chunk": chunk.number, "hint": hint}
         return {**where, "start": self.start, "stop": self.stop}
@@ -86,14 +86,14 @@ def load_leftover(first_chunk: Chunk, saved: Mapping[str, Any]) -> Leftover:
 
 
 def carried_of(shards: Shards, state: Mapping[str, Any]) -> list[Leftover]:
-    """What the epoch of a position took over from earlier epochs."""
+    """The leftovers that the epoch of a position took over from earlier epochs."""
     first_chunk = shards.first_chunk(state["epoch"], state["seed"], -1)
     saved = [saved for saved in state["leftovers"] if saved["epoch"] != state["epoch"]]
     return [load_leftover(first_chunk, leftover) for leftover in saved]
 
 
 def carried_over(leftovers: Sequence[Leftover], size: int) -> list[Leftover]:
-    """What the next epoch takes over (rollover): the last samples, which are too few for a batch of `size`."""
+    """The leftovers for the next epoch (rollover): the last samples, which are too few for a batch of `size`."""
     missing = sum(len(leftover.samples or ()) for leftover in leftovers) % size
     carried: list[Leftover] = []
     for leftover in reversed(leftovers):

@@ -1,11 +1,11 @@
-"""The plan of an iterable dataset: the chunks of all shards in turn, then what the shards left over.
+"""The plan of an iterable dataset: the chunks of all shards in turn, then the samples that the shards left over.
 
     chunk 0 of shard 0, chunk 0 of shard 1, ..., chunk 1 of shard 0, ...      worker = shard % workers
         a full chunk is a batch;  a short one ends its shard, and its samples are a leftover
     when all shards have ended: the leftovers in the order of shards, cut into batches; only the very last can be short
 
-The plan learns the length of a shard only when the shard ends, so it also gives out chunks beyond the end. They come
-back empty and are no batches. Chunk t of shard s has number t * num_shards + s, and the leftover batches have the
+The plan learns the length of a shard only when the shard ends, so it also submits chunks beyond the end. Their results
+are empty, and are not delivered. Chunk t of shard s has number t * num_shards + s, and batches of leftovers have the
 numbers after the last chunk of the longest shard. So seeds and positions do not depend on timing.
 """
 
@@ -31,11 +31,11 @@ class ShardPlan:
 
     Args:
         iteration: a number that no other live iterator of the loader has.
-        carried: what the last epoch carried over (rollover).
+        carried: the leftovers of the last epoch (rollover).
         state: a position that `shard_state.check` has accepted; None for the start of the epoch.
 
     Attributes:
-        carry: what the next epoch takes over, once this one is finished.
+        carry: the leftovers for the next epoch, once this epoch is finished.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ShardPlan:
         self.carry: list[Leftover] = []
         self._shards, self._seed, self._carried = shards, seed, carried
         self._first_chunk = shards.first_chunk(epoch, seed, iteration)
-        self._first_sample: int | None = 0  # its hash; 0: not known yet; None: shards differ, and the user was warned
+        self._first_sample: int | None = 0  # its hash; 0: unknown; None: shards differ, and the user was warned
         self._start(state)
 
     def _start(self, state: Mapping[str, Any] | None) -> None:
@@ -69,7 +69,7 @@ class ShardPlan:
         self._unread = {-1 - i: leftover for i, leftover in enumerate(unread)}  # by number: these tasks make no batch
         self._reads = iter(self._unread.items())
         self._in_leftovers = self._ends.all_known and self._progress.upcoming >= self._ends.first_leftover_batch
-        self._leftover_samples: list[Any] | None = None  # of all leftovers, once all are known
+        self._leftover_samples: list[Any] | None = None  # the samples of all leftovers, once all shards have ended
 
     def next(self) -> Task | None:
         for number, leftover in self._reads:
@@ -84,7 +84,7 @@ class ShardPlan:
                 return self._task(number, self._chunk(shard, chunk), shard)
         if not self._in_leftovers:
             if progress.in_flight:
-                return None  # leftover batches may get the same numbers as these chunks beyond the ends of shards
+                return None  # leftover batches may get the numbers of these chunks, which lie beyond the ends of shards
             self._progress, self._in_leftovers = Progress(self._ends.first_leftover_batch), True
         return self._next_of_leftovers()
 
@@ -92,7 +92,7 @@ class ShardPlan:
         if any(leftover.samples is None for leftover in self._leftovers):
             return None
         if self._leftover_samples is None:
-            # A signal handler may ask for the state meanwhile, and `list.sort` empties its list until it is done.
+            # Not `list.sort`, which empties the list while it sorts: a signal handler may read the state meanwhile.
             self._leftovers = sorted(self._leftovers, key=lambda left: left.chunk.shard if self._is_own(left) else -1)
             self._leftover_samples = [sample for leftover in self._leftovers for sample in leftover.samples or ()]
         size = self._shards.batch_size
@@ -106,7 +106,7 @@ class ShardPlan:
                 return self._task(number, Samples(samples), batch)
 
     def _is_own(self, leftover: Leftover) -> bool:
-        return leftover.chunk.epoch == self.epoch  # and was not carried over from an earlier one
+        return leftover.chunk.epoch == self.epoch  # not if an earlier epoch carried it over
 
     def _chunk(self, shard: int, number: int) -> Chunk:
         return replace(self._first_chunk, shard=shard, number=number, hint=self._hints.get(shard))
@@ -135,7 +135,7 @@ class ShardPlan:
         return NOTHING
 
     def _compare_first_sample(self, shard: int, first: int) -> None:
-        """Warns once if shards that are cut out of one sequence start with different samples."""
+        """Warns once if the shards see different sequences, although each shard is cut out of the whole dataset."""
         if self._first_sample is None or not first:
             return
         self._first_sample = self._first_sample or first
@@ -159,7 +159,7 @@ class ShardPlan:
         self._progress.settle(task.batch)
         if not isinstance(chunk, Chunk) or not isinstance(error, (WorkerDied, BatchTimeout)):
             return True
-        # The shard ends here: to read on, a worker would first have to read the sample that stopped this one.
+        # The shard ends here: to read on, a worker would first have to read the sample that raised the error.
         was_lost = self._ends.is_beyond(task.batch)
         self._ends.add(chunk)
         return not was_lost
@@ -172,11 +172,11 @@ class ShardPlan:
     def state(self) -> dict[str, Any]:
         progress = self._progress
         if self._ends.all_known and not self._in_leftovers:
-            # The chunks still in flight are empty, and their numbers may be those of leftover batches.
+            # The chunks that are still in flight are empty, and leftover batches may have the same numbers.
             first, ahead = self._ends.first_leftover_batch, progress.ahead
             if all(number in ahead or self._ends.is_beyond(number) for number in range(progress.position, first)):
                 progress = Progress(first)
-        # If a signal handler asks while `deliver` adds a leftover, its chunk is not settled and will be read again.
+        # If a signal handler calls this while `deliver` adds a leftover, its chunk is not settled and is read again.
         in_flight = [divmod(number, self._shards.num_shards) for number in self._progress.in_flight]
         leftovers = [
             leftover
@@ -196,6 +196,6 @@ class ShardPlan:
 
 
 def only_sample(samples: Sequence[Any]) -> Any:
-    """The batchify function of an iterable dataset that yields whole batches."""
+    """Returns the only sample; the batchify function of an iterable dataset that yields whole batches."""
     (batch,) = samples
     return batch
