@@ -215,13 +215,13 @@ def test_wrong_arguments_say_what_would_be_right():
         ({"sampler": [1]}, "sampler=.*can be iterated, not indexed"),
         ({"batch_sampler": [[1]]}, "batch_sampler=.*can be iterated, not indexed"),
         ({"shuffle_buffer": 5}, "shuffle_buffer=5: it belongs to shuffle=True"),
-        ({"num_shards": 0}, "num_shards=0: give an int >= 1"),
+        ({"num_shards": 0}, "num_shards=0: must be an int >= 1"),
         ({"last_batch": "drop"}, "last_batch='drop'"),
         ({"shuffle": True, "shuffle_buffer": 1}, "shuffle_buffer=1"),
     ]:
         with pytest.raises(ValueError, match=text):
             DataLoader(stream, 2, **wrong)
-    with pytest.raises(ValueError, match="only once.*give the function that makes it"):
+    with pytest.raises(ValueError, match="only once.*pass a function that makes a new iterator"):
         DataLoader(iter(range(5)), 2)
     with pytest.raises(ValueError, match="num_shards=2: only iterable datasets are read in shards"):
         DataLoader([1, 2], 1, num_shards=2)

@@ -69,7 +69,7 @@ class ConcatDataset(Dataset):
         return f"{type(self).__name__}({len(self)} of {len(self.datasets)} datasets)"
 
 
-@explain_torch_arguments(generator="pass seed=..., an int, instead")
+@explain_torch_arguments(generator="pass an int as seed instead")
 def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None) -> list[Subset]:
     """Splits a dataset at random into parts that have no sample in common.
 

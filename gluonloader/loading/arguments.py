@@ -28,7 +28,7 @@ from .sources import IndexSource, ShardSource, Source
 TORCH_WORDS: Final = {
     "collate_fn": "pass batchify_fn instead",
     "drop_last": 'pass last_batch="discard" instead',
-    "generator": "pass seed=..., an int, instead",
+    "generator": "pass an int as seed instead",
     "multiprocessing_context": "pass start_method instead",
     "persistent_workers": "remove persistent_workers; workers always stay until close()",
     "pin_memory_device": "remove pin_memory_device; pin_memory=True is enough",

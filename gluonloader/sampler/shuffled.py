@@ -46,7 +46,7 @@ class RandomSampler(SeededSampler):
         data_source="pass length=len(dataset) instead",
         replacement="remove replacement; WeightedSampler(np.ones(length), num_samples) draws with replacement",
         num_samples="remove num_samples; WeightedSampler(np.ones(length), num_samples) draws with replacement",
-        generator="pass seed=..., an int, instead",
+        generator="pass an int as seed instead",
     )
     def __init__(self, length: int, seed: int | None = None, method: Method | None = None) -> None:
         self._indices = range(check_length("length", length))

@@ -43,7 +43,7 @@ class WeightedSampler(SeededSampler):
 
     _read_ahead = 0  # weights may change before an index that was read ahead is used
 
-    @explain_torch_arguments(generator="pass seed=..., an int, instead")
+    @explain_torch_arguments(generator="pass an int as seed instead")
     def __init__(
         self, weights: Any, num_samples: int | None = None, replacement: bool = True, seed: int | None = None
     ) -> None:

@@ -95,11 +95,11 @@ def test_errors_without_a_position_and_those_of_the_user_pass_as_they_are():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((0,), "num_slice=0: give an int >= 1"),
-        ((2.0,), "num_slice=2.0: give an int >= 1"),
+        ((0,), "num_slice=0: must be an int >= 1"),
+        ((2.0,), "num_slice=2.0: must be an int >= 1"),
         ((None,), "num_slice=None"),
-        ((2, 3), "batchify_fn=3: give a function"),
-        ((2, None, "no"), "even_split='no': give True or False"),
+        ((2, 3), "batchify_fn=3: must be a function or None"),
+        ((2, None, "no"), "even_split='no': must be True or False"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, text):

@@ -147,9 +147,9 @@ def test_batchify_functions_read_each_sample_of_rows_once(held, fn):
         (([1], [1, 2]), None, ValueError, r"lengths \[1, 2\]"),
         ([1, 2], [2], IndexError, "index 2 is out of range for 2"),
         ([1, 2], [0, -3], IndexError, "index -3"),
-        ([1, 2], [0.5], TypeError, "give ints"),
-        ([1, 2], [[1]], TypeError, "give ints"),
-        ([1, 2], [True], TypeError, "give ints"),
+        ([1, 2], [0.5], TypeError, "pass a list or an array of ints"),
+        ([1, 2], [[1]], TypeError, "pass a list or an array of ints"),
+        ([1, 2], [True], TypeError, "pass a list or an array of ints"),
     ],
 )
 def test_wrong_rows_are_refused(held, indices, kind, text):

@@ -75,7 +75,9 @@ def test_the_indices_of_a_subset_may_be_anything_that_is_iterated_once():
 @pytest.mark.parametrize("mask", [np.array([True, False]), [True, False], (np.bool_(False),) * 2])
 def test_a_mask_is_not_taken_for_indices(mask):
     for make in (lambda: Subset("ab", mask), lambda: SimpleDataset("ab").sample(mask)):
-        with pytest.raises(ValueError, match=r"indices=.*: a mask; give np.flatnonzero\(mask\)"):
+        with pytest.raises(
+            ValueError, match=r"indices=.*: it is a mask; pass the indices where it is true: np.flatnonzero\(mask\)"
+        ):
             make()
 
 
@@ -138,7 +140,7 @@ def test_lengths_that_do_not_add_up_are_refused(lengths):
 
 
 def test_torchs_word_for_the_seed_is_refused_with_ours():
-    with pytest.raises(TypeError, match=r"random_split\(\) has no argument generator: give seed, an int"):
+    with pytest.raises(TypeError, match=r"random_split\(\) has no argument generator: pass an int as seed instead"):
         random_split(range(10), [5, 5], generator=np.random.default_rng(0))
 
 
@@ -164,7 +166,9 @@ def test_a_wrong_index_is_refused(index):
     for dataset in (ConcatDataset([1], [2]), PackedList([1, 2])):
         if isinstance(index, slice) and isinstance(dataset, PackedList):
             continue  # which has slices, as a list has
-        with pytest.raises(TypeError, match=r"index=.*: give an int; for several samples, Subset\(dataset, indices\)"):
+        with pytest.raises(
+            TypeError, match=r"index=.*: must be an int; for several samples, use Subset\(dataset, indices\)"
+        ):
             dataset[index]
 
 

@@ -178,7 +178,7 @@ def test_what_cannot_be_mapped_is_refused(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.arange(3))
     np.save(tmp_path / "o.npy", np.array([{}, None]))
     for name in ("a.npz", "o.npy"):
-        with pytest.raises(ValueError, match=rf"{name}: cannot be memory-mapped; give a file that np.save"):
+        with pytest.raises(ValueError, match=rf"{name}: cannot be memory-mapped; pass a file that np.save"):
             gl.NpyDataset(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         gl.NpyDataset(tmp_path / "none.npy")

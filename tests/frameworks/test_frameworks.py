@@ -185,7 +185,7 @@ def test_containers_stay_what_they_are(batch):
 
 @pytest.mark.parametrize("output", ["tensorflow", 3, ["numpy"]])
 def test_an_unknown_output_is_refused(output):
-    with pytest.raises(ValueError, match=r"^output=.*give one of 'numpy', 'mxnet', 'torch', 'jax'"):
+    with pytest.raises(ValueError, match=r"^output=.*must be one of 'numpy', 'mxnet', 'torch', 'jax'"):
         DataLoader([1], 1, output=output)
 
 

@@ -278,9 +278,9 @@ def test_as_many_workers_as_cores(monkeypatch):
             assert (loader.stats().num_workers, loader.stats().executor) == (3, "thread")
     with gl.DataLoader(Decoded(), 10, num_workers="auto", executor="process") as loader:
         assert (loader.stats().num_workers, loader.stats().executor) == (3, "process")
-    with pytest.raises(ValueError, match="num_workers='many': give an int >= 0, or 'auto'"):
+    with pytest.raises(ValueError, match="num_workers='many': must be an int >= 0, or 'auto'"):
         gl.DataLoader(Decoded(), 10, num_workers="many")
-    with pytest.raises(ValueError, match="executor='fastest': give 'serial', 'thread', 'process' or 'auto'"):
+    with pytest.raises(ValueError, match="executor='fastest': must be 'serial', 'thread', 'process', 'auto', or None"):
         gl.DataLoader(Decoded(), 10, executor="fastest")
 
 

@@ -254,7 +254,7 @@ def test_past_the_limit_batches_are_copies_with_one_warning(make_pool):
     (warning,) = warned
     assert warning.category is RuntimeWarning
     assert re.match(
-        "memory_limit=1,048,576 bytes: [0-9,]+ bytes are held by batches that you keep", str(warning.message)
+        "memory_limit=1,048,576 bytes: [0-9,]+ bytes are used by batches that you keep", str(warning.message)
     )
     assert all((array == number).all() for number, array in enumerate(held))
 
