@@ -283,7 +283,7 @@ def test_truncated_text_is_refused():
 
 
 def test_another_version_is_refused():
-    with pytest.raises(ValueError, match="state: version=2: this gluonloader reads version 1"):
+    with pytest.raises(ValueError, match="state: version=2: this release of gluonloader loads only version 1"):
         make(last_batch="rollover").load_state_dict({**state_in_mid_epoch(), "version": 2})
 
 

@@ -341,8 +341,8 @@ IMAGE = np.zeros((3, 4))
         ([None, None], 0, "", "NoneType objects.*pass a batchify_fn"),
         ([(1, {2}), (1, {3})], 0, "[1]", "builtins.set objects"),
         ([object()], 0, "", r"builtins.object objects.*AsList\(\)"),
-        ([1, 2**63], 1, "", "the int 9223372036854775808 does not fit int64.*np.uint64"),
-        ([{"id": -(2**63)}, {"id": -(2**63) - 1}], 1, "['id']", "the int -9223372036854775809 does not fit int64"),
+        ([1, 2**63], 1, "", "the int 9223372036854775808 does not fit into int64.*np.uint64"),
+        ([{"id": -(2**63)}, {"id": -(2**63) - 1}], 1, "['id']", "the int -9223372036854775809 does not fit into int64"),
         ([2.5, 2**70], 1, "", "the int 1180591620717411303424 does not fit"),
     ],
 )

@@ -47,7 +47,7 @@ def test_stack_takes_numbers_and_nests_in_lists():
         ([[1, 2], [1, 2], [1]], 2, "", "1 fields, but other samples have 2 fields"),
         ([1, None], 1, "", "a NoneType cannot be converted to an array of numbers"),
         ([(0, np.zeros(2)), (0, np.zeros(2)), (0, np.zeros(3))], 2, "[1]", r"shape \(3,\)"),
-        ([(0, {}), (0, {})], 0, "[1]", "not an array of numbers: dict"),
+        ([(0, {}), (0, {})], 0, "[1]", "a dict cannot be converted to an array of numbers"),
     ],
 )
 def test_stack_names_the_sample_that_does_not_fit(samples, position, path, text):
@@ -105,8 +105,8 @@ def test_pad_of_numbers_is_a_stack():
     [
         ([[1], [2], [[3]]], 2, "2 axes, but other samples have 1 axes"),
         ([[1], 2, [3]], 1, "0 axes, but other samples have 1 axes"),
-        ([[1], [None]], 1, "not an array of numbers: list"),
-        ([[1], ["a", {}]], 1, "not an array of numbers: list"),
+        ([[1], [None]], 1, "a list cannot be converted to an array of numbers"),
+        ([[1], ["a", {}]], 1, "a list cannot be converted to an array of numbers"),
     ],
 )
 def test_pad_names_the_sample_that_does_not_fit(samples, position, text):
@@ -204,11 +204,13 @@ def test_batchify_functions_nest():
     (Group(Stack(), Stack()), [(1, 2), (1, 2, 3)], 1, "", "3 fields, but Group has 2 functions"),
     (Group(AsList(), Pad()), [(1, [1]), (1, [[1]]), (1, [1])], 1, "[1]", "2 axes, but other samples have 1 axes"),
     (Dict({"a": Stack(), "b": Stack()}), [{"a": 1, "b": 2}, {"c": 1}], 1, "", "no key 'a', 'b'"),
-    (Dict({"a": Stack()}), [{"a": 1}, {"a": None}], 1, "['a']", "not an array of numbers"),
+    (Dict({"a": Stack()}), [{"a": 1}, {"a": None}], 1, "['a']", "cannot be converted to an array of numbers"),
     (NamedTuple(Point, [Stack(), Stack()]), [Point(1, 2), (1, 2)], 1, "", "a tuple, not a Point"),
-    (NamedTuple(Point, [Stack(), Stack()]), [Point(1, 2), Point(1, None)], 1, ".y", "not an array of numbers"),
+    (NamedTuple(Point, [Stack(), Stack()]), [Point(1, 2), Point(1, None)], 1, ".y",
+     "cannot be converted to an array of numbers"),
     (Dict({"a": Group(AsList(), NamedTuple(Point, [AsList(), Stack()]))}),
-     [{"a": (1, Point(1, 2))}, {"a": (1, Point(1, [2]))}], 1, "['a'][1].y", r"shape \(1,\), but other samples have"),
+     [{"a": (1, Point(1, 2))}, {"a": (1, Point(1, [2]))}], 1, "['a'][1].y",
+     r"shape \(1,\), but other samples have shape \(\)"),
 ])  # fmt: skip
 def test_errors_name_the_sample_and_the_way_to_the_leaf(fn, samples, position, path, text):
     with pytest.raises(BatchifyError, match=text) as caught:

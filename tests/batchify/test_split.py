@@ -57,7 +57,11 @@ def test_the_arrays_of_every_part_are_made_in_the_batchs_own_memory():
 @pytest.mark.parametrize(
     ("split", "count", "text"),
     [
-        (Split(3), 10, "10 samples cannot be cut into 3 equal parts; .* last_batch='discard', or even_split=False"),
+        (
+            Split(3),
+            10,
+            "10 samples cannot be cut into 3 equal parts; .* last_batch='discard', or pass even_split=False",
+        ),
         (Split(3), 2, "2 samples cannot be cut into 3 equal parts"),
         (Split(3, even_split=False), 2, "2 samples are too few for 3 parts; use a larger batch_size, or last_batch="),
     ],

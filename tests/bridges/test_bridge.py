@@ -345,7 +345,7 @@ def test_stats_name_the_slower_side():
     [
         ({"source": None}, "source=None: pass an iterable, or a function that returns one"),
         ({"source": 5}, "source=5: pass an iterable, or a function that returns one"),
-        ({"source": lambda a, b: []}, "source=.*with no argument or the epoch's number"),
+        ({"source": lambda a, b: []}, "source=.*its only argument, if any, is the number of the epoch"),
         ({"prefetch": 0}, "prefetch=0: must be an int >= 1"),
         ({"prefetch": 1.5}, r"prefetch=1\.5: must be an int >= 1"),
         ({"output": "tensorflow"}, "output='tensorflow': must be one of 'numpy', 'mxnet', 'torch', 'jax'"),

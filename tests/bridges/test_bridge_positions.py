@@ -205,7 +205,7 @@ def test_a_source_that_ends_before_the_position_is_an_error():
             next(iterator)
         batches.load_state_dict(batches.state_dict())
         iterator = iter(batches)
-        with pytest.raises(ValueError, match="state: batch=4: the source has ended after 2 batches"):
+        with pytest.raises(ValueError, match="state: batch=4: this source ended after 2 batches"):
             next(iterator)
         assert list(iterator) == []
 

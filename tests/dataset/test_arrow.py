@@ -271,7 +271,9 @@ def test_a_null_among_vectors_is_refused():
         ArrowDataset(pa.table({"v": vectors}))
     assert ArrowDataset(pa.table({"v": vectors.cast(pa.list_(pa.float64()))}))[1]["v"] is None
     numbers = pa.array([[1, 2], [3, None]], pa.list_(pa.int32(), 2))
-    with pytest.raises(ValueError, match="column 'v': a null in int32.* cast the column to floats: then a null is NaN"):
+    with pytest.raises(
+        ValueError, match="column 'v': a null in int32.* cast the column to floats; then a null becomes NaN"
+    ):
         ArrowDataset(pa.table({"v": numbers}))
     floats = ArrowDataset(pa.table({"v": numbers.cast(pa.list_(pa.float64(), 2))}))
     assert np.isnan(floats[1]["v"]).tolist() == [False, True]

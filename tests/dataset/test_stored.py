@@ -147,7 +147,7 @@ def test_wrong_columns_are_refused(kind, tmp_path):
         with pytest.raises(ValueError, match="at least one"):
             kind.open(tmp_path)
         return
-    with pytest.raises(ValueError, match=r"no array of name 'y'; there are \['short', 'single', 'x'\]"):
+    with pytest.raises(ValueError, match=r"there is no array named 'y'; the names are \['short', 'single', 'x'\]"):
         kind.open(tmp_path, "y")
     with pytest.raises(Exception) as caught:
         kind.open(tmp_path / "elsewhere", "x")
@@ -246,7 +246,7 @@ def test_text_one_array_and_groups_of_zarr(tmp_path):
     assert gl.ZarrDataset(group.store, "deep/x")[1] == 1
     with pytest.raises(ValueError, match=r"no array of name 'deep'; there are \['x'\]"):
         gl.ZarrDataset(tmp_path / "a.zarr", "deep")
-    with pytest.raises(ValueError, match="it is one array, and has none of name 'x'"):
+    with pytest.raises(ValueError, match="it is a single array without names; remove the name 'x'"):
         gl.ZarrDataset(tmp_path / "a.zarr" / "deep" / "x", "x")
     with pytest.raises(ValueError, match=r"no array of name ''; there are \['deep', 'text'\]"):
         gl.ZarrDataset(tmp_path / "a.zarr")

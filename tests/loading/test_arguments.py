@@ -18,7 +18,7 @@ DATA = [1, 2, 3, 4, 5]
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "batch_size must be given"),
+        ({}, "batch_size is missing; pass batch_size or batch_sampler"),
         ({"batch_size": 0}, "batch_size=0: must be the number of samples in a batch, an int >= 1"),
         ({"batch_size": 2.0}, "batch_size=2.0"),
         ({"batch_size": True}, "batch_size=True"),
@@ -29,7 +29,7 @@ DATA = [1, 2, 3, 4, 5]
         ({"batch_size": 1, "sampler": iter([0, 1])}, "it can be iterated only once"),
         (
             {"batch_size": 1, "sampler": np.array([True, False])},
-            "sampler=array([ True, False]): it is a mask; pass the in",
+            "sampler=array([ True, False]): it is a mask; pass the indices",
         ),
         (
             {"batch_size": 1, "sampler": [True, False]},
@@ -55,8 +55,8 @@ DATA = [1, 2, 3, 4, 5]
             {"batch_size": 1, "executor": "gpu"},
             "executor='gpu': must be 'serial', 'thread', 'process', 'auto', or None",
         ),
-        ({"batch_size": 1, "executor": "serial", "num_workers": 2}, "num_workers=2: executor='serial' has none"),
-        ({"batch_size": 1, "executor": "process"}, "num_workers=0: executor='process' needs at least 1"),
+        ({"batch_size": 1, "executor": "serial", "num_workers": 2}, "num_workers=2: executor='serial' has no workers"),
+        ({"batch_size": 1, "executor": "process"}, "num_workers=0: executor='process' needs num_workers >= 1"),
         ({"batch_size": 1, "executor": "process", "num_workers": 1, "thread_pool": True}, "thread_pool=True"),
         ({"batch_size": 1, "seed": "a"}, "seed='a': must be an int"),
         ({"batch_size": 1, "seed": 1.5}, "seed=1.5: must be an int"),
@@ -149,7 +149,8 @@ def test_a_batch_sampler_that_gives_no_indices_is_an_error_after_the_batches_bef
     with gl.DataLoader(DATA, batch_sampler=[[0], wrong]) as loader:
         batches = iter(loader)
         assert next(batches).tolist() == [1]
-        text = rf"batch_sampler=\[\[0\], .*: it yielded {re.escape(str(wrong))} for batch 1; it must yield lists of"
+        text = rf"batch_sampler=\[\[0\], .*: it yielded {re.escape(str(wrong))} for batch 1; it must yield lists of at "
+        text += "least one index"
         with pytest.raises(ValueError, match=text):
             next(batches)
 

@@ -204,7 +204,7 @@ def test_a_scheme_may_be_any_function():
             {"bucket_keys": [4, 8]},
             r"lengths\[1\]=9: no bucket is large enough, the last key is 8; add a larger key to bucket_keys",
         ),
-        (PAIRS, {"bucket_keys": [(10, 3), (5, 9)]}, r"lengths\[5\]=\(7, 7\): no bucket holds it"),
+        (PAIRS, {"bucket_keys": [(10, 3), (5, 9)]}, r"lengths\[5\]=\(7, 7\): no bucket is large enough"),
         ([5], {"bucket_scheme": lambda most, least, number: [most - 1]}, r"lengths\[0\]=5: no bucket"),
         (PAIRS, {"bucket_keys": [4, 12]}, r"bucket_keys=4: use the form of the lengths, e.g. \(1, 2\)"),
         ([1, 2], {"bucket_keys": [(4, 4)]}, r"bucket_keys=\(4, 4\): use the form of the lengths, e.g. 1"),

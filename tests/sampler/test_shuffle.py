@@ -409,8 +409,14 @@ def test_the_largest_random_number_chooses_the_last_possible_index():
         ({"weights": None}, "weights: pass a number >= 0"),
         ({"num_samples": -1}, "num_samples=-1: must be an int >= 0"),
         ({"num_samples": 2.5}, "num_samples=2.5: must be an int >= 0"),
-        ({"num_samples": 3, "replacement": False}, "num_samples=3: must be at most 2, the number of weights > 0"),
-        ({"weights": [1, 0], "replacement": False}, "num_samples=2: must be at most 1, the number of weights > 0"),
+        (
+            {"num_samples": 3, "replacement": False},
+            "num_samples=3: must be at most 2, the number of weights > 0, if replacement=False",
+        ),
+        (
+            {"weights": [1, 0], "replacement": False},
+            "num_samples=2: must be at most 1, the number of weights > 0, if replacement=False",
+        ),
         ({"replacement": "no"}, "replacement='no': must be True or False"),
         ({"seed": "x"}, "seed='x': must be an int"),
     ],
