@@ -212,8 +212,8 @@ def test_a_dataset_that_gives_whole_batches(any_way):
 def test_wrong_arguments_say_what_would_be_right():
     stream = IterableDataset(lambda: iter(range(5)))
     for wrong, text in [
-        ({"sampler": [1]}, "sampler=.*can be iterated, not indexed"),
-        ({"batch_sampler": [[1]]}, "batch_sampler=.*can be iterated, not indexed"),
+        ({"sampler": [1]}, "sampler=.*is an iterable dataset, which sets the order itself; remove sampler"),
+        ({"batch_sampler": [[1]]}, "batch_sampler=.*is an iterable dataset, .*; remove batch_sampler"),
         ({"shuffle_buffer": 5}, "shuffle_buffer=5: it needs shuffle=True"),
         ({"num_shards": 0}, "num_shards=0: must be an int >= 1"),
         ({"last_batch": "drop"}, "last_batch='drop'"),

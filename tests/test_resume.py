@@ -206,7 +206,7 @@ def test_a_sampler_whose_state_json_cannot_hold_is_named():
             return {"rng": object()}
 
     loader = DataLoader(range(LENGTH), 2, sampler=Odd())
-    with pytest.raises(TypeError, match=r"Odd\.state_dict\(\) returned something that JSON cannot hold"):
+    with pytest.raises(TypeError, match=r"Odd\.state_dict\(\) returned something that JSON cannot store"):
         loader.state_dict()
 
 

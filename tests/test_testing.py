@@ -135,7 +135,7 @@ def test_a_correct_loader_passes_and_every_loader_is_closed(epochs):
         (NeverTheSame, r"^two fresh loaders differ, before any resume: batch 0 of epoch 0: is \d+, expected 1"),
         (Endless, r"^resumed after 0 batches of epoch 0: epoch 0 has 5 batches from batch 0 on, expected 4"),
         (NoJson, r"^state_dict\(\) after 0 batches of epoch 0 is not JSON: .*Generator"),
-        (Large, r"^state_dict\(\) after 0 batches of epoch 0 is \d\d,\d+ bytes of JSON, not under 10,000"),
+        (Large, r"^state_dict\(\) after 0 batches of epoch 0 is \d\d,\d+ bytes of JSON; it must be less than 10,000"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )  # fmt: skip

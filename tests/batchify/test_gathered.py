@@ -111,7 +111,7 @@ class Uneven(Photos):
 def test_an_error_names_the_sample(way):
     with way.loader(Uneven(), 4) as loader:
         with pytest.raises(
-            gl.BatchifyError, match=r"sample 2 \(row 2 of batch 0\): shape \(100, 201\), but other samples have "
+            gl.BatchifyError, match=r"sample 2 \(row 2 of batch 0\): it has shape \(100, 201\), but other samples have "
         ):
             list(loader)
 

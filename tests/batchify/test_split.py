@@ -77,7 +77,9 @@ def test_errors_name_the_sample_in_the_whole_batch(even):
     samples = [{"x": (1, np.zeros(2))} for _ in range(8 + (not even))]
     samples[6] = {"x": (1, np.zeros(3))}
     for fn in (None, Dict({"x": Group(Stack(), Stack())})):
-        with pytest.raises(BatchifyError, match=r"sample 6 of the batch at \['x'\]\[1\]: shape \(3,\)") as caught:
+        with pytest.raises(
+            BatchifyError, match=r"sample 6 of the batch at \['x'\]\[1\]: it has shape \(3,\)"
+        ) as caught:
             Split(2, fn, even)(samples)
         assert (caught.value.row, caught.value.path) == (6, "['x'][1]")
         with pytest.raises(BatchifyError) as caught:
@@ -126,7 +128,7 @@ def test_a_loaders_error_names_the_sample_in_the_dataset(way):
     with way.loader(data, 6, batchify_fn=Split(2)) as loader:
         batches = iter(loader)
         next(batches)
-        with pytest.raises(BatchifyError, match=r"sample 10 \(row 4 of batch 1\): shape \(3,\)"):
+        with pytest.raises(BatchifyError, match=r"sample 10 \(row 4 of batch 1\): it has shape \(3,\)"):
             next(batches)
 
 

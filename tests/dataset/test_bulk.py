@@ -399,7 +399,7 @@ def test_a_wrong_number_of_samples_is_refused():
     dataset = SimpleDataset([1, 2, 3]).transform(lambda samples: samples[:1], batched=True)
     with pytest.raises(ValueError, match="got 3 samples and returned 1; return one sample for each"):
         dataset.__getitems__([0, 1, 2])
-    with pytest.raises(ValueError, match=r"Bulk.__getitems__ gave 1 samples for 2 indices"):
+    with pytest.raises(ValueError, match=r"Bulk.__getitems__ returned 1 samples for 2 indices"):
         Bulk(5, answer=lambda rows: rows[:1]).take(3).__getitems__([0, 1])
 
 

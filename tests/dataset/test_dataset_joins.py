@@ -147,11 +147,11 @@ def test_torchs_word_for_the_seed_is_refused_with_ours():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda part: ConcatDataset([1], part), r"datasets\[1\]=.*: it has no length; give"),
-        (lambda part: ArrayDataset([1], part), r"arrays\[1\]=.*: it has no length; give"),
-        (lambda part: StackDataset(x=[1], y=part), r"datasets\['y'\]=.*: it has no length; give"),
-        (lambda part: Rows({"x": [1], "y": part}), r"columns\['y'\]=.*: it has no length; give"),
-        (lambda part: Rows(part), r"columns\[0\]=.*: it has no length; give"),
+        (lambda part: ConcatDataset([1], part), r"datasets\[1\]=.*: it has no length; pass"),
+        (lambda part: ArrayDataset([1], part), r"arrays\[1\]=.*: it has no length; pass"),
+        (lambda part: StackDataset(x=[1], y=part), r"datasets\['y'\]=.*: it has no length; pass"),
+        (lambda part: Rows({"x": [1], "y": part}), r"columns\['y'\]=.*: it has no length; pass"),
+        (lambda part: Rows(part), r"columns\[0\]=.*: it has no length; pass"),
     ],
     ids=["concat", "array", "stack", "rows", "row"],
 )
@@ -189,8 +189,8 @@ def test_stacked_datasets_are_side_by_side():
 @pytest.mark.parametrize(
     ("args", "named", "text"),
     [
-        ((), {}, "and at least one"),
-        (([1],), {"x": [1]}, "all without names or all by keyword"),
+        ((), {}, r"StackDataset\(\) needs datasets: pass all"),
+        (([1],), {"x": [1]}, "all of them by position or all by keyword"),
         (([1], [1, 2]), {}, r"lengths \[1, 2\]"),
         ((), {"x": [1], "y": []}, "lengths {'x': 1, 'y': 0}"),
     ],

@@ -137,11 +137,11 @@ def test_an_index_out_of_range_is_named(kind, index, tmp_path):
 
 def test_wrong_columns_are_refused(kind, tmp_path):
     kind.write(tmp_path, {"x": np.arange(3), "short": np.arange(2), "single": np.array(1)}, 0)
-    with pytest.raises(ValueError, match="short.* has length 2, .*x.* has 3"):
+    with pytest.raises(ValueError, match="short.* has length 2, but .*x.* has length 3"):
         kind.open(tmp_path, "x", "short")
     with pytest.raises(ValueError, match="single.*a single value"):
         kind.open(tmp_path, "single")
-    with pytest.raises(ValueError, match="either all without names or all by keyword"):
+    with pytest.raises(ValueError, match="either all by position or all by keyword"):
         kind.open(tmp_path, "x", y="x")
     if kind.name == "npy":
         with pytest.raises(ValueError, match="at least one"):

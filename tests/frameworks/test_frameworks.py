@@ -162,7 +162,7 @@ def test_an_error_of_output_says_where_and_the_next_batch_comes(parallel_way):
         next(iterator)
         with pytest.raises(ValueError, match="no fives") as caught:
             next(iterator)
-        assert "gluonloader: in output, at [1][0]" in caught.value.__notes__
+        assert "gluonloader: while output converted [1][0]" in caught.value.__notes__
         assert next(iterator).x.shape == (4, 2, 3)
 
 

@@ -289,7 +289,7 @@ def test_a_seed_that_was_given_is_checked_and_one_that_was_drawn_is_replaced(mak
     assert list(drawn) == list(given_) == list(source)
     assert list(drawn) == list(source), "and so the next epoch"
     before = other.pass_state()
-    with pytest.raises(ValueError, match=r"state: sampler\.seed=7: .* has 8"):
+    with pytest.raises(ValueError, match=r"state: sampler\.seed=7: .* has seed=8"):
         other.load_pass_state(state, 0)
     assert other.pass_state() == before
 
@@ -339,7 +339,7 @@ def test_a_state_of_another_length_size_or_kind_is_refused():
             BatchSampler(RandomSampler(20, seed=0), 4, "keep"),
             "last_batch='rollover': this BatchSampler has last_batch='keep'",
         ),
-        (BatchSampler(SequentialSampler(20), 4, "rollover"), "kind='RandomSampler': .* has 'SequentialSampler'"),
+        (BatchSampler(SequentialSampler(20), 4, "rollover"), "kind='RandomSampler': .* has kind='SequentialSampler'"),
         (BatchSampler(RandomSampler(20, 0, "bijection"), 4, "rollover"), "method='permutation'"),
     ]:
         with pytest.raises(ValueError, match=rf"state: sampler\.{text}"):

@@ -413,8 +413,8 @@ def test_batches_that_came_out_of_order_stay_with_their_share(tmp_path):
     for shares, index in [(2, 1), (3, 0), (1, 0)]:
         with make(shares, index) as loader:
             before = loader.state_dict()
-            text = f"state: ahead=.*shard 0 of 2 delivered .* this is shard {index} of {shares}; load each shard's own"
-            with pytest.raises(ValueError, match=f"{text} state, or save with in_order=True"):
+            text = f"state: ahead=.*shard 0 of 2 delivered .* this is shard {index} of {shares}; load the state of this"
+            with pytest.raises(ValueError, match=f"{text} shard, or save with in_order=True"):
                 loader.load_state_dict(state)
             assert loader.state_dict() == before
     with make(2, 0) as loader:

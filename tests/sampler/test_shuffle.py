@@ -404,7 +404,7 @@ def test_the_largest_random_number_chooses_the_last_possible_index():
         ({"weights": [1, float("nan")]}, r"weights: .*weights\[1\] is nan"),
         ({"weights": [float("inf")]}, r"weights: .*weights\[0\] is inf"),
         ({"weights": [1e308, 1e308]}, "weights: .*sum is inf"),
-        ({"weights": [[1, 2]]}, r"weights: .*not shape \(1, 2\)"),
+        ({"weights": [[1, 2]]}, r"weights: .*not values of shape \(1, 2\)"),
         ({"weights": ["a"]}, "weights: .*could not convert"),
         ({"weights": None}, "weights: pass a number >= 0"),
         ({"num_samples": -1}, "num_samples=-1: must be an int >= 0"),
@@ -430,7 +430,7 @@ def test_a_position_saved_with_other_weights_is_refused():
     source = WeightedSampler([1, 2, 3], 100, seed=0)
     state = source.pass_state()
     fresh = WeightedSampler([3, 2, 1], 100, seed=0)
-    text = r"state: sampler\.weights=.*: saved with other weights than this WeightedSampler has; set those weights"
+    text = r"state: sampler\.weights=.*: it was saved with other weights than this WeightedSampler has; set the saved"
     with pytest.raises(ValueError, match=text):
         fresh.load_pass_state(state, 5)
     fresh.weights = [1, 2, 3]
