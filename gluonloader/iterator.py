@@ -44,7 +44,7 @@ class LoaderIterator(Iterator[Any]):
             except LoaderClosed as error:
                 if not self._epoch.plan.outdated or error.__cause__ is not None:
                     raise
-                text = "a state was loaded after this iterator started, which replaced the loader's workers"
+                text = "a state was loaded after this iterator started, so the loader replaced its workers"
                 raise LoaderClosed(f"{text}; make a new iterator with iter(loader)") from error
             finally:
                 epochs = self._epochs  # once, since another thread may close this iterator

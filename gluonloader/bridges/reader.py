@@ -93,7 +93,7 @@ class Reader:
         if self._closed:
             raise LoaderClosed("this Bridge is closed; make a new one, or iterate inside its `with` block")
         if self._run is not None:
-            self._run.stop("a newer iteration of this Bridge has started; to iterate twice at a time, make two bridges")
+            self._run.stop("a newer iteration of this Bridge has started; to run two at a time, make two bridges")
         if self._thread is None:
             self._pid = os.getpid()
             self._thread = threading.Thread(target=self._serve, name="gluonloader-bridge", daemon=True)

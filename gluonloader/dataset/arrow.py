@@ -201,9 +201,9 @@ def _open(source: Any, names: Sequence[str] | None) -> _Table | _Files:
     if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
         for path in source:
             if os.path.isdir(path):
-                raise bad_argument("source", path, "a folder; pass its files: sorted(Path(folder).glob('*.parquet'))")
+                raise bad_argument("source", path, "it is a folder; pass sorted(Path(folder).glob('*.parquet'))")
             if set("*?[") & set(os.fspath(path)) and not os.path.exists(path):
-                raise bad_argument("source", path, "it is a pattern; pass its files: sorted(glob.glob(pattern))")
+                raise bad_argument("source", path, "it is a pattern; pass sorted(glob.glob(pattern))")
         return _Files(list(map(os.fspath, source)), None, names)
     if hasattr(source, "files") and hasattr(source, "filesystem"):  # a pyarrow.dataset of files
         if source.format.default_extname != "parquet":

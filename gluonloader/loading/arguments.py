@@ -177,7 +177,7 @@ def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tupl
     if executor in ("thread", "process") and not number:
         raise bad_argument("num_workers", num_workers, f"executor={executor!r} needs num_workers >= 1")
     if thread_pool and executor not in (None, "thread"):
-        raise bad_argument("thread_pool", thread_pool, f"executor={executor!r} uses no threads; remove thread_pool")
+        raise bad_argument("thread_pool", thread_pool, f"it contradicts executor={executor!r}; remove thread_pool")
     if not number:
         return "serial", 0
     if executor == "auto" or (automatic and executor is None and not thread_pool):

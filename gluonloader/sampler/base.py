@@ -212,7 +212,7 @@ class BatchSampler(Sampler):
         for name in ("num_shards", "index") if carried else ():
             ours = here.get(name)  # not getattr(): a list has a method called `index`
             if inner.get(name) != ours:
-                right = f"saved with {name}={inner.get(name)}, but here {name}={ours}; load a state with carried=[]"
+                right = f"saved with {name}={inner.get(name)}, not {name}={ours}; load a state without carried indices"
                 raise bad_state(PATH + "carried", carried, right)
         return list(carried)
 

@@ -270,7 +270,7 @@ def _check_number(name: str, value: Any, least: float, right: str) -> None:
 
 def _as_lengths(name: str, lengths: Sequence[BucketKey]) -> Integers:
     """Ints as an array of shape (N,), or tuples of ints as an array of shape (N, axes)."""
-    right = "pass at least one length, all ints >= 0 or all tuples of equally many ints"
+    right = "pass at least one int >= 0, or at least one tuple of ints, all tuples of equal length"
     table = check_ints(name, lengths, right, axes=(1, 2))
     if not table.size:
         raise ValueError(f"{name}: {right}")
@@ -295,7 +295,7 @@ def _lay_out(table: Integers, num_buckets: int, scheme: BucketScheme | None) -> 
 def _fill(table: Integers, keys: Integers) -> tuple[list[BucketKey], list[Integers]]:
     """The keys of the buckets that are not empty, and the indices of the samples in each, in order."""
     if keys.shape[1:] != table.shape[1:]:
-        raise bad_argument("bucket_keys", _plain(keys[0]), f"use the form of the lengths, e.g. {_plain(table[0])}")
+        raise bad_argument("bucket_keys", _plain(keys[0]), f"must be like the lengths, e.g. {_plain(table[0])}")
     lengths, limits = table.reshape(len(table), -1), keys.reshape(len(keys), -1)
     bucket_of = np.full(len(table), -1)
     # From the largest bucket down, so that each sample ends up in the smallest bucket that holds it.
@@ -303,7 +303,7 @@ def _fill(table: Integers, keys: Integers) -> tuple[list[BucketKey], list[Intege
         bucket_of[(lengths <= limits[number]).all(axis=1)] = number
     index = int(np.argmin(bucket_of))
     if bucket_of[index] < 0:
-        right = f"no bucket is large enough, the last key is {_plain(keys[-1])}; add a larger key to bucket_keys"
+        right = f"no bucket is large enough: the last key is {_plain(keys[-1])}; add a larger key to bucket_keys"
         raise bad_argument(f"lengths[{index}]", _plain(table[index]), right)
     used, counts = np.unique(bucket_of, return_counts=True)
     samples = np.split(np.argsort(bucket_of, kind="stable"), np.cumsum(counts)[:-1])

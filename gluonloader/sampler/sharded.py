@@ -63,7 +63,7 @@ class ShardedSampler(Sampler):
             right = "it has no length; pass a sampler or indices, e.g. range(len(dataset))"
             raise bad_argument("sampler", sampler, right)
         if getattr(sampler, "adopts", False):
-            right = "its seed is random, so each shard has another order; pass it seed=..., the same in all shards"
+            right = "its seed is random, so the order differs between shards; set the same seed in all shards"
             raise bad_argument("sampler", sampler, right)
         self.sampler, self.even = sampler, even
         self._start = 0  # the order is distributed over the shares from this offset on

@@ -295,11 +295,11 @@ def test_wrong_arguments_are_refused(tmp_path):
         ([path, other], None, "b.parquet: column 'x' is int64, but double in .*a.parquet"),
         ([path, more], None, "c.parquet: column 'y' is not in both"),
         (broken, None, "d.parquet: not a Parquet file"),
-        (tmp_path, None, "a folder; pass its files"),
+        (tmp_path, None, "it is a folder; pass sorted"),
         (
             tmp_path / "*.parquet",
             None,
-            r"source=.*parquet'\): it is a pattern; pass its files: sorted\(glob.glob\(pattern\)\)",
+            r"source=.*parquet'\): it is a pattern; pass sorted\(glob.glob\(pattern\)\)",
         ),
         ([path, "no?.parquet"], None, "source='no[?].parquet': a pattern"),
     ):

@@ -124,7 +124,7 @@ class Crew:
         if not lane.ready and self.error is None:
             self._failed_starts += 1
             if self._failed_starts >= (_KILLED_STARTS if code == -signal.SIGKILL else _FAILED_STARTS):
-                guard = "" if self.forks else "the main script has no `if __name__ == '__main__':`, or unpickling or "
+                guard = "" if self.forks else "`if __name__ == '__main__':` is missing, or unpickling the dataset or "
                 text = f"{self._failed_starts} workers in a row ended while they started, the last worker {how}"
                 self.error = WorkerStartError(f"{text}; {guard}worker_init_fn ended them; use num_workers=0 to see why")
         return Death(lane.process.pid, how, list(lane.attempts.values()))

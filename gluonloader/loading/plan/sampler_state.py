@@ -65,9 +65,9 @@ def load(batch_sampler: Any, state: Mapping[str, Any]) -> Start:
     skip = load_saved_pass(batch_sampler, pass_state, drawn)
     if state.get("epoch", 0) > 0 and not (knows_epoch(sampler) or hasattr(sampler, "set_epoch")):
         warnings.warn(
-            f"a {type(sampler).__name__} has no epoch and no state, so it restarts from the beginning; correct only if "
-            "it yields the same order every epoch. Otherwise add state_dict() and load_state_dict(), or use a "
-            "sampler of gluonloader",
+            f"a {type(sampler).__name__} has no epoch and no state, so it restarts from the beginning; this is "
+            "correct only if it yields the same order every epoch. Otherwise add state_dict() and load_state_dict(), "
+            "or use a sampler of gluonloader",
             RuntimeWarning,
             stacklevel=5,
         )
