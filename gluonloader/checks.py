@@ -19,7 +19,7 @@ _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 def check_int(name: str, value: Any, least: int | None = 0, expected: str = "") -> int:
     """Returns the argument as an int, at least `least` unless that is None; `expected` replaces the error text."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or (least is not None and value < least):
-        raise bad_argument(name, value, expected or ("give an int" if least is None else f"give an int >= {least}"))
+        raise bad_argument(name, value, expected or "must be an int" + ("" if least is None else f" >= {least}"))
     return int(value)
 
 
@@ -27,33 +27,33 @@ def check_flags(**flags: object) -> None:
     """Checks that each argument is True or False."""
     for name, flag in flags.items():
         if not isinstance(flag, (bool, int, np.bool_)):
-            raise bad_argument(name, flag, "give True or False")
+            raise bad_argument(name, flag, "must be True or False")
 
 
 def check_functions(**functions: object) -> None:
     """Checks that each argument is callable or None."""
     for name, function in functions.items():
         if function is not None and not callable(function):
-            raise bad_argument(name, function, "give a function, or None")
+            raise bad_argument(name, function, "must be a function or None")
 
 
 def check_timeout(timeout: Any) -> None:
     """Checks that `timeout` is a number of seconds or None."""
     if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
-        raise bad_argument("timeout", timeout, "give seconds > 0, or None to wait without limit")
+        raise bad_argument("timeout", timeout, "must be a number of seconds > 0, or None to wait without limit")
 
 
 def check_last_batch(value: Any) -> LastBatch:
     """Returns the argument `last_batch`, or its default."""
     if value not in ("keep", "discard", "rollover"):
-        raise bad_argument("last_batch", value, "give 'keep', 'discard' or 'rollover'")
+        raise bad_argument("last_batch", value, "must be 'keep', 'discard' or 'rollover'")
     checked: LastBatch = value
     return checked
 
 
 def parse_bytes(limit: int | str | None) -> int | None:
     """Returns the bytes of a memory limit such as 268435456, "256MB" or "1.5 GiB" (units of 1024)."""
-    expected = f'give bytes, at least {_MIN_MEMORY_LIMIT:,}, or a text such as "256MB"; None for no limit'
+    expected = f'pass at least {_MIN_MEMORY_LIMIT:,} bytes, as an int or as text such as "256MB", or None for no limit'
     if limit is None:
         return None
     if isinstance(limit, str):

@@ -56,7 +56,7 @@ def gil_free(part: T) -> T:
     try:
         part.gil_free = _Declaration()  # type: ignore[attr-defined]
     except (AttributeError, TypeError):
-        raise ValueError(f"part={part!r:.80}: it takes no attributes; decorate a function that calls it") from None
+        raise ValueError(f"part={part!r:.80}: it accepts no attributes; decorate a function that calls it") from None
     return part
 
 

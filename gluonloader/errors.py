@@ -102,7 +102,7 @@ class MissingExtraError(GluonLoaderError, ImportError):
     """An optional package is not installed. The text contains the `pip install` command that installs it."""
 
     def __init__(self, package: str) -> None:
-        super().__init__(f'{package} is not installed: pip install "gluonloader[{package}]"')
+        super().__init__(f'{package} is not installed; run pip install "gluonloader[{package}]"')
 
 
 class RemoteTraceback(Exception):

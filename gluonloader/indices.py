@@ -40,7 +40,7 @@ def lengths_of(name: str, parts: Any) -> list[int]:
         try:
             lengths.append(len(part))
         except TypeError as error:
-            right = "it has no length; give a list, an array or a dataset that has one"
+            right = "it has no length; pass a list, an array or a dataset with __len__"
             raise ValueError(f"{name}[{key!r}]={part!r:.80}: {right}") from error
     return lengths
 
@@ -48,7 +48,7 @@ def lengths_of(name: str, parts: Any) -> list[int]:
 def checked_index(index: Any, length: int) -> int:
     """The index of a sample, from 0 to `length - 1`; a negative index counts from the end."""
     if not hasattr(index, "__index__"):
-        raise TypeError(f"index={index!r:.80}: give an int; for several samples, Subset(dataset, indices)")
+        raise TypeError(f"index={index!r:.80}: must be an int; for several samples, use Subset(dataset, indices)")
     if not -length <= index < length:
         raise IndexError(f"index {index} is out of range for {length} samples")
     return int(index) % length
@@ -58,7 +58,7 @@ def checked_indices(indices: Any, length: int) -> Indices:
     """Indices of samples as an array, shape (M,), from 0 to `length - 1`; negative indices count from the end."""
     array = np.asarray(indices)
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-        raise TypeError(f"indices={indices!r:.80}: give ints, shape (M,)")
+        raise TypeError(f"indices={indices!r:.80}: pass a list or an array of ints, shape (M,)")
     if array.dtype is not _SIGNED:
         array = array.astype(_SIGNED)
     unsigned = array.view(

@@ -44,8 +44,8 @@ class LoaderIterator(Iterator[Any]):
             except LoaderClosed as error:
                 if not self._epoch.plan.outdated or error.__cause__ is not None:
                     raise
-                text = "a position was loaded after this iterator started, and the loader replaced its workers for it"
-                raise LoaderClosed(f"{text}; continue with iter(loader)") from error
+                text = "a state was loaded after this iterator started, so the loader replaced its workers"
+                raise LoaderClosed(f"{text}; make a new iterator with iter(loader)") from error
             finally:
                 epochs = self._epochs  # read only once, since another thread may close this iterator
                 if self._epoch.ended and epochs is not None:
@@ -107,7 +107,7 @@ class LoaderIterator(Iterator[Any]):
 
     def _live_epochs(self) -> Epochs:
         if self._epochs is None:
-            raise LoaderClosed("this iterator has ended or was closed; loader.state_dict() gives the position")
+            raise LoaderClosed("this iterator has ended or was closed; save the position with loader.state_dict()")
         return self._epochs
 
 

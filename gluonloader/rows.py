@@ -41,7 +41,7 @@ class Rows(Sequence[Any]):
         self.held = columns
         lengths = lengths_of("columns", columns if isinstance(columns, (Mapping, tuple)) else (columns,))
         if len(set(lengths)) != 1:
-            raise ValueError(f"Rows: columns of lengths {lengths}; give at least one column, and all of one length")
+            raise ValueError(f"Rows: the columns have lengths {lengths}; pass at least one column, all of equal length")
         self.indices = None if indices is None else checked_indices(indices, lengths[0])
         self._length = lengths[0] if self.indices is None else len(self.indices)
 

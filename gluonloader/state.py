@@ -26,8 +26,8 @@ def to_json(name: str, value: Any) -> Any:
         return json.loads(json.dumps(value, default=_plain))
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"{name}.state_dict() returned something that JSON cannot hold ({error}); "
-            "return numbers, texts, lists and dicts only, no pickles"
+            f"{name}.state_dict() returned something that JSON cannot store ({error}); "
+            "return only numbers, texts, lists and dicts"
         ) from None
 
 
@@ -52,12 +52,12 @@ def parse_state(state: Any) -> dict[str, Any]:
         try:
             state = json.loads(state)
         except ValueError as error:
-            raise ValueError(f"state: incomplete JSON ({error}); give all that state_dict() returned") from None
+            raise ValueError(f"state: the JSON is incomplete ({error}); pass all that state_dict() returned") from None
     if not isinstance(state, Mapping):
-        raise ValueError(f"state: a {type(state).__name__}; give what state_dict() returned, or its JSON text")
+        raise ValueError(f"state: it is a {type(state).__name__}; pass what state_dict() returned, or its JSON text")
     version = field(state, "version")
     if version != _VERSION:
-        raise bad_state("version", version, f"this gluonloader reads version {_VERSION}")
+        raise bad_state("version", version, f"this release of gluonloader loads only version {_VERSION}")
     return dict(state)
 
 
@@ -73,7 +73,7 @@ def field(state: Any, name: str, path: str = "") -> Any:
     if not isinstance(state, Mapping):
         raise bad_state(path.rstrip("."), state, "must be a dict")
     if name not in state:
-        raise ValueError(f"state: {path}{name} is missing: the state was cut off, or not saved by gluonloader")
+        raise ValueError(f"state: {path}{name} is missing: the state is incomplete, or was not saved by gluonloader")
     return state[name]
 
 
@@ -115,7 +115,7 @@ def check_same(state: Any, name: str, ours: object, owner: str, path: str = "") 
     """Checks that a field is equal to the value `ours` of the `owner` that loads the state, e.g. "the loader here"."""
     value = field(state, name, path)
     if value != ours or type(value) is not type(ours):
-        raise bad_state(path + name, value, f"{owner} has {ours!r}; use the value that it had when the state was saved")
+        raise bad_state(path + name, value, f"{owner} has {name}={ours!r}; it must be the same as in the state")
 
 
 def _hash(state: Mapping[str, Any]) -> str:

@@ -54,15 +54,15 @@ def assert_resumes_exactly(
     >>> assert_resumes_exactly(lambda: DataLoader(range(10), batch_size=3, shuffle=True, seed=1))
     """
     if not isinstance(epochs, int) or epochs < 1:
-        raise bad_argument("epochs", epochs, "give an int >= 1")
+        raise bad_argument("epochs", epochs, "must be an int >= 1")
     if not callable(make_loader):
-        raise bad_argument("make_loader", make_loader, "give a function that makes it, lambda: DataLoader(...)")
+        raise bad_argument("make_loader", make_loader, "pass a function that makes a loader: lambda: DataLoader(...)")
     loaders = _Loaders(make_loader)
     with loaders.fresh() as loader:
         whole = [_read(loader) for _ in range(epochs + 1)]
     for number, epoch in enumerate(whole):
         if not epoch:
-            right = f"epoch {number} of its loader has no batches, so nothing can be compared"
+            right = f"epoch {number} of its loader has no batches to compare; use a loader with batches"
             raise bad_argument("make_loader", make_loader, right)
     with loaders.fresh() as loader:
         for number, epoch in enumerate(whole[:epochs]):
@@ -102,7 +102,7 @@ def _checked_points(points: Iterable[int] | None, total: int) -> list[int]:
     points = list(points)
     for point in points:
         if not isinstance(point, int) or not 0 <= point <= total:
-            raise bad_argument("points", point, f"give ints from 0 to the {total} batches that there are")
+            raise bad_argument("points", point, f"must be an int from 0 to {total}, the number of batches")
     return points
 
 
@@ -150,7 +150,7 @@ def _through_json(state: Any, save_point: SavePoint) -> Any:
     except (TypeError, ValueError) as error:
         raise AssertionError(f"{what} is not JSON: {error}") from None
     if len(text) >= _MOST_BYTES:
-        raise AssertionError(f"{what} is {len(text):,} bytes of JSON, not under {_MOST_BYTES:,}")
+        raise AssertionError(f"{what} is {len(text):,} bytes of JSON; it must be less than {_MOST_BYTES:,}")
     return json.loads(text)
 
 
@@ -162,7 +162,7 @@ def _compare(where: str, number: int, expected: Epoch, found: Epoch, start: int 
             raise AssertionError(f"{where}: batch {batch} of epoch {number}{difference or ' has more or fewer leaves'}")
     if len(found) != len(expected):
         raise AssertionError(
-            f"{where}: epoch {number} has {len(found)} batches from batch {start} on; uninterrupted, {len(expected)}"
+            f"{where}: epoch {number} has {len(found)} batches from batch {start} on, expected {len(expected)}"
         )
 
 
@@ -196,8 +196,8 @@ def _to_numpy(value: Any, path: str) -> NDArray[Any]:
     array = value if framework is None else framework.to_numpy(value)
     if array is None:
         raise TypeError(
-            f"at {path or 'the batch'}: a {type(value).__qualname__} that is sparse, has a gradient or lies on a "
-            "device cannot be compared; let batches hold dense arrays in host memory"
+            f"at {path or 'the batch'}: a {type(value).__qualname__} that is sparse, has a gradient or is on a "
+            "device cannot be compared; return dense arrays in host memory"
         )
     return np.array(array, subok=False)
 
@@ -208,17 +208,17 @@ def _difference(one: Item, other: Item) -> str:
     at = f" at {path}" if path else ""
     if (path, kind) != (other_path, other_kind):
         other_at = "" if path == other_path else f"{other_path or 'the batch'}: "
-        return f"{at}: is {other_at}{other_kind}; uninterrupted, {kind}"
+        return f"{at}: is {other_at}{other_kind}, expected {kind}"
     if isinstance(left, np.ndarray):
         wrong = np.flatnonzero(_unequal(left, right))
         if not wrong.size:
             return ""
         index = tuple(map(int, np.unravel_index(wrong[0], left.shape)))
         element = f"element {list(index)} of {left.size} ({wrong.size} differ)" if index else "its value"
-        return f"{at}: {element} is {_text(right[index])}; uninterrupted, {_text(left[index])}"
+        return f"{at}: {element} is {_text(right[index])}, expected {_text(left[index])}"
     if left is right or left == right or (left != left and right != right):  # NaN is not itself
         return ""
-    return f"{at}: is {right!r:.200}; uninterrupted, {left!r:.200}"
+    return f"{at}: is {right!r:.200}, expected {left!r:.200}"
 
 
 def _text(element: Any) -> str:

@@ -23,12 +23,12 @@ def test_position_is_the_old_name_of_row():
 
 
 def test_an_argument_of_torch_is_explained_and_others_are_passed_on():
-    @explain_torch_arguments(generator="give seed")
+    @explain_torch_arguments(generator="pass seed instead")
     def draw(seed, *, count=1):
         return seed, count
 
     assert draw(3, count=2) == (3, 2)
-    with pytest.raises(TypeError, match=r"draw\(\) has no argument generator: give seed"):
+    with pytest.raises(TypeError, match=r"draw\(\) has no argument generator: pass seed instead"):
         draw(3, generator=None)
     with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
         draw(3, other=None)

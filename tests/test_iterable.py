@@ -212,16 +212,16 @@ def test_a_dataset_that_gives_whole_batches(any_way):
 def test_wrong_arguments_say_what_would_be_right():
     stream = IterableDataset(lambda: iter(range(5)))
     for wrong, text in [
-        ({"sampler": [1]}, "sampler=.*can be iterated, not indexed"),
-        ({"batch_sampler": [[1]]}, "batch_sampler=.*can be iterated, not indexed"),
-        ({"shuffle_buffer": 5}, "shuffle_buffer=5: it belongs to shuffle=True"),
-        ({"num_shards": 0}, "num_shards=0: give an int >= 1"),
+        ({"sampler": [1]}, "sampler=.*is an iterable dataset, which sets the order itself; remove sampler"),
+        ({"batch_sampler": [[1]]}, "batch_sampler=.*is an iterable dataset, .*; remove batch_sampler"),
+        ({"shuffle_buffer": 5}, "shuffle_buffer=5: it needs shuffle=True"),
+        ({"num_shards": 0}, "num_shards=0: must be an int >= 1"),
         ({"last_batch": "drop"}, "last_batch='drop'"),
         ({"shuffle": True, "shuffle_buffer": 1}, "shuffle_buffer=1"),
     ]:
         with pytest.raises(ValueError, match=text):
             DataLoader(stream, 2, **wrong)
-    with pytest.raises(ValueError, match="only once.*give the function that makes it"):
+    with pytest.raises(ValueError, match="only once.*pass a function that makes a new iterator"):
         DataLoader(iter(range(5)), 2)
     with pytest.raises(ValueError, match="num_shards=2: only iterable datasets are read in shards"):
         DataLoader([1, 2], 1, num_shards=2)
@@ -276,7 +276,7 @@ def test_an_iterator_that_is_given_twice_is_an_error(any_way):
 
     with any_way.loader(Once(), 2, num_shards=1) as loader:
         assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
-        with pytest.raises(RuntimeError, match=r"Once.__iter__ gave the same iterator again"):
+        with pytest.raises(RuntimeError, match=r"Once.__iter__ returned the same iterator again"):
             list(loader)
 
 

@@ -125,11 +125,11 @@ def test_a_flush_of_a_sampler_that_cannot_go_back_raises_and_changes_nothing():
             return iter(range(4))
 
     iterator = iter(DataLoader(range(4), 2, sampler=Plain()))
-    with pytest.raises(TypeError, match=r"a Plain cannot go back to an earlier index; give it state_dict"):
+    with pytest.raises(TypeError, match=r"a Plain cannot return to an earlier index; add state_dict"):
         iterator.flush()
     assert [batch.tolist() for batch in iterator] == [[0, 1], [2, 3]]
     iterator = iter(DataLoader(range(4), batch_sampler=[[0, 1], [2, 3]]))
-    with pytest.raises(TypeError, match=r"a list cannot go back to the last delivered batch; give it state_dict"):
+    with pytest.raises(TypeError, match=r"a list cannot return to the last delivered batch; add state_dict"):
         iterator.flush()
     assert [batch.tolist() for batch in iterator] == [[0, 1], [2, 3]]
 

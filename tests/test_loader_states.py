@@ -546,7 +546,10 @@ def test_an_iterator_from_before_a_load_raises_loader_closed(any_way):
         old = iter(loader)
         next(old)
         loader.load_state_dict(state)
-        with pytest.raises(LoaderClosed, match=r"a position was loaded after this iterator started.*iter\(loader\)"):
+        with pytest.raises(
+            LoaderClosed,
+            match=r"a state was loaded after this iterator started.*make a new iterator with iter\(loader\)",
+        ):
             list(old)
         assert len(lists(loader)) == 19
 

@@ -206,7 +206,7 @@ def test_a_sampler_whose_state_json_cannot_hold_is_named():
             return {"rng": object()}
 
     loader = DataLoader(range(LENGTH), 2, sampler=Odd())
-    with pytest.raises(TypeError, match=r"Odd\.state_dict\(\) returned something that JSON cannot hold"):
+    with pytest.raises(TypeError, match=r"Odd\.state_dict\(\) returned something that JSON cannot store"):
         loader.state_dict()
 
 
@@ -283,7 +283,7 @@ def test_truncated_text_is_refused():
 
 
 def test_another_version_is_refused():
-    with pytest.raises(ValueError, match="state: version=2: this gluonloader reads version 1"):
+    with pytest.raises(ValueError, match="state: version=2: this release of gluonloader loads only version 1"):
         make(last_batch="rollover").load_state_dict({**state_in_mid_epoch(), "version": 2})
 
 

@@ -19,7 +19,7 @@ def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> 
     if type(sample) is not np.ndarray and (framework := owner_by_base(type(sample))) is not None:
         name, sample = type(sample).__qualname__, framework.to_numpy(sample)
         if sample is None:
-            what = f"a {name} that is sparse, has a gradient or lies on a device; return a dense one in host memory"
+            what = f"a {name} that is sparse, has a gradient or is on a device; return a dense array in host memory"
             raise BatchifyError(f"cannot make a batch of {what}", row, path)
         if dtype is not None and sample.dtype.names:  # NumPy would convert its bits
             what = f"NumPy has no {sample.dtype.names[0]}; convert it in the dataset, or import ml_dtypes"
@@ -27,9 +27,9 @@ def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> 
     try:
         array = np.asarray(sample, dtype)
     except (ValueError, TypeError) as error:
-        raise BatchifyError(f"not an array ({error})", row, path) from None
+        raise BatchifyError(f"it cannot be converted to an array of numbers ({error})", row, path) from None
     if array.dtype.hasobject:
-        raise BatchifyError(f"not an array of numbers: {type(sample).__name__}", row, path)
+        raise BatchifyError(f"a {type(sample).__name__} cannot be converted to an array of numbers", row, path)
     return array
 
 
@@ -59,4 +59,4 @@ def check_same(values: Sequence[Any], describe: Callable[[Any], str], path: str)
     if values.count(values[0]) != len(values):
         usual = max(values, key=values.count)
         row = next(i for i, value in enumerate(values) if value != usual)
-        raise BatchifyError(f"{describe(values[row])}, others: {describe(usual)}", row, path)
+        raise BatchifyError(f"it has {describe(values[row])}, but other samples have {describe(usual)}", row, path)

@@ -103,7 +103,7 @@ def _batch_of_numbers(samples: Sequence[Any], dtype: DTypeLike, path: str) -> Ar
         out[:] = samples
     except OverflowError:
         row = next(i for i, number in enumerate(samples) if not -(2**63) <= number < 2**63)
-        reason = f"the int {samples[row]} does not fit int64; return a str, a float or np.uint64"
+        reason = f"the int {samples[row]} does not fit into int64; return a str, a float or np.uint64"
         raise BatchifyError(reason, row, path) from None
     return out
 
@@ -114,7 +114,7 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
     if all(issubclass(kind, (bool, int, float, complex, np.generic, np.ndarray)) for kind in kinds):
         for row, sample in enumerate(samples):
             if isinstance(sample, int) and np.asarray(sample).dtype.hasobject:
-                raise BatchifyError(f"the int {sample} does not fit int64 or uint64", row, path)
+                raise BatchifyError(f"the int {sample} does not fit into int64 or uint64; return a float", row, path)
         return stack([np.asarray(sample) for sample in samples], path)
     if isinstance(first, (str, bytes)) and all(issubclass(kind, (str, bytes)) for kind in kinds):
         return list(samples)
@@ -144,7 +144,7 @@ def _check_keys(samples: Sequence[Mapping[Any, Any]], path: str) -> None:
             missing, extra = sorted(map(repr, keys - sample.keys())), sorted(map(repr, sample.keys() - keys))
             what = [f"no key {', '.join(missing)}"] * bool(missing) + [f"extra key {', '.join(extra)}"] * bool(extra)
             usual = ", ".join(sorted(map(repr, keys)))
-            raise BatchifyError(f"{' and '.join(what)}, others have {usual}", row, path)
+            raise BatchifyError(f"it has {' and '.join(what)}, but other samples have {usual}", row, path)
 
 
 def _batch_of_rows(rows: Rows, path: str) -> Any:

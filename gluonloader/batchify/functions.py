@@ -70,15 +70,15 @@ class Pad:
         ret_length: bool = False,
     ) -> None:
         if round_to is not None:
-            check_int("round_to", round_to, 1, "give an int >= 1, or None")
+            check_int("round_to", round_to, 1, "must be an int >= 1, or None")
         if axis is not None:
-            check_int("axis", axis, None, "give the axis of a sample that may differ in size, or None for all")
+            check_int("axis", axis, None, "pass the axis of a sample that may differ in size, or None for all axes")
         try:
             dtype = None if dtype is None else np.dtype(dtype)
         except TypeError as error:
-            raise bad_argument("dtype", dtype, f"give a dtype of NumPy, or None ({error})") from None
+            raise bad_argument("dtype", dtype, f"must be a NumPy dtype or None ({error})") from None
         if dtype is not None and _filler(val, dtype) is None:
-            raise bad_argument("val", val, f"dtype {dtype} does not hold it; give another val or dtype")
+            raise bad_argument("val", val, f"dtype={dtype} cannot represent it; pass another val or dtype")
         self._val, self._dtype, self._round_to = val, dtype, round_to or 1
         self._axis, self._ret_length = axis, ret_length
 
@@ -88,7 +88,7 @@ class Pad:
         dtype = common_dtype(_with_own_dtype(samples, arrays), "")
         fill = _filler(self._val, dtype)
         if fill is None:
-            raise BatchifyError(f"{dtype} does not hold val={self._val!r}; give Pad a dtype=... that does")
+            raise BatchifyError(f"dtype {dtype} cannot represent val={self._val!r}; pass another val or dtype to Pad")
         out = empty((len(arrays), *sizes), dtype)
         out[...] = fill
         for row, array in zip(out if sizes else out.reshape(-1, 1), arrays, strict=True):
@@ -177,14 +177,14 @@ class Group:
 
     def __init__(self, fn: Batchify | Sequence[Batchify], *args: Batchify) -> None:
         if not callable(fn) and not isinstance(fn, Sequence):
-            raise bad_argument("fn", fn, "give a function, or a list of functions")
+            raise bad_argument("fn", fn, "must be a function or a list of functions")
         self._parts = _checked_functions("fn", (fn, *args) if callable(fn) else (*fn, *args))
 
     def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
         samples = list(samples)
         for row, sample in enumerate(samples):
             if len(sample) != len(self._parts):
-                raise BatchifyError(f"{len(sample)} fields, but Group has {len(self._parts)} functions", row)
+                raise BatchifyError(f"it has {len(sample)} fields, but Group has {len(self._parts)} functions", row)
         fields = zip(self._parts, zip(*samples, strict=True), strict=True)
         return tuple([on_field(f"[{i}]", fn, column) for i, (fn, column) in enumerate(fields)])
 
@@ -219,7 +219,7 @@ class Dict:
 
     def __init__(self, fns: Mapping[Any, Batchify]) -> None:
         if not isinstance(fns, Mapping):
-            raise bad_argument("fns", fns, "give a dict from key to batchify function")
+            raise bad_argument("fns", fns, "pass a dict from each key to its batchify function")
         self._fns, self._parts = dict(fns), _checked_functions("fns", fns.values())
 
     def __call__(self, samples: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
@@ -227,7 +227,7 @@ class Dict:
         for row, sample in enumerate(samples):
             missing = self._fns.keys() - sample.keys()
             if missing:
-                raise BatchifyError(f"no key {', '.join(sorted(map(repr, missing)))}", row)
+                raise BatchifyError(f"it has no key {', '.join(sorted(map(repr, missing)))}", row)
         return {key: on_field(f"[{key!r}]", fn, [sample[key] for sample in samples]) for key, fn in self._fns.items()}
 
 
@@ -248,17 +248,17 @@ class NamedTuple:
     def __init__(self, container: type[Any], fns: Mapping[str, Batchify] | Sequence[Batchify]) -> None:
         fields: tuple[str, ...] = getattr(container, "_fields", ())
         if not isinstance(fns, (Mapping, Sequence)):
-            raise bad_argument("fns", fns, "give a list or a dict of functions")
+            raise bad_argument("fns", fns, "must be a list or a dict of functions")
         named = dict(fns) if isinstance(fns, Mapping) else dict(zip(fields, fns, strict=False))
         if set(named) != set(fields) or len(fns) != len(fields) or not fields:
-            raise bad_argument("fns", fns, f"give one function for each field of {container.__name__}: {fields}")
+            raise bad_argument("fns", fns, f"pass one function for each field of {container.__name__}: {fields}")
         self._container, self._parts = container, _checked_functions("fns", map(named.get, fields))
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         samples = list(samples)
         for row, sample in enumerate(samples):
             if not isinstance(sample, self._container):
-                raise BatchifyError(f"a {type(sample).__name__}, not a {self._container.__name__}", row)
+                raise BatchifyError(f"it is a {type(sample).__name__}, not a {self._container.__name__}", row)
         columns = zip(self._container._fields, self._parts, zip(*samples, strict=True), strict=True)
         return self._container(*[on_field(f".{field}", fn, column) for field, fn, column in columns])
 
@@ -293,7 +293,7 @@ class Split:
         count, parts, fn = len(samples), self._slices, self._parts[0]
         smaller_size, larger_parts = divmod(count, parts)
         if larger_parts and self._even:
-            cure = f"use a batch_size that is a multiple of {parts} with last_batch='discard', or even_split=False"
+            cure = f"use a batch_size that is a multiple of {parts} with last_batch='discard', or pass even_split=False"
             raise BatchifyError(f"{count} samples cannot be cut into {parts} equal parts; {cure}")
         if not smaller_size:
             cure = "use a larger batch_size, or last_batch='discard'"
@@ -316,5 +316,5 @@ def on_field(path: str, fn: Batchify, samples: Sequence[Any], first_row: int = 0
 def _checked_functions(name: str, fns: Iterable[Any]) -> tuple[Batchify, ...]:
     for fn in (checked := tuple(fns)):
         if not callable(fn):
-            raise bad_argument(name, fn, "give functions from a list of samples to a batch, e.g. Stack()")
+            raise bad_argument(name, fn, "pass a function that makes a batch from a list of samples, e.g. Stack()")
     return checked

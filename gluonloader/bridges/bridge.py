@@ -160,14 +160,14 @@ class Bridge:
         """
         fields = parse_state(state)
         if "seed" in fields:
-            raise ValueError("state: saved by a DataLoader, and this is a bridge; load it into that DataLoader")
+            raise ValueError("state: it was saved by a DataLoader, not by a bridge; load it into a DataLoader")
         epoch, batch, own = int_field(fields, "epoch"), int_field(fields, "batch"), field(fields, "source")
-        check_same(fields, "length", self._source.length(), "the source here")
+        check_same(fields, "length", self._source.length(), "this source")
         verify_checksum(fields)
         if batch and own is None:
             warnings.warn(
                 f"resuming a bridge to {self._source.name} reads {batch:,} batches again, to skip them; a source with "
-                "state_dict() and load_state_dict() resumes without that",
+                "state_dict() and load_state_dict() resumes without reading them again",
                 RuntimeWarning,
                 stacklevel=2,
             )

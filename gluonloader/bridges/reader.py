@@ -93,7 +93,7 @@ class Reader:
         if self._closed:
             raise LoaderClosed("this Bridge is closed; make a new one, or iterate inside its `with` block")
         if self._run is not None:
-            self._run.stop("a newer iteration of this Bridge has started; for two at a time, make two bridges")
+            self._run.stop("a newer iteration of this Bridge has started; to run two at a time, make two bridges")
         if self._thread is None:
             self._pid = os.getpid()
             self._thread = threading.Thread(target=self._serve, name="gluonloader-bridge", daemon=True)
@@ -193,7 +193,7 @@ class Reader:
 
     def _end(self, run: Run, opened: Opened, skips: bool) -> Result:
         if skips:
-            missing = bad_state("batch", run.start.batch, f"the source has ended after {run.number} batches")
+            missing = bad_state("batch", run.start.batch, f"this source ended after {run.number} batches")
             return Result(error=missing, ended=True)
         # If the next epoch reads a new object, that starts at its first batch, so no state is needed.
         state = state_of(opened.stateful) if opened.lasts else None
@@ -205,5 +205,5 @@ def _noted(error: BaseException, run: Run) -> BaseException:
     if isinstance(error, StopIteration):
         stop, error = error, RuntimeError("a bridge's source or output raised StopIteration outside of next()")
         error.__cause__ = stop
-    add_note(error, f"gluonloader: in the source of a bridge, at {run}")
+    add_note(error, f"gluonloader: in the source of a bridge, {run}")
     return error

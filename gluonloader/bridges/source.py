@@ -67,12 +67,12 @@ class Source:
                 made.reset()
         batches = iter(made)
         if batches is made and not has_reset and self._last() is made:
-            raise RuntimeError(f"a {_name(made)} can be read only once; give bridge the function that makes it")
+            raise RuntimeError(f"a {_name(made)} can be read only once; pass bridge() a function that makes it")
         self._last, self._epoch = self._reference(made), epoch
         stateful = next((part for part in (made, batches) if has_state(part)), None)
         if state is not None and not loads_first:
             if stateful is None:
-                right = f"a {_name(made)} has no load_state_dict; give bridge the kind of source that was saved"
+                right = f"a {_name(made)} has no load_state_dict; pass a source of the type that was saved"
                 raise bad_state("source", state, right)
             stateful.load_state_dict(_with_arrays(state))
         return Opened(batches, stateful, stateful is self._source)
@@ -95,7 +95,7 @@ class Source:
 
 def _maker(source: Any) -> Callable[[int], Any]:
     """Returns a function of the epoch's number that calls the function `source`, with or without that number."""
-    right = "give something that can be iterated, or a function that makes it, with no argument or the epoch's number"
+    right = "pass an iterable, or a function that returns one; its only argument, if any, is the number of the epoch"
     if not callable(source):
         raise bad_argument("source", source, right)
     try:

@@ -99,7 +99,7 @@ class StackDataset(_SideBySide):
 
     def __init__(self, *args: Any, **datasets: Any) -> None:
         if bool(args) == bool(datasets):
-            raise ValueError("StackDataset: give datasets either all without names or all by keyword, and at least one")
+            raise ValueError("StackDataset() needs datasets: pass all of them by position or all by keyword")
         super().__init__("datasets", datasets or args)
 
 

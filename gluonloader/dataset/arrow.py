@@ -50,9 +50,9 @@ class ArrowDataset(Dataset):
 
     def __init__(self, source: Any, columns: Sequence[str] | None = None, keep: int = 8) -> None:
         if isinstance(columns, (str, bytes)) or (columns is not None and not columns):
-            raise bad_argument("columns", columns, "give a list of names, or None for all")
+            raise bad_argument("columns", columns, "pass a list of column names, or None for all columns")
         if not isinstance(keep, (int, np.integer)) or keep < 1:
-            raise bad_argument("keep", keep, "give an int >= 1")
+            raise bad_argument("keep", keep, "must be an int >= 1")
         self._source = _open(source, columns)
         self._ends = list(accumulate(self._source.lengths))
         self._bounds = np.array([0, *self._ends])  # for bulk reads
@@ -66,7 +66,7 @@ class ArrowDataset(Dataset):
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
         if isinstance(index, str):
-            right = f"samples are rows; give dataset[i][{index!r}], or for a column ArrowDataset(source, [{index!r}])"
+            right = f"samples are rows; use dataset[i][{index!r}], or ArrowDataset(source, [{index!r}]) for a column"
             raise TypeError(f"index={index!r}: {right}")
         index = checked_index(index, len(self))
         group = bisect_right(self._ends, index)
@@ -124,8 +124,8 @@ class ArrowDataset(Dataset):
         if kept.reads > 8 * self._keep and decoded_rows > 100 * kept.rows and not kept.warned:
             kept.warned = True
             warnings.warn(
-                f"ArrowDataset: {kept.reads:,} row groups were decoded for {kept.rows:,} samples; read them block by "
-                "block, with sampler=BlockShuffleSampler(dataset.row_groups), or keep more of them, with keep=...",
+                f"ArrowDataset: {kept.reads:,} row groups were decoded for {kept.rows:,} samples; shuffle in blocks "
+                "with sampler=BlockShuffleSampler(dataset.row_groups), or pass a larger keep to ArrowDataset",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -202,16 +202,16 @@ def _open(source: Any, names: Sequence[str] | None) -> _Table | _Files:
     if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
         for path in source:
             if os.path.isdir(path):
-                raise bad_argument("source", path, "a folder; give its files, sorted(Path(folder).glob('*.parquet'))")
+                raise bad_argument("source", path, "it is a folder; pass sorted(Path(folder).glob('*.parquet'))")
             if set("*?[") & set(os.fspath(path)) and not os.path.exists(path):
-                raise bad_argument("source", path, "a pattern; give its files, sorted(glob.glob(pattern))")
+                raise bad_argument("source", path, "it is a pattern; pass sorted(glob.glob(pattern))")
         return _Files(list(map(os.fspath, source)), None, names)
     if hasattr(source, "files") and hasattr(source, "filesystem"):  # a pyarrow.dataset of files
         if source.format.default_extname != "parquet":
-            raise bad_argument("source", source, "a dataset of files that are not Parquet; give source.to_table()")
+            raise bad_argument("source", source, "its files are not Parquet files; pass source.to_table()")
         files = _Files(list(source.files), source.filesystem, names)
         if source.count_rows() != sum(files.lengths) or not source.schema.equals(files.schema):
-            right = "a dataset with a filter, partition columns or another schema; give source.to_table()"
+            right = "it has a filter, partition columns or a schema that its files lack; pass source.to_table()"
             raise bad_argument("source", source, right)
         return files
     return _Table(_as_table(source, pa), names)
@@ -219,15 +219,15 @@ def _open(source: Any, names: Sequence[str] | None) -> _Table | _Files:
 
 def _as_table(source: Any, pa: Any) -> Any:
     table = source
-    right = "give a pyarrow Table, a frame of pandas or polars, the path of a Parquet file, or a list of paths"
+    right = "pass a pyarrow Table, a pandas or polars DataFrame, the path of a Parquet file, or a list of paths"
     if hasattr(type(source), "to_frame"):
-        right = "it is one column: give source.to_frame()"
+        right = "it is a single column; pass source.to_frame()"
     elif type(source).__name__ == "LazyFrame":
-        right = "give source.collect()"
+        right = "it is not computed yet; pass source.collect()"
     elif isinstance(source, Mapping):
-        right = "give pyarrow.table(source), or use StackDataset(**source)"
+        right = "pass pyarrow.table(source), or use StackDataset(**source)"
     elif isinstance(source, (list, tuple)) and not source:
-        right = "it is empty: give at least one path"
+        right = "it is empty; pass at least one path"
     elif type(source).__module__.partition(".")[0] == "pandas" and hasattr(type(source), "iterrows"):
         table = pa.Table.from_pandas(source, preserve_index=False)
     elif hasattr(source, "to_arrow"):  # polars: this avoids string views, which pyarrow supports only in part
@@ -244,18 +244,18 @@ def _fields(schema: Any, names: Sequence[str] | None, where: str) -> list[Any]:
     names = schema.names if names is None else names
     for name in names:
         if schema.names.count(name) != 1:
-            what = "two columns" if name in schema.names else "no column"
-            raise ValueError(f"{where}: {what} of name {name!r}; there are {schema.names}")
+            what = "more than one column" if name in schema.names else "no column"
+            raise ValueError(f"{where}: there is {what} named {name!r}; the columns are {schema.names}")
     return [schema.field(name) for name in names]
 
 
 def _check_same(fields: dict[str, Any], here: dict[str, Any], path: str, first: str) -> None:
     if list(here) != list(fields) and set(here) != set(fields):
         extra = min(set(here) ^ set(fields))
-        raise ValueError(f"{path}: column {extra!r} is not in both this file and {first}; choose with columns=[...]")
+        raise ValueError(f"{path}: column {extra!r} is not in both this file and {first}; pass columns=[...]")
     for name, field in fields.items():
         if here[name].type != field.type:
-            raise ValueError(f"{path}: column {name!r} is {here[name].type}, but {field.type} in {first}")
+            raise ValueError(f"{path}: column {name!r} has type {here[name].type}, but {field.type} in {first}")
 
 
 def _with_nulls(metadata: Any, names: set[str]) -> set[str]:

@@ -36,16 +36,16 @@ class Column:
         if self.dtype is None:
             whole = values.combine_chunks()
             if _is_list_of_numbers(self.kind) and counts_nulls(self.kind.value_type):
-                self._refuse_nulls(whole.flatten(), "cast the column to lists of floats: then a null is NaN")
+                self._refuse_nulls(whole.flatten(), "cast the column to lists of floats, whose nulls become NaN")
             return whole
         if self.shape:
-            self._refuse_nulls(values, "cast the column to list_(...): then a null is None")
+            self._refuse_nulls(values, "cast the column to list_(...), whose nulls become None")
             values = values.combine_chunks().flatten()
         if pa.types.is_decimal(values.type) or (counts_nulls(values.type) and self.dtype == np.float64):
             values = values.cast(pa.float64(), safe=False)
         elif counts_nulls(values.type):
             written = "" if self.shape else ", or write the file with statistics"
-            self._refuse_nulls(values, f"cast the column to floats{written}: then a null is NaN")
+            self._refuse_nulls(values, f"cast the column to floats{written}; then a null becomes NaN")
         return np.ascontiguousarray(values.to_numpy(zero_copy_only=False), self.dtype).reshape(-1, *self.shape)
 
     def pick(self, decoded: Any, rows: NDArray[np.intp]) -> Any:
@@ -78,8 +78,8 @@ class Column:
     def _refuse_nulls(self, values: Any, right: str) -> None:
         if values.null_count:
             raise ValueError(
-                f"column {self.name!r}: a null in {values.type}, which has no value for it in NumPy; fill it, as "
-                f"pyarrow.compute.fill_null does, or {right}"
+                f"column {self.name!r} of type {values.type} contains a null, which NumPy cannot store; fill it with "
+                f"pyarrow.compute.fill_null, or {right}"
             )
 
 

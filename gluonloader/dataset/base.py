@@ -63,9 +63,9 @@ class Dataset:
         [[0, 1, 2], [3, 4]]
         """
         if num_shards < 1:
-            raise bad_argument("num_shards", num_shards, "give an int >= 1")
+            raise bad_argument("num_shards", num_shards, "must be an int >= 1")
         if not 0 <= index < num_shards:
-            raise bad_argument("index", index, f"give an int from 0 to num_shards - 1 ({num_shards - 1})")
+            raise bad_argument("index", index, f"must be an int from 0 to num_shards - 1 ({num_shards - 1})")
         size, longer = divmod(len(self), num_shards)
         start = size * index + min(index, longer)
         return Subset(self, range(start, start + size + (index < longer)))
@@ -77,7 +77,7 @@ class Dataset:
             ValueError: if `count` is negative.
         """
         if count is not None and count < 0:
-            raise bad_argument("count", count, "give an int >= 0, or None for all")
+            raise bad_argument("count", count, "must be an int >= 0, or None for all samples")
         return Subset(self, range(len(self) if count is None else min(count, len(self))))
 
     def sample(self, sampler: Iterable[Any]) -> Dataset:
@@ -87,7 +87,7 @@ class Dataset:
             TypeError: if `sampler` cannot be iterated.
         """
         if not isinstance(sampler, Iterable):
-            raise TypeError(f"sampler={sampler!r}: give a Sampler, or any iterable of indices")
+            raise TypeError(f"sampler={sampler!r}: pass a Sampler or another iterable of indices")
         return Subset(self, sampler)
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True, batched: bool = False) -> Dataset:
@@ -245,7 +245,7 @@ class _BatchTransformed(_Transformed):
         samples: Sequence[Any] = self._fn(read(self._dataset, indices))
         if len(samples) != len(indices):
             what = f"the batched transform {getattr(self._fn, '__qualname__', self._fn)} got {len(indices)} samples"
-            raise ValueError(f"{what} and returned {len(samples)}; return one for each, in the same order")
+            raise ValueError(f"{what} and returned {len(samples)}; return one sample for each, in the same order")
         return samples
 
     _parts = _Transformed._parts  # not inherited by a class that reads samples in another way

@@ -43,14 +43,14 @@ class bulk_read:  # noqa: N801, a decorator
         if dataset is None:
             return self
         if "__getitems__" not in defining_namespace(kind, "__getitem__", "__getitems__") or not self._offered(dataset):
-            raise AttributeError(f"this {kind.__name__} has no __getitems__; it reads sample by sample")
+            raise AttributeError(f"this {kind.__name__} has no __getitems__; read its samples with dataset[index]")
         return self._method.__get__(dataset, kind)
 
 
 def check_no_mask(name: str, indices: Any) -> None:
     """Raises a ValueError if the argument `name` is a mask, which would be read as the indices 0 and 1."""
     if is_mask(indices):
-        raise bad_argument(name, indices, "a mask; give np.flatnonzero(mask), the indices where it is true")
+        raise bad_argument(name, indices, "it is a mask; pass the indices where it is true: np.flatnonzero(mask)")
 
 
 def are_ints(indices: Any) -> bool:
@@ -73,8 +73,8 @@ def read_by(bulk: Callable[[Any], Sequence[Any]], indices: Any) -> Sequence[Any]
     takes_arrays = isinstance(bulk, MethodType) and hasattr(bulk, "takes_arrays")
     samples = bulk(indices if takes_arrays else as_list(indices))
     if len(samples) != len(indices):
-        what = f"{getattr(bulk, '__qualname__', bulk)} gave {len(samples)} samples for {len(indices)} indices"
-        raise ValueError(f"{what}; return one for each, in the same order")
+        what = f"{getattr(bulk, '__qualname__', bulk)} returned {len(samples)} samples for {len(indices)} indices"
+        raise ValueError(f"{what}; return one sample for each index, in the same order")
     return samples
 
 

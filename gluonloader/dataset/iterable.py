@@ -76,7 +76,7 @@ class IterableDataset:
 
     def __init__(self, source: Any) -> None:
         if not callable(source) and not hasattr(source, "__iter__"):
-            raise bad_argument("source", source, "give an iterable, or a function that makes an iterator")
+            raise bad_argument("source", source, "pass an iterable, or a function that returns an iterator")
         _check_repeatable("source", source)
         self._source = source
 
@@ -105,7 +105,7 @@ class IterableDataset:
             ValueError: if `count` is negative.
         """
         if count < 0:
-            raise bad_argument("count", count, "give an int >= 0")
+            raise bad_argument("count", count, "must be an int >= 0")
         return self._with(Take(count))
 
     def _with(self, step: Step) -> IterableDataset:
@@ -149,8 +149,8 @@ def check_iterable(dataset: Any) -> None:
 
 def _check_repeatable(name: str, source: Any) -> None:
     if isinstance(source, (set, frozenset)):
-        raise bad_argument(name, source, "a set has no order that all processes agree on; give sorted(...), a list")
+        raise bad_argument(name, source, "the order of a set differs between processes; pass a list, e.g. sorted(...)")
     # The iterators of MXNet can be iterated again after reset().
     if hasattr(source, "__next__") and not callable(getattr(source, "reset", None)):
-        right = "it can be iterated only once; give the function that makes it: IterableDataset(make)"
+        right = "it can be iterated only once; pass a function that makes a new iterator: IterableDataset(make)"
         raise bad_argument(name, source, right)

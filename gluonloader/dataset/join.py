@@ -70,7 +70,7 @@ class ConcatDataset(Dataset):
         return f"{type(self).__name__}({len(self)} of {len(self.datasets)} datasets)"
 
 
-@explain_torch_arguments(generator="give seed, an int")
+@explain_torch_arguments(generator="pass an int as seed instead")
 def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None) -> list[Subset]:
     """Splits a dataset at random into parts that have no sample in common.
 
@@ -88,18 +88,18 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None
     """
     count = len(dataset)
     if not isinstance(lengths, Iterable):
-        raise bad_argument("lengths", lengths, "give a list, e.g. [0.8, 0.2]")
+        raise bad_argument("lengths", lengths, "must be a list, e.g. [0.8, 0.2]")
     if seed is not None and not isinstance(seed, (int, np.integer)):
-        raise bad_argument("seed", seed, "give an int")
+        raise bad_argument("seed", seed, "must be an int or None")
     if not all(isinstance(length, Real) and length >= 0 for length in lengths):
-        raise bad_argument("lengths", lengths, "give lengths or fractions >= 0")
+        raise bad_argument("lengths", lengths, "all lengths or fractions must be >= 0")
     sizes = lengths
     if math.isclose(sum(lengths), 1):
         sizes = rounded = [math.floor(count * fraction) for fraction in lengths]
         for i in range(count - sum(rounded)):
             rounded[i % len(rounded)] += 1
     if sum(sizes) != count or any(size != int(size) for size in sizes):
-        right = f"give ints whose sum is len(dataset), {count}, or fractions whose sum is 1"
+        right = f"pass ints with the sum len(dataset), which is {count}, or fractions with the sum 1"
         raise bad_argument("lengths", lengths, right)
     rng = np.random.default_rng(batch_seed(draw_seed() if seed is None else int(seed), 0, 1))
     cuts = list(accumulate(map(int, sizes)))[:-1]

@@ -72,7 +72,7 @@ class NpyDataset(Dataset):
         arrays = list(map(_mapped, paths))
         length, pickled = _length_of(paths, arrays), self.__dict__.pop("_length", None)
         if pickled not in (None, length):
-            raise ValueError(f"{self!r}: the files have {length} rows now, and had {pickled} when this was pickled")
+            raise ValueError(f"{self!r}: the files have {length} rows, but had {pickled} rows when this was pickled")
         self._rows = _as_rows(self._paths, arrays)
 
 
@@ -139,7 +139,7 @@ class _Stored(Dataset):
             file = self._open()
             return file, [_array_in(file, name, self._source) for name in self._names]
         except Exception as error:
-            add_note(error, f"gluonloader: in opening {self._source}")
+            add_note(error, f"gluonloader: while opening {self._source}")
             raise
 
     def _open(self) -> Any:
@@ -223,11 +223,11 @@ class ZarrDataset(_Stored):
 def _fields(argument: str, given: tuple[Any, ...], named: dict[str, Any], example: str) -> Any:
     """The names or paths in the container of a sample: a dict, a tuple, or the only one itself."""
     if bool(given) == bool(named):
-        right = f"give them either all without names or all by keyword, and at least one, e.g. {example!r}"
+        right = f"pass at least one, and either all by position or all by keyword, e.g. {example!r}"
         raise bad_argument(argument, (*given, *named), right)
     for field in (*given, *named.values()):
         if not isinstance(field, (str, os.PathLike)):
-            raise bad_argument(argument, field, f"give each by itself, as text, e.g. {example!r}")
+            raise bad_argument(argument, field, f"pass each of the {argument} as a separate text, e.g. {example!r}")
     return map_leaves(lambda field, path: os.fspath(field), named or (given if len(given) > 1 else given[0]))
 
 
@@ -246,9 +246,9 @@ def _length_of(names: Sequence[str], columns: Sequence[Any]) -> int:
     """The length of all columns; a ValueError if they differ."""
     for name, column in zip(names, columns, strict=True):
         if not column.shape:
-            raise ValueError(f"{name}: a single value, not rows; leave it out")
+            raise ValueError(f"{name}: it is a single value, not an array of rows; remove it from the arguments")
         if column.shape[0] != columns[0].shape[0]:
-            what = f"{name} has length {column.shape[0]}, {names[0]} has {columns[0].shape[0]}"
+            what = f"{name} has length {column.shape[0]}, but {names[0]} has length {columns[0].shape[0]}"
             raise ValueError(f"{what}; all must have the same length")
     return int(columns[0].shape[0])
 
@@ -257,7 +257,7 @@ def _mapped(path: str) -> NDArray[Any]:
     try:
         return np.asarray(np.lib.format.open_memmap(path, "r"))  # type: ignore[no-untyped-call]
     except ValueError as error:
-        right = "give a file that np.save has written, of numbers or fixed-length text"
+        right = "pass a file that np.save has written, with numbers or fixed-length text"
         raise ValueError(f"{path}: cannot be memory-mapped; {right} ({error})") from error
 
 
@@ -271,10 +271,10 @@ def _array_in(group: Any, name: str, source: Any) -> Any:
     """The array `name` of an open group; if the source is one array, that array, whose name is empty."""
     if not hasattr(group, "keys"):
         if name:
-            raise ValueError(f"{source}: it is one array, and has none of name {name!r}; leave the name out")
+            raise ValueError(f"{source}: it is a single array without names; remove the name {name!r}")
         return group
     array = group.get(name) if name else group
     if not hasattr(array, "dtype"):
         names = sorted(group if array is None else array)[:20]
-        raise ValueError(f"{source}: no array of name {name!r}; there are {names}")
+        raise ValueError(f"{source}: there is no array named {name!r}; the names are {names}")
     return array

@@ -32,7 +32,7 @@ class SerialExecutor:
     def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
         with self._lock:
             if self._closed or not inbox.not_made:
-                raise LoaderClosed("the loader was closed while a batch was waited for")
+                raise LoaderClosed("the loader was closed while this thread waited for a batch")
             outcome = self._make(inbox.not_made[0])
             inbox.not_made.popleft()  # only now, so that after a Ctrl-C in the user's code the batch is made again
             return outcome

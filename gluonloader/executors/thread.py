@@ -67,9 +67,9 @@ class ThreadExecutor:
         frames = sys._current_frames()
         thread = next((thread for thread, running in self._running.items() if running is task), None)
         if thread is None or thread not in frames:
-            text = "no thread has started it: all are busy with other batches\n"
+            text = "no thread has started this batch: all threads are busy with other batches\n"
         else:
-            text = f"the stack of the thread that makes it was\n{''.join(traceback.format_stack(frames[thread]))}"
+            text = f"the stack of the thread that made it was\n{''.join(traceback.format_stack(frames[thread]))}"
         return BatchTimeout(f"{task} took more than timeout={timeout} seconds; {text}")
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class ThreadExecutor:
             if submission is None:
                 queue.put(None)  # None ends a thread
                 return
-            error = LoaderClosed("the loader was closed while a batch was waited for")
+            error = LoaderClosed("the loader was closed while this thread waited for a batch")
             submission.inbox.put(Failed(submission.task, error))
 
     def _serve(self, numbers: SimpleQueue[int]) -> None:

@@ -41,13 +41,13 @@ def named(name: str) -> Framework:
         if error.name == package:
             raise MissingExtraError(package) from error
         if package == "mxnet" and error.name == "distutils":
-            raise ImportError("MXNet needs distutils, which Python 3.12 removed: pip install setuptools") from error
+            raise ImportError("MXNet needs distutils, which Python 3.12 removed; run pip install setuptools") from error
         raise
     except AttributeError as error:
         if package != "mxnet" or "numpy" not in str(error).lower():
             raise
         raise ImportError(
-            f"MXNet does not import with NumPy {np.__version__} ({error}); call gluonloader.mxnet.patch_numpy() before "
+            f"MXNet does not work with NumPy {np.__version__} ({error}); call gluonloader.mxnet.patch_numpy() before "
             "anything imports mxnet"
         ) from error
     return _MAKERS[name]()

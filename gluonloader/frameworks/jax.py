@@ -29,7 +29,7 @@ class Jax:
         return np.asarray(array)
 
     def from_numpy(self, array: Array) -> Any:
-        array = without_carrier(array, "JAX", "convert it in the dataset, as in x.astype('float32')")
+        array = without_carrier(array, "JAX", "convert the array in the dataset, e.g. x.astype('float32')")
         if in_worker():
             return array.view(Promised)
         if array.dtype.kind in "iu" and array.itemsize == 8 and not self._jax.config.jax_enable_x64 and array.size:

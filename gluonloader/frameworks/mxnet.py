@@ -8,7 +8,7 @@ from typing import Any, Final
 from .base import Array, Lent, carried, fit_for_views, no_dtype, raw, warn_once
 from .mxnet_memory import MXNetMemory
 
-_CURE: Final = "MXNet 1.9.1 has float16/32/64, int8/32/64, uint8 and bool: convert it, as in x.astype('int32')"
+_CURE: Final = "MXNet 1.9.1 has float16/32/64, int8/32/64, uint8 and bool: convert the array, e.g. x.astype('int32')"
 
 
 class MXNet:
@@ -60,5 +60,5 @@ class MXNet:
 
     def pin(self, array: Any, device_id: int) -> Any:
         if not self._mx.context.num_gpus():
-            warn_once("pin_memory=True, but MXNet sees no GPU: its page-locked memory is ordinary memory here")
+            warn_once("pin_memory=True, but MXNet sees no GPU: arrays stay in ordinary memory; remove pin_memory")
         return array.as_in_context(self._mx.Context("cpu_pinned", device_id))

@@ -21,7 +21,7 @@ class NumPy:
         return np.asarray(array)
 
     def from_numpy(self, array: Array) -> Any:
-        return without_carrier(array, "NumPy", "`pip install ml_dtypes` and import it: it adds that dtype to NumPy")
+        return without_carrier(array, "NumPy", "run `pip install ml_dtypes` and import it to add the dtype to NumPy")
 
     def pin(self, array: Any, device_id: int) -> Any:
         return array

@@ -31,7 +31,7 @@ def map_arrays(fn: Leaf, batch: Any) -> Any:
         try:
             return fn(leaf)
         except Exception as error:
-            add_note(error, f"gluonloader: in output, at {path or 'the batch'}")
+            add_note(error, f"gluonloader: while output converted {path or 'the batch'}")
             raise
 
     return map_leaves(on_leaf, batch)
@@ -54,7 +54,8 @@ def converter(output: str | Framework | Leaf) -> Leaf:
         values = array if source is None else source.to_numpy(array)
         if values is None:
             raise TypeError(
-                f"output={target.name!r}: {kind.__qualname__} is sparse, needs a gradient or lies on a device"
+                f"output={target.name!r}: {kind.__qualname__} is sparse, has a gradient or is on a device; "
+                "return dense arrays in host memory"
             )
         return target.from_numpy(values) if is_numeric(values.dtype) else array
 
@@ -68,7 +69,7 @@ def pinner(device_id: int) -> Leaf:
         framework = owner(type(array))
         if framework is not None:
             return framework.pin(array, device_id)
-        warn_once("pin_memory=True: NumPy arrays stay in ordinary memory; add output='torch' or output='mxnet'")
+        warn_once("pin_memory=True: NumPy arrays stay in ordinary memory; also pass output='torch' or output='mxnet'")
         return array
 
     return pin

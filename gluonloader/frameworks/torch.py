@@ -54,11 +54,11 @@ class Torch:
             bits = self._torch.from_numpy(raw(array).view(f"i{array.dtype.itemsize}"))
             return bits.view(self._extra[name])
         except (TypeError, KeyError):
-            raise no_dtype("torch", array, "convert it in the dataset, as in x.astype('float32')") from None
+            raise no_dtype("torch", array, "convert the array in the dataset, e.g. x.astype('float32')") from None
 
     def pin(self, array: Any, device_id: int) -> Any:
         accelerator = getattr(self._torch, "accelerator", None)
         if self._torch.cuda.is_available() or (accelerator is not None and accelerator.is_available()):
             return array.pin_memory()
-        warn_once("pin_memory=True, but torch sees no device: tensors stay in ordinary memory")
+        warn_once("pin_memory=True, but torch sees no device: tensors stay in ordinary memory; remove pin_memory")
         return array

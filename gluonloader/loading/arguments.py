@@ -26,13 +26,13 @@ from .sources import IndexSource, ShardSource, Source
 
 # For `explain_torch_arguments`: arguments of torch's loader, and what to pass instead.
 TORCH_WORDS: Final = {
-    "collate_fn": "give batchify_fn",
-    "drop_last": 'give last_batch="discard"',
-    "generator": "give seed, an int",
-    "multiprocessing_context": "give start_method",
-    "persistent_workers": "leave it out, workers stay until close()",
-    "pin_memory_device": "leave it out, pin_memory=True is enough",
-    "prefetch_factor": "give prefetch, which counts over all workers: prefetch_factor * num_workers",
+    "collate_fn": "pass batchify_fn instead",
+    "drop_last": 'pass last_batch="discard" instead',
+    "generator": "pass an int as seed instead",
+    "multiprocessing_context": "pass start_method instead",
+    "persistent_workers": "remove persistent_workers; workers always stay until close()",
+    "pin_memory_device": "remove pin_memory_device; pin_memory=True is enough",
+    "prefetch_factor": "pass prefetch=prefetch_factor * num_workers, the number of batches for all workers together",
 }
 
 _SHUFFLE_BUFFER: Final = 1000  # samples
@@ -58,7 +58,7 @@ def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool,
     _check_dataset(dataset, sized=batching.sampler is None and batching.batch_sampler is None)
     for name in ("num_shards", "shuffle_buffer"):
         if (value := getattr(batching, name)) is not None:
-            raise bad_argument(name, value, "only iterable datasets are read in shards; leave it out")
+            raise bad_argument(name, value, f"only iterable datasets are read in shards; remove {name}")
     return IndexSource(_batch_sampler(dataset, batching, seed, seed_given))
 
 
@@ -66,13 +66,13 @@ def _shards(dataset: Any, batching: Batching, num_workers: int) -> Shards:
     check_iterable(dataset)
     for name in ("sampler", "batch_sampler"):
         if (value := getattr(batching, name)) is not None:
-            right = f"{type(dataset).__name__} can be iterated, not indexed, so nothing can choose its order"
+            right = f"{type(dataset).__name__} is an iterable dataset, which sets the order itself; remove {name}"
             raise bad_argument(name, value, right)
     size = 1 if batching.batch_size is None else check_int("batch_size", batching.batch_size, 1)
     shards = max(1, num_workers) if batching.num_shards is None else check_int("num_shards", batching.num_shards, 1)
     buffer = batching.shuffle_buffer
     if buffer is not None and not batching.shuffle:
-        raise bad_argument("shuffle_buffer", buffer, "it belongs to shuffle=True; give that as well")
+        raise bad_argument("shuffle_buffer", buffer, "it needs shuffle=True; pass that too, or remove shuffle_buffer")
     buffer = check_int("shuffle_buffer", _SHUFFLE_BUFFER if buffer is None else buffer, 2) if batching.shuffle else 0
     last_batch = "keep" if batching.last_batch is None else check_last_batch(batching.last_batch)
     return Shards(shards, size, last_batch, buffer, num_workers)
@@ -82,14 +82,14 @@ def _batch_sampler(dataset: Any, batching: Batching, seed: int, seed_given: bool
     batch_size, sampler, last_batch = batching.batch_size, batching.sampler, batching.last_batch
     if batching.batch_sampler is not None:
         if batch_size is not None or batching.shuffle or sampler is not None or last_batch is not None:
-            raise ValueError("batch_sampler replaces batch_size, shuffle, sampler and last_batch: leave those out")
+            raise ValueError("batch_sampler replaces batch_size, shuffle, sampler and last_batch; remove them")
         _check_indices("batch_sampler", batching.batch_sampler, "lists of indices")
         return batching.batch_sampler
     if batch_size is None:
-        raise ValueError("batch_size must be given, unless batch_sampler is")
+        raise ValueError("batch_size is missing; pass batch_size or batch_sampler")
     if sampler is not None:
         if batching.shuffle:
-            raise ValueError("shuffle and sampler both choose the order of samples: leave one of them out")
+            raise ValueError("shuffle and sampler both set the order of samples; remove shuffle or sampler")
         _check_indices("sampler", sampler, "indices")
     elif batching.shuffle:
         sampler = RandomSampler(len(dataset), seed)
@@ -107,7 +107,7 @@ def _check_dataset(dataset: Any, sized: bool) -> None:
     for name, method in needed if sized else needed[1:]:
         if isinstance(dataset, type) or not hasattr(dataset, name):
             what = f"{dataset!r} is a class" if isinstance(dataset, type) else f"{type(dataset)} has no {name}"
-            right = f"give an object for which {method} works, such as a list, or IterableDataset(iterable)"
+            right = f"pass an object that supports {method}, e.g. a list, or pass IterableDataset(iterable)"
             raise ValueError(f"dataset: {what}; {right}")
 
 
@@ -115,19 +115,19 @@ def _cure(dataset: Any, sized: bool) -> str:
     """What to pass instead of an object that contains samples, but not at 0, 1, 2, ...; "" if it may be a dataset."""
     kind = type(dataset)
     if kind.__module__.partition(".")[0] in ("pandas", "polars", "pyarrow") and hasattr(kind, "columns"):
-        return "give ArrowDataset(table), whose samples are its rows"
+        return "pass ArrowDataset(table), whose samples are the rows of the table"
     if isinstance(dataset, (str, os.PathLike)):
-        return "give a dataset that reads it, for Parquet ArrowDataset(path); or list(text) for its characters"
+        return "pass a dataset that reads the file, e.g. ArrowDataset(path) for Parquet, or list(text) for characters"
     if sized and isinstance(dataset, Mapping) and isinstance(next(iter(dataset), None), str):
-        return "its keys are names: give StackDataset(**dataset), whose samples are dicts, or a sampler of names"
+        return "its keys are names; pass StackDataset(**dataset), whose samples are dicts, or a sampler of names"
     return ""
 
 
 def _check_indices(name: str, indices: Any, example: str) -> None:
     if not hasattr(indices, "__iter__"):
-        raise bad_argument(name, indices, f"give an iterable of {example}")
+        raise bad_argument(name, indices, f"must be an iterable of {example}")
     if hasattr(indices, "__next__"):
-        raise bad_argument(name, indices, f"it can be iterated only once; give a list, or a Sampler, of {example}")
+        raise bad_argument(name, indices, f"it can be iterated only once; pass a list or a Sampler of {example}")
     check_no_mask(name, indices)
 
 
@@ -136,7 +136,7 @@ def check_pins(pin_memory: object, pin_device_id: object, output: object) -> Non
     check_flags(pin_memory=pin_memory)
     check_int("pin_device_id", pin_device_id)
     if pin_memory and output in ("numpy", "jax"):
-        raise bad_argument("pin_memory", pin_memory, f"output={output!r} has no page-locked memory; leave it False")
+        raise bad_argument("pin_memory", pin_memory, f"output={output!r} has no page-locked memory; remove pin_memory")
 
 
 def choose_options(
@@ -165,19 +165,19 @@ def choose_options(
 def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tuple[ExecutorName, int]:
     """The executor that was passed or that follows from `num_workers`, and the number of workers."""
     if isinstance(num_workers, str) and num_workers != "auto":
-        raise bad_argument("num_workers", num_workers, "give an int >= 0, or 'auto'")
+        raise bad_argument("num_workers", num_workers, "must be an int >= 0, or 'auto'")
     number = 0 if num_workers == "auto" else check_int("num_workers", num_workers)
     if automatic := num_workers == "auto" or (executor == "auto" and not number):
         number = available_cores()
     if executor not in (None, "serial", "thread", "process", "auto"):
-        right = "give 'serial', 'thread', 'process' or 'auto', or None to choose by num_workers"
+        right = "must be 'serial', 'thread', 'process', 'auto', or None to choose by num_workers"
         raise bad_argument("executor", executor, right)
     if executor == "serial" and number:
-        raise bad_argument("num_workers", num_workers, "executor='serial' has none; give 0, or another executor")
+        raise bad_argument("num_workers", num_workers, "executor='serial' has no workers; pass 0 or another executor")
     if executor in ("thread", "process") and not number:
-        raise bad_argument("num_workers", num_workers, f"executor={executor!r} needs at least 1")
+        raise bad_argument("num_workers", num_workers, f"executor={executor!r} needs num_workers >= 1")
     if thread_pool and executor not in (None, "thread"):
-        raise bad_argument("thread_pool", thread_pool, f"it contradicts executor={executor!r}; leave one of them out")
+        raise bad_argument("thread_pool", thread_pool, f"it contradicts executor={executor!r}; remove thread_pool")
     if not number:
         return "serial", 0
     if executor == "auto" or (automatic and executor is None and not thread_pool):
@@ -185,7 +185,7 @@ def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tupl
     wanted: ExecutorName = "thread" if thread_pool or executor == "thread" else "process"
     if wanted == "process" and multiprocessing.current_process().daemon:
         warnings.warn(
-            "this DataLoader is made in a worker process, which may not start other processes: it uses threads",
+            "this DataLoader was made in a worker process, which cannot start processes, so it uses threads",
             RuntimeWarning,
             stacklevel=5,
         )
@@ -197,9 +197,9 @@ def _start_method(start_method: str | None, executor: str) -> str:
     """The start method of worker processes: the argument, the method set in `multiprocessing`, or the default."""
     known = multiprocessing.get_all_start_methods()
     if start_method is not None and start_method not in known:
-        raise bad_argument("start_method", start_method, f"give one of {known}, or None")
+        raise bad_argument("start_method", start_method, f"must be one of {known}, or None")
     if start_method is not None and executor not in ("process", "auto"):
-        raise bad_argument("start_method", start_method, f"executor={executor!r} starts no processes; leave it out")
+        raise bad_argument("start_method", start_method, f"executor={executor!r} has no processes; remove start_method")
     return (
         start_method
         or multiprocessing.get_start_method(allow_none=True)
@@ -211,7 +211,7 @@ def choose_output(output: Any, pin_memory: bool, pin_device_id: int) -> Callable
     """The function that is applied to a delivered batch: it converts the arrays to `output`, and pins them."""
     if output is not None and not callable(output) and output not in frameworks.OUTPUTS:
         known = ", ".join(map(repr, frameworks.OUTPUTS))
-        raise bad_argument("output", output, f"give one of {known}, a function of one array, or None")
+        raise bad_argument("output", output, f"must be one of {known}, a function of one array, or None")
     return _Convert(output, pin_memory, pin_device_id) if output is not None or pin_memory else None
 
 

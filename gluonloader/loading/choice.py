@@ -66,7 +66,7 @@ def suited(job: Job) -> Choice:
     else:
         return Choice("thread", "dataset and batchify_fn are declared to release the GIL")
     if multiprocessing.current_process().daemon:
-        return Choice("serial", f"{part} that it releases the GIL, and a worker process may not start other processes")
+        return Choice("serial", f"{part} that it releases the GIL, and a worker process cannot start other processes")
     return Choice("process", f"{part} that it releases the GIL (gluonloader.gil_free)")
 
 
@@ -80,7 +80,7 @@ def cheaper(job: Job, tally: Tally, window: int) -> Choice | None:
     if made_s + _CALLER_S + _GENERATORS_S * draws >= wait_s:
         return None
     made = f"a batch is made in {made_s * 1e6:.0f} us"
-    return Choice("serial", f"{made}, and took {wait_s * 1e6:.0f} us to get from workers")
+    return Choice("serial", f"{made} in the loader's process, but took {wait_s * 1e6:.0f} us to arrive from workers")
 
 
 def _has_small_rows(dataset: Any) -> bool:

@@ -181,17 +181,17 @@ class Epochs:
 
     def _check(self, fields: Mapping[str, Any]) -> None:
         if "source" in fields:
-            raise ValueError("state: a bridge saved it, and this is a DataLoader; load it into that bridge")
+            raise ValueError("state: it was saved by a bridge, not by a DataLoader; load it into a bridge")
         job = self.workers.job
         int_field(fields, "epoch")
-        check_same(fields, "length", _length(job.dataset), "the dataset here")
+        check_same(fields, "length", _length(job.dataset), "this dataset")
         if self._seed_given:
-            check_same(fields, "seed", job.seed, "the loader here")
+            check_same(fields, "seed", job.seed, "this loader")
         else:
             int_field(fields, "seed", None)
         if self._keeps_dataset_state != (field(fields, "dataset") is not None):
             has = "has" if self._keeps_dataset_state else "has no"
-            raise ValueError(f"state: dataset: the dataset here {has} state_dict(), the one that was saved differs")
+            raise ValueError(f"state: dataset: this dataset {has} state_dict(), unlike the dataset that was saved")
 
     @property
     def _keeps_dataset_state(self) -> bool:
@@ -223,7 +223,7 @@ def _warn_of_reading(dataset: Any, fields: Mapping[str, Any]) -> None:
     if samples and not any(fields["hints"]):
         warnings.warn(
             f"resuming {type(dataset).__name__} reads about {samples:,} samples again, to skip them; "
-            "a dataset with state_dict() and load_state_dict() continues where it stood",
+            "a dataset with state_dict() and load_state_dict() resumes without reading them again",
             RuntimeWarning,
             stacklevel=6,
         )

@@ -57,7 +57,7 @@ class Budget:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"memory_limit={self.limit:,} bytes: {self.lent:,} bytes are held by batches that you keep, so further "
+                f"memory_limit={self.limit:,} bytes: {self.lent:,} bytes are used by batches that you keep, so further "
                 "batches are private copies; delete batches that you no longer need, or raise memory_limit",
                 RuntimeWarning,
                 stacklevel=9,  # the user's loop

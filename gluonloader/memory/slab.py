@@ -72,7 +72,7 @@ def reserve(fd: int, size: int) -> None:
     try:
         # Ask first: before the kernel refuses memory for a memfd, it kills processes to free memory.
         if size - os.fstat(fd).st_blocks * 512 > available_memory():
-            raise OSError(errno.ENOMEM, "the machine or its cgroup has less memory left")
+            raise OSError(errno.ENOMEM, "the machine or its cgroup has less free memory")
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(fd, 0, size)
         elif os.fstat(fd).st_size < size:
@@ -81,8 +81,8 @@ def reserve(fd: int, size: int) -> None:
         place = "memory" if hasattr(os, "memfd_create") else _folder()
         raise SharedMemoryError(
             error.errno,
-            f"no room for {size:,} bytes of shared memory in {place} ({error.strerror}); "
-            "use a smaller batch_size or prefetch, or set memory_limit",
+            f"{size:,} bytes of shared memory do not fit into {place} ({error.strerror}); "
+            "pass a smaller batch_size or prefetch, or set memory_limit",
         ) from None
 
 

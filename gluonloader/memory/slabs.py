@@ -97,7 +97,7 @@ class SlabPool:
         self._collect()
         budget, least = self._budget, HEADER + nbytes + _FIRST_SIZE
         if budget is not None and least > budget.share and not budget.demand(least):
-            text = f"memory_limit={budget.limit:,} bytes: one batch needs at least {least:,}; raise memory_limit"
+            text = f"memory_limit={budget.limit:,} bytes: one batch needs at least {least:,} bytes; raise memory_limit"
             raise SharedMemoryError(errno.ENOMEM, text)
         slab = self._pop_free(writer)
         had = 0 if slab is None else slab.size

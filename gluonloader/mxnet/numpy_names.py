@@ -23,7 +23,7 @@ def _in1d(ar1: Any, ar2: Any, *args: Any, **kwargs: Any) -> Any:
 def _financial(name: str) -> Callable[..., NoReturn]:
     def removed(*args: object, **kwargs: object) -> NoReturn:
         raise RuntimeError(
-            f"NumPy 1.20 removed {name}(): pip install numpy-financial, and call numpy_financial.{name}()"
+            f"NumPy 1.20 removed {name}(); run pip install numpy-financial, and call numpy_financial.{name}()"
         )
 
     return removed

@@ -27,7 +27,7 @@ def gluon_batchify(samples: Sequence[Any]) -> Any:
     if isinstance(first, tuple):
         for row, sample in enumerate(samples):
             if not isinstance(sample, tuple) or len(sample) != len(first):
-                raise BatchifyError(f"{sample!r:.80} is not a tuple of {len(first)} fields, as sample 0 is", row)
+                raise BatchifyError(f"{sample!r:.80} is not a tuple of {len(first)} fields, unlike sample 0", row)
         return _batches(zip(*samples, strict=True))
     if isinstance(first, list):
         samples = [_array(sample, row) for row, sample in enumerate(samples)]
@@ -43,5 +43,5 @@ def _batches(columns: Iterable[Sequence[Any]]) -> list[Any]:
 def _array(sample: list[Any], row: int) -> Any:
     array = np.asarray(sample) if not sample or owner_by_base(type(sample[0])) is None else None
     if array is None or array.dtype.hasobject:
-        raise BatchifyError("this list does not make one array of numbers; return a tuple of fields instead", row)
+        raise BatchifyError("this list cannot be made one array of numbers; return a tuple of fields instead", row)
     return array

@@ -81,7 +81,7 @@ class OrderedSampler(Sampler):
         """Checks that all fields except those in `free` are equal to those of this sampler."""
         for name, ours in self.pass_state().items():
             if name not in free:
-                check_same(state, name, ours, f"the {type(self).__name__} here", PATH)
+                check_same(state, name, ours, f"this {type(self).__name__}", PATH)
 
 
 def start_order(sampler: Any) -> tuple[Sliceable | None, int]:
@@ -146,9 +146,9 @@ class BatchSampler(Sampler):
     (3, [[4, 0], [1, 2], [3, 4]])
     """
 
-    @explain_torch_arguments(drop_last='give last_batch="discard"')
+    @explain_torch_arguments(drop_last='pass last_batch="discard" instead')
     def __init__(self, sampler: SizedIterable, batch_size: int, last_batch: LastBatch = "keep") -> None:
-        right = "give the number of samples in a batch, an int >= 1"
+        right = "must be the number of samples in a batch, an int >= 1"
         self.batch_size = check_int("batch_size", batch_size, 1, right)
         self.last_batch: LastBatch = check_last_batch(last_batch)
         self.sampler = sampler
@@ -185,7 +185,7 @@ class BatchSampler(Sampler):
         for key in carried:
             if not isinstance(key, _JSON_KEYS):
                 raise TypeError(
-                    f"the index {key!r} is carried over into the next epoch, and a position holds only indices that "
+                    f"the index {key!r} is carried over into the next epoch, but a state can contain only indices that "
                     "are int, str, float, bool or None; use such indices, or last_batch='keep' or 'discard'"
                 )
         about = {"batch_size": self.batch_size, "last_batch": self.last_batch}
@@ -194,7 +194,7 @@ class BatchSampler(Sampler):
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
         """Makes the next pass repeat the pass that `pass_state` described; see `load_saved_pass`."""
         for name in ("batch_size", "last_batch"):
-            check_same(state, name, getattr(self, name), f"the {type(self).__name__} here", PATH)
+            check_same(state, name, getattr(self, name), f"this {type(self).__name__}", PATH)
         inner = inner_state(state)
         carried = self._check_carried(state, inner)
         indices = max(drawn * self.batch_size - len(carried), 0)
@@ -213,7 +213,7 @@ class BatchSampler(Sampler):
         for name in ("num_shards", "index") if carried else ():
             ours = here.get(name)  # not getattr(): a list has a method called `index`
             if inner.get(name) != ours:
-                right = f"carried over by {name}={inner.get(name)}, but here {name}={ours}; load one that carries none"
+                right = f"saved with {name}={inner.get(name)}, not {name}={ours}; load a state without carried indices"
                 raise bad_state(PATH + "carried", carried, right)
         return list(carried)
 
@@ -251,7 +251,7 @@ def chained(length: int, ends: Sequence[int] | Integers, make: Callable[[int], N
 
 def check_length(name: str, value: Any) -> int:
     """Checks an argument that is a number of samples."""
-    return check_int(name, value, 0, "give the number of samples, an int >= 0, e.g. len(dataset)")
+    return check_int(name, value, 0, "must be the number of samples, an int >= 0, e.g. len(dataset)")
 
 
 def check_ints(name: str, values: Any, right: str, axes: tuple[int, ...] = (1,)) -> Integers:
@@ -262,5 +262,5 @@ def check_ints(name: str, values: Any, right: str, axes: tuple[int, ...] = (1,))
         raise ValueError(f"{name}: {right} ({error})") from None
     dtype = np.asarray(values).dtype
     if array.ndim not in axes or (array.size and dtype.kind not in "iu"):
-        raise ValueError(f"{name}: {right}, not shape {array.shape} and dtype {dtype}")
+        raise ValueError(f"{name}: {right}, not values of shape {array.shape} and dtype {dtype}")
     return array

@@ -78,7 +78,7 @@ class ExpWidthBucket(_WidthBucket):
     """
 
     def __init__(self, bucket_len_step: float = 1.1) -> None:
-        _check_number("bucket_len_step", bucket_len_step, math.ulp(0), "give a factor for the widths, a number > 0")
+        _check_number("bucket_len_step", bucket_len_step, math.ulp(0), "must be a number > 0")
         self._step = float(bucket_len_step)
 
     def _keys(self, most: int, least: int, number: int) -> list[int]:
@@ -157,9 +157,9 @@ class FixedBucketSampler(SeededSampler):
         check_flags(shuffle=shuffle, use_average_length=use_average_length)
         super().__init__(seed, bool(shuffle))
         self._shuffle, batch_size = bool(shuffle), check_int("batch_size", batch_size, 1)
-        _check_number("ratio", ratio, 0, "give by how much to enlarge batches of short samples, a number >= 0")
+        _check_number("ratio", ratio, 0, "must be a number >= 0")
         if ratio and use_average_length:
-            raise bad_argument("ratio", ratio, "use_average_length=True already sets the batch sizes; give only one")
+            raise bad_argument("ratio", ratio, "use_average_length=True already sets the batch sizes; remove ratio")
         table = _as_lengths("lengths", lengths)
         if bucket_keys is None:
             bucket_keys = _lay_out(table, num_buckets, bucket_scheme)
@@ -229,7 +229,7 @@ class SortedBucketSampler(SeededSampler):
     ) -> None:
         check_flags(reverse=reverse, shuffle=shuffle)
         super().__init__(seed, bool(shuffle))
-        _check_number("mult", mult, 1, "give how many batches make a bucket, a number >= 1")
+        _check_number("mult", mult, 1, "must be a number >= 1, the number of batches in a bucket")
         _check_keys(sort_keys)
         self._keys, self._size = sort_keys, check_int("batch_size", batch_size, 1)
         self._bucket = int(mult * self._size)
@@ -259,7 +259,7 @@ class SortedBucketSampler(SeededSampler):
 
 def _check_keys(sort_keys: object) -> None:
     if not hasattr(sort_keys, "__len__") or not hasattr(sort_keys, "__getitem__"):
-        raise bad_argument("sort_keys", sort_keys, "give a list or an array, one key for each sample")
+        raise bad_argument("sort_keys", sort_keys, "pass a list or an array with one key for each sample")
 
 
 def _check_number(name: str, value: Any, least: float, right: str) -> None:
@@ -271,13 +271,13 @@ def _check_number(name: str, value: Any, least: float, right: str) -> None:
 
 def _as_lengths(name: str, lengths: Sequence[BucketKey]) -> Integers:
     """Ints as an array of shape (N,), or tuples of ints as an array of shape (N, axes)."""
-    right = "give ints >= 0, at least one, or tuples of ints, all of one size"
+    right = "pass at least one int >= 0, or at least one tuple of ints, all tuples of equal length"
     table = check_ints(name, lengths, right, axes=(1, 2))
     if not table.size:
         raise ValueError(f"{name}: {right}")
     if table.min() < 0:
         index = np.argwhere(table < 0)[0, 0]
-        raise bad_argument(f"{name}[{index}]", _plain(table[index]), "give a length >= 0")
+        raise bad_argument(f"{name}[{index}]", _plain(table[index]), "a length must be >= 0")
     return table
 
 
@@ -287,7 +287,7 @@ def _plain(key: Any) -> BucketKey:
 
 def _lay_out(table: Integers, num_buckets: int, scheme: BucketScheme | None) -> Sequence[BucketKey]:
     if scheme is not None and not callable(scheme):
-        right = "give ConstWidthBucket(), LinearWidthBucket(), ExpWidthBucket() or None; for num_shards, see Split"
+        right = "must be ConstWidthBucket(), LinearWidthBucket(), ExpWidthBucket() or None; for num_shards, use Split"
         raise bad_argument("bucket_scheme", scheme, right)
     most, least = _plain(table.max(axis=0)), _plain(table.min(axis=0))
     return (scheme or ConstWidthBucket())(most, least, check_int("num_buckets", num_buckets, 1))
@@ -296,7 +296,7 @@ def _lay_out(table: Integers, num_buckets: int, scheme: BucketScheme | None) -> 
 def _fill(table: Integers, keys: Integers) -> tuple[list[BucketKey], list[Integers]]:
     """The keys of the buckets that are not empty, and the indices of the samples in each, in order."""
     if keys.shape[1:] != table.shape[1:]:
-        raise bad_argument("bucket_keys", _plain(keys[0]), f"give keys like the lengths, e.g. {_plain(table[0])}")
+        raise bad_argument("bucket_keys", _plain(keys[0]), f"must be like the lengths, e.g. {_plain(table[0])}")
     lengths, limits = table.reshape(len(table), -1), keys.reshape(len(keys), -1)
     bucket_of = np.full(len(table), -1)
     # From the largest bucket down, so that each sample ends up in the smallest bucket that holds it.
@@ -304,7 +304,7 @@ def _fill(table: Integers, keys: Integers) -> tuple[list[BucketKey], list[Intege
         bucket_of[(lengths <= limits[number]).all(axis=1)] = number
     index = int(np.argmin(bucket_of))
     if bucket_of[index] < 0:
-        right = f"no bucket holds it, the last of bucket_keys is {_plain(keys[-1])}; give a larger key as well"
+        right = f"no bucket is large enough: the last key is {_plain(keys[-1])}; add a larger key to bucket_keys"
         raise bad_argument(f"lengths[{index}]", _plain(table[index]), right)
     used, counts = np.unique(bucket_of, return_counts=True)
     samples = np.split(np.argsort(bucket_of, kind="stable"), np.cumsum(counts)[:-1])

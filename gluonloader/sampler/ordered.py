@@ -47,7 +47,7 @@ class IntervalSampler(OrderedSampler):
     def __init__(self, length: int, interval: int, rollover: bool = True) -> None:
         size = check_length("length", length)
         if not 0 < interval <= size:
-            raise bad_argument("interval", interval, f"give an int from 1 to length ({size})")
+            raise bad_argument("interval", interval, f"must be an int from 1 to length ({size})")
         self._rollover, self._interval = bool(rollover), int(interval)
         self._indices = range(size) if rollover else range(0, size, self._interval)
         self._state_fields = {"interval": self._interval}

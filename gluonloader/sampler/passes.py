@@ -140,8 +140,8 @@ class BatchPass(Iterator[list[Any]]):
         """
         if not isinstance(self._indices, Pass):
             raise TypeError(
-                f"a {type(self._batches.sampler).__name__} cannot go back to an earlier index; "
-                "give it state_dict() and load_state_dict(), or use a sampler of gluonloader"
+                f"a {type(self._batches.sampler).__name__} cannot return to an earlier index; "
+                "add state_dict() and load_state_dict() to it, or use a sampler of gluonloader"
             )
         self._indices.seek(max(number * self._batches.batch_size - len(self._carried_in), 0))
         self._carried, self._carried_out, self.drawn = [] if number else self._carried_in, [], number

@@ -30,7 +30,7 @@ def rank_and_size(source: Source) -> tuple[int, int]:
         return world.Get_rank(), world.Get_size()
     if source == "env":
         return _from_environment()
-    raise bad_argument("source", source, "give 'torch', 'mpi' or 'env'")
+    raise bad_argument("source", source, "must be 'torch', 'mpi' or 'env'")
 
 
 def _from_environment() -> tuple[int, int]:

@@ -50,7 +50,7 @@ def load_saved_pass(sampler: Any, state: Mapping[str, Any], drawn: int) -> int:
     Raises:
         ValueError: the state does not fit; the text names the field, and nothing has changed.
     """
-    whose = "the sampler here"
+    whose = "this sampler"
     check_same(state, "kind", type(sampler).__name__, whose, PATH)
     if hasattr(sampler, "load_pass_state"):
         return int(sampler.load_pass_state({key: state[key] for key in state if key != "kind"}, drawn))

@@ -48,23 +48,23 @@ class ShardedSampler(Sampler):
     """
 
     @explain_torch_arguments(
-        num_replicas="give num_shards",
-        rank="give index",
-        drop_last='give even="drop"',
-        shuffle="give RandomSampler(len(dataset), seed=...) as sampler",
-        seed="give RandomSampler(len(dataset), seed=...) as sampler",
+        num_replicas="pass num_shards instead",
+        rank="pass index instead",
+        drop_last='pass even="drop" instead',
+        shuffle="pass sampler=RandomSampler(len(dataset), seed=...) instead",
+        seed="pass sampler=RandomSampler(len(dataset), seed=...) instead",
     )
     def __init__(self, sampler: SizedIterable, num_shards: int, index: int, even: Even = "pad") -> None:
         self.num_shards, self.index = check_int("num_shards", num_shards, 1), check_int("index", index)
         if self.index >= self.num_shards:
-            raise bad_argument("index", index, f"give an int from 0 to num_shards - 1 ({self.num_shards - 1})")
+            raise bad_argument("index", index, f"must be an int from 0 to num_shards - 1 ({self.num_shards - 1})")
         if even not in ("pad", "drop", "keep"):
-            raise bad_argument("even", even, "give 'pad', 'drop' or 'keep'")
+            raise bad_argument("even", even, "must be 'pad', 'drop' or 'keep'")
         if not hasattr(sampler, "__len__"):
-            right = "it has no length; give a sampler, or indices, e.g. range(len(dataset))"
+            right = "it has no length; pass a sampler or indices, e.g. range(len(dataset))"
             raise bad_argument("sampler", sampler, right)
         if getattr(sampler, "adopts", False):
-            right = "it drew a random seed, so the orders of the shares differ; give it seed=, the same for all shares"
+            right = "its seed is random, so the order differs between shards; set the same seed in all shards"
             raise bad_argument("sampler", sampler, right)
         self.sampler, self.even = sampler, even
         self._start = 0  # the order is distributed over the shares from this offset on
@@ -120,7 +120,7 @@ class ShardedSampler(Sampler):
         start, shards = int_field(state, "start", path=PATH), int_field(state, "num_shards", 1, PATH)
         int_field(state, "index", path=PATH)
         length = len(self.sampler)
-        check_same(state, "length", length, f"the sampler of the {type(self).__name__} here", PATH)
+        check_same(state, "length", length, f"the sampler of this {type(self).__name__}", PATH)
         inner = inner_state(state)
         load_saved_pass(self.sampler, inner, 0)
         self._start = min(length, start + drawn * shards)
@@ -197,7 +197,7 @@ class SplitSampler(SeededSampler):
         check_flags(even_size=even_size, shuffle=shuffle)
         self._length, parts = check_int("length", length), check_int("num_parts", num_parts, 1)
         if check_int("part_index", part_index) >= parts:
-            raise bad_argument("part_index", part_index, f"give an int from 0 to num_parts - 1 ({parts - 1})")
+            raise bad_argument("part_index", part_index, f"must be an int from 0 to num_parts - 1 ({parts - 1})")
         self._repeat, self._shuffle = check_int("repeat", repeat, 1), bool(shuffle)
         small, larger = divmod(self._length, parts)
         self._start = part_index * small + min(part_index, larger)

@@ -43,17 +43,17 @@ class RandomSampler(SeededSampler):
     """
 
     @explain_torch_arguments(
-        data_source="give length, len(dataset)",
-        replacement="leave it out, or draw with replacement by WeightedSampler(np.ones(length), num_samples)",
-        num_samples="leave it out, or draw with replacement by WeightedSampler(np.ones(length), num_samples)",
-        generator="give seed, an int",
+        data_source="pass length=len(dataset) instead",
+        replacement="remove replacement; WeightedSampler(np.ones(length), num_samples) draws with replacement",
+        num_samples="remove num_samples; WeightedSampler(np.ones(length), num_samples) draws with replacement",
+        generator="pass an int as seed instead",
     )
     def __init__(self, length: int, seed: int | None = None, method: Method | None = None) -> None:
         self._indices = range(check_length("length", length))
         if length > LARGEST:
-            raise bad_argument("length", length, "give at most 2**62")
+            raise bad_argument("length", length, "must be at most 2**62")
         if method not in (None, "permutation", "bijection"):
-            raise bad_argument("method", method, "give 'permutation', 'bijection', or None to choose by the length")
+            raise bad_argument("method", method, "must be 'permutation', 'bijection', or None to choose by the length")
         self._state_fields = {"method": method or _method(length)}
         super().__init__(seed)
 
@@ -77,9 +77,9 @@ class SubsetSampler(SeededSampler):
     """
 
     def __init__(self, indices: Sequence[int] | Integers, shuffle: bool = False, seed: int | None = None) -> None:
-        self._indices = check_ints("indices", indices, "give a list or an array of ints")
+        self._indices = check_ints("indices", indices, "pass a list or an array of ints")
         if not isinstance(shuffle, (bool, np.bool_)):
-            raise bad_argument("shuffle", shuffle, "give True or False")
+            raise bad_argument("shuffle", shuffle, "must be True or False")
         self._shuffle = bool(shuffle)
         self._state_fields = {"shuffle": self._shuffle, "indices": digest(self._indices)}
         super().__init__(seed, self._shuffle)
@@ -111,9 +111,9 @@ class BlockShuffleSampler(SeededSampler):
     """
 
     def __init__(self, blocks: Sequence[int] | Integers, buffer: int = 4, seed: int | None = None) -> None:
-        self._sizes = check_ints("blocks", blocks, "give a list or an array of ints")
+        self._sizes = check_ints("blocks", blocks, "pass a list or an array of ints")
         if self._sizes.size and self._sizes.min() < 0:
-            raise bad_argument("blocks", int(self._sizes.min()), "give lengths, ints >= 0")
+            raise bad_argument("blocks", int(self._sizes.min()), "all lengths must be >= 0")
         self._buffer = check_int("buffer", buffer, 1)
         self._starts = np.cumsum(self._sizes) - self._sizes
         self._indices = range(int(self._sizes.sum()))

@@ -43,12 +43,12 @@ class WeightedSampler(SeededSampler):
 
     _read_ahead = 0  # weights may change before an index that was read ahead is used
 
-    @explain_torch_arguments(generator="give seed, an int")
+    @explain_torch_arguments(generator="pass an int as seed instead")
     def __init__(
         self, weights: Any, num_samples: int | None = None, replacement: bool = True, seed: int | None = None
     ) -> None:
         if not isinstance(replacement, (bool, np.bool_)):
-            raise bad_argument("replacement", replacement, "give True or False")
+            raise bad_argument("replacement", replacement, "must be True or False")
         self._replacement = bool(replacement)
         self.live = ("weights",) if self._replacement else ()
         checked = _checked(weights)
@@ -65,13 +65,13 @@ class WeightedSampler(SeededSampler):
     def weights(self, weights: Any) -> None:
         checked = _checked(weights)
         if len(checked) != len(self._weights):
-            raise ValueError(f"weights: give {len(self._weights)}, as many as before, not {len(checked)}")
+            raise ValueError(f"weights: the number of weights must stay {len(self._weights)}, not {len(checked)}")
         self._set(checked)
 
     def _set(self, weights: Floats) -> None:
         possible = np.flatnonzero(weights)
         if not self._replacement and self._count > len(possible):
-            right = f"without replacement give at most {len(possible)}, the number of weights that are more than 0"
+            right = f"must be at most {len(possible)}, the number of weights > 0, if replacement=False"
             raise bad_argument("num_samples", self._count, right)
         self._weights, self._digest = weights, ""
         self._table = np.cumsum(weights), int(possible[-1])
@@ -106,7 +106,7 @@ class WeightedSampler(SeededSampler):
         super()._check_state(state, "weights", *free)
         saved = field(state, "weights", PATH)
         if saved != self.pass_state()["weights"]:
-            right = f"saved with other weights than this {type(self).__name__} has; set those weights first"
+            right = f"it was saved with other weights than this {type(self).__name__} has; set the saved weights first"
             raise bad_state(PATH + "weights", saved, right)
 
 
@@ -117,13 +117,13 @@ def _uniform(seed: int, numbers: Integers) -> Floats:
 
 
 def _checked(weights: Any) -> Floats:
-    right = "weights: give a number >= 0 for each sample, at least one of them more than 0"
+    right = "weights: pass a number >= 0 for each sample, and at least one number > 0"
     try:
         checked: Floats = np.asarray(weights, np.float64).copy()
     except (TypeError, ValueError) as error:
         raise ValueError(f"{right} ({error})") from None
     if checked.ndim != 1:
-        raise ValueError(f"{right}, not shape {checked.shape}")
+        raise ValueError(f"{right}, not values of shape {checked.shape}")
     wrong = np.flatnonzero(~(np.isfinite(checked) & (checked >= 0)))
     if wrong.size:
         raise ValueError(f"{right}; weights[{wrong[0]}] is {checked[wrong[0]]}")

@@ -62,7 +62,7 @@ class ShardSource:
     def _load(self, samples: Iterator[Any], state: Any) -> Iterator[Any]:
         """Returns the iterator after the iterator or the dataset has loaded a state."""
         if self._state_owner is None:
-            raise ValueError(f"state: {self._name} has no state here, but it had one when the position was saved")
+            raise ValueError(f"state: {self._name} has no state_dict() here, but it had one when the state was saved")
         loads = samples if hasattr(samples, "load_state_dict") else self._shard
         loads.load_state_dict(copy.deepcopy(state))  # some datasets keep the state and change it
         if loads is not samples:
@@ -85,16 +85,16 @@ class ShardSource:
         """Raises a RuntimeError if another stream has started to read the same iterator."""
         if self._is_iterator and _readers.get(id(self._shard)) is not self._token:
             raise RuntimeError(
-                f"{self._name} is one iterator, and is being read by another shard or iteration in this process; "
-                "give the function that makes it: IterableDataset(make)"
+                f"{self._name} is a single iterator, and another shard or iteration in this process reads it; "
+                "pass a function that makes a new iterator: IterableDataset(make)"
             )
 
     def check_new(self, others: Iterable[Any]) -> None:
         """Raises a RuntimeError if the dataset returned one of the iterators `others`, which were read before."""
         if not self._is_iterator and any(self.iterator is other for other in others):
             raise RuntimeError(
-                f"{self._name}.__iter__ gave the same iterator again, which was read already; let it make a new one "
-                "each time, as a generator does"
+                f"{self._name}.__iter__ returned the same iterator again, which was read already; return a new one "
+                "from each call, as a generator function does"
             )
 
     def next(self) -> Any:

@@ -86,9 +86,19 @@ def test_fields_have_values_of_their_own_by_composition():
 @pytest.mark.parametrize(
     ("axis", "samples", "position", "text"),
     [
-        (0, [np.ones((1, 2)), np.ones((2, 2)), np.ones((1, 3))], 2, "size 3 along axis 1, others: size 2"),
-        (-1, [np.ones((1, 2)), np.ones((2, 5)), np.ones((1, 3))], 1, "size 2 along axis 0, others: size 1"),
-        (0, [[1], [2], [[3]]], 2, "2 axes, others: 1 axes"),
+        (
+            0,
+            [np.ones((1, 2)), np.ones((2, 2)), np.ones((1, 3))],
+            2,
+            "size 3 along axis 1, but other samples have size 2",
+        ),
+        (
+            -1,
+            [np.ones((1, 2)), np.ones((2, 5)), np.ones((1, 3))],
+            1,
+            "size 2 along axis 0, but other samples have size 1",
+        ),
+        (0, [[1], [2], [[3]]], 2, "2 axes, but other samples have 1 axes"),
         (1, [[1], [2]], 0, "it has 1 axes, so there is no axis 1 to pad"),
         (-2, [[1], [2]], 0, "it has 1 axes, so there is no axis -2 to pad"),
         (0, [1, 2], 0, "it has 0 axes, so there is no axis 0 to pad"),
@@ -126,11 +136,11 @@ def test_the_place_in_a_structure_is_named():
 def test_a_value_that_the_batch_does_not_hold_is_an_error(val, dtype):
     name = np.dtype(dtype).name
     with pytest.raises(
-        BatchifyError, match=rf"{name} does not hold val=.*; give Pad a dtype=\.\.\. that does"
+        BatchifyError, match=rf"{name} cannot represent val=.*; pass another val or dtype to Pad"
     ) as caught:
         Pad(val)([np.ones(1, dtype), np.ones(2, dtype)])
     assert caught.value.row is None
-    with pytest.raises(ValueError, match=f"val=.*: dtype {name} does not hold it; give another val or dtype"):
+    with pytest.raises(ValueError, match=f"val=.*: dtype={name} cannot represent it; pass another val or dtype"):
         Pad(val, dtype)
 
 
@@ -167,12 +177,12 @@ def test_an_empty_list_has_no_dtype():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"axis": 1.0}, "axis=1.0: give the axis"),
-        ({"axis": (0, 1)}, r"axis=\(0, 1\): give the axis"),
-        ({"axis": True}, "axis=True: give the axis"),
-        ({"dtype": "integer"}, "dtype='integer': give a dtype of NumPy"),
-        ({"round_to": 1.5}, "round_to=1.5: give an int >= 1"),
-        ({"round_to": 0}, "round_to=0: give an int >= 1"),
+        ({"axis": 1.0}, "axis=1.0: pass the axis"),
+        ({"axis": (0, 1)}, r"axis=\(0, 1\): pass the axis"),
+        ({"axis": True}, "axis=True: pass the axis"),
+        ({"dtype": "integer"}, "dtype='integer': must be a NumPy dtype or None"),
+        ({"round_to": 1.5}, "round_to=1.5: must be an int >= 1"),
+        ({"round_to": 0}, "round_to=0: must be an int >= 1"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, text):

@@ -43,11 +43,11 @@ def test_stack_takes_numbers_and_nests_in_lists():
 @pytest.mark.parametrize(
     ("samples", "position", "path", "text"),
     [
-        ([np.zeros(2), np.zeros(2), np.zeros(3)], 2, "", r"shape \(3,\), others: shape \(2,\)"),
-        ([[1, 2], [1, 2], [1]], 2, "", "1 fields, others: 2 fields"),
-        ([1, None], 1, "", "not an array of numbers: NoneType"),
+        ([np.zeros(2), np.zeros(2), np.zeros(3)], 2, "", r"shape \(3,\), but other samples have shape \(2,\)"),
+        ([[1, 2], [1, 2], [1]], 2, "", "1 fields, but other samples have 2 fields"),
+        ([1, None], 1, "", "a NoneType cannot be converted to an array of numbers"),
         ([(0, np.zeros(2)), (0, np.zeros(2)), (0, np.zeros(3))], 2, "[1]", r"shape \(3,\)"),
-        ([(0, {}), (0, {})], 0, "[1]", "not an array of numbers: dict"),
+        ([(0, {}), (0, {})], 0, "[1]", "a dict cannot be converted to an array of numbers"),
     ],
 )
 def test_stack_names_the_sample_that_does_not_fit(samples, position, path, text):
@@ -103,10 +103,10 @@ def test_pad_of_numbers_is_a_stack():
 @pytest.mark.parametrize(
     ("samples", "position", "text"),
     [
-        ([[1], [2], [[3]]], 2, "2 axes, others: 1 axes"),
-        ([[1], 2, [3]], 1, "0 axes, others: 1 axes"),
-        ([[1], [None]], 1, "not an array of numbers: list"),
-        ([[1], ["a", {}]], 1, "not an array of numbers: list"),
+        ([[1], [2], [[3]]], 2, "2 axes, but other samples have 1 axes"),
+        ([[1], 2, [3]], 1, "0 axes, but other samples have 1 axes"),
+        ([[1], [None]], 1, "a list cannot be converted to an array of numbers"),
+        ([[1], ["a", {}]], 1, "a list cannot be converted to an array of numbers"),
     ],
 )
 def test_pad_names_the_sample_that_does_not_fit(samples, position, text):
@@ -116,14 +116,16 @@ def test_pad_names_the_sample_that_does_not_fit(samples, position, text):
 
 
 def test_pad_names_the_sample_that_is_not_of_its_dtype():
-    with pytest.raises(BatchifyError, match="not an array .*could not convert") as caught:
+    with pytest.raises(
+        BatchifyError, match="it cannot be converted to an array of numbers .*could not convert"
+    ) as caught:
         Pad(dtype=np.float32)([[1], ["a"]])
     assert caught.value.row == 1
 
 
 @pytest.mark.parametrize("round_to", [0, -1])
 def test_pad_refuses_a_wrong_round_to(round_to):
-    with pytest.raises(ValueError, match=f"round_to={round_to}: give an int >= 1"):
+    with pytest.raises(ValueError, match=f"round_to={round_to}: must be an int >= 1"):
         Pad(round_to=round_to)
 
 
@@ -147,7 +149,9 @@ def test_append_inserts_the_axis_at_batch_axis():
 
 
 def test_append_names_the_sample_that_is_no_array():
-    with pytest.raises(BatchifyError, match="sample 1 of the batch: not an array of numbers: NoneType"):
+    with pytest.raises(
+        BatchifyError, match="sample 1 of the batch: a NoneType cannot be converted to an array of numbers"
+    ):
         Append()([1, None])
 
 
@@ -198,13 +202,15 @@ def test_batchify_functions_nest():
 
 @pytest.mark.parametrize(("fn", "samples", "position", "path", "text"), [
     (Group(Stack(), Stack()), [(1, 2), (1, 2, 3)], 1, "", "3 fields, but Group has 2 functions"),
-    (Group(AsList(), Pad()), [(1, [1]), (1, [[1]]), (1, [1])], 1, "[1]", "2 axes, others: 1 axes"),
+    (Group(AsList(), Pad()), [(1, [1]), (1, [[1]]), (1, [1])], 1, "[1]", "2 axes, but other samples have 1 axes"),
     (Dict({"a": Stack(), "b": Stack()}), [{"a": 1, "b": 2}, {"c": 1}], 1, "", "no key 'a', 'b'"),
-    (Dict({"a": Stack()}), [{"a": 1}, {"a": None}], 1, "['a']", "not an array of numbers"),
+    (Dict({"a": Stack()}), [{"a": 1}, {"a": None}], 1, "['a']", "cannot be converted to an array of numbers"),
     (NamedTuple(Point, [Stack(), Stack()]), [Point(1, 2), (1, 2)], 1, "", "a tuple, not a Point"),
-    (NamedTuple(Point, [Stack(), Stack()]), [Point(1, 2), Point(1, None)], 1, ".y", "not an array of numbers"),
+    (NamedTuple(Point, [Stack(), Stack()]), [Point(1, 2), Point(1, None)], 1, ".y",
+     "cannot be converted to an array of numbers"),
     (Dict({"a": Group(AsList(), NamedTuple(Point, [AsList(), Stack()]))}),
-     [{"a": (1, Point(1, 2))}, {"a": (1, Point(1, [2]))}], 1, "['a'][1].y", r"shape \(1,\), others: shape \(\)"),
+     [{"a": (1, Point(1, 2))}, {"a": (1, Point(1, [2]))}], 1, "['a'][1].y",
+     r"shape \(1,\), but other samples have shape \(\)"),
 ])  # fmt: skip
 def test_errors_name_the_sample_and_the_way_to_the_leaf(fn, samples, position, path, text):
     with pytest.raises(BatchifyError, match=text) as caught:
@@ -223,15 +229,15 @@ def test_errors_of_the_users_own_functions_pass_as_they_are():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: Group(Stack(), 3), "fn=3: give functions"),
-        (lambda: Group([Stack(), "x"]), "fn='x': give functions"),
+        (lambda: Group(Stack(), 3), "fn=3: pass a function that makes a batch"),
+        (lambda: Group([Stack(), "x"]), "fn='x': pass a function that makes a batch"),
         (lambda: Group(3), "fn=3"),
-        (lambda: Dict([Stack()]), r"fns=\[.*give a dict from key to batchify function"),
-        (lambda: Dict({"a": 1}), "fns=1: give functions"),
-        (lambda: NamedTuple(Point, [Stack()]), r"give one function for each field of Point: \('x', 'y'\)"),
+        (lambda: Dict([Stack()]), r"fns=\[.*pass a dict from each key to its batchify function"),
+        (lambda: Dict({"a": 1}), "fns=1: pass a function that makes a batch"),
+        (lambda: NamedTuple(Point, [Stack()]), r"pass one function for each field of Point: \('x', 'y'\)"),
         (lambda: NamedTuple(Point, [Stack()] * 3), "one function for each field"),
         (lambda: NamedTuple(Point, {"x": Stack(), "z": Stack()}), "one function for each field"),
-        (lambda: NamedTuple(Point, [Stack(), 3]), "fns=3: give functions"),
+        (lambda: NamedTuple(Point, [Stack(), 3]), "fns=3: pass a function that makes a batch"),
         (lambda: NamedTuple(Point, 3), "fns=3"),
         (lambda: NamedTuple(tuple, []), "one function for each field of tuple"),
     ],

@@ -110,7 +110,9 @@ class Uneven(Photos):
 @pytest.mark.parametrize("way", [way for way in WAYS if way.quick], ids=str)
 def test_an_error_names_the_sample(way):
     with way.loader(Uneven(), 4) as loader:
-        with pytest.raises(gl.BatchifyError, match=r"sample 2 \(row 2 of batch 0\): shape \(100, 201\), others: "):
+        with pytest.raises(
+            gl.BatchifyError, match=r"sample 2 \(row 2 of batch 0\): it has shape \(100, 201\), but other samples have "
+        ):
             list(loader)
 
 

@@ -57,7 +57,11 @@ def test_the_arrays_of_every_part_are_made_in_the_batchs_own_memory():
 @pytest.mark.parametrize(
     ("split", "count", "text"),
     [
-        (Split(3), 10, "10 samples cannot be cut into 3 equal parts; .* last_batch='discard', or even_split=False"),
+        (
+            Split(3),
+            10,
+            "10 samples cannot be cut into 3 equal parts; .* last_batch='discard', or pass even_split=False",
+        ),
         (Split(3), 2, "2 samples cannot be cut into 3 equal parts"),
         (Split(3, even_split=False), 2, "2 samples are too few for 3 parts; use a larger batch_size, or last_batch="),
     ],
@@ -73,7 +77,9 @@ def test_errors_name_the_sample_in_the_whole_batch(even):
     samples = [{"x": (1, np.zeros(2))} for _ in range(8 + (not even))]
     samples[6] = {"x": (1, np.zeros(3))}
     for fn in (None, Dict({"x": Group(Stack(), Stack())})):
-        with pytest.raises(BatchifyError, match=r"sample 6 of the batch at \['x'\]\[1\]: shape \(3,\)") as caught:
+        with pytest.raises(
+            BatchifyError, match=r"sample 6 of the batch at \['x'\]\[1\]: it has shape \(3,\)"
+        ) as caught:
             Split(2, fn, even)(samples)
         assert (caught.value.row, caught.value.path) == (6, "['x'][1]")
         with pytest.raises(BatchifyError) as caught:
@@ -95,11 +101,11 @@ def test_errors_without_a_position_and_those_of_the_user_pass_as_they_are():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((0,), "num_slice=0: give an int >= 1"),
-        ((2.0,), "num_slice=2.0: give an int >= 1"),
+        ((0,), "num_slice=0: must be an int >= 1"),
+        ((2.0,), "num_slice=2.0: must be an int >= 1"),
         ((None,), "num_slice=None"),
-        ((2, 3), "batchify_fn=3: give a function"),
-        ((2, None, "no"), "even_split='no': give True or False"),
+        ((2, 3), "batchify_fn=3: must be a function or None"),
+        ((2, None, "no"), "even_split='no': must be True or False"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, text):
@@ -122,7 +128,7 @@ def test_a_loaders_error_names_the_sample_in_the_dataset(way):
     with way.loader(data, 6, batchify_fn=Split(2)) as loader:
         batches = iter(loader)
         next(batches)
-        with pytest.raises(BatchifyError, match=r"sample 10 \(row 4 of batch 1\): shape \(3,\)"):
+        with pytest.raises(BatchifyError, match=r"sample 10 \(row 4 of batch 1\): it has shape \(3,\)"):
             next(batches)
 
 

@@ -62,7 +62,9 @@ def test_a_gluonloader_with_workers():
 def test_an_iterator_without_reset_has_one_epoch():
     with bridge(iter([1, 2])) as batches:
         assert list(batches) == [1, 2]
-        with pytest.raises(RuntimeError, match="a list_iterator can be read only once; give bridge the function"):
+        with pytest.raises(
+            RuntimeError, match=r"a list_iterator can be read only once; pass bridge\(\) a function that makes it"
+        ):
             next(iter(batches))
     generator = numbers()
     with bridge(lambda: generator) as batches:
@@ -341,16 +343,16 @@ def test_stats_name_the_slower_side():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"source": None}, "source=None: give something that can be iterated, or a function that makes it"),
-        ({"source": 5}, "source=5: give something that can be iterated"),
-        ({"source": lambda a, b: []}, "source=.*with no argument or the epoch's number"),
-        ({"prefetch": 0}, "prefetch=0: give an int >= 1"),
-        ({"prefetch": 1.5}, r"prefetch=1\.5: give an int >= 1"),
-        ({"output": "tensorflow"}, "output='tensorflow': give one of 'numpy', 'mxnet', 'torch', 'jax'"),
-        ({"pin_memory": "yes"}, "pin_memory='yes': give True or False"),
+        ({"source": None}, "source=None: pass an iterable, or a function that returns one"),
+        ({"source": 5}, "source=5: pass an iterable, or a function that returns one"),
+        ({"source": lambda a, b: []}, "source=.*its only argument, if any, is the number of the epoch"),
+        ({"prefetch": 0}, "prefetch=0: must be an int >= 1"),
+        ({"prefetch": 1.5}, r"prefetch=1\.5: must be an int >= 1"),
+        ({"output": "tensorflow"}, "output='tensorflow': must be one of 'numpy', 'mxnet', 'torch', 'jax'"),
+        ({"pin_memory": "yes"}, "pin_memory='yes': must be True or False"),
         ({"pin_memory": True, "output": "numpy"}, "pin_memory=True: output='numpy' has no page-locked memory"),
-        ({"timeout": 0}, "timeout=0: give seconds > 0, or None"),
-        ({"timeout": "1"}, "timeout='1': give seconds > 0, or None"),
+        ({"timeout": 0}, "timeout=0: must be a number of seconds > 0, or None"),
+        ({"timeout": "1"}, "timeout='1': must be a number of seconds > 0, or None"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -360,13 +362,15 @@ def test_wrong_arguments_are_named_in_the_constructor(arguments, message):
 
 
 def test_wrong_epochs_are_named():
-    with pytest.raises(ValueError, match="epoch=-1: give an int >= 0"):
+    with pytest.raises(ValueError, match="epoch=-1: must be an int >= 0"):
         bridge([1]).set_epoch(-1)
 
 
 def test_a_bridge_refuses_a_position_of_a_loader():
     with DataLoader(range(3), 1) as loader, bridge([1, 2, 3]) as batches:
-        with pytest.raises(ValueError, match="state: saved by a DataLoader, and this is a bridge"):
+        with pytest.raises(
+            ValueError, match="state: it was saved by a DataLoader, not by a bridge; load it into a DataLoader"
+        ):
             batches.load_state_dict(loader.state_dict())
 
 

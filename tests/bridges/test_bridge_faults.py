@@ -39,7 +39,7 @@ def test_an_error_ends_a_generator():
             with pytest.raises(KeyError) as raised:
                 next(iterator)
             assert raised.value.__notes__ == [
-                f"gluonloader: in the source of a bridge, at batch 1 of epoch {epoch}"
+                f"gluonloader: in the source of a bridge, batch 1 of epoch {epoch}"
             ] or sys.version_info < (3, 11)
             assert "in breaks" in "".join(traceback.format_tb(raised.value.__traceback__))
             assert list(iterator) == []

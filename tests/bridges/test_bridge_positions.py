@@ -205,7 +205,7 @@ def test_a_source_that_ends_before_the_position_is_an_error():
             next(iterator)
         batches.load_state_dict(batches.state_dict())
         iterator = iter(batches)
-        with pytest.raises(ValueError, match="state: batch=4: the source has ended after 2 batches"):
+        with pytest.raises(ValueError, match="state: batch=4: this source ended after 2 batches"):
             next(iterator)
         assert list(iterator) == []
 
@@ -235,9 +235,11 @@ def test_a_field_that_is_changed_is_refused_by_name(name, wrong):
 
 def test_a_source_of_another_length_is_refused():
     state = bridge([1, 2]).state_dict()
-    with pytest.raises(ValueError, match="state: length=2: the source here has 3"):
+    with pytest.raises(
+        ValueError, match="state: length=2: this source has length=3; it must be the same as in the state"
+    ):
         bridge([1, 2, 3]).load_state_dict(state)
     with pytest.raises(ValueError, match="state: "):
         bridge([1, 2]).load_state_dict(DataLoader([1, 2], 1).state_dict())
-    with pytest.raises(ValueError, match="state: incomplete JSON"):
+    with pytest.raises(ValueError, match="state: the JSON is incomplete"):
         bridge([1, 2]).load_state_dict(json.dumps(state)[:-2])

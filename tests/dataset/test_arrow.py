@@ -271,7 +271,9 @@ def test_a_null_among_vectors_is_refused():
         ArrowDataset(pa.table({"v": vectors}))
     assert ArrowDataset(pa.table({"v": vectors.cast(pa.list_(pa.float64()))}))[1]["v"] is None
     numbers = pa.array([[1, 2], [3, None]], pa.list_(pa.int32(), 2))
-    with pytest.raises(ValueError, match="column 'v': a null in int32.* cast the column to floats: then a null is NaN"):
+    with pytest.raises(
+        ValueError, match="column 'v': a null in int32.* cast the column to floats; then a null becomes NaN"
+    ):
         ArrowDataset(pa.table({"v": numbers}))
     floats = ArrowDataset(pa.table({"v": numbers.cast(pa.list_(pa.float64(), 2))}))
     assert np.isnan(floats[1]["v"]).tolist() == [False, True]
@@ -288,16 +290,16 @@ def test_wrong_arguments_are_refused(tmp_path):
         (path, ["z"], r"a.parquet: no column of name 'z'; there are \['n', 'x', 's'\]"),
         (pq.read_table(path), ["z"], "the table: no column of name 'z'"),
         (twice, None, "two columns of name 'a'"),
-        (path, "n", "columns='n': give a list"),
+        (path, "n", "columns='n': pass a list"),
         (path, [], "columns="),
         ([path, other], None, "b.parquet: column 'x' is int64, but double in .*a.parquet"),
         ([path, more], None, "c.parquet: column 'y' is not in both"),
         (broken, None, "d.parquet: not a Parquet file"),
-        (tmp_path, None, "a folder; give its files"),
+        (tmp_path, None, "it is a folder; pass sorted"),
         (
             tmp_path / "*.parquet",
             None,
-            r"source=.*parquet'\): a pattern; give its files, sorted\(glob.glob\(pattern\)\)",
+            r"source=.*parquet'\): it is a pattern; pass sorted\(glob.glob\(pattern\)\)",
         ),
         ([path, "no?.parquet"], None, "source='no[?].parquet': a pattern"),
     ):
@@ -308,11 +310,13 @@ def test_wrong_arguments_are_refused(tmp_path):
         with pytest.raises(ValueError, match=f"keep={keep!r}"):
             ArrowDataset(path, keep=keep)
     for source in (3, [pa.table({})], np.zeros(3), iter([path]), pa.array([1]), pa.chunked_array([[1]])):
-        with pytest.raises(TypeError, match=rf"source: {type(source)}; give a pyarrow Table, a frame"):
+        with pytest.raises(
+            TypeError, match=rf"source: {type(source)}; pass a pyarrow Table, a pandas or polars DataFrame"
+        ):
             ArrowDataset(source)
-    with pytest.raises(TypeError, match="source: <class 'list'>; it is empty: give at least one path"):
+    with pytest.raises(TypeError, match="source: <class 'list'>; it is empty; pass at least one path"):
         ArrowDataset([])
-    with pytest.raises(TypeError, match=r"source: <class 'dict'>; give pyarrow.table\(source\), or use StackDataset"):
+    with pytest.raises(TypeError, match=r"source: <class 'dict'>; pass pyarrow.table\(source\), or use StackDataset"):
         ArrowDataset({"x": [1, 2]})
     with pytest.raises(FileNotFoundError):
         ArrowDataset(tmp_path / "missing.parquet")
@@ -322,12 +326,12 @@ def test_wrong_arguments_are_refused(tmp_path):
 def test_a_column_or_a_lazy_frame_is_refused_with_the_way_to_make_a_table(library):
     module = pytest.importorskip(library)
     column = module.DataFrame({"x": [1, 2]})["x"]
-    with pytest.raises(TypeError, match=r"Series'>; it is one column: give source.to_frame\(\)"):
+    with pytest.raises(TypeError, match=r"Series'>; it is a single column; pass source.to_frame\(\)"):
         ArrowDataset(column)
     assert ArrowDataset(column.to_frame())[1] == {"x": 2}
     if library == "polars":
         lazy = column.to_frame().lazy()
-        with pytest.raises(TypeError, match=r"LazyFrame'>; give source.collect\(\)"):
+        with pytest.raises(TypeError, match=r"LazyFrame'>; it is not computed yet; pass source.collect\(\)"):
             ArrowDataset(lazy)
         assert ArrowDataset(lazy.collect())[1] == {"x": 2}
 
@@ -338,14 +342,14 @@ def test_a_pattern_that_is_a_name_is_one(tmp_path):
 
 @pytest.mark.parametrize("index", [1.0, slice(2), [0], None])
 def test_a_wrong_index_is_refused(index):
-    with pytest.raises(TypeError, match=r"index=.*: give an int; for several samples, Subset"):
+    with pytest.raises(TypeError, match=r"index=.*: must be an int; for several samples, use Subset"):
         ArrowDataset(table(["int"]))[index]
 
 
 def test_a_column_is_had_otherwise():
     dataset = ArrowDataset(table(["int", "text"]))
     with pytest.raises(
-        TypeError, match=r"give dataset\[i\]\['int'\], or for a column ArrowDataset\(source, \['int'\]\)"
+        TypeError, match=r"use dataset\[i\]\['int'\], or ArrowDataset\(source, \['int'\]\) for a column"
     ):
         dataset["int"]
     assert repr(dataset) == "ArrowDataset(3 rows of 2 columns)"
@@ -385,7 +389,9 @@ def test_a_dataset_of_files_that_is_more_than_its_files_is_refused(tmp_path):
         whole.filter(datasets.field("id") < 5),
         datasets.dataset(path, schema=pa.schema([("id", pa.float32())])),
     ):
-        with pytest.raises(ValueError, match=r"a filter, partition columns or another schema; give source.to_table\("):
+        with pytest.raises(
+            ValueError, match=r"a filter, partition columns or a schema that its files lack; pass source.to_table\("
+        ):
             ArrowDataset(other)
 
 

@@ -147,9 +147,9 @@ def test_batchify_functions_read_each_sample_of_rows_once(held, fn):
         (([1], [1, 2]), None, ValueError, r"lengths \[1, 2\]"),
         ([1, 2], [2], IndexError, "index 2 is out of range for 2"),
         ([1, 2], [0, -3], IndexError, "index -3"),
-        ([1, 2], [0.5], TypeError, "give ints"),
-        ([1, 2], [[1]], TypeError, "give ints"),
-        ([1, 2], [True], TypeError, "give ints"),
+        ([1, 2], [0.5], TypeError, "pass a list or an array of ints"),
+        ([1, 2], [[1]], TypeError, "pass a list or an array of ints"),
+        ([1, 2], [True], TypeError, "pass a list or an array of ints"),
     ],
 )
 def test_wrong_rows_are_refused(held, indices, kind, text):
@@ -397,9 +397,9 @@ def test_a_batched_transform_may_work_on_columns_also_for_one_sample():
 
 def test_a_wrong_number_of_samples_is_refused():
     dataset = SimpleDataset([1, 2, 3]).transform(lambda samples: samples[:1], batched=True)
-    with pytest.raises(ValueError, match="got 3 samples and returned 1; return one for each"):
+    with pytest.raises(ValueError, match="got 3 samples and returned 1; return one sample for each"):
         dataset.__getitems__([0, 1, 2])
-    with pytest.raises(ValueError, match=r"Bulk.__getitems__ gave 1 samples for 2 indices"):
+    with pytest.raises(ValueError, match=r"Bulk.__getitems__ returned 1 samples for 2 indices"):
         Bulk(5, answer=lambda rows: rows[:1]).take(3).__getitems__([0, 1])
 
 

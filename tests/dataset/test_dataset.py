@@ -84,9 +84,9 @@ def test_shards_partition_the_dataset(data, num_shards):
 @pytest.mark.parametrize(
     ("num_shards", "index", "text"),
     [
-        (0, 0, "num_shards=0: give an int >= 1"),
+        (0, 0, "num_shards=0: must be an int >= 1"),
         (-1, 0, "num_shards=-1"),
-        (2, 2, r"index=2: give an int from 0 to num_shards - 1 \(1\)"),
+        (2, 2, r"index=2: must be an int from 0 to num_shards - 1 \(1\)"),
         (2, -1, "index=-1"),
     ],
 )
@@ -103,7 +103,7 @@ def test_take(data, count):
 
 
 def test_a_negative_count_is_named():
-    with pytest.raises(ValueError, match="count=-1: give an int >= 0, or None"):
+    with pytest.raises(ValueError, match="count=-1: must be an int >= 0, or None"):
         SimpleDataset([1]).take(-1)
 
 
@@ -131,7 +131,7 @@ def test_sample_draws_once():
 
 @pytest.mark.parametrize("sampler", [3, None, 1.5])
 def test_a_sampler_that_cannot_be_iterated_is_named(sampler):
-    with pytest.raises(TypeError, match=rf"sampler={sampler}: give a Sampler"):
+    with pytest.raises(TypeError, match=rf"sampler={sampler}: pass a Sampler"):
         SimpleDataset([1]).sample(sampler)
 
 

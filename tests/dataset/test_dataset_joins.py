@@ -75,7 +75,9 @@ def test_the_indices_of_a_subset_may_be_anything_that_is_iterated_once():
 @pytest.mark.parametrize("mask", [np.array([True, False]), [True, False], (np.bool_(False),) * 2])
 def test_a_mask_is_not_taken_for_indices(mask):
     for make in (lambda: Subset("ab", mask), lambda: SimpleDataset("ab").sample(mask)):
-        with pytest.raises(ValueError, match=r"indices=.*: a mask; give np.flatnonzero\(mask\)"):
+        with pytest.raises(
+            ValueError, match=r"indices=.*: it is a mask; pass the indices where it is true: np.flatnonzero\(mask\)"
+        ):
             make()
 
 
@@ -138,18 +140,18 @@ def test_lengths_that_do_not_add_up_are_refused(lengths):
 
 
 def test_torchs_word_for_the_seed_is_refused_with_ours():
-    with pytest.raises(TypeError, match=r"random_split\(\) has no argument generator: give seed, an int"):
+    with pytest.raises(TypeError, match=r"random_split\(\) has no argument generator: pass an int as seed instead"):
         random_split(range(10), [5, 5], generator=np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda part: ConcatDataset([1], part), r"datasets\[1\]=.*: it has no length; give"),
-        (lambda part: ArrayDataset([1], part), r"arrays\[1\]=.*: it has no length; give"),
-        (lambda part: StackDataset(x=[1], y=part), r"datasets\['y'\]=.*: it has no length; give"),
-        (lambda part: Rows({"x": [1], "y": part}), r"columns\['y'\]=.*: it has no length; give"),
-        (lambda part: Rows(part), r"columns\[0\]=.*: it has no length; give"),
+        (lambda part: ConcatDataset([1], part), r"datasets\[1\]=.*: it has no length; pass"),
+        (lambda part: ArrayDataset([1], part), r"arrays\[1\]=.*: it has no length; pass"),
+        (lambda part: StackDataset(x=[1], y=part), r"datasets\['y'\]=.*: it has no length; pass"),
+        (lambda part: Rows({"x": [1], "y": part}), r"columns\['y'\]=.*: it has no length; pass"),
+        (lambda part: Rows(part), r"columns\[0\]=.*: it has no length; pass"),
     ],
     ids=["concat", "array", "stack", "rows", "row"],
 )
@@ -164,7 +166,9 @@ def test_a_wrong_index_is_refused(index):
     for dataset in (ConcatDataset([1], [2]), PackedList([1, 2])):
         if isinstance(index, slice) and isinstance(dataset, PackedList):
             continue  # which has slices, as a list has
-        with pytest.raises(TypeError, match=r"index=.*: give an int; for several samples, Subset\(dataset, indices\)"):
+        with pytest.raises(
+            TypeError, match=r"index=.*: must be an int; for several samples, use Subset\(dataset, indices\)"
+        ):
             dataset[index]
 
 
@@ -185,8 +189,8 @@ def test_stacked_datasets_are_side_by_side():
 @pytest.mark.parametrize(
     ("args", "named", "text"),
     [
-        ((), {}, "and at least one"),
-        (([1],), {"x": [1]}, "all without names or all by keyword"),
+        ((), {}, r"StackDataset\(\) needs datasets: pass all"),
+        (([1],), {"x": [1]}, "all of them by position or all by keyword"),
         (([1], [1, 2]), {}, r"lengths \[1, 2\]"),
         ((), {"x": [1], "y": []}, "lengths {'x': 1, 'y': 0}"),
     ],

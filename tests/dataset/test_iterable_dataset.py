@@ -92,7 +92,7 @@ class Rewound:
 def test_what_can_be_iterated_only_once_is_refused():
     for once in [count(), iter([1]), map(str, [1])]:
         with pytest.raises(
-            ValueError, match=r"source=.*only once; give the function that makes it: IterableDataset\(make"
+            ValueError, match=r"source=.*only once; pass a function that makes a new iterator: IterableDataset\(make"
         ):
             IterableDataset(once)
         with pytest.raises(ValueError, match="dataset=.*only once"):
@@ -102,9 +102,9 @@ def test_what_can_be_iterated_only_once_is_refused():
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match="source=5: give an iterable, or a function that makes an iterator"):
+    with pytest.raises(ValueError, match="source=5: pass an iterable, or a function that returns an iterator"):
         IterableDataset(5)
-    with pytest.raises(ValueError, match="count=-1: give an int >= 0"):
+    with pytest.raises(ValueError, match="count=-1: must be an int >= 0"):
         IterableDataset(count).take(-1)
 
 

@@ -255,7 +255,8 @@ def test_samples_that_do_not_fit_are_named_by_their_index(way):
         way.loader(Faulty(20), 2, sampler=[0, 9]) as loader,
         pytest.raises(
             gl.BatchifyError,
-            match=r"sample (0|9) \(row [01] of batch 0\) at \[0\]: shape \(\d,\), others: shape \(\d,\)",
+            match=r"sample (0|9) \(row [01] of batch 0\) at \[0\]: it has shape \(\d,\), but other samples have "
+            r"shape \(\d,\)",
         ),
     ):
         next(iter(loader))

@@ -162,7 +162,7 @@ def test_an_error_of_output_says_where_and_the_next_batch_comes(parallel_way):
         next(iterator)
         with pytest.raises(ValueError, match="no fives") as caught:
             next(iterator)
-        assert "gluonloader: in output, at [1][0]" in caught.value.__notes__
+        assert "gluonloader: while output converted [1][0]" in caught.value.__notes__
         assert next(iterator).x.shape == (4, 2, 3)
 
 
@@ -185,7 +185,7 @@ def test_containers_stay_what_they_are(batch):
 
 @pytest.mark.parametrize("output", ["tensorflow", 3, ["numpy"]])
 def test_an_unknown_output_is_refused(output):
-    with pytest.raises(ValueError, match=r"^output=.*give one of 'numpy', 'mxnet', 'torch', 'jax'"):
+    with pytest.raises(ValueError, match=r"^output=.*must be one of 'numpy', 'mxnet', 'torch', 'jax'"):
         DataLoader([1], 1, output=output)
 
 

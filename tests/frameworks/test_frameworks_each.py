@@ -80,7 +80,7 @@ class TestTorch:
 
     def test_a_sparse_sample_cannot_be_stacked(self, torch):
         with SERIAL.loader([(0, torch.eye(2).to_sparse())], 1) as loader:
-            with pytest.raises(ValueError, match=r"sample 0 .* at \[1\]: .*sparse, has a gradient or lies on a device"):
+            with pytest.raises(ValueError, match=r"sample 0 .* at \[1\]: .*sparse, has a gradient or is on a device"):
                 next(iter(loader))
 
     def test_read_only_and_foreign_layouts_are_copied(self, torch):

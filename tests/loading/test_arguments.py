@@ -18,45 +18,54 @@ DATA = [1, 2, 3, 4, 5]
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "batch_size must be given"),
-        ({"batch_size": 0}, "batch_size=0: give the number of samples in a batch, an int >= 1"),
+        ({}, "batch_size is missing; pass batch_size or batch_sampler"),
+        ({"batch_size": 0}, "batch_size=0: must be the number of samples in a batch, an int >= 1"),
         ({"batch_size": 2.0}, "batch_size=2.0"),
         ({"batch_size": True}, "batch_size=True"),
-        ({"batch_size": 1, "last_batch": "drop"}, "last_batch='drop': give 'keep', 'discard' or 'rollover'"),
-        ({"batch_size": 1, "shuffle": "yes"}, "shuffle='yes': give True or False"),
+        ({"batch_size": 1, "last_batch": "drop"}, "last_batch='drop': must be 'keep', 'discard' or 'rollover'"),
+        ({"batch_size": 1, "shuffle": "yes"}, "shuffle='yes': must be True or False"),
         ({"batch_size": 1, "shuffle": True, "sampler": [1]}, "shuffle and sampler both"),
-        ({"batch_size": 1, "sampler": 3}, "sampler=3: give an iterable of indices"),
+        ({"batch_size": 1, "sampler": 3}, "sampler=3: must be an iterable of indices"),
         ({"batch_size": 1, "sampler": iter([0, 1])}, "it can be iterated only once"),
-        ({"batch_size": 1, "sampler": np.array([True, False])}, "sampler=array([ True, False]): a mask; give np.flatn"),
-        ({"batch_size": 1, "sampler": [True, False]}, "sampler=[True, False]: a mask; give np.flatnonzero(mask)"),
+        (
+            {"batch_size": 1, "sampler": np.array([True, False])},
+            "sampler=array([ True, False]): it is a mask; pass the indices",
+        ),
+        (
+            {"batch_size": 1, "sampler": [True, False]},
+            "sampler=[True, False]: it is a mask; pass the indices where it is true: np.flatnonzero(mask)",
+        ),
         ({"batch_size": 1, "batch_sampler": [[0]]}, "batch_sampler replaces batch_size"),
-        ({"batch_sampler": 7}, "batch_sampler=7: give an iterable of lists of indices"),
+        ({"batch_sampler": 7}, "batch_sampler=7: must be an iterable of lists of indices"),
         ({"batch_sampler": iter([[0]])}, "it can be iterated only once"),
-        ({"batch_size": 1, "batchify_fn": 3}, "batchify_fn=3: give a function, or None"),
-        ({"batch_size": 1, "worker_init_fn": "f"}, "worker_init_fn='f': give a function, or None"),
-        ({"batch_size": 1, "num_workers": -1}, "num_workers=-1: give an int >= 0"),
-        ({"batch_size": 1, "num_workers": 1.5}, "num_workers=1.5: give an int >= 0"),
-        ({"batch_size": 1, "pin_memory": "yes"}, "pin_memory='yes': give True or False"),
-        ({"batch_size": 1, "pin_device_id": -1}, "pin_device_id=-1: give an int >= 0"),
+        ({"batch_size": 1, "batchify_fn": 3}, "batchify_fn=3: must be a function or None"),
+        ({"batch_size": 1, "worker_init_fn": "f"}, "worker_init_fn='f': must be a function or None"),
+        ({"batch_size": 1, "num_workers": -1}, "num_workers=-1: must be an int >= 0"),
+        ({"batch_size": 1, "num_workers": 1.5}, "num_workers=1.5: must be an int >= 0"),
+        ({"batch_size": 1, "pin_memory": "yes"}, "pin_memory='yes': must be True or False"),
+        ({"batch_size": 1, "pin_device_id": -1}, "pin_device_id=-1: must be an int >= 0"),
         (
             {"batch_size": 1, "pin_memory": True, "output": "numpy"},
-            "pin_memory=True: output='numpy' has no page-locked memory; leave it False",
+            "pin_memory=True: output='numpy' has no page-locked memory; remove pin_memory",
         ),
-        ({"batch_size": 1, "prefetch": -2}, "prefetch=-2: give an int >= 0"),
-        ({"batch_size": 1, "timeout": 0}, "timeout=0: give seconds > 0, or None"),
-        ({"batch_size": 1, "timeout": "5"}, "timeout='5': give seconds > 0, or None"),
-        ({"batch_size": 1, "executor": "gpu"}, "executor='gpu': give 'serial', 'thread', 'process' or 'auto'"),
-        ({"batch_size": 1, "executor": "serial", "num_workers": 2}, "num_workers=2: executor='serial' has none"),
-        ({"batch_size": 1, "executor": "process"}, "num_workers=0: executor='process' needs at least 1"),
+        ({"batch_size": 1, "prefetch": -2}, "prefetch=-2: must be an int >= 0"),
+        ({"batch_size": 1, "timeout": 0}, "timeout=0: must be a number of seconds > 0, or None"),
+        ({"batch_size": 1, "timeout": "5"}, "timeout='5': must be a number of seconds > 0, or None"),
+        (
+            {"batch_size": 1, "executor": "gpu"},
+            "executor='gpu': must be 'serial', 'thread', 'process', 'auto', or None",
+        ),
+        ({"batch_size": 1, "executor": "serial", "num_workers": 2}, "num_workers=2: executor='serial' has no workers"),
+        ({"batch_size": 1, "executor": "process"}, "num_workers=0: executor='process' needs num_workers >= 1"),
         ({"batch_size": 1, "executor": "process", "num_workers": 1, "thread_pool": True}, "thread_pool=True"),
-        ({"batch_size": 1, "seed": "a"}, "seed='a': give an int"),
-        ({"batch_size": 1, "seed": 1.5}, "seed=1.5: give an int"),
-        ({"batch_size": 1, "start_method": "clone", "num_workers": 1}, "start_method='clone': give one of"),
-        ({"batch_size": 1, "start_method": "fork"}, "executor='serial' starts no processes; leave it out"),
-        ({"batch_size": 1, "max_retries": -1}, "max_retries=-1: give an int >= 0"),
-        ({"batch_size": 1, "memory_limit": "many"}, "memory_limit='many': give bytes"),
-        ({"batch_size": 1, "memory_limit": 1000}, "memory_limit=1000: give bytes, at least 1,048,576"),
-        ({"batch_size": 1, "memory_limit": 1.5}, "memory_limit=1.5: give bytes"),
+        ({"batch_size": 1, "seed": "a"}, "seed='a': must be an int"),
+        ({"batch_size": 1, "seed": 1.5}, "seed=1.5: must be an int"),
+        ({"batch_size": 1, "start_method": "clone", "num_workers": 1}, "start_method='clone': must be one of"),
+        ({"batch_size": 1, "start_method": "fork"}, "executor='serial' has no processes; remove start_method"),
+        ({"batch_size": 1, "max_retries": -1}, "max_retries=-1: must be an int >= 0"),
+        ({"batch_size": 1, "memory_limit": "many"}, "memory_limit='many': pass at least 1,048,576 bytes"),
+        ({"batch_size": 1, "memory_limit": 1000}, "memory_limit=1000: pass at least 1,048,576 bytes"),
+        ({"batch_size": 1, "memory_limit": 1.5}, "memory_limit=1.5: pass at least 1,048,576 bytes"),
     ],
     ids=lambda value: re.sub(r" at 0x\w+", "", repr(value)),
 )
@@ -71,14 +80,14 @@ def test_a_wrong_argument_is_named_with_its_value_and_what_is_right(arguments, s
 @pytest.mark.parametrize(
     ("dataset", "said"),
     [
-        (iter(DATA), "dataset=.*can be iterated only once; give the function that makes it"),
+        (iter(DATA), "dataset=.*can be iterated only once; pass a function that makes a new iterator"),
         (5, "dataset: .*has no __len__"),
         (list, "dataset: .*is a class"),
-        ({1, 2}, "dataset={1, 2}: a set has no order .* give sorted"),
+        ({1, 2}, "dataset={1, 2}: the order of a set differs .* pass a list, e.g. sorted"),
         (gl.IterableDataset([1]).take, "dataset: <class 'method'> has no __len__"),
-        ("train.parquet", r"dataset: <class 'str'>; give .* ArrowDataset\(path\); or list\(text\)"),
-        (Path("train.parquet"), r"dataset: <class '.*PosixPath'>; give .* ArrowDataset\(path\)"),
-        ({"x": DATA, "y": DATA}, r"dataset: <class 'dict'>; .* give StackDataset\(\*\*dataset\).* or a sampler"),
+        ("train.parquet", r"dataset: <class 'str'>; pass .* ArrowDataset\(path\) for Parquet, or list\(text\)"),
+        (Path("train.parquet"), r"dataset: <class '.*PosixPath'>; pass .* ArrowDataset\(path\)"),
+        ({"x": DATA, "y": DATA}, r"dataset: <class 'dict'>; .* pass StackDataset\(\*\*dataset\).* or a sampler"),
     ],
 )
 def test_what_is_no_dataset_is_refused(dataset, said):
@@ -92,7 +101,7 @@ def test_a_table_is_no_dataset_until_it_is_one_of_rows(library, sampler):
     module = pytest.importorskip(library)
     pytest.importorskip("pyarrow")
     table = getattr(module, "DataFrame", getattr(module, "table", None))({"x": [1, 2, 3], "y": [4, 5, 6]})
-    with pytest.raises(ValueError, match=rf"dataset: <class '{library}.*'>; give ArrowDataset\(table\)"):
+    with pytest.raises(ValueError, match=rf"dataset: <class '{library}.*'>; pass ArrowDataset\(table\)"):
         gl.DataLoader(table, 2, sampler=sampler)
     assert next(iter(gl.DataLoader(gl.ArrowDataset(table), 3)))["y"].tolist() == [4, 5, 6]
 
@@ -140,7 +149,8 @@ def test_a_batch_sampler_that_gives_no_indices_is_an_error_after_the_batches_bef
     with gl.DataLoader(DATA, batch_sampler=[[0], wrong]) as loader:
         batches = iter(loader)
         assert next(batches).tolist() == [1]
-        text = rf"batch_sampler=\[\[0\], .*: it gave {re.escape(str(wrong))} for batch 1; let it give lists of indices"
+        text = rf"batch_sampler=\[\[0\], .*: it yielded {re.escape(str(wrong))} for batch 1; it must yield lists of at "
+        text += "least one index"
         with pytest.raises(ValueError, match=text):
             next(batches)
 
@@ -148,13 +158,13 @@ def test_a_batch_sampler_that_gives_no_indices_is_an_error_after_the_batches_bef
 @pytest.mark.parametrize(
     ("word", "right"),
     [
-        ("collate_fn", "give batchify_fn"),
-        ("drop_last", 'give last_batch="discard"'),
-        ("generator", "give seed, an int"),
-        ("multiprocessing_context", "give start_method"),
-        ("persistent_workers", "leave it out"),
-        ("pin_memory_device", "leave it out"),
-        ("prefetch_factor", "give prefetch, "),
+        ("collate_fn", "pass batchify_fn instead"),
+        ("drop_last", 'pass last_batch="discard" instead'),
+        ("generator", "pass an int as seed instead"),
+        ("multiprocessing_context", "pass start_method instead"),
+        ("persistent_workers", "remove persistent_workers; workers always stay"),
+        ("pin_memory_device", "remove pin_memory_device; pin_memory=True"),
+        ("prefetch_factor", "pass prefetch=prefetch_factor * num_workers, "),
     ],
 )
 def test_torchs_words_are_told_ours(word, right):
@@ -178,7 +188,9 @@ def test_an_index_beyond_the_dataset_is_told_with_its_length(num_workers):
 
 def test_a_position_of_a_bridge_is_not_one_of_a_loader():
     with gl.DataLoader(DATA, 1) as loader, gl.bridge(DATA) as batches:
-        with pytest.raises(ValueError, match="state: a bridge saved it, and this is a DataLoader"):
+        with pytest.raises(
+            ValueError, match="state: it was saved by a bridge, not by a DataLoader; load it into a bridge"
+        ):
             loader.load_state_dict(batches.state_dict())
 
 

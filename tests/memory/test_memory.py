@@ -136,7 +136,9 @@ def test_batches_larger_than_their_share_make_the_window_smaller(process_way):
 def test_a_batch_larger_than_the_limit_is_an_error_that_says_so(process_way):
     with (
         process_way.loader(Images(12), 6, memory_limit="4MB") as loader,
-        pytest.raises(gl.SharedMemoryError, match=r"batch 0 of epoch 0 needs 6,\d+,\d+ bytes, memory_limit=4,194,304"),
+        pytest.raises(
+            gl.SharedMemoryError, match=r"batch 0 of epoch 0 needs 6,\d+,\d+ bytes, but memory_limit=4,194,304"
+        ),
     ):
         next(iter(loader))
 
@@ -299,7 +301,7 @@ def test_a_full_machine_is_an_os_error_that_says_so(tmp_path):
     script.write_text(FULL.format(path=sys.path))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
     assert "SharedMemoryError" in done.stdout, done.stderr
-    assert "no room for 4,198,400 bytes of shared memory" in done.stdout or "bytes of shared memory" in done.stdout
+    assert "4,198,400 bytes of shared memory do not fit" in done.stdout or "bytes of shared memory" in done.stdout
     assert "[1 2]" in done.stdout
 
 

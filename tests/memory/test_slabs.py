@@ -130,7 +130,9 @@ def test_missing_memory_is_an_error_that_names_the_size(monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(SharedMemoryError, match="no room for 1,000,000 bytes.*No space left.*memory_limit") as caught:
+    with pytest.raises(
+        SharedMemoryError, match="1,000,000 bytes of shared memory do not fit into .*No space left.*memory_limit"
+    ) as caught:
         reserve(0, 1_000_000)
     assert caught.value.errno == errno.ENOSPC
 
@@ -254,7 +256,7 @@ def test_past_the_limit_batches_are_copies_with_one_warning(make_pool):
     (warning,) = warned
     assert warning.category is RuntimeWarning
     assert re.match(
-        "memory_limit=1,048,576 bytes: [0-9,]+ bytes are held by batches that you keep", str(warning.message)
+        "memory_limit=1,048,576 bytes: [0-9,]+ bytes are used by batches that you keep", str(warning.message)
     )
     assert all((array == number).all() for number, array in enumerate(held))
 
@@ -271,7 +273,7 @@ def test_past_the_limit_there_is_no_slab_until_one_comes_back(make_pool):
 
 
 def test_a_task_larger_than_the_limit_is_an_error(make_pool):
-    text = "memory_limit=262,144 bytes: one batch needs at least 365,600; raise memory_limit"
+    text = "memory_limit=262,144 bytes: one batch needs at least 365,600 bytes; raise memory_limit"
     with pytest.raises(SharedMemoryError, match=text):
         make_pool(window=1, limit=256 * KB).take(300_000, 0)
 

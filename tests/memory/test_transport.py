@@ -379,6 +379,6 @@ def test_a_jobs_arrays_are_shared_until_they_are_written():
 
 def test_a_job_that_cannot_be_pickled_leaves_no_descriptor():
     before = set(os.listdir("/dev/fd"))
-    with pytest.raises(TransportError, match="start_method='spawn' has to pickle the dataset, which fails: .*lock"):
+    with pytest.raises(TransportError, match="start_method='spawn' needs to pickle dataset, but this failed: .*lock"):
         pack_job(job_of([np.zeros(10), threading.Lock()]), "spawn")
     assert not set(os.listdir("/dev/fd")) - before

@@ -258,12 +258,18 @@ def test_a_wrong_length_is_named(kind, length):
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: RandomSampler(9, generator=1), r"RandomSampler\(\) has no argument generator: give seed, an int"),
-        (lambda: RandomSampler(9, replacement=True), r"replacement: leave it out, or .* WeightedSampler\(np.ones"),
-        (lambda: RandomSampler(9, num_samples=3), r"num_samples: leave it out, or .* WeightedSampler\(np.ones"),
-        (lambda: RandomSampler(data_source=[1]), r"data_source: give length, len\(dataset\)"),
-        (lambda: WeightedSampler([1], generator=1), r"WeightedSampler\(\) has no argument generator: give seed"),
-        (lambda: BatchSampler([1], 1, drop_last=True), r"BatchSampler\(\) has no .* drop_last: give last_batch=\"disc"),
+        (
+            lambda: RandomSampler(9, generator=1),
+            r"RandomSampler\(\) has no argument generator: pass an int as seed instead",
+        ),
+        (lambda: RandomSampler(9, replacement=True), r"replacement: remove replacement; WeightedSampler\(np.ones"),
+        (lambda: RandomSampler(9, num_samples=3), r"num_samples: remove num_samples; WeightedSampler\(np.ones"),
+        (lambda: RandomSampler(data_source=[1]), r"data_source: pass length=len\(dataset\) instead"),
+        (
+            lambda: WeightedSampler([1], generator=1),
+            r"WeightedSampler\(\) has no argument generator: pass an int as seed instead",
+        ),
+        (lambda: BatchSampler([1], 1, drop_last=True), r"BatchSampler\(\) has no .* drop_last: pass last_batch=\"disc"),
         (lambda: RandomSampler(9, sede=1), "unexpected keyword argument 'sede'"),
     ],
 )

@@ -220,7 +220,7 @@ def test_skipping_reads_no_keys_of_an_order_and_draws_from_other_samplers():
 
 def test_a_sampler_that_only_iterates_cannot_go_back():
     keys = BatchSampler(Foreign(9), 2).begin()
-    with pytest.raises(TypeError, match="a Foreign cannot go back to an earlier index; give it state_dict"):
+    with pytest.raises(TypeError, match="a Foreign cannot return to an earlier index; add state_dict"):
         keys.seek(0)
 
 
@@ -289,7 +289,7 @@ def test_a_seed_that_was_given_is_checked_and_one_that_was_drawn_is_replaced(mak
     assert list(drawn) == list(given_) == list(source)
     assert list(drawn) == list(source), "and so the next epoch"
     before = other.pass_state()
-    with pytest.raises(ValueError, match=r"state: sampler\.seed=7: .* has 8"):
+    with pytest.raises(ValueError, match=r"state: sampler\.seed=7: .* has seed=8"):
         other.load_pass_state(state, 0)
     assert other.pass_state() == before
 
@@ -333,10 +333,13 @@ def test_every_field_of_a_state_is_checked(make):
 def test_a_state_of_another_length_size_or_kind_is_refused():
     state = BatchSampler(RandomSampler(20, seed=0), 4, "rollover").pass_state()
     for other, text in [
-        (BatchSampler(RandomSampler(21, seed=0), 4, "rollover"), "length=20: the RandomSampler here has 21"),
-        (BatchSampler(RandomSampler(20, seed=0), 5, "rollover"), "batch_size=4: the BatchSampler here has 5"),
-        (BatchSampler(RandomSampler(20, seed=0), 4, "keep"), "last_batch='rollover': the BatchSampler here has 'keep'"),
-        (BatchSampler(SequentialSampler(20), 4, "rollover"), "kind='RandomSampler': .* has 'SequentialSampler'"),
+        (BatchSampler(RandomSampler(21, seed=0), 4, "rollover"), "length=20: this RandomSampler has length=21"),
+        (BatchSampler(RandomSampler(20, seed=0), 5, "rollover"), "batch_size=4: this BatchSampler has batch_size=5"),
+        (
+            BatchSampler(RandomSampler(20, seed=0), 4, "keep"),
+            "last_batch='rollover': this BatchSampler has last_batch='keep'",
+        ),
+        (BatchSampler(SequentialSampler(20), 4, "rollover"), "kind='RandomSampler': .* has kind='SequentialSampler'"),
         (BatchSampler(RandomSampler(20, 0, "bijection"), 4, "rollover"), "method='permutation'"),
     ]:
         with pytest.raises(ValueError, match=rf"state: sampler\.{text}"):
@@ -395,7 +398,7 @@ def test_other_samplers_are_drawn_from_again(make):
 @pytest.mark.parametrize(
     ("sampler", "other", "text"),
     [
-        (range(10), range(11), "length=10: the sampler here has 11"),
+        (range(10), range(11), "length=10: this sampler has length=11"),
         (range(10), list(range(10)), "kind='range'"),
         (Epochs(5), Foreign(5), "kind='Epochs'"),
     ],

@@ -97,14 +97,14 @@ def test_changed_weights_reach_a_share_at_once():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"num_shards": 0}, "num_shards=0: give an int >= 1"),
+        ({"num_shards": 0}, "num_shards=0: must be an int >= 1"),
         ({"num_shards": 2.0}, "num_shards=2.0"),
-        ({"index": 2}, r"index=2: give an int from 0 to num_shards - 1 \(1\)"),
-        ({"index": -1}, "index=-1: give an int >= 0"),
-        ({"even": "uneven"}, "even='uneven': give 'pad', 'drop' or 'keep'"),
-        ({"sampler": RandomSampler(5)}, r"sampler=RandomSampler\(5\): .*give it seed="),
-        ({"sampler": WeightedSampler([1, 2])}, "sampler=.*give it seed="),
-        ({"sampler": 5}, r"sampler=5: it has no length; give a sampler, or indices, e.g. range\(len\(dataset\)\)"),
+        ({"index": 2}, r"index=2: must be an int from 0 to num_shards - 1 \(1\)"),
+        ({"index": -1}, "index=-1: must be an int >= 0"),
+        ({"even": "uneven"}, "even='uneven': must be 'pad', 'drop' or 'keep'"),
+        ({"sampler": RandomSampler(5)}, r"sampler=RandomSampler\(5\): .*set the same seed"),
+        ({"sampler": WeightedSampler([1, 2])}, "sampler=.*set the same seed"),
+        ({"sampler": 5}, r"sampler=5: it has no length; pass a sampler or indices, e.g. range\(len\(dataset\)\)"),
         ({"sampler": iter([1])}, "sampler=.*: it has no length"),
     ],
 )
@@ -116,10 +116,10 @@ def test_wrong_arguments_are_named(arguments, text):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ({"num_replicas": 2}, r"ShardedSampler\(\) has no argument num_replicas: give num_shards"),
-        ({"rank": 0}, "rank: give index"),
-        ({"shuffle": True}, r"shuffle: give RandomSampler\(len\(dataset\), seed=...\) as sampler"),
-        ({"drop_last": True}, 'drop_last: give even="drop"'),
+        ({"num_replicas": 2}, r"ShardedSampler\(\) has no argument num_replicas: pass num_shards instead"),
+        ({"rank": 0}, "rank: pass index instead"),
+        ({"shuffle": True}, r"shuffle: pass sampler=RandomSampler\(len\(dataset\), seed=...\) instead"),
+        ({"drop_last": True}, 'drop_last: pass even="drop" instead'),
     ],
 )
 def test_arguments_of_torch_are_answered_with_the_name_used_here(words, text):
@@ -229,7 +229,7 @@ def test_carried_indices_load_only_into_the_same_share():
     assert list(same) == list(source)
     for ranks, index, name in ((3, 1, "num_shards=2, but here num_shards=3"), (2, 0, "index=1, but here index=0")):
         other = BatchSampler(ShardedSampler(range(10), ranks, index), 3, "rollover")
-        with pytest.raises(ValueError, match=rf"state: sampler\.carried=\[7, 9\]: carried over by {name}"):
+        with pytest.raises(ValueError, match=rf"state: sampler\.carried=\[7, 9\]: saved with {name}"):
             other.load_pass_state(state, 0)
     same.load_pass_state(state, 1)
     assert list(same) == [[3, 5, 7]], "what was carried was in the first batch"
@@ -238,8 +238,8 @@ def test_carried_indices_load_only_into_the_same_share():
 def test_a_position_of_another_length_or_sampler_is_refused():
     state = ShardedSampler(RandomSampler(20, seed=1), 2, 0).pass_state()
     for other, text in [
-        (RandomSampler(21, seed=1), "length=20: the sampler of the ShardedSampler here has 21"),
-        (RandomSampler(20, seed=2), "seed=1: the RandomSampler here has 2"),
+        (RandomSampler(21, seed=1), "length=20: the sampler of this ShardedSampler has length=21"),
+        (RandomSampler(20, seed=2), "seed=1: this RandomSampler has seed=2"),
         (SequentialSampler(20), "kind='RandomSampler'"),
     ]:
         share = ShardedSampler(other, 2, 0)
@@ -331,7 +331,7 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch, source, package):
 
 
 def test_a_wrong_source_is_named():
-    with pytest.raises(ValueError, match="source='slurm': give 'torch', 'mpi' or 'env'"):
+    with pytest.raises(ValueError, match="source='slurm': must be 'torch', 'mpi' or 'env'"):
         ShardedSampler.of_rank(range(4), "slurm")
 
 
@@ -413,8 +413,8 @@ def test_batches_that_came_out_of_order_stay_with_their_share(tmp_path):
     for shares, index in [(2, 1), (3, 0), (1, 0)]:
         with make(shares, index) as loader:
             before = loader.state_dict()
-            text = f"state: ahead=.*shard 0 of 2 delivered .* this is shard {index} of {shares}; load each shard's own"
-            with pytest.raises(ValueError, match=f"{text} state, or save with in_order=True"):
+            text = f"state: ahead=.*shard 0 of 2 delivered .* this is shard {index} of {shares}; load the state of this"
+            with pytest.raises(ValueError, match=f"{text} shard, or save with in_order=True"):
                 loader.load_state_dict(state)
             assert loader.state_dict() == before
     with make(2, 0) as loader:

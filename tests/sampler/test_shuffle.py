@@ -193,9 +193,9 @@ def test_a_billion_samples_need_no_table():
     ("arguments", "text"),
     [
         ({"length": 2**62 + 1}, "length=.*at most 2\\*\\*62"),
-        ({"method": "table"}, "method='table': give 'permutation', 'bijection', or None"),
-        ({"seed": "x"}, "seed='x': give an int"),
-        ({"seed": 1.0}, "seed=1.0: give an int"),
+        ({"method": "table"}, "method='table': must be 'permutation', 'bijection', or None"),
+        ({"seed": "x"}, "seed='x': must be an int"),
+        ({"seed": 1.0}, "seed=1.0: must be an int"),
     ],
 )
 def test_wrong_arguments_of_random_are_named(arguments, text):
@@ -219,7 +219,7 @@ def test_a_subset_comes_in_the_given_order_or_shuffled(indices, seed):
 
 @pytest.mark.parametrize("indices", [[1.5], "ab", [[1, 2]], [[1], [1, 2]], None, [True, False], {1, 2}])
 def test_a_wrong_subset_is_named(indices):
-    with pytest.raises(ValueError, match="indices: give a list or an array of ints"):
+    with pytest.raises(ValueError, match="indices: pass a list or an array of ints"):
         SubsetSampler(indices)
 
 
@@ -230,7 +230,7 @@ def test_a_subset_of_other_indices_refuses_a_position():
 
 
 def test_shuffle_of_a_subset_must_be_a_bool():
-    with pytest.raises(ValueError, match="shuffle='no': give True or False"):
+    with pytest.raises(ValueError, match="shuffle='no': must be True or False"):
         SubsetSampler([1], shuffle="no")
 
 
@@ -283,10 +283,10 @@ def test_blocks_of_one_size():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: BlockShuffleSampler([3, -1]), "blocks=-1: give lengths, ints >= 0"),
-        (lambda: BlockShuffleSampler([1.5]), "blocks: give a list or an array of ints"),
-        (lambda: BlockShuffleSampler([1], buffer=0), "buffer=0: give an int >= 1"),
-        (lambda: BlockShuffleSampler.of_size(5, 0), "block_size=0: give an int >= 1"),
+        (lambda: BlockShuffleSampler([3, -1]), "blocks=-1: all lengths must be >= 0"),
+        (lambda: BlockShuffleSampler([1.5]), "blocks: pass a list or an array of ints"),
+        (lambda: BlockShuffleSampler([1], buffer=0), "buffer=0: must be an int >= 1"),
+        (lambda: BlockShuffleSampler.of_size(5, 0), "block_size=0: must be an int >= 1"),
         (lambda: BlockShuffleSampler.of_size(-5, 2), "length=-5"),
     ],
 )
@@ -378,7 +378,11 @@ def test_weights_are_read_only_and_wrong_weights_are_refused():
     assert sampler.weights.tolist() == [1, 2]
     with pytest.raises(ValueError, match="read-only"):
         sampler.weights[0] = 3
-    for wrong, text in [([1, 2, 3], "give 2, as many as before, not 3"), ([0, 0], "their sum is 0"), ([1, -1], "-1")]:
+    for wrong, text in [
+        ([1, 2, 3], "the number of weights must stay 2, not 3"),
+        ([0, 0], "their sum is 0"),
+        ([1, -1], "-1"),
+    ]:
         with pytest.raises(ValueError, match=f"weights: .*{text}"):
             sampler.weights = wrong
     assert sampler.weights.tolist() == [1, 2]
@@ -394,21 +398,27 @@ def test_the_largest_random_number_chooses_the_last_possible_index():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"weights": []}, "weights: give a number >= 0 .*sum is 0"),
+        ({"weights": []}, "weights: pass a number >= 0 .*sum is 0"),
         ({"weights": [0, 0]}, "weights: .*sum is 0"),
         ({"weights": [1, -2]}, r"weights: .*weights\[1\] is -2"),
         ({"weights": [1, float("nan")]}, r"weights: .*weights\[1\] is nan"),
         ({"weights": [float("inf")]}, r"weights: .*weights\[0\] is inf"),
         ({"weights": [1e308, 1e308]}, "weights: .*sum is inf"),
-        ({"weights": [[1, 2]]}, r"weights: .*not shape \(1, 2\)"),
+        ({"weights": [[1, 2]]}, r"weights: .*not values of shape \(1, 2\)"),
         ({"weights": ["a"]}, "weights: .*could not convert"),
-        ({"weights": None}, "weights: give a number >= 0"),
-        ({"num_samples": -1}, "num_samples=-1: give an int >= 0"),
-        ({"num_samples": 2.5}, "num_samples=2.5: give an int >= 0"),
-        ({"num_samples": 3, "replacement": False}, "num_samples=3: without replacement give at most 2"),
-        ({"weights": [1, 0], "replacement": False}, "num_samples=2: without replacement give at most 1"),
-        ({"replacement": "no"}, "replacement='no': give True or False"),
-        ({"seed": "x"}, "seed='x': give an int"),
+        ({"weights": None}, "weights: pass a number >= 0"),
+        ({"num_samples": -1}, "num_samples=-1: must be an int >= 0"),
+        ({"num_samples": 2.5}, "num_samples=2.5: must be an int >= 0"),
+        (
+            {"num_samples": 3, "replacement": False},
+            "num_samples=3: must be at most 2, the number of weights > 0, if replacement=False",
+        ),
+        (
+            {"weights": [1, 0], "replacement": False},
+            "num_samples=2: must be at most 1, the number of weights > 0, if replacement=False",
+        ),
+        ({"replacement": "no"}, "replacement='no': must be True or False"),
+        ({"seed": "x"}, "seed='x': must be an int"),
     ],
 )
 def test_wrong_arguments_of_weighted_are_named(arguments, text):
@@ -420,7 +430,7 @@ def test_a_position_saved_with_other_weights_is_refused():
     source = WeightedSampler([1, 2, 3], 100, seed=0)
     state = source.pass_state()
     fresh = WeightedSampler([3, 2, 1], 100, seed=0)
-    text = r"state: sampler\.weights=.*: saved with other weights than this WeightedSampler has; set those weights"
+    text = r"state: sampler\.weights=.*: it was saved with other weights than this WeightedSampler has; set the saved"
     with pytest.raises(ValueError, match=text):
         fresh.load_pass_state(state, 5)
     fresh.weights = [1, 2, 3]

@@ -414,9 +414,9 @@ def test_a_state_that_is_not_json_is_refused():
 
     error, *rest = outcomes(Pickled(9))
     assert isinstance(error, TypeError)
-    assert "Pickled.state_dict() returned something that JSON cannot hold" in str(error)
+    assert "Pickled.state_dict() returned something that JSON cannot store" in str(error)
     assert rest == [[]]
-    with pytest.raises(ValueError, match="range has no state here, but it had one when the position was saved"):
+    with pytest.raises(ValueError, match=r"range has no state_dict\(\) here, but it had one when the state was saved"):
         ask(Streams(range(9)), 2, hint=Hint(1, {"position": 3}))
 
 

@@ -124,10 +124,9 @@ class Crew:
         if not lane.ready and self.error is None:
             self._failed_starts += 1
             if self._failed_starts >= (_KILLED_STARTS if code == -signal.SIGKILL else _FAILED_STARTS):
-                guard = "a script that makes a loader needs `if __name__ == '__main__':` around that code; otherwise "
-                ends = "worker_init_fn ends" if self.forks else f"{guard}unpickling the dataset or worker_init_fn ends"
-                text = f"{self._failed_starts} workers in a row ended while they started, the last one {how}"
-                self.error = WorkerStartError(f"{text}; {ends} them: try num_workers=0 to see the error")
+                guard = "" if self.forks else "`if __name__ == '__main__':` is missing, or unpickling the dataset or "
+                text = f"{self._failed_starts} workers in a row ended while they started, the last worker {how}"
+                self.error = WorkerStartError(f"{text}; {guard}worker_init_fn ended them; use num_workers=0 to see why")
         return Death(lane.process.pid, how, list(lane.attempts.values()))
 
     def wake(self) -> None:

@@ -46,9 +46,9 @@ def describe_exit(code: int | None, oom_before: int) -> str:
     if -code == signal.SIGKILL:
         killed = oom_kills() > oom_before
         text += (
-            " (the system ran out of memory: use fewer workers, a smaller batch_size or prefetch)"
+            " (the system ran out of memory: pass a smaller num_workers, batch_size or prefetch)"
             if killed
-            else " (this cgroup's counter reports no lack of memory)"
+            else " (the kernel did not report that the memory of this cgroup was exhausted)"
         )
     return text
 
@@ -57,19 +57,19 @@ def worker_died(pid: int | None, how: str, task: Task, deaths: int, row: int | N
     """The error for a batch whose workers died, the last with this `pid`; `row`: the sample that it was reading."""
     indices = task.indices
     if indices is None:
-        what = "batchify_fn" if isinstance(task.work, Samples) else f"{task.sample(row or 0)}, or batchify_fn"
+        what = "batchify_fn" if isinstance(task.work, Samples) else f"{task.sample(row or 0)}, or with batchify_fn"
     elif row is None:
         shown = ", ".join(map(repr, indices[:_SHOWN_INDICES]))
         more = len(indices) - _SHOWN_INDICES
-        what = f"one of its samples [{shown}{f', ... {more} more' if more > 0 else ''}] (or batchify_fn)"
+        what = f"one of its samples [{shown}{f', ... {more} more' if more > 0 else ''}], or with batchify_fn"
     elif row == len(indices) - 1:
-        what = f"its last sample, {task.sample(row)}, or batchify_fn"
+        what = f"its last sample, {task.sample(row)}, or with batchify_fn"
     else:
-        what = f"sample {task.sample(row)} (row {row})"
+        what = f"{task.sample(row)} (sample {row} of the batch)"
     return WorkerDied(
-        f"worker (pid {pid}) ended {how} while it made {task}, at {what}; "
-        f"{deaths} worker{'s' if deaths > 1 else ''} died on this batch. The next batch still comes; "
-        "max_retries sets how often a batch is tried again"
+        f"worker (pid {pid}) ended {how} while it made {task}; it was busy with {what}. "
+        f"{deaths} worker{'s' if deaths > 1 else ''} died on this batch. The loader continues with the next "
+        "batch; to try a batch more often, raise max_retries"
     )
 
 
@@ -81,11 +81,11 @@ def kill_stuck(lane: Lane, forked: bool) -> str:
     if lane.ready:
         # The stack does not always contain frames of JAX, so its presence alone is enough for the hint.
         jax = forked and "jax" in sys.modules
-        hint = "\nJAX hangs in a forked process: if that is the cause, use start_method='forkserver'" if jax else ""
-        return f"its worker (pid {process.pid}) is replaced; its stack was\n{stack}{hint}"
+        hint = "\nJAX can hang in a forked process; if that is the cause, pass start_method='forkserver'" if jax else ""
+        return f"its worker (pid {process.pid}) was replaced; the stack of that worker was\n{stack}{hint}"
     return (
-        f"its worker (pid {process.pid}) has not even started, perhaps because another thread held a lock at the fork "
-        f"(try start_method='forkserver'); it is replaced; its stack was\n{stack}"
+        f"its worker (pid {process.pid}) had not started yet, perhaps because a thread held a lock at the fork "
+        f"(if so, pass start_method='forkserver'); it was replaced; the stack of that worker was\n{stack}"
     )
 
 

@@ -185,8 +185,8 @@ class Dispatcher:
         if slab is None:
             raise SharedMemoryError(
                 errno.ENOMEM,
-                f"memory_limit={self._slabs.limit:,} bytes are held by batches that you keep, and the next one "
-                "does not fit beside them; keep fewer batches or raise the limit",
+                f"memory_limit={self._slabs.limit:,} bytes are in use by batches that you keep, so the next batch "
+                "does not fit; keep fewer batches or raise memory_limit",
             )
         return slab
 
@@ -222,13 +222,13 @@ class Dispatcher:
             if self._slabs.demand(length):
                 self._requeue(submission)
                 return None
-            text = f"{task} needs {length:,} bytes, memory_limit={self._slabs.limit:,} is less; raise it"
+            text = f"{task} needs {length:,} bytes, but memory_limit={self._slabs.limit:,}; raise memory_limit"
             return Failed(task, SharedMemoryError(errno.ENOMEM, text))
         if reply.status is Status.FAILED:
             try:
                 return Failed(task, decode_error(slab.memory[offset : offset + length]))
             except Exception as error:
-                return Failed(task, TransportError(f"a worker's exception cannot be unpickled here: {error!r}"))
+                return Failed(task, TransportError(f"a worker raised an exception that cannot be unpickled: {error!r}"))
         return None
 
     def handle_death(self, death: Death) -> None:

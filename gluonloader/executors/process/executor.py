@@ -104,7 +104,7 @@ class ProcessExecutor:
                 if inbox.cancelled:
                     return None
                 if self._closed:
-                    raise LoaderClosed("the loader was closed while a batch was waited for")
+                    raise LoaderClosed("the loader was closed while this thread waited for a batch")
                 if self.crew.requested:
                     self.crew.start_requested(self._epoch)
                 self._dispatcher.dispatch(inbox)

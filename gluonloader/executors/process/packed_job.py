@@ -71,7 +71,7 @@ def pack_job(job: Job, start_method: str) -> PackedJob:
         parts = ("dataset", "batchify_fn", "worker_init_fn", "payloads")
         part = next((name for name in parts if not can_pickle(getattr(job, name))), "job")
         raise TransportError(
-            f"start_method={start_method!r} has to pickle the {part}, which fails: {error}. Define its functions and "
+            f"start_method={start_method!r} needs to pickle {part}, but this failed: {error}. Define its functions and "
             "classes at the top level of a module, or use start_method='fork'"
         ) from error
     spans, end = [], 0

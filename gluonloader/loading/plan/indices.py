@@ -93,8 +93,8 @@ class IndexPlan:
             self._batches.seek(skipped)
         else:
             raise TypeError(
-                f"a {type(self.sampler).__name__} cannot go back to the last delivered batch; "
-                "give it state_dict() and load_state_dict()"
+                f"a {type(self.sampler).__name__} cannot return to the last delivered batch; "
+                "add state_dict() and load_state_dict() to it"
             )
         self._progress, self._snapshots = self._progress.rewound(), {}
 
@@ -103,6 +103,6 @@ def _keys_of(indices: Any, number: int, batch_sampler: Any) -> Keys:
     """The keys that a user's batch sampler yielded. An array is copied, since the sampler may overwrite it."""
     keys = as_keys(indices) if is_int_array(indices) else list(indices) if hasattr(indices, "__iter__") else []
     if not len(keys):
-        right = f"it gave {indices!r} for batch {number}; let it give lists of indices, at least one in each"
+        right = f"it yielded {indices!r} for batch {number}; it must yield lists of at least one index"
         raise bad_argument("batch_sampler", batch_sampler, right)
     return keys

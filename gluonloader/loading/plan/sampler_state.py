@@ -65,9 +65,9 @@ def load(batch_sampler: Any, state: Mapping[str, Any]) -> Start:
     skip = load_saved_pass(batch_sampler, pass_state, drawn)
     if state.get("epoch", 0) > 0 and not (knows_epoch(sampler) or hasattr(sampler, "set_epoch")):
         warnings.warn(
-            f"a {type(sampler).__name__} has no epoch and no state, so it restarts from the beginning; correct only if "
-            "it yields the same order every epoch. Otherwise give it state_dict() and load_state_dict(), or use a "
-            "sampler of gluonloader",
+            f"a {type(sampler).__name__} has no epoch and no state, so it restarts from the beginning; this is "
+            "correct only if it yields the same order every epoch. Otherwise add state_dict() and load_state_dict(), "
+            "or use a sampler of gluonloader",
             RuntimeWarning,
             stacklevel=5,
         )
@@ -119,5 +119,5 @@ def _check_shard(sampler: ShardedSampler, state: Mapping[str, Any]) -> None:
     saved = f"shard {inner.get('index')} of {inner.get('num_shards')}"
     ours = f"shard {sampler.index} of {sampler.num_shards}"
     if saved != ours:
-        right = f"{saved} delivered these batches out of order, and this is {ours}"
-        raise bad_state("ahead", state["ahead"], f"{right}; load each shard's own state, or save with in_order=True")
+        right = f"{saved} delivered these batches out of order, but this is {ours}"
+        raise bad_state("ahead", state["ahead"], f"{right}; load the state of this shard, or save with in_order=True")

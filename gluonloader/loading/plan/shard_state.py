@@ -124,10 +124,10 @@ def check(shards: Shards, state: Mapping[str, Any]) -> None:
     int_field(state, "batch")
     ranges_field(state, "ahead")
     for name, ours in shards.state().items():
-        check_same(state, name, ours, "the loader here")
+        check_same(state, name, ours, "this loader")
     for pair in _list_field(state, "ended"):
         if not isinstance(pair, list) or len(pair) != 2 or not all(type(part) is int for part in pair):
-            raise bad_state("ended", pair, "must be two ints: the number of a shard and of its last chunk")
+            raise bad_state("ended", pair, "must be two ints, the number of a shard and the number of its last chunk")
     for hint in _list_field(state, "hints", shards.num_shards):
         _check_hint(hint, "hints.")
     for leftover in _list_field(state, "leftovers"):

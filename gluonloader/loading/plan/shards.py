@@ -146,7 +146,7 @@ class ShardPlan:
                 "shard reads the whole dataset and keeps every num_shards-th sample, so samples may now be missing or "
                 "come twice. If the dataset orders its samples at random, let it draw from gluonloader.get_rng(), or "
                 "shuffle in the loader instead (shuffle=True, shuffle_buffer=n). If it yields only the samples of the "
-                "current worker, give it a method shard(num_shards, index) instead",
+                "current worker, define a method shard(num_shards, index) instead",
                 RuntimeWarning,
                 stacklevel=6,
             )
