@@ -73,9 +73,7 @@ class Epochs:
         """
         with self.lock:
             epoch, self.ahead = self.ahead, None
-            if (
-                epoch is not None and not self.workers.in_this_process
-            ):  # the parent process has started it
+            if epoch is not None and not self.workers.in_this_process:  # the parent process has started it
                 self.load(self.state_of(epoch.plan))
                 epoch = None
             epoch, self._loaded_number = epoch or self._start(), None

@@ -27,9 +27,7 @@ class IndexSource:
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
         """The plan of an epoch; `loaded`: the fields of the loaded position where it starts, or None."""
         plan = IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
-        self._start = (
-            Start()
-        )  # only now: after an error of the sampler the next plan starts at the loaded position
+        self._start = Start()  # only now: after an error of the sampler the next plan starts at the loaded position
         return plan
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:

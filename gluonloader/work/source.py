@@ -20,9 +20,7 @@ from ..state import to_json
 from ..tree import leaves
 from .task import Chunk, Hint
 
-_readers: Final[
-    dict[int, object]
-] = {}  # the source that reads an iterator (not copyable), by the iterator's id
+_readers: Final[dict[int, object]] = {}  # the source that reads an iterator (not copyable), by the iterator's id
 
 
 class ShardSource:
@@ -54,9 +52,7 @@ class ShardSource:
         self._samples = samples
         # A hash of the first sample of the dataset, if this shard is cut out of it; 0 for other shards.
         self.first = None if self.cut and chunk.num_shards > 1 and not (hint and hint.group) else 0
-        self._skipped_error: BaseException | None = (
-            None  # that of the previous sample, in another shard
-        )
+        self._skipped_error: BaseException | None = None  # that of the previous sample, in another shard
         self._ended = False  # while samples were skipped
 
     def _load(self, samples: Iterator[Any], state: Any) -> Iterator[Any]:
