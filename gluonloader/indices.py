@@ -61,9 +61,7 @@ def checked_indices(indices: Any, length: int) -> Indices:
         raise TypeError(f"indices={indices!r:.80}: give ints, shape (M,)")
     if array.dtype is not _SIGNED:
         array = array.astype(_SIGNED)
-    unsigned = array.view(
-        _UNSIGNED
-    )  # a negative index becomes a very large number: one comparison finds both errors
+    unsigned = array.view(_UNSIGNED)  # a negative index becomes a very large number: one comparison finds both errors
     if array.size and unsigned.item(unsigned.argmax()) >= length:
         outside = (array < -length) | (array >= length)
         if outside.any():

@@ -34,7 +34,6 @@ def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> 
 
 
 def like(sample: Any, batch: Array) -> Any:
-    """The batch as an array of the framework that `sample` belongs to."""
     framework = owner_by_base(type(sample))
     return batch if framework is None else framework.from_numpy(batch)
 
@@ -50,7 +49,6 @@ def common_dtype(arrays: Sequence[Array], path: str) -> np.dtype[Any]:
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The same dtype in the byte order of this machine."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 

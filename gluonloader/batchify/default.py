@@ -34,7 +34,7 @@ def default_batchify(samples: Sequence[Any]) -> Any:
     Tuples, lists, dicts, named tuples and dataclasses, also nested ones, keep their type and contain one batch per
     field. Arrays and NumPy scalars keep their dtype, in native byte order. Arrays of MXNet, torch and JAX become a
     batch of the same framework. `bool`, `int`, `float` and `complex` become bool, int64, float64 and complex128. Texts
-    (`str` and `bytes`) become a list.
+    become a list.
 
     Args:
         samples: at least one sample, as a list or as `Rows`, which cost one copy per column. All samples have the same
@@ -169,7 +169,6 @@ def _batch_of_column(column: Any, indices: Indices | None, path: str) -> Any:
 
 
 def holds_large_array(sample: Any) -> bool:
-    """Whether a sample is a large array, or a tuple or dict that holds one."""
     kind = type(sample)
     fields = (sample,) if kind is np.ndarray else sample if kind is tuple else sample.values() if kind is dict else ()
     return any(map(is_large, fields))

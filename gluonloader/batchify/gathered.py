@@ -38,7 +38,6 @@ class Gathered:
         self.append(first)
 
     def append(self, sample: Any) -> None:
-        """Adds one sample."""
         fields = _fields(sample) if type(sample) is self._kind and not self._others else {}
         if not self._fits(fields):
             self._others.append(sample)
@@ -51,7 +50,6 @@ class Gathered:
         self._length += 1
 
     def batch(self) -> Any:
-        """The batch."""
         columns = self._columns.items()
         if self._others:  # make it from a list of all samples, with views of the large arrays
             fields = [{name: column[row] for name, column in columns} for row in range(self._length)]

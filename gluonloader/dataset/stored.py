@@ -30,8 +30,7 @@ class NpyDataset(Dataset):
     """A dataset of memory-mapped `.npy` files; all workers share the pages in the page cache of the system.
 
     Sample `i` is the tuple of element `i` of each array. If only one file is passed, it is the element itself; if files
-    are passed by keyword, it is a dict. Elements that are arrays are read-only views of the file, but batches are
-    copies.
+    are passed by keyword, it is a dict. Arrays in samples are read-only views of the file, but batches are copies.
 
     Args:
         paths: at least one file that `np.save` has written. If files are passed by keyword, samples are dicts.
@@ -134,7 +133,6 @@ class _Stored(Dataset):
         return list(rows) if rows.dtype.kind in "OT" else rows
 
     def _open_columns(self) -> tuple[Any, list[Any]]:
-        """The open file or store, and the columns."""
         try:
             file = self._open()
             return file, [_array_in(file, name, self._source) for name in self._names]

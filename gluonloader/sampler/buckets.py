@@ -61,8 +61,7 @@ class LinearWidthBucket(_WidthBucket):
     """
 
     def _keys(self, most: int, least: int, number: int) -> list[int]:
-        # Bucket i is growth * i + 1 wide. If there are fewer lengths than buckets, growth is negative; no key exceeds
-        # `most`.
+        # Bucket i is growth * i + 1 wide. With fewer lengths than buckets, growth is negative; no key exceeds `most`.
         growth = 2 * (most - least - number) / (number * (number + 1))
         return [min(round(least + i * (i + 1) / 2 * growth + i), most) for i in range(1, number + 1)]
 

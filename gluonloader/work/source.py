@@ -1,8 +1,7 @@
 """`ShardSource`: one shard of an iterable dataset, opened at its start or at a hint, and read sample by sample.
 
 It follows the convention of Hugging Face datasets and torchdata: `set_epoch`, `load_state_dict` and `iter` are called
-in this order, and `state_dict` during the iteration. Each method is called on the dataset or its iterator, whichever
-has it.
+in this order, and `state_dict` during the iteration. Each is called on the dataset or its iterator, whichever has it.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ from ..state import to_json
 from ..tree import leaves
 from .task import Chunk, Hint
 
-_readers: Final[
-    dict[int, object]
-] = {}  # the source that reads an iterator (not copyable), by the iterator's id
+_readers: Final[dict[int, object]] = {}  # the source that reads an iterator (not copyable), by the iterator's id
 
 
 class ShardSource:
@@ -54,9 +51,7 @@ class ShardSource:
         self._samples = samples
         # A hash of the first sample of the dataset, if this shard is cut out of it; 0 for other shards.
         self.first = None if self.cut and chunk.num_shards > 1 and not (hint and hint.group) else 0
-        self._skipped_error: BaseException | None = (
-            None  # that of the previous sample, in another shard
-        )
+        self._skipped_error: BaseException | None = None  # that of the previous sample, in another shard
         self._ended = False  # while samples were skipped
 
     def _load(self, samples: Iterator[Any], state: Any) -> Iterator[Any]:

@@ -66,7 +66,6 @@ class _Parts:
 
 
 def can_pickle(value: Any) -> bool:
-    """Whether a value can be pickled."""
     try:
         pickle.dumps(value)
     except Exception:
