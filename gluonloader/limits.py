@@ -1,4 +1,4 @@
-"""The cores and the memory that this process may use, by the limits of the kernel and of its cgroups; and the GIL.
+"""The cores and the memory that this process may use, by the limits of the kernel and its cgroups; and the GIL.
 
 A cgroup (control group) is a folder with the limits and the use of cores and memory of a group of processes.
 """

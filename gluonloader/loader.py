@@ -53,7 +53,8 @@ class DataLoader:
         batch_sampler: any iterable of lists of indices; replaces `batch_size`, `shuffle`, `sampler` and `last_batch`.
         batchify_fn: a function that makes a batch from the list of its samples; default `default_batchify`.
         num_workers: number of workers. 0 means that each call of `next` makes its batch in the calling thread. "auto"
-            starts one worker for each core that this process may use, and `executor="auto"` unless you pass `executor`.
+            starts one worker for each core that this process may use, and sets `executor="auto"` unless you pass
+            `executor`.
         pin_memory: put arrays of torch and MXNet into page-locked memory, for fast copies to a device. Without a device
             there is a warning, and the arrays stay in ordinary memory.
         pin_device_id: the number of the device for which MXNet pins memory.
@@ -61,8 +62,8 @@ class DataLoader:
             The default is `2 * num_workers`; with worker processes it is `4 * num_workers` until a batch is larger than
             1 MB.
         thread_pool: use threads as workers, like `executor="thread"`.
-        timeout: seconds after which waiting for a batch raises an error; None waits without limit. Workers are
-            required.
+        timeout: seconds after which waiting for a batch raises an error; None waits without limit. Without workers,
+            `timeout` is ignored.
         auto_reload: start the next epoch as soon as the last batch of an epoch was delivered.
         executor: "serial", "thread" or "process"; the default depends on `num_workers` and `thread_pool`. "auto"
             chooses the calling thread for small samples in memory; threads if the dataset, its transforms and

@@ -1,4 +1,4 @@
-"""What batchify functions need for single arrays: conversion to NumPy and back, dtypes, and errors about samples."""
+"""Helpers of batchify functions for single arrays: conversion to NumPy and back, dtypes, and errors about samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> 
         if sample is None:
             what = f"a {name} that is sparse, has a gradient or lies on a device; return a dense one in host memory"
             raise BatchifyError(f"cannot make a batch of {what}", row, path)
-        if dtype is not None and sample.dtype.names:  # NumPy would convert its bits
+        if dtype is not None and sample.dtype.names:  # a carrier: NumPy would convert its bits
             what = f"NumPy has no {sample.dtype.names[0]}; convert it in the dataset, or import ml_dtypes"
             raise BatchifyError(f"cannot convert a {name} to {np.dtype(dtype)}: {what}", row, path)
     try:
@@ -53,7 +53,7 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def check_same(values: Sequence[Any], describe: Callable[[Any], str], path: str) -> None:
-    """Checks that the values of all samples are equal; the error names the first that differs from most."""
+    """Checks that the values of all samples are equal; the error names the first sample that differs from most."""
     if values.count(values[0]) != len(values):
         usual = max(values, key=values.count)
         row = next(i for i, value in enumerate(values) if value != usual)

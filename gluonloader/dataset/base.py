@@ -49,7 +49,7 @@ class Dataset:
         >>> list(SimpleDataset([1, 2, 3, 4]).filter(lambda x: x % 2 == 0))
         [2, 4]
         """
-        # Not `iter(self)`: a subclass may iterate in another order.
+        # Not `iter(self)`, since a subclass may iterate in another order.
         return Subset(self, [i for i, sample in enumerate(Dataset.__iter__(self)) if fn(sample)])
 
     def shard(self, num_shards: int, index: int) -> Dataset:
@@ -245,11 +245,11 @@ class _BatchTransformed(_Transformed):
             raise ValueError(f"{what} and returned {len(samples)}; return one for each, in the same order")
         return samples
 
-    _parts = _Transformed._parts  # not inherited by a class that reads samples in another way
+    _parts = _Transformed._parts  # a class that reads samples in another way does not inherit it
 
 
 class _First:
-    """Applies `fn` to the first field. A class and not a closure, so that it can be pickled."""
+    """Applies `fn` to the first field. It is a class and not a closure, so that it can be pickled."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
         self._fn = fn

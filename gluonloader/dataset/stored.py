@@ -21,7 +21,7 @@ from ..tree import leaves, map_leaves, refill
 from .base import Dataset
 from .bulk import bulk_read, split_where_changed, taken
 
-# A library takes as long to select a single row as to read this many rows, or this many bytes, of a contiguous range.
+# Selecting a single row takes a library as long as reading this many rows, or bytes, of a contiguous range.
 _ROWS_PER_SELECTION: Final = 8
 _BYTES_PER_SELECTION: Final = 16384
 
@@ -102,7 +102,7 @@ class _Stored(Dataset):
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         return self._read(checked_indices(indices, self._length))
 
-    _parts, gil_free = (), False  # h5py has one lock for all calls, zarr runs much Python code per chunk
+    _parts, gil_free = (), False  # h5py has a global lock, zarr runs much Python code per chunk
 
     def __len__(self) -> int:
         return self._length
@@ -219,7 +219,7 @@ class ZarrDataset(_Stored):
 
 
 def _fields(argument: str, given: tuple[Any, ...], named: dict[str, Any], example: str) -> Any:
-    """The names or paths in the container of a sample: a dict, a tuple, or the only one itself."""
+    """The names or paths in the container of a sample: a dict, a tuple, or the only name itself."""
     if bool(given) == bool(named):
         right = f"give them either all without names or all by keyword, and at least one, e.g. {example!r}"
         raise bad_argument(argument, (*given, *named), right)
@@ -241,7 +241,7 @@ def _absolute(path: Any) -> Any:
 
 
 def _length_of(names: Sequence[str], columns: Sequence[Any]) -> int:
-    """The length of all columns; a ValueError if they differ."""
+    """The length of all columns; raises ValueError if the lengths differ."""
     for name, column in zip(names, columns, strict=True):
         if not column.shape:
             raise ValueError(f"{name}: a single value, not rows; leave it out")

@@ -59,7 +59,7 @@ class BatchMaker:
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
         self.may_draw = may_draw(job)
         self._bulk = getattr(job.dataset, "__getitems__", None)
-        # default_batchify keeps no sample, so large arrays can be copied while the samples are read.
+        # default_batchify does not refer to samples later, so large arrays can be copied while the samples are read.
         self._gathers = job.batchify_fn is default_batchify
         self._streams = Streams(job.dataset) if job.iterable else None
         self._info = info = WorkerInfo(worker)
