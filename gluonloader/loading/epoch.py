@@ -123,7 +123,7 @@ class Epoch:
 
         Raises:
             StopIteration: the epoch has no more batches.
-            Exception: the batch's own error; the one after it can still be read.
+            Exception: the error of the batch; the following batch can still be read.
         """
         batch, start = NOTHING, time.perf_counter()
         while batch is NOTHING:
@@ -231,7 +231,7 @@ class Epoch:
         except WorkerStartError:
             self.workers_failed = True
             raise
-        if self._inbox.cancelled:  # by another thread, which closed the epoch
+        if self._inbox.cancelled:  # another thread has closed the epoch
             if outcome is not None:
                 outcome.discard()
             self._cancel()  # the tasks that this thread has submitted meanwhile

@@ -93,7 +93,7 @@ class Epochs:
 
     def finish(self, epoch: Epoch) -> None:
         self._source.finish(epoch.plan)
-        with self.lock, suppress(Exception):  # the error is raised again when the user starts that epoch
+        with self.lock, suppress(Exception):  # the same error is raised again when the user starts that epoch
             self.start_ahead()
 
     def set_number(self, number: int) -> None:

@@ -49,7 +49,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Samples that workers have read before (leftovers of shards), to be combined to one batch."""
+    """Samples that workers have read before (leftovers of shards), to be combined into one batch."""
 
     samples: list[Any]
 
