@@ -1,6 +1,6 @@
 """`default_batchify`: the batch that keeps the structure of its samples.
 
-`batch_of` handles the common cases first, and without other modules: tuples, arrays, numbers, text.
+`batch_of` handles the common cases first: tuples, arrays, numbers, text. They need no other module.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class Append:
 
 
 class Group:
-    """Applies a batchify function to each field of a tuple; the batch is a tuple. An alias is `Tuple`, as in GluonNLP.
+    """Applies a batchify function to each field of a tuple; the batch is a tuple. `Tuple` (GluonNLP) is an alias.
 
     Args:
         fn: the function for the first field, or a list of the functions for all fields.
@@ -187,7 +187,7 @@ class Group:
 
 
 class AsList:
-    """Returns the samples as a list, without conversion. `List`, as in GluonNLP, is an alias.
+    """Returns the samples as a list, without conversion. `List` (GluonNLP) is an alias.
 
     >>> AsList()(["a", None])
     ['a', None]

@@ -122,10 +122,7 @@ class _Stream:
                 self._open(seed)
                 result = self._read(number, seed, on_row)
             seed(-2 - 2 * self._unique(number))
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # of opening or seeding; it ends the shard, or each chunk would repeat it
+        except (Exception, SystemExit) as error:  # of opening or seeding; it ends the shard, or each chunk would fail
             self._source, self._ended = None, True
             return self._located(error, "", number)
         if isinstance(result, Exception):
