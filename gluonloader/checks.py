@@ -24,27 +24,24 @@ def check_int(name: str, value: Any, least: int | None = 0, expected: str = "") 
 
 
 def check_flags(**flags: object) -> None:
-    """Checks that each argument is True or False."""
     for name, flag in flags.items():
         if not isinstance(flag, (bool, int, np.bool_)):
             raise bad_argument(name, flag, "must be True or False")
 
 
 def check_functions(**functions: object) -> None:
-    """Checks that each argument is callable or None."""
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise bad_argument(name, function, "must be a function or None")
 
 
 def check_timeout(timeout: Any) -> None:
-    """Checks that `timeout` is a number of seconds or None."""
     if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
         raise bad_argument("timeout", timeout, "must be a number of seconds > 0, or None to wait without limit")
 
 
 def check_last_batch(value: Any) -> LastBatch:
-    """Returns the argument `last_batch`, or its default."""
+    """Checks the argument `last_batch`."""
     if value not in ("keep", "discard", "rollover"):
         raise bad_argument("last_batch", value, "must be 'keep', 'discard' or 'rollover'")
     checked: LastBatch = value

@@ -40,8 +40,7 @@ def gil_free(part: T) -> T:
     `__getitem__` or `__call__` does not inherit the declaration.
 
     Args:
-        part: a function, a class, or an object whose attributes can be set; `gil_free = True` in a class body does the
-            same.
+        part: a function, a class, or an object whose attributes can be set; `gil_free = True` in a class does the same.
 
     Returns:
         `part`.
@@ -99,7 +98,7 @@ def defining_namespace(kind: type, *names: str) -> Mapping[str, Any]:
 
 
 def _parts_of(part: Any) -> tuple[Any, ...] | None:
-    """The datasets and functions that `part` calls; None if that is unknown."""
+    """The datasets and functions that `part` calls; None if they are unknown."""
     own = getattr(part, "__dict__", {})
     if isinstance(part, FunctionType):
         return None if "__wrapped__" in own else own.get("_parts")

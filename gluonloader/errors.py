@@ -61,8 +61,8 @@ class WorkerDied(GluonLoaderError, RuntimeError):
 class WorkerStartError(GluonLoaderError, RuntimeError):
     """A worker could not start: `worker_init_fn` raised, the worker could not unpickle the dataset, or it was killed.
 
-    The text contains the error of the worker, or says how its process ended. The loader is now closed: correct the
-    cause and make a new loader.
+    The text contains the error of the worker, or says how its process ended. The loader is closed: correct the cause
+    and make a new one.
     """
 
 
@@ -70,8 +70,8 @@ class BatchTimeout(GluonLoaderError, TimeoutError, multiprocessing.TimeoutError)
     """A batch took longer than `timeout` seconds.
 
     The text shows the stack of the worker that makes the batch. If the worker hangs (in a lock or a network read, for
-    example), correct the code at the top of that stack. If it is only slow, raise `timeout`, or pass `timeout=None` to
-    wait without limit.
+    example), correct the code at the top of that stack. If it is only slow, pass a larger `timeout`, or None for no
+    limit.
     """
 
 

@@ -65,8 +65,7 @@ class LoaderIterator(Iterator[Any]):
     def flush(self) -> None:
         """Discards all batches that were not delivered, and draws them again from the sampler.
 
-        So a change to the sampler, such as new weights, already applies to the next batch. No sample is lost or
-        repeated.
+        So a change to the sampler, such as new weights, applies to the next batch. No sample is lost or repeated.
 
         Raises:
             TypeError: your own sampler cannot return to the last delivered batch, because it has no `state_dict` and
@@ -100,7 +99,7 @@ class LoaderIterator(Iterator[Any]):
             return _resumed, (self._live_epochs(), self.state_dict())
 
     def _locked_in_owner_process(self) -> threading.RLock:
-        """The lock, for calls that need the workers."""
+        """Returns the lock, for calls that need the workers."""
         if os.getpid() != self._pid:
             raise RuntimeError("this iterator belongs to the parent process; call iter(loader) in the forked child")
         return self._lock
@@ -112,6 +111,5 @@ class LoaderIterator(Iterator[Any]):
 
 
 def _resumed(epochs: Epochs, state: dict[str, Any]) -> LoaderIterator:
-    """An unpickled iterator, at the position of the original iterator."""
     epochs.load(state)
     return LoaderIterator(epochs, epochs.next())

@@ -1,4 +1,4 @@
-"""The cores and the memory that this process may use, by the limits of the kernel and of its cgroups; and the GIL.
+"""The cores and the memory that this process may use, by the limits of the kernel and its cgroups; and the GIL.
 
 A cgroup (control group) is a folder with the limits and the use of cores and memory of a group of processes.
 """
@@ -19,7 +19,6 @@ GROUPS: Final = Path("/sys/fs/cgroup")
 
 
 def has_gil() -> bool:
-    """Whether this Python runs with a GIL."""
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
@@ -38,7 +37,6 @@ def group_folders(controller: str, own: Path, groups: Path) -> Iterator[Path]:
 
 
 def _text_of(file: Path) -> str:
-    """Returns the content of a file; "" if it cannot be read."""
     try:
         return file.read_text(errors="replace")
     except OSError:

@@ -53,7 +53,7 @@ class DataLoader:
         batch_sampler: any iterable of lists of indices; replaces `batch_size`, `shuffle`, `sampler` and `last_batch`.
         batchify_fn: a function that makes a batch from the list of its samples; default `default_batchify`.
         num_workers: number of workers. 0 means that each call of `next` makes its batch in the calling thread. "auto"
-            starts one worker for each core that this process may use, and implies `executor="auto"` unless you pass
+            starts one worker for each core that this process may use, and sets `executor="auto"` unless you pass
             `executor`.
         pin_memory: put arrays of torch and MXNet into page-locked memory, for fast copies to a device. Without a device
             there is a warning, and the arrays stay in ordinary memory.
@@ -62,14 +62,14 @@ class DataLoader:
             The default is `2 * num_workers`; with worker processes it is `4 * num_workers` until a batch is larger than
             1 MB.
         thread_pool: use threads as workers, like `executor="thread"`.
-        timeout: seconds after which waiting for a batch raises an error; None waits without limit. `timeout` has no
-            effect without workers.
+        timeout: seconds after which waiting for a batch raises an error; None waits without limit. Without workers,
+            `timeout` is ignored.
         auto_reload: start the next epoch as soon as the last batch of an epoch was delivered.
         executor: "serial", "thread" or "process"; the default depends on `num_workers` and `thread_pool`. "auto"
             chooses the calling thread for small samples in memory; threads if the dataset, its transforms and
             `batchify_fn` are declared to release the GIL (`gluonloader.gil_free`); and processes for everything else.
-            If making a batch proves cheaper than getting it from a worker, "auto" changes to the calling thread at the
-            next epoch.
+            If making a batch proves cheaper than getting it from a worker, "auto" uses the calling thread from the next
+            epoch on.
         output: the framework to which the arrays of a batch are converted: "numpy", "mxnet", "torch" or "jax"; or a
             function that converts one array. By default, arrays are not converted: if the samples contain torch
             tensors, the batches contain torch tensors, too. Memory is shared, not copied, if the framework allows that.
@@ -85,8 +85,7 @@ class DataLoader:
             "fork", workers start in milliseconds, the dataset need not be picklable, and no `__main__` guard is needed.
             Use "forkserver" if threads hold locks or compute while workers start; see `docs/workers.md`.
         max_retries: how often a batch whose worker died is tried again before `WorkerDied` is raised.
-        memory_limit: the maximum size of the shared memory for batches, in bytes or as text ("256MB"); None for no
-            limit.
+        memory_limit: the maximum shared memory for batches, in bytes or as text ("256MB"); None for no limit.
         max_per_worker: the maximum number of batches that are assigned to a worker at a time; further batches wait for
             the next free worker. By default all batches in flight are assigned at once, and idle workers take over
             batches that wait behind a slow batch.
@@ -211,8 +210,8 @@ class DataLoader:
             state: what `state_dict()` returned, or the same as JSON text.
 
         Raises:
-            ValueError: the state does not fit this loader, or was edited; the text names the field. The loader is
-                unchanged.
+            ValueError: the state does not fit this loader, or was edited; the text names the field. Nothing has
+                changed.
         """
         with self.epochs.lock:
             self.epochs.load(state)

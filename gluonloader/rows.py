@@ -59,8 +59,7 @@ class Rows(Sequence[Any]):
 
     @property
     def columns(self) -> Any:
-        """The columns with only these samples: an array, `Rows` or list for a column that is an array, `Rows` or
-        anything else.
+        """The columns with only these samples: arrays for arrays, `Rows` for `Rows`, and lists for everything else.
 
         Without `indices`, arrays are not copied: they may belong to the dataset.
         """

@@ -1,4 +1,4 @@
-"""A position as JSON. It gets a checksum when it is saved, and each field is checked when it is loaded.
+"""A position as JSON. Saving a position adds a checksum, and loading a position checks each field.
 
 {"version": 1, ... fields that identify the loader ..., ... its position ..., "check": a hash of all other fields}
 """

@@ -1,8 +1,7 @@
 """`assert_resumes_exactly`: checks that a resumed loader produces exactly the remaining batches.
 
 One loader reads all batches. For each save point, a second loader reads up to that point and saves its position as
-JSON. Then a third loader loads the position and reads the rest, which must be equal to what the first loader read
-there.
+JSON. Then a third loader loads the position and reads the rest, which must equal what the first loader read there.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ def assert_resumes_exactly(
             evenly spread from the first batch to the last.
 
     Raises:
-        AssertionError: two batches differ; the text names the save point, the batch, the path in the batch, and both
-            values.
+        AssertionError: two batches differ; the text names the save point, the batch, the path in it and both values.
         ValueError: an argument is wrong.
 
     >>> from gluonloader import DataLoader
@@ -73,8 +71,6 @@ def assert_resumes_exactly(
 
 
 class _Loaders:
-    """Makes fresh loaders, and closes each after use."""
-
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self._first: Any = None

@@ -63,8 +63,7 @@ def refill(container: Any, items: Any) -> Any:
         if mapping:
             new[key] = item  # not update(), which adds numbers in a Counter
         else:
-            # The only way for a frozen dataclass. `replace` would call __post_init__, which may accept only single
-            # samples.
+            # The only way for a frozen dataclass: `replace` would call __post_init__, which may accept only samples.
             object.__setattr__(new, key, item)
     return new
 

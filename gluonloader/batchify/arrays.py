@@ -1,4 +1,4 @@
-"""What batchify functions need for single arrays: conversion to NumPy and back, dtypes, and errors about samples."""
+"""Helpers of batchify functions for single arrays: conversion to NumPy and back, dtypes, and errors about samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> 
         if sample is None:
             what = f"a {name} that is sparse, has a gradient or is on a device; return a dense array in host memory"
             raise BatchifyError(f"cannot make a batch of {what}", row, path)
-        if dtype is not None and sample.dtype.names:  # NumPy would convert its bits
+        if dtype is not None and sample.dtype.names:  # a carrier: NumPy would convert its bits
             what = f"NumPy has no {sample.dtype.names[0]}; convert it in the dataset, or import ml_dtypes"
             raise BatchifyError(f"cannot convert a {name} to {np.dtype(dtype)}: {what}", row, path)
     try:
@@ -34,7 +34,6 @@ def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> 
 
 
 def like(sample: Any, batch: Array) -> Any:
-    """The batch as an array of the framework that `sample` belongs to."""
     framework = owner_by_base(type(sample))
     return batch if framework is None else framework.from_numpy(batch)
 
@@ -50,12 +49,11 @@ def common_dtype(arrays: Sequence[Array], path: str) -> np.dtype[Any]:
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The same dtype in the byte order of this machine."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def check_same(values: Sequence[Any], describe: Callable[[Any], str], path: str) -> None:
-    """Checks that the values of all samples are equal; the error names the first that differs from most."""
+    """Checks that the values of all samples are equal; the error names the first sample that differs from most."""
     if values.count(values[0]) != len(values):
         usual = max(values, key=values.count)
         row = next(i for i, value in enumerate(values) if value != usual)

@@ -1,6 +1,6 @@
 """`default_batchify`: the batch that keeps the structure of its samples.
 
-The common cases come first in `batch_of`, and need no more than this file: tuples, arrays, numbers, text.
+`batch_of` handles the common cases first: tuples, arrays, numbers, text. They need no other module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Batchify = Callable[[Sequence[Any]], Any]
 
 _NUMBERS: Final[dict[type, type]] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
-LARGE_BYTES: Final = 32 * 1024  # of an array in a sample; smaller ones are stacked faster all at once, after reading
+LARGE_BYTES: Final = 32 * 1024  # smaller arrays in samples are stacked all at once, which is faster for them
 
 
 @calls_no_user_code
@@ -34,7 +34,7 @@ def default_batchify(samples: Sequence[Any]) -> Any:
     Tuples, lists, dicts, named tuples and dataclasses, also nested ones, keep their type and contain one batch per
     field. Arrays and NumPy scalars keep their dtype, in native byte order. Arrays of MXNet, torch and JAX become a
     batch of the same framework. `bool`, `int`, `float` and `complex` become bool, int64, float64 and complex128. Texts
-    (`str` and `bytes`) become a list.
+    become a list.
 
     Args:
         samples: at least one sample, as a list or as `Rows`, which cost one copy per column. All samples have the same
@@ -54,7 +54,7 @@ def default_batchify(samples: Sequence[Any]) -> Any:
 
 
 def batch_of(samples: Sequence[Any], path: str) -> Any:
-    """The batch of what lies at `path` in each sample."""
+    """The batch of the values at `path` in each sample."""
     kinds = set(map(type, samples))
     if len(kinds) == 1:
         (kind,) = kinds
@@ -74,7 +74,7 @@ def batch_of(samples: Sequence[Any], path: str) -> Any:
 
 
 def stack(arrays: Sequence[Array], path: str) -> Array:
-    """Stacks arrays of one shape along a new first axis, in the memory of the batch."""
+    """Stacks arrays of equal shape along a new first axis, in the memory of the batch."""
     first, shape = arrays[0], arrays[0].shape
     dtype = first.dtype if first.dtype.isnative else native(first.dtype)
     if len(arrays) == 1:
@@ -82,8 +82,8 @@ def stack(arrays: Sequence[Array], path: str) -> Array:
         out[0] = first
         return out
     if shape and first.size and len({array.shape[0] for array in arrays if array.ndim}) == 1:
-        # Concatenated along their first axis, the arrays lie in memory as their stack does; np.stack would make a view
-        # of each array first. If another axis or a dtype differs, which is rare, NumPy raises.
+        # In memory, a stack is equal to the arrays concatenated along their first axis; np.stack would first make a
+        # view of each array. If another axis or a dtype differs, which is rare, NumPy raises.
         out = empty_of((len(arrays), *shape), dtype)
         try:
             np.concatenate(arrays, out=out.reshape(-1, *shape[1:]), casting="equiv")
@@ -153,7 +153,7 @@ def _batch_of_rows(rows: Rows, path: str) -> Any:
 
 def _batch_of_column(column: Any, indices: Indices | None, path: str) -> Any:
     """The batch of one column of `Rows`, equal to what `batch_of` makes of its single elements."""
-    # Single texts are stacked one by one: their batch is as wide as its longest text.
+    # Texts in a column are stacked one by one, because the batch is only as wide as its longest text.
     kinds = "biufcmMSU" if type(column) in IN_MEMORY and column.ndim > 1 else "biufcmM"
     if type(column) not in IN_MEMORY or column.dtype.kind not in kinds:
         samples = pick(column, indices)
@@ -169,13 +169,12 @@ def _batch_of_column(column: Any, indices: Indices | None, path: str) -> Any:
 
 
 def holds_large_array(sample: Any) -> bool:
-    """Whether a sample is a large array, or a tuple or dict that holds one."""
     kind = type(sample)
     fields = (sample,) if kind is np.ndarray else sample if kind is tuple else sample.values() if kind is dict else ()
     return any(map(is_large, fields))
 
 
 def is_large(field: Any) -> bool:
-    """Whether it is an array that can be copied into the batch as it is, and large enough for that to pay."""
+    """Whether `field` is a large array that can be copied into the batch unchanged."""
     large = type(field) is np.ndarray and field.nbytes >= LARGE_BYTES
     return large and field.dtype.kind in "biufcmM" and field.dtype.isnative

@@ -18,8 +18,7 @@ from .default import Batchify, default_batchify, stack
 
 
 class Stack:
-    """Stacks samples along a new first axis; if the samples are tuples or lists, returns a list with one batch per
-    field.
+    """Stacks samples along a new first axis; if samples are tuples or lists, returns a list with one batch per field.
 
     >>> Stack()([[1, 2], [3, 4]])
     [array([1, 3]), array([2, 4])]
@@ -100,7 +99,6 @@ class Pad:
         return like(samples[0], out), like(samples[0], lengths)
 
     def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> list[int]:
-        """The shape of each sample after padding."""
         ranks = list(map(len, shapes))
         check_same(ranks, "{} axes".format, "")
         rank, axis = ranks[0], self._axis
@@ -162,8 +160,7 @@ class Append:
 
 
 class Group:
-    """Applies one batchify function to each field of a tuple; the batch is a tuple. `Tuple`, as in GluonNLP, is an
-    alias.
+    """Applies a batchify function to each field of a tuple; the batch is a tuple. `Tuple` (GluonNLP) is an alias.
 
     Args:
         fn: the function for the first field, or a list of the functions for all fields.
@@ -190,7 +187,7 @@ class Group:
 
 
 class AsList:
-    """Returns the samples as a list, without conversion. `List`, as in GluonNLP, is an alias.
+    """Returns the samples as a list, without conversion. `List` (GluonNLP) is an alias.
 
     >>> AsList()(["a", None])
     ['a', None]
@@ -271,8 +268,7 @@ class Split:
     Args:
         num_slice: number of parts, at least 1.
         batchify_fn: makes the batch of one part; None means `default_batchify`.
-        even_split: if True, all parts must have the same size; if False, the first parts may have one sample more than
-            the others.
+        even_split: if True, all parts must have the same size; if False, the first parts may have one sample more.
 
     Raises:
         BatchifyError: the samples cannot be cut into equal parts, or there are fewer samples than parts.

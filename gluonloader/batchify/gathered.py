@@ -1,10 +1,10 @@
 """The batch that `default_batchify` makes, filled while the samples are read.
 
-    first sample -> memory for the large arrays of all samples, which is the batch's; lists for everything else
-    each sample  -> copied there and freed before the next one is read
+    first sample -> memory of the batch for the large arrays of all samples; lists for everything else
+    each sample  -> copied there and freed before the next sample is read
 
-So one sample is alive at a time instead of a whole batch. The next sample reuses its memory, which is still in the
-cache. The memory of a whole batch would go back to the system each time, and page faults would bring it back.
+So only one sample is in memory at a time, not a whole batch of them. The next sample reuses its memory, which is still
+in the cache. The memory of many samples would be returned to the system each time, and cause page faults again.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _ONLY: Final = 0  # the name of the only field of a sample that is an array
 class Gathered:
     """Samples that are copied into their batch one by one; `batch()` is equal to that of `default_batchify`.
 
-    `first` is the first of `count` samples: an array, or a tuple or dict that holds large arrays. A sample that differs
-    from it, usually by mistake, is kept as it is, and so are all samples after that one.
+    `first` is the first of `count` samples: an array, or a tuple or dict that contains large arrays. If a sample
+    differs from it, usually by mistake, that sample and all later samples are stored in a list.
     """
 
     def __init__(self, first: Any, count: int) -> None:
@@ -38,7 +38,6 @@ class Gathered:
         self.append(first)
 
     def append(self, sample: Any) -> None:
-        """Adds one sample."""
         fields = _fields(sample) if type(sample) is self._kind and not self._others else {}
         if not self._fits(fields):
             self._others.append(sample)
@@ -51,9 +50,8 @@ class Gathered:
         self._length += 1
 
     def batch(self) -> Any:
-        """The batch."""
         columns = self._columns.items()
-        if self._others:  # make it from a list of all samples, with views of the large arrays
+        if self._others:  # make the batch from a list of all samples, with views of the large arrays
             fields = [{name: column[row] for name, column in columns} for row in range(self._length)]
             return default_batchify([*map(self._filled, fields), *self._others])
         batches = {name: batch_of(col, f"[{name!r}]") if isinstance(col, list) else col for name, col in columns}
@@ -72,7 +70,7 @@ class Gathered:
         return True
 
     def _filled(self, fields: dict[Any, Any]) -> Any:
-        """The container of a sample with other fields."""
+        """A container like that of the first sample, with these fields."""
         if self._kind is dict:
             return fields
         return tuple(fields.values()) if self._kind is tuple else fields[_ONLY]

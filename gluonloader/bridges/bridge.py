@@ -155,8 +155,8 @@ class Bridge:
             state: what `state_dict()` returned, or the same as JSON text.
 
         Raises:
-            ValueError: the state does not fit this bridge, or was edited; the text names the field. The position of the
-                bridge is unchanged.
+            ValueError: the state does not fit this bridge, or was edited; the text names the field. Nothing has
+                changed.
         """
         fields = parse_state(state)
         if "seed" in fields:

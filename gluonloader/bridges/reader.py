@@ -88,7 +88,6 @@ class Reader:
         self.made_s = self.idle_s = 0.0
 
     def start(self, position: Position, prefetch: int) -> Run:
-        """Stops the current run, and starts a new one."""
         self.check_process()
         if self._closed:
             raise LoaderClosed("this Bridge is closed; make a new one, or iterate inside its `with` block")

@@ -90,8 +90,7 @@ class StackDataset(_SideBySide):
             passed, samples are tuples of one field, unlike in `ArrayDataset`.
 
     Raises:
-        ValueError: no dataset is passed, only some are passed by keyword, a dataset has no length, or the lengths
-            differ.
+        ValueError: no dataset is passed, only some are passed by keyword, one has no length, or the lengths differ.
 
     >>> StackDataset(image=[10, 20], name=["a", "b"])[1]
     {'image': 20, 'name': 'b'}

@@ -1,8 +1,7 @@
 """`ArrowDataset`: the rows of tables and Parquet files, read in bulk.
 
 A Parquet file is read by row groups; a table in memory counts as one row group. A row group is decoded column by
-column, and the most recently used row groups stay in memory. No file stays open and no thread starts, so a fork is
-safe.
+column, and the most recently used ones stay in memory. No file stays open and no thread starts: forks are safe.
 """
 
 from __future__ import annotations
@@ -105,7 +104,6 @@ class ArrowDataset(Dataset):
         return f"{type(self).__name__}({len(self)} rows of {len(self._source.columns)} columns)"
 
     def _group(self, group: int) -> dict[str, Any]:
-        """The columns of a row group, as `Column.decode` returns them."""
         kept = self._kept
         if kept.pid != os.getpid():  # forked: a thread of the parent may have held the lock
             kept = self._kept = _Kept()

@@ -63,7 +63,6 @@ class Column:
         return self.pick(pyarrow().concat_arrays(parts) if self.dtype is None else np.concatenate(parts), order)
 
     def get(self, decoded: Any, row: int) -> Any:
-        """The value in one row."""
         if self.dtype is not None:
             return decoded[row]
         if _is_list_of_numbers(self.kind):

@@ -25,8 +25,8 @@ class Dataset:
 
     If your dataset can read many samples at once faster than one by one, also define the bulk read
     `__getitems__(indices)`. Loaders, and the datasets that the methods below return, then call it once per batch, with
-    a list of indices. It must return one sample for each index, in the same order, as a list, as `Rows`, or as any
-    other sequence.
+    a list of indices. It must return one sample for each index, in the same order, as a list, `Rows`, or any other
+    sequence.
     """
 
     def __getitem__(self, index: Any) -> Any:
@@ -49,12 +49,11 @@ class Dataset:
         >>> list(SimpleDataset([1, 2, 3, 4]).filter(lambda x: x % 2 == 0))
         [2, 4]
         """
-        # Not `iter(self)`: a subclass may iterate in another order.
+        # Not `iter(self)`, since a subclass may iterate in another order.
         return Subset(self, [i for i, sample in enumerate(Dataset.__iter__(self)) if fn(sample)])
 
     def shard(self, num_shards: int, index: int) -> Dataset:
-        """Returns part `index` of `num_shards` contiguous parts; the first parts may have one sample more than the
-        others.
+        """Returns part `index` of `num_shards` contiguous parts; the first parts may have one sample more.
 
         Raises:
             ValueError: unless `0 <= index < num_shards`.
@@ -95,7 +94,7 @@ class Dataset:
 
         Args:
             fn: the transform. If worker processes start by spawn or forkserver, it must be picklable.
-            lazy: if True, run `fn` at each read of a sample. If False, this call runs `fn` on all samples and keeps the
+            lazy: if True, run `fn` at each read of a sample. If False, this call runs it on all samples and keeps the
                 results.
             batched: call `fn(samples)` once per batch, with the sequence of its samples (what `__getitems__` of this
                 dataset returned, or a list); `fn` must return one sample for each of them, in the same order.
@@ -210,8 +209,6 @@ class Subset(Dataset):
 
 
 class _Transformed(Dataset):
-    """Applies `fn` to each sample of `dataset`."""
-
     def __init__(self, dataset: Any, fn: Callable[..., Any]) -> None:
         self._dataset, self._fn = dataset, fn
 
@@ -248,11 +245,11 @@ class _BatchTransformed(_Transformed):
             raise ValueError(f"{what} and returned {len(samples)}; return one sample for each, in the same order")
         return samples
 
-    _parts = _Transformed._parts  # not inherited by a class that reads samples in another way
+    _parts = _Transformed._parts  # a class that reads samples in another way does not inherit it
 
 
 class _First:
-    """Applies `fn` to the first field. A class and not a closure, so that it can be pickled."""
+    """Applies `fn` to the first field. It is a class and not a closure, so that it can be pickled."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
         self._fn = fn

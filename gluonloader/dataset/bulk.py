@@ -48,7 +48,7 @@ class bulk_read:  # noqa: N801, a decorator
 
 
 def check_no_mask(name: str, indices: Any) -> None:
-    """Raises a ValueError if the argument `name` is a mask, which would be read as the indices 0 and 1."""
+    """Raises a ValueError if the argument `name` is a mask, which would be used as the indices 0 and 1."""
     if is_mask(indices):
         raise bad_argument(name, indices, "it is a mask; pass the indices where it is true: np.flatnonzero(mask)")
 

@@ -12,7 +12,7 @@ from ..errors import bad_argument
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """Applies `fn` to each sample, or to its fields if it is a tuple."""
+    """Applies `fn` to each sample, or to its fields if the sample is a tuple."""
 
     fn: Callable[..., Any]
 
@@ -20,7 +20,7 @@ class Transform:
         return self.fn(*sample) if isinstance(sample, tuple) else self.fn(sample)
 
     def over(self, samples: Iterator[Any]) -> Iterator[Any]:
-        return map(self, samples)  # unlike a generator, it can continue after an error
+        return map(self, samples)  # unlike a generator, `map` can continue after an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def unwrap(dataset: Any) -> tuple[Any, tuple[Step, ...]]:
 def is_iterable(dataset: Any) -> bool:
     """Whether a loader iterates the dataset instead of indexing it.
 
-    torch's IterableDataset inherits a `__getitem__` that raises; that of Hugging Face returns columns.
+    torch's IterableDataset inherits a `__getitem__` that raises; `__getitem__` of Hugging Face returns columns.
     """
     if isinstance(dataset, type) or not hasattr(dataset, "__iter__"):
         return False
@@ -150,7 +150,7 @@ def check_iterable(dataset: Any) -> None:
 def _check_repeatable(name: str, source: Any) -> None:
     if isinstance(source, (set, frozenset)):
         raise bad_argument(name, source, "the order of a set differs between processes; pass a list, e.g. sorted(...)")
-    # The iterators of MXNet can be iterated again after reset().
+    # MXNet's iterators can be iterated again after reset().
     if hasattr(source, "__next__") and not callable(getattr(source, "reset", None)):
         right = "it can be iterated only once; pass a function that makes a new iterator: IterableDataset(make)"
         raise bad_argument(name, source, right)

@@ -64,7 +64,7 @@ class PackedList(Dataset):
 
     @property
     def _parts(self) -> tuple[Any, ...]:
-        return (self._data,) if self._kind != _OBJECT else ([],)  # a list: unpickling an object may do anything
+        return (self._data,) if self._kind != _OBJECT else ([],)  # a list, since unpickling an object may run any code
 
     @property
     def nbytes(self) -> int:
@@ -87,7 +87,7 @@ class PackedList(Dataset):
         self._kind = kind
         self._data, self._ends = np.frombuffer(data, np.uint8), np.frombuffer(ends, np.int64)
         self._shapes = np.frombuffer(shapes, np.int64).reshape(len(self), rest[1] if rest else 0)
-        if others:  # of mixed kinds: pack again from the start, unpacking item by item what is packed already
+        if others:  # items of mixed kinds: pack again from the start, and unpack the packed items one by one
             self._pack(chain(self, others, items), _OBJECT)
 
 

@@ -21,7 +21,7 @@ from ..tree import leaves, map_leaves, refill
 from .base import Dataset
 from .bulk import bulk_read, split_where_changed, taken
 
-# A library takes as long to select a single row as to read this many rows, or this many bytes, of a contiguous range.
+# Selecting a single row takes a library as long as reading this many rows, or bytes, of a contiguous range.
 _ROWS_PER_SELECTION: Final = 8
 _BYTES_PER_SELECTION: Final = 16384
 
@@ -30,8 +30,7 @@ class NpyDataset(Dataset):
     """A dataset of memory-mapped `.npy` files; all workers share the pages in the page cache of the system.
 
     Sample `i` is the tuple of element `i` of each array. If only one file is passed, it is the element itself; if files
-    are passed by keyword, it is a dict. Elements that are arrays are read-only views of the file, but batches are
-    copies.
+    are passed by keyword, it is a dict. Arrays in samples are read-only views of the file, but batches are copies.
 
     Args:
         paths: at least one file that `np.save` has written. If files are passed by keyword, samples are dicts.
@@ -103,7 +102,7 @@ class _Stored(Dataset):
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         return self._read(checked_indices(indices, self._length))
 
-    _parts, gil_free = (), False  # h5py has one lock for all calls, zarr runs much Python code per chunk
+    _parts, gil_free = (), False  # h5py has a global lock, zarr runs much Python code per chunk
 
     def __len__(self) -> int:
         return self._length
@@ -134,7 +133,6 @@ class _Stored(Dataset):
         return list(rows) if rows.dtype.kind in "OT" else rows
 
     def _open_columns(self) -> tuple[Any, list[Any]]:
-        """The open file or store, and the columns."""
         try:
             file = self._open()
             return file, [_array_in(file, name, self._source) for name in self._names]
@@ -221,7 +219,7 @@ class ZarrDataset(_Stored):
 
 
 def _fields(argument: str, given: tuple[Any, ...], named: dict[str, Any], example: str) -> Any:
-    """The names or paths in the container of a sample: a dict, a tuple, or the only one itself."""
+    """The names or paths in the container of a sample: a dict, a tuple, or the only name itself."""
     if bool(given) == bool(named):
         right = f"pass at least one, and either all by position or all by keyword, e.g. {example!r}"
         raise bad_argument(argument, (*given, *named), right)
@@ -243,7 +241,7 @@ def _absolute(path: Any) -> Any:
 
 
 def _length_of(names: Sequence[str], columns: Sequence[Any]) -> int:
-    """The length of all columns; a ValueError if they differ."""
+    """The length of all columns; raises ValueError if the lengths differ."""
     for name, column in zip(names, columns, strict=True):
         if not column.shape:
             raise ValueError(f"{name}: it is a single value, not an array of rows; remove it from the arguments")

@@ -49,7 +49,6 @@ class Inbox:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has arrived."""
         return self._outcomes.empty()
 
     def put(self, outcome: Outcome) -> None:

@@ -5,8 +5,7 @@
 All threads share one queue. Only for an iterable dataset, whose shards belong to threads, each thread has a queue.
 
 NOTE [a pool that serves]: as in the process executor, the pool's initializer is the worker. It serves its queue until
-it reads None, and never returns to the pool's own task loop, which costs more per task and loses the tasks of a worker
-that dies.
+it reads None, and never returns to the pool's own task loop, which is slower and loses the tasks of a worker that dies.
 """
 
 from __future__ import annotations

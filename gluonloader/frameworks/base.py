@@ -4,8 +4,8 @@
     parent   slab --> NumPy view --from_numpy--> array of the framework, over the same memory
 
 An array of a dtype that NumPy lacks (bfloat16, the 8-bit floats) travels with a carrier dtype. A carrier is a
-structured dtype with one field of unsigned integers, whose name is that of the missing dtype. MXNet itself does this
-for bfloat16.
+structured dtype with one field of unsigned integers, whose name is that of the missing dtype. So does MXNet for
+bfloat16.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Framework(Protocol):
     def from_numpy(self, array: Array) -> Any:
         """Returns an array over the memory of `array`, or over a copy if the framework needs another layout.
 
-        The caller does not change that memory while the new array lives. If the framework lacks the dtype, this raises
-        TypeError.
+        The caller does not change that memory while the new array lives. Raises TypeError if the framework lacks the
+        dtype.
         """
 
     def pin(self, array: Any, device_id: int) -> Any:
@@ -66,8 +66,8 @@ class Lent(np.ndarray[Any, Any]):
     def share(self) -> int | None:
         """Returns a new descriptor of the slab, so that a framework can map it and become one of its holders.
 
-        When the holder no longer uses the slab, it subtracts 1 from the int32 at byte 0. Returns None if the slab
-        cannot be shared.
+        When the holder is done with the slab, it subtracts 1 from the int32 at byte 0. None if the slab cannot be
+        shared.
         """
         raise NotImplementedError
 
@@ -153,5 +153,4 @@ def enter_worker() -> None:
 
 
 def in_worker() -> bool:
-    """Whether this process is a worker."""
     return _in_worker

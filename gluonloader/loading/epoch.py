@@ -48,22 +48,18 @@ class Window(Generic[T]):
 
     @property
     def has_room(self) -> bool:
-        """Whether one more batch may be added."""
         return len(self._in_flight) < self.size
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is in flight."""
         return not self._in_flight
 
     @property
     def oldest(self) -> int:
-        """The number of the oldest batch that has not completed."""
         return next(number for number in self._in_flight if number not in self._completed)
 
     @property
     def ready(self) -> bool:
-        """Whether `deliver` has a batch to return."""
         return bool(self._completed) and (not self._in_order or next(iter(self._in_flight)) in self._completed)
 
     def add(self, number: int) -> None:
@@ -71,7 +67,6 @@ class Window(Generic[T]):
         self._in_flight[number] = None
 
     def complete(self, number: int, item: T) -> None:
-        """Stores what became of a batch."""
         self._completed[number] = item
 
     def deliver(self) -> T:
@@ -81,7 +76,6 @@ class Window(Generic[T]):
         return self._completed.pop(number)
 
     def drop(self, number: int) -> None:
-        """Removes a batch that will not complete."""
         del self._in_flight[number]
 
     def clear(self) -> list[T]:
@@ -129,7 +123,7 @@ class Epoch:
 
         Raises:
             StopIteration: the epoch has no more batches.
-            Exception: the batch's own error; the one after it can still be read.
+            Exception: the error of the batch; the following batch can still be read.
         """
         batch, start = NOTHING, time.perf_counter()
         while batch is NOTHING:
@@ -153,7 +147,6 @@ class Epoch:
         self._start()
 
     def replace(self, executor: Executor, plan: Plan) -> None:
-        """Continues with another plan."""
         self._cancel()
         self.plan, self._executor = plan, executor
         self._start()
@@ -238,7 +231,7 @@ class Epoch:
         except WorkerStartError:
             self.workers_failed = True
             raise
-        if self._inbox.cancelled:  # by another thread, which closed the epoch
+        if self._inbox.cancelled:  # another thread has closed the epoch
             if outcome is not None:
                 outcome.discard()
             self._cancel()  # the tasks that this thread has submitted meanwhile

@@ -53,7 +53,6 @@ class Epochs:
         self.load(state)
 
     def __len__(self) -> int:
-        """Number of batches of the next epoch."""
         return self._source.batches(self.workers.job.dataset)
 
     def start_ahead(self) -> None:
@@ -93,13 +92,11 @@ class Epochs:
         return plan
 
     def finish(self, epoch: Epoch) -> None:
-        """An epoch was read to its end."""
         self._source.finish(epoch.plan)
-        with self.lock, suppress(Exception):  # the error is raised again when the user starts that epoch
+        with self.lock, suppress(Exception):  # the same error is raised again when the user starts that epoch
             self.start_ahead()
 
     def set_number(self, number: int) -> None:
-        """See `DataLoader.set_epoch`."""
         with self.lock:
             stays = number == self._loaded_number
             if not stays:
@@ -139,7 +136,6 @@ class Epochs:
             return self._sealed(self._number, self._source.fresh_state(self._number, self.workers.job.seed))
 
     def state_of(self, plan: Plan) -> dict[str, Any]:
-        """The position of an epoch."""
         with plan.lock:
             position = plan.state()
         return self._sealed(plan.epoch, position)

@@ -21,7 +21,6 @@ class IndexSource:
         self._start = Start()
 
     def batches(self, dataset: Any) -> int:
-        """Number of batches of the next epoch."""
         return len(self.sampler)
 
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
@@ -35,12 +34,9 @@ class IndexSource:
         return fresh_state(self.sampler)
 
     def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
-        """Stores a position for the next plan; a ValueError if the position does not fit, and then nothing has changed.
+        """Stores a position for the next plan; raises ValueError if the position does not fit.
 
-        `load_rest` is called last, if everything else fits; if it raises, nothing has changed.
-
-        Raises:
-            ValueError: the position does not fit. Nothing has changed.
+        `load_rest` is called last, if everything else fits. If it or this raises, nothing has changed.
         """
         restore = keep(self.sampler)
         try:

@@ -131,7 +131,6 @@ class Workers:
             self._close_executor()
 
     def stats(self) -> LoaderStats:
-        """See `DataLoader.stats`."""
         choice, tally = self._choice or Choice(self.options.executor, "no worker has started yet"), self.tally
         workers = 0 if self._choice is None or choice.name == "serial" else self.job.num_workers
         return LoaderStats(choice.name, choice.why, workers, tally.batches, tally.waited_s, tally.made_s)

@@ -182,8 +182,7 @@ class SlabPool:
         return slab
 
     def _pop_free(self, writer: int) -> Slab | None:
-        """Returns a free slab: if possible a large enough slab, then a slab that `writer` wrote, then the last used
-        slab.
+        """Returns a free slab: if possible a large enough slab, else a slab that `writer` wrote, else the last used.
 
         A slab of at least half the largest batch's size counts as large enough, because most batches are smaller.
         """
@@ -228,7 +227,6 @@ class SlabPool:
             self._budget.reserved -= slab.allowance - slab.size
 
     def _collect(self) -> None:
-        """Frees the slabs whose loans have ended."""
         for _ in range(len(self._returned)):
             number = self._returned.popleft()
             slab = self._lent[number][0]
@@ -247,7 +245,6 @@ class SlabPool:
             self._free.append(slab)
 
     def _retire(self, slab: Slab) -> None:
-        """Closes a slab that is not on loan."""
         if self._budget is not None:
             self._budget.reserved -= slab.size
         if not slab.inherited:

@@ -31,8 +31,7 @@ class _WithNDArrays:
 
 
 class Stack(_WithNDArrays):
-    """Stacks samples along a new first axis; if the samples are tuples or lists, returns a list with one batch per
-    field.
+    """Stacks samples along a new first axis; if samples are tuples or lists, returns a list with one batch per field.
 
     Args:
         use_shared_mem: make the batch in `cpu_shared(0)`; workers of a loader always do.

@@ -34,7 +34,6 @@ def save() -> tuple[Any, Any]:
 
 
 def restore(state: tuple[Any, Any]) -> None:
-    """Restores what `save` returned."""
     generator, saved = state
     if _bit_generator() is not generator:  # user code has replaced it
         np.random.set_bit_generator(generator)  # type: ignore[attr-defined]

@@ -90,9 +90,8 @@ def set_current_seed(seed: int | None) -> None:
 def get_rng() -> np.random.Generator:
     """Returns the random generator of the current batch, for use in a dataset, a transform or a batchify function.
 
-    It draws the same numbers with any executor and number of workers, and after a resume. While no batch is made (if
-    you call `dataset[0]` yourself, for example), each call returns a new generator, seeded from NumPy's global
-    generator.
+    It draws the same numbers with any executor and number of workers, and after a resume. Outside of a loader, for
+    example if you call `dataset[0]` yourself, each call returns a new generator, seeded from `np.random`.
 
     Returns:
         A `numpy.random.Generator`; all calls for the same batch return the same object.

@@ -7,20 +7,17 @@ from typing import Any
 
 
 def seed(seed: int) -> None:
-    """Seeds the generator with all 64 bits."""
     generator = _generator()
     if generator is not None:
         generator.manual_seed(seed)
 
 
 def save() -> tuple[Any, Any] | None:
-    """Returns the state for `restore`."""
     generator = _generator()
     return None if generator is None else (generator, generator.get_state())
 
 
 def restore(state: tuple[Any, Any] | None) -> None:
-    """Restores what `save` returned."""
     if state is not None:
         generator, saved = state
         generator.set_state(saved)

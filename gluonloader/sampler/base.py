@@ -94,8 +94,7 @@ def start_order(sampler: Any) -> tuple[Sliceable | None, int]:
 
 
 class SeededSampler(OrderedSampler):
-    """Base class of samplers that shuffle: the order depends only on (seed, epoch), and each iteration is the next
-    epoch.
+    """Base class of samplers that shuffle: the order depends only on (seed, epoch); each iteration is the next epoch.
 
     Args:
         seed: an int; None draws one from NumPy's global generator now.
@@ -250,7 +249,6 @@ def chained(length: int, ends: Sequence[int] | Integers, make: Callable[[int], N
 
 
 def check_length(name: str, value: Any) -> int:
-    """Checks an argument that is a number of samples."""
     return check_int(name, value, 0, "must be the number of samples, an int >= 0, e.g. len(dataset)")
 
 

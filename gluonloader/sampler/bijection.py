@@ -78,7 +78,6 @@ class Bijection:
         return cells.view(np.int64)
 
     def _mapped(self, cells: Words) -> Words:
-        """The cells of the grid that the rounds map these cells to."""
         sides = np.uint64(self._left), np.uint64(self._right)
         halves: list[Words] = [cells // sides[1], cells]
         halves[1] = cells - halves[0] * sides[1]

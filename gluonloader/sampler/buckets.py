@@ -61,8 +61,7 @@ class LinearWidthBucket(_WidthBucket):
     """
 
     def _keys(self, most: int, least: int, number: int) -> list[int]:
-        # Bucket i is growth * i + 1 wide. If there are fewer lengths than buckets, growth is negative; no key exceeds
-        # `most`.
+        # Bucket i is growth * i + 1 wide. With fewer lengths than buckets, growth is negative; no key exceeds `most`.
         growth = 2 * (most - least - number) / (number * (number + 1))
         return [min(round(least + i * (i + 1) / 2 * growth + i), most) for i in range(1, number + 1)]
 
@@ -119,8 +118,8 @@ class FixedBucketSampler(SeededSampler):
         ratio: enlarges the batches of a bucket with key K to `ratio * batch_size * (largest key / K)` samples, if that
             is more than `batch_size`. If a key is a tuple, its sum is used.
         shuffle: use a new random order each epoch, which depends only on (seed, epoch).
-        use_average_length: `batch_size` is the number of elements in a batch, not of samples: a bucket's batches have
-            `batch_size` / (mean + standard deviation of its lengths) samples.
+        use_average_length: `batch_size` is about the number of elements in a batch, not of samples: a bucket's batches
+            have `batch_size` / (mean + standard deviation of its lengths) samples.
         bucket_scheme: a function of (max_lengths, min_lengths, num_buckets) that returns bucket keys; None means
             `ConstWidthBucket()`.
         seed: an int; None draws one from NumPy's global generator now.

@@ -164,7 +164,6 @@ def as_keys(part: Any) -> Keys:
 
 
 def join_keys(first: Keys, second: Keys) -> Keys:
-    """`first`, then `second`."""
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return np.concatenate([first, second])
     return as_list(first) + as_list(second)

@@ -172,8 +172,7 @@ class SplitSampler(SeededSampler):
         length: number of samples in the whole dataset.
         num_parts: number of parts.
         part_index: number of this part, from 0.
-        even_size: if a part is one sample shorter than others, add a random sample of another part to it in each
-            repetition.
+        even_size: if a part is one sample shorter than others, add a random sample of another part in each repetition.
         repeat: how often an epoch repeats the part.
         shuffle: use a new random order in each repetition, which depends only on (seed, epoch). With the same seed, all
             parts follow the same permutation of the whole dataset.
@@ -213,7 +212,6 @@ class SplitSampler(SeededSampler):
         return chained(len(self), ends, lambda number: self._once(epoch, number))
 
     def _once(self, epoch: int, number: int) -> Integers:
-        """The indices of repetition `number`."""
         indices = np.arange(self._start, self._stop)
         if self._shuffle or self._size > len(indices):
             order = np.random.default_rng(batch_seed(self._seed, epoch, number)).permutation(self._length)

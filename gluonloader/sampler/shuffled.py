@@ -66,8 +66,8 @@ class SubsetSampler(SeededSampler):
 
     Args:
         indices: ints, a list or an array.
-        shuffle: True for a new random order each epoch, which depends only on (seed, epoch); False for the order of
-            `indices`.
+        shuffle: True for a new random order each epoch, which depends only on (seed, epoch); False for the order
+            passed.
         seed: an int; None draws one from NumPy's global generator now.
 
     >>> list(SubsetSampler([3, 7, 5]))
@@ -92,8 +92,7 @@ class SubsetSampler(SeededSampler):
 
 
 class BlockShuffleSampler(SeededSampler):
-    """Yields each index once: takes `buffer` random blocks at a time, and shuffles the indices of these blocks
-    together.
+    """Yields each index once: takes `buffer` random blocks at a time, and shuffles the indices of these blocks.
 
     Use it for files that are read block by block, such as Parquet files with their row groups: only `buffer` blocks are
     in use at a time, and each block is in use only once per epoch. The shares of a `ShardedSampler` over this sampler

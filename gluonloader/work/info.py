@@ -40,8 +40,7 @@ class WorkerInfo(int):
         id: this worker's number, from 0 to `num_workers - 1`.
         num_workers: number of workers of the loader; 0 in the serial executor.
         seed: a 64-bit seed that differs between workers, a hash of the loader's seed and `id`.
-        epoch: number of the epoch of the current batch; while the worker starts, of the first epoch for which it makes
-            batches.
+        epoch: number of the epoch of the current batch; while the worker starts, of its first epoch.
         dataset: this worker's copy of the dataset.
         payload: what `worker_payload` returned for this worker; None without `worker_payload`.
     """

@@ -59,7 +59,7 @@ class BatchMaker:
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
         self.may_draw = may_draw(job)
         self._bulk = getattr(job.dataset, "__getitems__", None)
-        # default_batchify keeps no sample, so large arrays can be copied while the samples are read.
+        # default_batchify does not refer to samples later, so large arrays can be copied while the samples are read.
         self._gathers = job.batchify_fn is default_batchify
         self._streams = Streams(job.dataset) if job.iterable else None
         self._info = info = WorkerInfo(worker)
@@ -68,11 +68,9 @@ class BatchMaker:
         info.payload = job.payloads[worker] if job.payloads else None
 
     def running(self) -> AbstractContextManager[None]:
-        """Within the `with` block `get_worker_info()` returns this worker."""
         return running_as(self._info)
 
     def start(self, epoch: int) -> None:
-        """Runs the user's `worker_init_fn`."""
         self._info.epoch = epoch
         if self._job.worker_init_fn is not None:
             self._job.worker_init_fn(self._info)
@@ -103,7 +101,6 @@ class BatchMaker:
         return ShardBatch(self._batchify(task, read.samples), read.hint, read.first)
 
     def _read(self, task: Task, indices: list[Any], on_row: OnRow | None) -> list[Any] | Gathered:
-        """Reads the samples one by one."""
         dataset, index, batching = self._job.dataset, indices[0], False
         try:
             if on_row is not None:

@@ -1,8 +1,7 @@
 """`ShardSource`: one shard of an iterable dataset, opened at its start or at a hint, and read sample by sample.
 
 It follows the convention of Hugging Face datasets and torchdata: `set_epoch`, `load_state_dict` and `iter` are called
-in this order, and `state_dict` during the iteration. Each method is called on the dataset or its iterator, whichever
-has it.
+in this order, and `state_dict` during the iteration. Each is called on the dataset or its iterator, whichever has it.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ whichever worker reads it and however often, and each sample comes exactly once.
 
 The source is read in groups of `size` samples. The groups that fit in the shuffle buffer (one group without shuffling)
 are called a fill, and are permuted together. The permutation depends only on seed, epoch, shard and the number of the
-fill. Each chunk that is taken from a fill makes room for one group of the next fill. So a hint is always a point before
-the first group of a fill.
+fill. Each chunk that is taken from a fill makes room for one group of the next fill. So a hint always lies before the
+first group of a fill.
 
 The random generators are seeded before the source is opened and before each group is read, even if the group is
 skipped, since the samples may depend on them. Shards that are cut out of the same source get the same seeds, since all
@@ -86,7 +86,6 @@ class _Fill:
     last: bool = False  # the source has ended in it
 
     def is_empty(self, size: int) -> bool:
-        """Whether no more chunk of this size can be taken from it."""
         return len(self.samples) < size and not self.errors and not self.last
 
 
@@ -123,10 +122,7 @@ class _Stream:
                 self._open(seed)
                 result = self._read(number, seed, on_row)
             seed(-2 - 2 * self._unique(number))
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # of opening or seeding; it ends the shard, or each chunk would repeat it
+        except (Exception, SystemExit) as error:  # of opening or seeding; it ends the shard, or each chunk would fail
             self._source, self._ended = None, True
             return self._located(error, "", number)
         if isinstance(result, Exception):

@@ -49,7 +49,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Samples that workers have read before (leftovers of shards), to be combined to one batch."""
+    """Samples that workers have read before (leftovers of shards), to be combined into one batch."""
 
     samples: list[Any]
 
@@ -82,7 +82,7 @@ class Task:
 
 
 def located(error: BaseException, raiser: str, place: str) -> Exception:
-    """The user's error with a note on the place; a RuntimeError if the error would silently end a loop or the program."""
+    """The user's error with a note on the place; a RuntimeError if it would silently end a loop or the program."""
     if not isinstance(error, Exception) or isinstance(error, StopIteration):
         cause, error = error, RuntimeError(f"{raiser} raised {type(error).__name__}({error})")
         error.__cause__ = cause

@@ -134,7 +134,6 @@ class Crew:
         self._supervisor.wake()
 
     def close_lanes(self) -> None:
-        """Closes all lanes, which ends the workers."""
         for lane in self.lanes.values():
             lane.close()
 

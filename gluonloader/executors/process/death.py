@@ -79,7 +79,7 @@ def kill_stuck(lane: Lane, forked: bool) -> str:
     stack = _stack_of(process, lane.log)
     process.kill()
     if lane.ready:
-        # The stack does not always contain frames of JAX, so its presence alone is enough for the hint.
+        # The stack does not always contain frames of JAX, so the hint is added whenever JAX is loaded.
         jax = forked and "jax" in sys.modules
         hint = "\nJAX can hang in a forked process; if that is the cause, pass start_method='forkserver'" if jax else ""
         return f"its worker (pid {process.pid}) was replaced; the stack of that worker was\n{stack}{hint}"

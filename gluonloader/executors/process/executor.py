@@ -4,7 +4,7 @@
     wait   <-- inbox <-- dispatcher <-- lanes <-- poll               a death is an end-of-file on a lane (crew.py)
 
 NOTE [one leader]: one of the waiting threads, the leader, polls the lanes without the lock, and handles all replies for
-all threads. The other threads wait on the condition. Every poll includes all lanes, so every wait notices every death
+all threads. The other threads wait on the condition. Each poll includes all lanes, so each wait notices each death
 (P3).
 
 NOTE [spinning]: waking a thread that sleeps costs the waker 8 us and takes another 15 us, as much as a small batch. So

@@ -62,7 +62,6 @@ class Lane:
 
     @property
     def worker(self) -> int:
-        """The worker's number."""
         return self.process.worker
 
     def give(self, submission: Submission, slab: Slab, ticket: int, task: bytes) -> None:

@@ -92,8 +92,6 @@ class RecordReader:
 
 
 class RequestReader(RecordReader):
-    """Reads requests from bytes."""
-
     record = _REQUEST
 
     def read(self, data: bytes) -> Iterator[Request]:
@@ -102,8 +100,6 @@ class RequestReader(RecordReader):
 
 
 class ReplyReader(RecordReader):
-    """Reads replies from bytes."""
-
     record = _REPLY
 
     def read(self, data: bytes) -> Iterator[Reply]:

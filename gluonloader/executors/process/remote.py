@@ -31,7 +31,7 @@ def encode_error(error: BaseException, who: str) -> bytes:
         try:
             data = pickle.dumps((candidate, notes, text))
             revived = _whole(pickle.loads(data)[0])
-            # Unpickling calls the constructor again, which may build another text.
+            # Unpickling calls the constructor again, which may change the text.
             kept = type(revived) is type(error) and (candidate is not error or str(revived) == message)
         except Exception:
             continue
@@ -66,7 +66,6 @@ class _Parts:
 
 
 def can_pickle(value: Any) -> bool:
-    """Whether a value can be pickled."""
     try:
         pickle.dumps(value)
     except Exception:

@@ -1,4 +1,4 @@
-"""The persistent Pool behind the process executor: it notices the death of a worker, reaps the process and requests a
+"""The persistent Pool behind the process executor: it notices the death of a worker, reaps it and requests a
 replacement.
 
     the Pool's own thread   worker dead -> reap -> LaneProcess().start() -> `requested` + wake

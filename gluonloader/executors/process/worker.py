@@ -74,7 +74,7 @@ def serve_lane(job: Job | None) -> None:
 
 
 def _give_way() -> None:
-    """Lets the training thread keep its core when this worker wakes; see NOTE [spinning] in executor.py."""
+    """Makes sure that the training thread keeps its core when this worker wakes; see NOTE [spinning] in executor.py."""
     try:
         if os.sched_getscheduler(0) == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -173,7 +173,7 @@ class _Worker:
             fd = self._descriptors.pop(0)
             self._slabs[request.slab] = Slab(request.slab, fd, request.size, populate=True)
         slab = self._slabs[request.slab]
-        if slab.size < request.size:  # another worker, or the parent, made it grow
+        if slab.size < request.size:  # another worker, or the parent, has grown it
             slab.map(request.size)
         return slab
 

@@ -85,7 +85,6 @@ class Progress:
         return is_new
 
     def settle(self, number: int) -> None:
-        """Settles a number in flight."""
         is_first = next(iter(self._in_flight)) == number
         if not is_first:
             self._ahead.add(number)
@@ -96,7 +95,6 @@ class Progress:
 
     @property
     def position(self) -> int:
-        """The first number that is not settled."""
         number = next(iter(self._in_flight), self.upcoming)
         while number in self._ahead:
             number += 1
@@ -104,7 +102,6 @@ class Progress:
 
     @property
     def in_flight(self) -> list[int]:
-        """The numbers that were issued and are not settled, ascending."""
         return list(self._in_flight)
 
     @property

@@ -31,7 +31,7 @@ def keep(batch_sampler: Any) -> Callable[[], None]:
     """Saves the state of a batch sampler; returns a function that restores it."""
     carried = getattr(batch_sampler, "carried", None)
     if carried:
-        batch_sampler.carried = []  # it is saved here unchanged, since JSON may not be able to store it
+        batch_sampler.carried = []  # saved here unchanged, since JSON may not be able to store it
     state = fresh_state(batch_sampler)
     if carried:
         batch_sampler.carried = carried

@@ -53,7 +53,6 @@ class ShardEnds:
 
     @property
     def all_known(self) -> bool:
-        """Whether all shards have ended."""
         return len(self.last_chunks) == self.num_shards
 
     @property
@@ -79,7 +78,6 @@ class Leftover:
 
 
 def load_leftover(first_chunk: Chunk, saved: Mapping[str, Any]) -> Leftover:
-    """The leftover that was saved; a worker has to read its samples again."""
     hint = load_hint(saved["hint"])
     chunk = replace(first_chunk, epoch=saved["epoch"], shard=saved["shard"], number=saved["chunk"], hint=hint)
     return Leftover(chunk, saved["start"], saved["stop"], None)
@@ -106,12 +104,10 @@ def carried_over(leftovers: Sequence[Leftover], size: int) -> list[Leftover]:
 
 
 def save_hint(hint: Hint | None) -> dict[str, Any] | None:
-    """A hint as JSON."""
     return None if hint is None else {"group": hint.group, "state": hint.state}
 
 
 def load_hint(saved: Any) -> Hint | None:
-    """The hint that `save_hint` saved."""
     return None if saved is None else Hint(saved["group"], saved["state"])
 
 

@@ -135,7 +135,7 @@ class ShardPlan:
         return NOTHING
 
     def _compare_first_sample(self, shard: int, first: int) -> None:
-        """Warns once if the shards see different sequences, although each shard is cut out of the whole dataset."""
+        """Warns once if the shards see different sequences, although each of them is cut out of the whole dataset."""
         if self._first_sample is None or not first:
             return
         self._first_sample = self._first_sample or first
