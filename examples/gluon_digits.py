@@ -3,7 +3,7 @@
     pip install "gluonloader[examples,mxnet]"
     python examples/gluon_digits.py
 
-To use MXNet's own loader instead, only the import of `DataLoader` changes.
+To use MXNet's own loader instead, change only the import of `DataLoader`.
 """
 
 from gluonloader.mxnet import patch_numpy
@@ -20,7 +20,7 @@ from tqdm import tqdm
 from gluonloader.mxnet import DataLoader  # was: from mxnet.gluon.data import DataLoader
 
 EPOCHS, HIDDEN, RATE = 30, 128, 0.15
-CONTEXT = mx.cpu()  # batches of workers are in `cpu_shared`, as Gluon's are, which a hybridized network refuses
+CONTEXT = mx.cpu()  # a hybridized network refuses the batches of workers, which are in `cpu_shared`
 
 
 def accuracy(network, loader):
@@ -32,7 +32,7 @@ def accuracy(network, loader):
 
 def main():
     train_data, test_data = load_datasets()
-    np.random.seed(0)  # makes the loader's shuffling repeat, as in Gluon
+    np.random.seed(0)  # makes the shuffling of the loader reproducible, as in Gluon
     mx.random.seed(0)
     network = gluon.nn.HybridSequential()
     network.add(gluon.nn.Dense(HIDDEN, activation="relu"), gluon.nn.Dense(CLASSES))

@@ -3,7 +3,7 @@
     pip install "gluonloader[examples,jax]"
     python examples/jax_digits.py
 
-Batches are JAX arrays that refer to the shared memory which the workers wrote.
+Batches are JAX arrays that refer to the shared memory that the workers wrote, without a copy.
 """
 
 import jax

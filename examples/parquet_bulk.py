@@ -3,7 +3,7 @@
     pip install "gluonloader[arrow]"
     python examples/parquet_bulk.py --help
 
-Each batch is one call of the dataset and one copy per column; each worker decodes a row group once per epoch.
+To make a batch, a worker calls the dataset once and copies each column once. It decodes a row group once per epoch.
 """
 
 import argparse
@@ -21,7 +21,7 @@ BATCH = 1024
 
 
 def write_rides(path, count, seed):
-    """Writes a table of rides with the time and zone of the start, the distance, the payment and the fare."""
+    """Writes a table of rides with start time, start zone, distance, kind of payment and fare."""
     rng = np.random.default_rng(seed)
     distance = rng.gamma(2, 2, count).astype(np.float32)
     started = np.datetime64("2024-01-01", "us") + rng.integers(0, 366 * 86_400, count) * np.timedelta64(1, "s")

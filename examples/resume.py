@@ -3,8 +3,8 @@
     pip install "gluonloader[examples]"
     python examples/resume.py
 
-Trains the classifier of train_digits.py three times: without interruption; until SIGKILL ends it in the middle of an
-epoch; and from the checkpoint of the killed run, with another number of workers.
+Trains the classifier of train_digits.py three times: first without interruption; then until SIGKILL ends the training
+in the middle of an epoch; and last from the checkpoint of the killed run, with another number of workers.
 """
 
 import argparse

@@ -3,7 +3,7 @@
     pip install "gluonloader[examples,torch]"
     python examples/torch_digits.py
 
-Batches are tensors that refer to the shared memory which the workers wrote.
+Batches are tensors that refer to the shared memory that the workers wrote, without a copy.
 """
 
 import torch
@@ -25,7 +25,7 @@ def accuracy(network, loader):
 def main():
     train_data, test_data = load_datasets()
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # more threads slow down a network this small
+    torch.set_num_threads(1)  # with more threads, a network of this size trains more slowly
     network = nn.Sequential(nn.Flatten(), nn.Linear(SIZE * SIZE, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
     optimizer = torch.optim.SGD(network.parameters(), RATE, momentum=0.9)
     decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 - epoch / EPOCHS)

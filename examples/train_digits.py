@@ -3,7 +3,7 @@
     pip install "gluonloader[examples]"
     python examples/train_digits.py --help
 
-The accuracy depends on the seed, and not on the number or kind of workers.
+The accuracy depends on the seed, but not on the number or kind of workers.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def main():
         train_data,
         batch_size=32,
         shuffle=True,
-        last_batch="rollover",  # samples of a last batch that is too short start the next epoch
+        last_batch="rollover",  # if the last batch is too short, its samples move to the start of the next epoch
         num_workers=options.workers,
         executor=options.executor,
         start_method=options.start_method,
