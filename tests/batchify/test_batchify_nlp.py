@@ -105,7 +105,7 @@ def test_fields_have_values_of_their_own_by_composition():
     ],
 )
 def test_a_sample_that_differs_elsewhere_is_named(axis, samples, position, text):
-    with pytest.raises(BatchifyError, match=f"sample {position} of the batch: {text}") as caught:
+    with pytest.raises(BatchifyError, match=f"sample {position} of the batch: it has {text}") as caught:
         Pad(axis=axis)(samples)
     assert caught.value.row == position
 
