@@ -90,22 +90,22 @@ def test_fields_have_values_of_their_own_by_composition():
             0,
             [np.ones((1, 2)), np.ones((2, 2)), np.ones((1, 3))],
             2,
-            "size 3 along axis 1, but other samples have size 2",
+            "it has size 3 along axis 1, but other samples have size 2",
         ),
         (
             -1,
             [np.ones((1, 2)), np.ones((2, 5)), np.ones((1, 3))],
             1,
-            "size 2 along axis 0, but other samples have size 1",
+            "it has size 2 along axis 0, but other samples have size 1",
         ),
-        (0, [[1], [2], [[3]]], 2, "2 axes, but other samples have 1 axes"),
+        (0, [[1], [2], [[3]]], 2, "it has 2 axes, but other samples have 1 axes"),
         (1, [[1], [2]], 0, "it has 1 axes, so there is no axis 1 to pad"),
         (-2, [[1], [2]], 0, "it has 1 axes, so there is no axis -2 to pad"),
         (0, [1, 2], 0, "it has 0 axes, so there is no axis 0 to pad"),
     ],
 )
 def test_a_sample_that_differs_elsewhere_is_named(axis, samples, position, text):
-    with pytest.raises(BatchifyError, match=f"sample {position} of the batch: it has {text}") as caught:
+    with pytest.raises(BatchifyError, match=f"sample {position} of the batch: {text}") as caught:
         Pad(axis=axis)(samples)
     assert caught.value.row == position
 
