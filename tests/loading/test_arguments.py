@@ -164,7 +164,7 @@ def test_a_batch_sampler_that_gives_no_indices_is_an_error_after_the_batches_bef
         ("multiprocessing_context", "pass start_method instead"),
         ("persistent_workers", "remove persistent_workers; workers always stay"),
         ("pin_memory_device", "remove pin_memory_device; pin_memory=True"),
-        ("prefetch_factor", "pass prefetch=prefetch_factor * num_workers, "),
+        ("prefetch_factor", r"pass prefetch=prefetch_factor \* num_workers, "),
     ],
 )
 def test_torchs_words_are_told_ours(word, right):

@@ -227,7 +227,7 @@ def test_carried_indices_load_only_into_the_same_share():
     same = BatchSampler(ShardedSampler(range(10), 2, 1), 3, "rollover")
     assert same.load_pass_state(state, 0) == 0
     assert list(same) == list(source)
-    for ranks, index, name in ((3, 1, "num_shards=2, but here num_shards=3"), (2, 0, "index=1, but here index=0")):
+    for ranks, index, name in ((3, 1, "num_shards=2, not num_shards=3"), (2, 0, "index=1, not index=0")):
         other = BatchSampler(ShardedSampler(range(10), ranks, index), 3, "rollover")
         with pytest.raises(ValueError, match=rf"state: sampler\.carried=\[7, 9\]: saved with {name}"):
             other.load_pass_state(state, 0)

@@ -46,7 +46,7 @@ def test_an_iterator_that_two_streams_read_is_an_error():
     streams = Streams(Rewound(12))
     ask(streams, 0, 0, 2)
     ask(streams, 0, 1, 2)
-    with pytest.raises(RuntimeError, match=r"Rewound is one iterator.*IterableDataset\(make\)"):
+    with pytest.raises(RuntimeError, match=r"Rewound is a single iterator.*IterableDataset\(make\)"):
         ask(streams, 1, 0, 2)
     assert ask(streams, 1, 1, 2).samples == [7, 9, 11]
 
