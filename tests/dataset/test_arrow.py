@@ -288,12 +288,12 @@ def test_wrong_arguments_are_refused(tmp_path):
     broken.write_bytes(b"PAR1 no")
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     for source, columns, text in (
-        (path, ["z"], r"a.parquet: no column of name 'z'; there are \['n', 'x', 's'\]"),
-        (pq.read_table(path), ["z"], "the table: no column of name 'z'"),
-        (twice, None, "two columns of name 'a'"),
+        (path, ["z"], r"a.parquet: there is no column named 'z'; the columns are \['n', 'x', 's'\]"),
+        (pq.read_table(path), ["z"], "the table: there is no column named 'z'"),
+        (twice, None, "there is more than one column named 'a'"),
         (path, "n", "columns='n': pass a list"),
         (path, [], "columns="),
-        ([path, other], None, "b.parquet: column 'x' is int64, but double in .*a.parquet"),
+        ([path, other], None, "b.parquet: column 'x' has type int64, but double in .*a.parquet"),
         ([path, more], None, "c.parquet: column 'y' is not in both"),
         (broken, None, "d.parquet: not a Parquet file"),
         (tmp_path, None, "it is a folder; pass sorted"),
@@ -302,7 +302,7 @@ def test_wrong_arguments_are_refused(tmp_path):
             None,
             r"source=.*parquet'\): it is a pattern; pass sorted\(glob.glob\(pattern\)\)",
         ),
-        ([path, "no?.parquet"], None, "source='no[?].parquet': a pattern"),
+        ([path, "no?.parquet"], None, "source='no[?].parquet': it is a pattern"),
     ):
         with pytest.raises(ValueError, match=text):
             ArrowDataset(source, columns)
