@@ -247,7 +247,7 @@ def test_concatenated_and_transformed(tmp_path):
 
 def test_a_null_in_text_is_an_error_of_the_batch_that_names_it():
     dataset = ArrowDataset(pa.table({"s": ["a", None]}))
-    with pytest.raises(BatchifyError, match=r"sample 1 of the batch at \['s'\]: type NoneType"):
+    with pytest.raises(BatchifyError, match=r"sample 1 of the batch at \['s'\]: it has type NoneType"):
         gl.default_batchify(dataset.__getitems__([0, 1]))
 
 
@@ -258,7 +258,7 @@ def test_a_column_of_ints_is_of_one_dtype_though_only_one_row_group_has_a_null(t
     pq.write_table(pq.read_table(path), path, row_group_size=10, write_statistics=False)
     dataset = ArrowDataset(path)
     assert dataset[29]["n"].dtype == np.int64
-    with pytest.raises(ValueError, match="column 'n': a null in int64.*fill it") as caught:
+    with pytest.raises(ValueError, match="column 'n' of type int64 contains a null.*fill it") as caught:
         dataset[0]
     assert caught.value.__notes__ == [f"gluonloader: in row group 0 of {path}"]
 
@@ -266,13 +266,14 @@ def test_a_column_of_ints_is_of_one_dtype_though_only_one_row_group_has_a_null(t
 def test_a_null_among_vectors_is_refused():
     vectors = pa.array([[1.0, 2.0], None], pa.list_(pa.float64(), 2))
     with pytest.raises(
-        ValueError, match=r"column 'v': a null in fixed_size_list.* fill it.* cast .* to list_\(\.\.\.\)"
+        ValueError, match=r"column 'v' of type fixed_size_list.* contains a null.* fill it.* cast .* to list_\(\.\.\.\)"
     ):
         ArrowDataset(pa.table({"v": vectors}))
     assert ArrowDataset(pa.table({"v": vectors.cast(pa.list_(pa.float64()))}))[1]["v"] is None
     numbers = pa.array([[1, 2], [3, None]], pa.list_(pa.int32(), 2))
     with pytest.raises(
-        ValueError, match="column 'v': a null in int32.* cast the column to floats; then a null becomes NaN"
+        ValueError,
+        match="column 'v' of type int32 contains a null.* cast the column to floats; then a null becomes NaN",
     ):
         ArrowDataset(pa.table({"v": numbers}))
     floats = ArrowDataset(pa.table({"v": numbers.cast(pa.list_(pa.float64(), 2))}))
@@ -287,12 +288,12 @@ def test_wrong_arguments_are_refused(tmp_path):
     broken.write_bytes(b"PAR1 no")
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     for source, columns, text in (
-        (path, ["z"], r"a.parquet: no column of name 'z'; there are \['n', 'x', 's'\]"),
-        (pq.read_table(path), ["z"], "the table: no column of name 'z'"),
-        (twice, None, "two columns of name 'a'"),
+        (path, ["z"], r"a.parquet: there is no column named 'z'; the columns are \['n', 'x', 's'\]"),
+        (pq.read_table(path), ["z"], "the table: there is no column named 'z'"),
+        (twice, None, "there is more than one column named 'a'"),
         (path, "n", "columns='n': pass a list"),
         (path, [], "columns="),
-        ([path, other], None, "b.parquet: column 'x' is int64, but double in .*a.parquet"),
+        ([path, other], None, "b.parquet: column 'x' has type int64, but double in .*a.parquet"),
         ([path, more], None, "c.parquet: column 'y' is not in both"),
         (broken, None, "d.parquet: not a Parquet file"),
         (tmp_path, None, "it is a folder; pass sorted"),
@@ -301,7 +302,7 @@ def test_wrong_arguments_are_refused(tmp_path):
             None,
             r"source=.*parquet'\): it is a pattern; pass sorted\(glob.glob\(pattern\)\)",
         ),
-        ([path, "no?.parquet"], None, "source='no[?].parquet': a pattern"),
+        ([path, "no?.parquet"], None, "source='no[?].parquet': it is a pattern"),
     ):
         with pytest.raises(ValueError, match=text):
             ArrowDataset(source, columns)
@@ -399,7 +400,9 @@ def test_a_dataset_of_files_that_is_more_than_its_files_is_refused(tmp_path):
 def test_a_null_in_a_list_of_ints_is_refused(one):
     """Else the dtype of a batch would depend on which rows are in it."""
     lists = pa.array([[one, one], [None, one], None])
-    with pytest.raises(ValueError, match=r"column 'l': a null in (int64|bool).*cast the column to lists of floats"):
+    with pytest.raises(
+        ValueError, match=r"column 'l' of type (int64|bool) contains a null.*cast the column to lists of floats"
+    ):
         ArrowDataset(pa.table({"l": lists}))[0]
     floats = ArrowDataset(pa.table({"l": pa.array([[1.0], [None], None])}))
     assert [None if row["l"] is None else row["l"].dtype for row in floats] == [np.float64, np.float64, None]

@@ -204,7 +204,7 @@ def test_text_and_ragged_rows_of_hdf5(tmp_path):
     assert batch["text"] == ["abc", "é", "abc"]
     assert batch["ragged"].tolist() == [[0, 1, 2], [0, 1, 0], [0, 1, 2]]
     assert_bulk_is_the_same(gl.H5Dataset(tmp_path / "a.h5", "text", "bytes"), [2, 0, 2])
-    with pytest.raises(ValueError, match=r"no array of name 'deep'; there are \['ragged'\]"):
+    with pytest.raises(ValueError, match=r"there is no array named 'deep'; the names are \['ragged'\]"):
         gl.H5Dataset(tmp_path / "a.h5", "deep")
 
 
@@ -244,7 +244,7 @@ def test_text_one_array_and_groups_of_zarr(tmp_path):
     assert_bulk_is_the_same(dataset, [2, 0, 2])
     assert gl.ZarrDataset(tmp_path / "a.zarr" / "deep" / "x")[2] == 2
     assert gl.ZarrDataset(group.store, "deep/x")[1] == 1
-    with pytest.raises(ValueError, match=r"no array of name 'deep'; there are \['x'\]"):
+    with pytest.raises(ValueError, match=r"there is no array named 'deep'; the names are \['x'\]"):
         gl.ZarrDataset(tmp_path / "a.zarr", "deep")
     with pytest.raises(ValueError, match="it is a single array without names; remove the name 'x'"):
         gl.ZarrDataset(tmp_path / "a.zarr" / "deep" / "x", "x")
