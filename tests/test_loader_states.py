@@ -226,8 +226,9 @@ class Index(int):
 signal.signal(signal.SIGUSR1, lambda *_: loader.close())
 loader = DataLoader(range(40), batch_sampler=[[Index(index)] for index in range(40)], num_workers=2)
 try:
-    for _ in loader:
-        pass
+    while True:  # the handler returns at once, and another thread closes the loader soon after
+        for _ in loader:
+            pass
 except LoaderClosed:
     print("closed")
 """
