@@ -189,8 +189,9 @@ def in_child(call: Callable[[], str]) -> str:
 
 
 def workers(loader: DataLoader) -> list[int]:
-    """The pids of a loader's live workers, as the operating system's tree of processes shows them."""
-    return [lane.process.pid for lane in crew(loader).lanes.values() if lane.process.is_alive()]
+    """The pids of a loader's live workers."""
+    lanes = list(crew(loader).lanes.values())  # at once: other threads call this while workers start and die
+    return [lane.process.pid for lane in lanes if lane.process.is_alive()]
 
 
 def crew(loader: DataLoader) -> Any:
