@@ -83,7 +83,7 @@ class DataLoader:
         start_method: how worker processes start: "fork", "forkserver" or "spawn". The default is the method that
             `multiprocessing.set_start_method` set, otherwise "fork" on Linux and the platform's default elsewhere. With
             "fork", workers start in milliseconds, the dataset need not be picklable, and no `__main__` guard is needed.
-            Use "forkserver" if threads hold locks or compute while workers start; see `docs/workers.md`.
+            Use "forkserver" if threads are computing or holding locks while workers start; see `docs/workers.md`.
         max_retries: how often a batch whose worker died is tried again before `WorkerDied` is raised.
         memory_limit: the maximum shared memory for batches, in bytes or as text ("256MB"); None for no limit.
         max_per_worker: the maximum number of batches that are assigned to a worker at a time; further batches wait for
@@ -203,8 +203,8 @@ class DataLoader:
     def load_state_dict(self, state: Any) -> None:
         """Makes the next iteration resume at the position `state`, which this or another process has saved.
 
-        The loader may have another number of workers, `prefetch`, executor and start method than the loader that saved
-        `state`. Everything that decides which samples a batch contains must be the same.
+        The loader may have a different number of workers, `prefetch`, executor and start method than the loader that
+        saved `state`. Everything that decides which samples a batch contains must be the same.
 
         Args:
             state: what `state_dict()` returned, or the same as JSON text.

@@ -53,7 +53,7 @@ class Workers:
         return Workers, arguments, {"closed": self.closed}
 
     def job_with(self, seed: int) -> Job:
-        """The job with another seed, and with the payloads that `worker_payload` computes for that seed."""
+        """The job with a different seed, and with the payloads that `worker_payload` computes for that seed."""
         job, payload = self.job, self._worker_payload
         info = LoaderInfo(job.dataset, self._batch_size, job.num_workers, seed)
         payloads = [payload(info, worker) for worker in range(max(1, job.num_workers))] if payload else []

@@ -1,7 +1,7 @@
 """Samplers for several processes: `ShardedSampler` distributes an order over ranks, `SplitSampler` a dataset.
 
-A position of a `ShardedSampler` can be loaded with another number of ranks. `SplitSampler` has the name and meaning of
-GluonNLP's sampler, but takes a seed instead of using the global generator.
+A position of a `ShardedSampler` can be loaded with a different number of ranks. `SplitSampler` has the name and meaning
+of GluonNLP's sampler, but takes a seed instead of using the global generator.
 """
 
 from __future__ import annotations
