@@ -101,7 +101,7 @@ def to_ranges(numbers: Iterable[int]) -> list[list[int]]:
 
 
 def ranges_field(state: Any, name: str) -> list[range]:
-    """Returns the ranges of a field that `to_ranges` made."""
+    """Reads a field that `to_ranges` wrote, and returns its ranges."""
     values, ranges, end = field(state, name), [], 0
     for pair in values if isinstance(values, list) else [None]:
         if not isinstance(pair, list) or [type(part) for part in pair] != [int, int] or not end <= pair[0] < pair[1]:

@@ -41,8 +41,8 @@ def assert_resumes_exactly(
             `Bridge`, or any iterable object with `state_dict` and `load_state_dict`. After use, `close` of the loader
             is called if it exists.
         epochs: number of epochs with save points; one more epoch is read for comparison.
-        points: the save points, as numbers of batches counted over all epochs. By default, up to 20 save points are
-            evenly spread from the first batch to the last.
+        points: when to save: numbers of batches delivered before, counted over all epochs. By default, up to 20 save
+            points are evenly spread from the first batch to the last.
 
     Raises:
         AssertionError: two batches differ; the text names the save point, the batch, the path in it and both values.

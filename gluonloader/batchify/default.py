@@ -74,7 +74,7 @@ def batch_of(samples: Sequence[Any], path: str) -> Any:
 
 
 def stack(arrays: Sequence[Array], path: str) -> Array:
-    """Stacks arrays of equal shape along a new first axis, in the memory of the batch."""
+    """Stacks arrays of equal shape along a new first axis. The result lies in memory that `empty` returned."""
     first, shape = arrays[0], arrays[0].shape
     dtype = first.dtype if first.dtype.isnative else native(first.dtype)
     if len(arrays) == 1:

@@ -13,9 +13,9 @@ a fork. The functions here do not need the GIL: MXNet unmaps a slab in C++, and 
 is `time` of the C library. `time` overwrites the first word of the struct; a changed word shows that MXNet no longer
 uses the memory.
 
-NOTE [slices of a slab]: to send an array in `cpu_shared` to another process, MXNet sends the start of its mapping. The
-arrays of a slab are slices of the same mapping, so the receiver would read wrong values. So `multiprocessing` sends
-copies.
+NOTE [slices of a slab]: to send an array in `cpu_shared` to another process, MXNet sends its mapping without the offset
+of the array in it. All arrays of a slab lie in the same mapping, so the receiver would read the start of the slab
+instead of the array. So `multiprocessing` sends copies.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from .allocator import Arena
 
 @dataclass(slots=True)  # not frozen, because creating a frozen dataclass is slower
 class Head:
-    """Where the head of a batch lies in its slab; its last `spans` bytes list the buffers pickled out of band."""
+    """Where the head of a batch lies in the slab. The head's last `spans` bytes list the buffers outside its pickle."""
 
     offset: int
     length: int

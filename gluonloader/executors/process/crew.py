@@ -47,7 +47,7 @@ class Crew:
         waker: a byte sent through this socket wakes the thread that waits.
 
     Attributes:
-        lanes: by descriptor; a worker that died has no lane until its replacement has started.
+        lanes: the lanes of live workers, by file descriptor; a worker that died gets one when its replacement starts.
         poll: reports the descriptors of lanes with something to read.
         error: the error to raise if workers cannot start; otherwise None.
         requested: processes that are still to be started, by `start_requested`.

@@ -1,4 +1,4 @@
-"""The job for workers that do not inherit it: pickled once, with its arrays beside the pickle in shared memory.
+"""Packs the job for workers that do not inherit it by fork: its pickle and its arrays lie in shared memory.
 
 Tensors of torch and NDArrays are packed as NumPy arrays, so that workers share their pages as well.
 
