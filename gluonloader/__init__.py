@@ -1,4 +1,4 @@
-"""gluonloader: a data loader with MXNet's `gluon.data` interface; it needs only NumPy and works with any framework.
+"""gluonloader: a data loader with the interface of `mxnet.gluon.data`; it needs only NumPy, works with any framework.
 
 This file exports the public names. A module imports only from layers below its layer (tests/test_layers.py checks it):
 
