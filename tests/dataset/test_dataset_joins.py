@@ -85,7 +85,7 @@ def test_a_mask_is_not_taken_for_indices(mask):
 def test_a_mask_of_another_library_is_not_taken_for_indices(library):
     module = pytest.importorskip(library)
     mask = getattr(module, "Series", getattr(module, "tensor", None))([True, False])
-    with pytest.raises(ValueError, match="a mask; give"):
+    with pytest.raises(ValueError, match="a mask; pass"):
         Subset("ab", mask)
 
 

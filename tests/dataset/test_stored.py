@@ -248,7 +248,7 @@ def test_text_one_array_and_groups_of_zarr(tmp_path):
         gl.ZarrDataset(tmp_path / "a.zarr", "deep")
     with pytest.raises(ValueError, match="it is a single array without names; remove the name 'x'"):
         gl.ZarrDataset(tmp_path / "a.zarr" / "deep" / "x", "x")
-    with pytest.raises(ValueError, match=r"no array of name ''; there are \['deep', 'text'\]"):
+    with pytest.raises(ValueError, match=r"there is no array named ''; the names are \['deep', 'text'\]"):
         gl.ZarrDataset(tmp_path / "a.zarr")
 
 

@@ -246,7 +246,7 @@ def test_a_dtype_that_mxnet_lacks_is_an_error_that_says_what_to_do(way):
     with way.loader([{"x": np.int16(3)}], 1, output="mxnet") as loader:
         with pytest.raises(TypeError, match="MXNet has no dtype int16; .*astype") as caught:
             next(iter(loader))
-        assert any("at ['x']" in note for note in caught.value.__notes__)
+        assert any("output converted ['x']" in note for note in caught.value.__notes__)
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), ()])
