@@ -41,7 +41,7 @@ class Epochs:
         self._open: weakref.WeakSet[Epoch] = weakref.WeakSet()  # epochs that may still be read
         self.ahead: Epoch | None = None
         self._current: Plan | None = None  # of the epoch that was started last
-        self._loaded: Mapping[str, Any] | None = None  # fields of the loaded position where the next epoch starts
+        self._loaded: Mapping[str, Any] | None = None  # the state that was loaded, where the next epoch starts
         self._loaded_number: int | None = None  # number of that epoch, until it starts
 
     def __reduce__(self) -> Any:
@@ -130,9 +130,7 @@ class Epochs:
             if plan is not None:
                 return self.state_of(plan)
             if self._loaded is not None:
-                return add_checksum(
-                    {key: value for key, value in self._loaded.items() if key not in ("version", "check")}
-                )
+                return dict(self._loaded)
             return self._sealed(self._number, self._source.fresh_state(self._number, self.workers.job.seed))
 
     def state_of(self, plan: Plan) -> dict[str, Any]:
@@ -198,7 +196,7 @@ class Epochs:
 
     def _load_dataset(self, fields: Mapping[str, Any]) -> None:
         dataset, saved = self.workers.job.dataset, fields["dataset"]
-        if self._source.sampler is None:
+        if self.workers.job.iterable:
             _warn_of_reading(dataset, fields)
         elif saved is not None and saved != self._dataset_state():
             dataset.load_state_dict(saved)

@@ -149,5 +149,5 @@ def _with_index(error: BatchifyError, task: Task) -> BatchifyError:
     if row is None or (indices is not None and row >= len(indices)):
         return error
     name = task.sample(row) if indices is None else f"sample {indices[row]!r}"
-    located = BatchifyError(error.reason, row, error.path, f"{name} (row {row} of batch {task.batch})")
-    return located.with_traceback(error.__traceback__)
+    with_index = BatchifyError(error.reason, row, error.path, f"{name} (row {row} of batch {task.batch})")
+    return with_index.with_traceback(error.__traceback__)
