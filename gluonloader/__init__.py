@@ -17,7 +17,7 @@ This file exports the public names. A module imports only from layers below its 
     rows
     declared, indices, limits, state, tree
     checks
-    errors
+    errors, interrupts
 """
 
 from . import batchify

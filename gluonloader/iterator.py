@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .errors import LoaderClosed, WorkerStartError
+from .executors.base import check_not_inside
 from .loading.epoch import Epoch
 from .loading.epochs import Epochs
 
@@ -33,6 +34,7 @@ class LoaderIterator(Iterator[Any]):
             WorkerStartError: the workers cannot start; the loader is now closed.
             Exception: any exception of the dataset or batchify_fn, with a note that names the batch and the sample.
         """
+        check_not_inside(self._lock)
         with self._locked_in_owner_process():
             try:
                 return self._epoch.next()
@@ -49,8 +51,8 @@ class LoaderIterator(Iterator[Any]):
             finally:
                 epochs = self._epochs  # read only once, since another thread may close this iterator
                 if self._epoch.ended and epochs is not None:
-                    self._epochs = None
                     epochs.finish(self._epoch)
+                    self._epochs = None  # only now, so that an interrupted `finish` is repeated
 
     @property
     def ended(self) -> bool:

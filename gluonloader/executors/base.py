@@ -1,16 +1,25 @@
-"""What all executors share: submissions, outcomes, the inbox where outcomes arrive, and the protocol.
+"""What all executors share: the window of an epoch, submissions, outcomes, and the protocol.
 
-epoch --Task--> executor.submit(task, inbox) ... a worker makes the batch ... Outcome --> inbox --> epoch
+epoch --Task--> executor.submit(task, window) ... a worker makes the batch ... Outcome --> window --> epoch
+
+NOTE [interrupts]: promises P2 and P4. In the main thread a signal handler may raise (Ctrl-C raises KeyboardInterrupt)
+after any function call. So the state of a loader is of two kinds. The *window* says which batches were drawn and which
+have arrived. Each change of it is one operation of a dict, which happens wholly or not at all. All else can be computed
+from the window: what is still to be submitted, which slabs are in use. A method that changes this second kind sets a
+flag when it starts and clears the flag when it ends. A method that finds the flag set computes all of it again. A batch
+leaves the window when `next` has nothing left to do but to return it.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import threading
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from ..work.task import Task
+
+LONGEST_WAIT_S: Final = 1e6  # the functions of the system that wait accept no more than some weeks
 
 
 @dataclass(slots=True, eq=False)  # not frozen: a frozen dataclass takes 0.1 us more for each field
@@ -21,67 +30,114 @@ class Outcome:
     made_s: float = field(default=0.0, kw_only=True)  # seconds that the worker spent making the batch
 
     def take(self) -> Any:
-        """Returns the batch, or raises its error if the batch could not be made. Called once."""
+        """Returns the batch, or raises its error if the batch could not be made. A later call does the same."""
         raise NotImplementedError
 
     def discard(self) -> None:
         """Called instead of `take` if nobody wants the batch."""
 
 
-class Inbox:
-    """Where the outcomes of one iterator's tasks arrive.
+class Window:
+    """The batches of one epoch that are in flight: drawn from the sampler and not delivered.
+
+    Args:
+        in_flight: their tasks by number, in the order in which they were drawn; the plan adds, the epoch removes them.
+        in_order: deliver batches in the order in which they were drawn; otherwise in the order in which they arrive.
 
     Attributes:
+        arrived: the outcomes of those that were made, in the order in which they arrived.
         cancelled: nobody wants these batches any more.
-        not_made: in the serial executor, the tasks whose batches are still to be made.
 
     NOTE [cancelled]: any thread may close an iterator at any moment, and so may the garbage collector. So closing takes
-    no lock: it sets `cancelled`, discards the outcomes that have arrived, and puts None, which wakes a thread that
-    waits for more outcomes. Executors check `cancelled` before they start a task and after they put an outcome.
+    no lock: it sets `cancelled`, discards the outcomes that have arrived, and wakes a thread that waits for more.
+    Executors check `cancelled` before they start a task, and `put` checks it after it has added an outcome.
+
+    >>> from gluonloader.work.task import Task
+    >>> window = Window({number: Task(0, number, 0, [number]) for number in range(2)}, in_order=True)
+    >>> window.put(Made(window.in_flight[1], "b")); window.ready
+    >>> window.put(Made(window.in_flight[0], "a")); window.ready
+    0
     """
 
-    __slots__ = ("_outcomes", "cancelled", "not_made")
+    __slots__ = ("__weakref__", "_bell", "_waits", "arrived", "cancelled", "in_flight", "in_order")
 
-    def __init__(self) -> None:
-        self._outcomes: SimpleQueue[Outcome | None] = SimpleQueue()
-        self.not_made: deque[Task] = deque()
+    def __init__(self, in_flight: dict[int, Task], in_order: bool) -> None:
+        self.in_flight, self.in_order = in_flight, in_order
+        self.arrived: dict[int, Outcome] = {}
         self.cancelled = False
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._waits = False
 
     @property
-    def empty(self) -> bool:
-        return self._outcomes.empty()
+    def ready(self) -> int | None:
+        """The number of the batch to deliver next; None if it has not arrived."""
+        if not self.in_order:
+            return next(iter(list(self.arrived)), None)  # a copy, since other threads add outcomes meanwhile
+        number = next(iter(self.in_flight), None)
+        return number if number in self.arrived else None
+
+    @property
+    def missing(self) -> list[Task]:
+        """The tasks that have no outcome yet, oldest first."""
+        return [task for number, task in list(self.in_flight.items()) if number not in self.arrived]
+
+    def wants(self, task: Task) -> bool:
+        """Whether the outcome of a task is still missing."""
+        return not self.cancelled and self.in_flight.get(task.batch) is task and task.batch not in self.arrived
 
     def put(self, outcome: Outcome) -> None:
-        """Adds an outcome; may be called from any thread."""
-        self._outcomes.put(outcome)
+        """Adds an outcome, or discards it if it is not wanted; may be called from any thread."""
+        if not self.wants(outcome.task):
+            outcome.discard()
+            return
+        self.arrived[outcome.task.batch] = outcome
+        self.ring()
         if self.cancelled:
             self.cancel()
 
-    def get(self, timeout: float | None = 0) -> Outcome | None:
-        """The next outcome; None after `cancel`, or if no outcome arrives in `timeout` seconds (None: no limit)."""
-        if timeout == 0 and self._outcomes.empty():
-            return None
-        try:
-            return self._outcomes.get(timeout != 0, timeout)
-        except Empty:
-            return None
+    def wait(self, timeout: float | None) -> None:
+        """Waits until another thread adds an outcome or rings; may return earlier.
+
+        Args:
+            timeout: longest wait in seconds; None for no limit.
+        """
+        self._waits = True
+        if self.ready is None and not self.cancelled:
+            try:
+                self._bell.get(timeout=LONGEST_WAIT_S if timeout is None else max(timeout, 0))
+            except Empty:
+                pass
+        self._waits = False
+
+    def ring(self) -> None:
+        """Wakes the thread that waits."""
+        if self._waits:
+            self._bell.put(None)
 
     def cancel(self) -> None:
         """Nobody wants these batches any more; see NOTE [cancelled]."""
         self.cancelled = True
-        while not self._outcomes.empty():
-            outcome = self.get()
-            if outcome is not None:
-                outcome.discard()
-        self._outcomes.put(None)
+        while self.arrived:
+            try:
+                _, outcome = self.arrived.popitem()
+            except KeyError:  # another thread took the last outcome
+                break
+            outcome.discard()
+        self.ring()
+
+    def drop_unwanted(self) -> None:
+        """Discards outcomes that an interrupted call has left; see NOTE [interrupts]."""
+        for number in list(self.arrived):
+            if number not in self.in_flight:
+                self.arrived.pop(number).discard()
 
 
 @dataclass(slots=True, eq=False)
 class Submission:
-    """A task, and the inbox that waits for its outcome."""
+    """A task, and the window that waits for its outcome."""
 
     task: Task
-    inbox: Inbox
+    window: Window
     number: int = 0  # in the order of submission
     deaths: int = 0  # workers that died while they made this batch
 
@@ -106,24 +162,39 @@ class Failed(Outcome):
         raise self.error
 
 
+def check_not_inside(lock: threading.RLock) -> None:
+    """Raises RuntimeError if this is a signal handler that has interrupted a block which holds this lock."""
+    if lock._is_owned():  # type: ignore[attr-defined]
+        raise RuntimeError(
+            "a signal handler asked a loader for a batch while the interrupted program was inside of the same loader; "
+            "let the handler set a flag or raise an exception, and read batches outside of it"
+        )
+
+
 class Executor(Protocol):
-    """Where batches are made. Several inboxes, in several threads, may use one executor."""
+    """Where batches are made. Several windows, in several threads, may use one executor."""
 
     @property
     def window(self) -> int:
-        """How many batches an iterator should have in flight now."""
+        """How many batches an epoch should have in flight now."""
 
-    def submit(self, task: Task, inbox: Inbox) -> None:
-        """Starts making the batch; its outcome arrives in `inbox`."""
+    def submit(self, task: Task, window: Window) -> None:
+        """Starts making a batch that is in flight in `window`; its outcome arrives there."""
 
-    def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
-        """The next outcome for `inbox`; None if `inbox` was cancelled or no outcome arrives in `timeout` seconds."""
+    def resubmit(self, window: Window) -> None:
+        """Submits the missing tasks of `window` that an interrupted call has lost; see NOTE [interrupts]."""
+
+    def wait(self, window: Window, timeout: float | None) -> None:
+        """Waits until the next batch of `window` is ready, `window` is cancelled, or `timeout` seconds are over."""
 
     def wake(self) -> None:
-        """Wakes the thread that waits for an inbox that was cancelled. Takes no lock; see NOTE [cancelled]."""
+        """Wakes the thread that waits for a window that was cancelled. Takes no lock; see NOTE [cancelled]."""
 
     def time_out(self, task: Task, timeout: float) -> BaseException:
         """Gives up a task that took longer than `timeout` seconds; returns an error that shows where it is stuck."""
 
     def close(self) -> None:
-        """Ends all workers and frees their memory. A second call does nothing."""
+        """Ends all workers and frees their memory. A second call does nothing.
+
+        In a signal handler that has interrupted this executor it only tells the workers to end, and returns.
+        """

@@ -7,11 +7,12 @@ from threading import RLock
 from typing import NoReturn
 
 from ..errors import LoaderClosed, WorkerStartError
+from ..interrupts import from_signal_handler
 from ..memory.buffers import BatchMemory, BufferPool
 from ..randomness import preserved_generators, seed_restorable
 from ..work.maker import BatchMaker
 from ..work.task import Job, Task
-from .base import Failed, Inbox, Made, Outcome
+from .base import Failed, Made, Outcome, Window
 
 
 class SerialExecutor:
@@ -26,16 +27,20 @@ class SerialExecutor:
         self._started = self._closed = False
         self._lock = RLock()  # without workers, users expect that only one thread at a time reads the dataset
 
-    def submit(self, task: Task, inbox: Inbox) -> None:
-        inbox.not_made.append(task)
+    def submit(self, task: Task, window: Window) -> None:
+        pass  # `wait` makes what is missing
 
-    def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
+    def resubmit(self, window: Window) -> None:
+        pass
+
+    def wait(self, window: Window, timeout: float | None) -> None:
         with self._lock:
-            if self._closed or not inbox.not_made:
-                raise LoaderClosed("the loader was closed while this thread waited for a batch")
-            outcome = self._make(inbox.not_made[0])
-            inbox.not_made.popleft()  # only now, so that after a Ctrl-C in the user's code the batch is made again
-            return outcome
+            while window.ready is None and not window.cancelled:
+                if not self._closed:
+                    outcome = self._make(window.missing[0])
+                if self._closed:  # perhaps by a signal handler while the batch was made
+                    raise LoaderClosed("the loader was closed while this thread waited for a batch")
+                window.put(outcome)
 
     def wake(self) -> None:
         pass  # no thread waits for another
@@ -53,6 +58,8 @@ class SerialExecutor:
                 with self._maker.running():
                     self._maker.start(task.epoch)
             except Exception as error:
+                if from_signal_handler(error):
+                    raise
                 raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
             self._started = True
         if not self._maker.may_draw:  # then no user code asks for the worker info, either
@@ -66,4 +73,6 @@ class SerialExecutor:
                 start = time.perf_counter()
                 return Made(task, self._maker.make(task), made_s=time.perf_counter() - start)
             except Exception as error:
+                if from_signal_handler(error):
+                    raise  # the batch is still missing, so it is made again
                 return Failed(task, error)

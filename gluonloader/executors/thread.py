@@ -1,6 +1,6 @@
 """The thread executor: a persistent ThreadPool whose threads serve one queue.
 
-    submit --> queue --> thread 0..n-1: BatchMaker.make --> Outcome --> the submission's inbox
+    submit --> queue --> thread 0..n-1: BatchMaker.make --> Outcome --> the submission's window
 
 All threads share one queue. Only for an iterable dataset, whose shards belong to threads, each thread has a queue.
 
@@ -23,7 +23,7 @@ from ..memory.buffers import BatchMemory, BufferPool
 from ..randomness import set_current_seed
 from ..work.maker import BatchMaker
 from ..work.task import Job, Task
-from .base import Failed, Inbox, Made, Outcome, Submission
+from .base import Failed, Made, Outcome, Submission, Window
 
 _CLOSING_S: Final = 0.5  # how long close() waits for threads: a busy thread cannot be killed, it ends after its batch
 
@@ -41,26 +41,35 @@ class ThreadExecutor:
         self._running: dict[int, Task] = {}  # by thread
         self._threads: list[threading.Thread] = []
         self._start_error: WorkerStartError | None = None
-        self._closed = False
+        self._closed = self._shut = False  # `close` was called; `close` came to its end
         numbers: SimpleQueue[int] = SimpleQueue()
         for worker in range(job.num_workers):
             numbers.put(worker)
         self._pool = ThreadPool(job.num_workers, initializer=self._serve, initargs=(numbers,))
 
-    def submit(self, task: Task, inbox: Inbox) -> None:
+    def submit(self, task: Task, window: Window) -> None:
         queue = self._shared if task.worker is None else self._own[task.worker]
-        queue.put(Submission(task, inbox))
+        queue.put(Submission(task, window))
         if self._closed:
             self._refuse(queue)
 
-    def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
-        outcome = inbox.get(timeout)
-        if self._start_error is not None:
-            raise self._start_error
-        return outcome
+    def resubmit(self, window: Window) -> None:
+        for task in window.missing:
+            if not self._runs(task):  # a task that is still in the queue is skipped the second time
+                self.submit(task, window)
+
+    def wait(self, window: Window, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while window.ready is None and not window.cancelled:
+            if self._start_error is not None:
+                raise self._start_error
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            window.wait(left)
 
     def wake(self) -> None:
-        pass  # each thread waits at its own inbox
+        pass  # each thread waits at its own window
 
     def time_out(self, task: Task, timeout: float) -> BatchTimeout:
         frames = sys._current_frames()
@@ -72,9 +81,9 @@ class ThreadExecutor:
         return BatchTimeout(f"{task} took more than timeout={timeout} seconds; {text}")
 
     def close(self) -> None:
-        if self._closed:
-            return
         self._closed = True
+        if self._shut:
+            return
         for queue in (self._shared, *self._own):
             self._refuse(queue)
         for own in self._own:
@@ -84,6 +93,7 @@ class ThreadExecutor:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         self._buffers.close()
+        self._shut = True
 
     def _refuse(self, queue: _Queue) -> None:
         """Answers every submission in the queue with LoaderClosed."""
@@ -96,7 +106,7 @@ class ThreadExecutor:
                 queue.put(None)  # None ends a thread
                 return
             error = LoaderClosed("the loader was closed while this thread waited for a batch")
-            submission.inbox.put(Failed(submission.task, error))
+            submission.window.put(Failed(submission.task, error))
 
     def _serve(self, numbers: SimpleQueue[int]) -> None:
         """What one thread does, from its start to its end; see NOTE [a pool that serves]."""
@@ -112,16 +122,19 @@ class ThreadExecutor:
                 self._start_error = WorkerStartError(f"worker_init_fn({worker}) raised {type(error).__name__}: {error}")
                 self._start_error.__cause__ = error
             while (submission := queue.get()) is not None:
-                self._running[ident] = submission.task
-                outcome = self._make(maker, memory, submission)
-                del self._running[ident]
-                submission.inbox.put(outcome)
-                del submission, outcome  # or this thread would keep the batch in memory until its next batch
+                task, window = submission.task, submission.window
+                if self._start_error is None and window.wants(task) and not self._runs(task):
+                    self._running[ident] = task
+                    window.put(self._make(maker, memory, task))
+                    del self._running[ident]
+                window.ring()  # also if the worker could not start
+                del submission, task, window  # or this thread would keep the batch in memory until its next batch
 
-    def _make(self, maker: BatchMaker, memory: BatchMemory, submission: Submission) -> Outcome:
-        task = submission.task
-        if submission.inbox.cancelled or self._start_error is not None:
-            return Made(task, None)
+    def _runs(self, task: Task) -> bool:
+        """Whether a thread makes this batch now."""
+        return any(running is task for running in list(self._running.values()))
+
+    def _make(self, maker: BatchMaker, memory: BatchMemory, task: Task) -> Outcome:
         try:
             with memory:
                 start = time.perf_counter()

@@ -1,6 +1,6 @@
 """One epoch while it is read: keeps the window full, and delivers the batches that have arrived, in order.
 
-plan --Task--> window --> executor --Outcome--> inbox --> window --> plan --> batch --> convert --> user
+plan --Task--> window --> executor --Outcome--> window --> plan --> batch --> convert --> user
 """
 
 from __future__ import annotations
@@ -8,81 +8,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from ..errors import LoaderClosed, WorkerStartError
-from ..executors.base import Executor, Inbox, Outcome
+from ..executors.base import Executor, Outcome, Window
+from ..interrupts import from_signal_handler
 from ..work.task import Task
 from .plan import NOTHING, Plan
 from .stats import Tally
 
 _STARTING: Final = 16  # this many first batches of an epoch are not measured, since workers have no lead yet
-
-
-T = TypeVar("T")
-
-
-class Window(Generic[T]):
-    """The batches (at most `size`) that are drawn from the sampler and not delivered.
-
-    Args:
-        size: most batches in flight, at least 1.
-        in_order: deliver batches in the order in which they were added; otherwise in the order in which they complete.
-
-    >>> window = Window(2, in_order=True)
-    >>> window.add(0); window.add(1); window.has_room
-    False
-    >>> window.complete(1, "b"); window.ready
-    False
-    >>> window.complete(0, "a"); window.deliver(), window.deliver()
-    ('a', 'b')
-    """
-
-    __slots__ = ("_completed", "_in_flight", "_in_order", "size")
-
-    def __init__(self, size: int, in_order: bool) -> None:
-        self.size = size
-        self._in_order = in_order
-        self._in_flight: dict[int, None] = {}  # in the order in which they were added
-        self._completed: dict[int, T] = {}  # the completed batches of those, in the order of completion
-
-    @property
-    def has_room(self) -> bool:
-        return len(self._in_flight) < self.size
-
-    @property
-    def empty(self) -> bool:
-        return not self._in_flight
-
-    @property
-    def oldest(self) -> int:
-        return next(number for number in self._in_flight if number not in self._completed)
-
-    @property
-    def ready(self) -> bool:
-        return bool(self._completed) and (not self._in_order or next(iter(self._in_flight)) in self._completed)
-
-    def add(self, number: int) -> None:
-        """Adds a batch; only if `has_room`."""
-        self._in_flight[number] = None
-
-    def complete(self, number: int, item: T) -> None:
-        self._completed[number] = item
-
-    def deliver(self) -> T:
-        """Removes and returns the next batch; only if `ready`."""
-        number = next(iter(self._in_flight if self._in_order else self._completed))
-        del self._in_flight[number]
-        return self._completed.pop(number)
-
-    def drop(self, number: int) -> None:
-        del self._in_flight[number]
-
-    def clear(self) -> list[T]:
-        """Empties the window for good and returns what has completed; `has_room` stays False."""
-        completed = list(self._completed.values())
-        self._completed, self._in_flight, self.size = {}, {}, 0
-        return completed
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +37,21 @@ class Epoch:
         workers_failed: the executor's workers cannot start.
     """
 
+    ended = False
+
     def __init__(self, executor: Executor, plan: Plan, delivery: Delivery, tally: Tally) -> None:
         self.plan, self._executor, self._delivery, self._tally = plan, executor, delivery, tally
         self._start()
 
     def _start(self) -> None:
-        self._window: Window[Outcome] = Window(self._executor.window, self._delivery.in_order)
-        self._tasks: dict[int, Task] = {}
-        self._inbox = Inbox()
-        self._delivered, self._made_s = 0, 0.0  # batches; seconds that the last one took to make
+        self._window = Window(self.plan.in_flight, self._delivery.in_order)
+        self._delivered = 0
         self._not_measured = min(self._executor.window, _STARTING)
         self._drawn = False  # the plan has given out everything
         self.ended = self.workers_failed = False
         self._complete = True  # no batch was lost because the loader was closed
         self._sampler_error: Exception | None = None
+        self._interrupted = False  # an exception has left a method of this epoch; see NOTE [interrupts]
         self._fill()
 
     def next(self) -> Any:
@@ -125,141 +61,179 @@ class Epoch:
             StopIteration: the epoch has no more batches.
             Exception: the error of the batch; the following batch can still be read.
         """
-        batch, start = NOTHING, time.perf_counter()
-        while batch is NOTHING:
-            batch = self._next()
-        self._delivered += 1
-        tally, waited_s = self._tally, time.perf_counter() - start
-        tally.batches += 1
-        tally.waited_s += waited_s
-        tally.made_s += self._made_s
-        if self._delivered > self._not_measured:
-            tally.waits.append(waited_s)
-            tally.makes.append(self._made_s)
-        convert = self._delivery.convert
-        return batch if convert is None else convert(batch)
+        if self._interrupted:
+            self._repair()
+        self._interrupted = True
+        start = time.perf_counter()
+        while (batch := self._rebuild(outcome := self._wait_for_next())) is NOTHING:
+            self._settle(outcome.task)
+            self._interrupted = True
+        self._count(outcome.made_s, time.perf_counter() - start)
+        if self._delivery.convert is not None:
+            batch = self._converted(outcome.task, batch)
+        self._settle(outcome.task)
+        if not self.plan.in_flight:
+            if self._drawn:
+                self.ended = True
+            else:
+                self._end_if_drawn()
+        return batch
 
     def rewind(self) -> None:
         """Discards all batches that were not delivered and draws them again."""
+        if self._interrupted:
+            self._repair()
+        self._interrupted = True
         with self.plan.lock:
             self.plan.rewind()
-        self._cancel()
+        self._window.cancel()
         self._start()
 
     def replace(self, executor: Executor, plan: Plan) -> None:
-        self._cancel()
+        self._interrupted = True
+        self._window.cancel()
         self.plan, self._executor = plan, executor
         self._start()
 
     def close(self) -> None:
         """Discards all batches that were not delivered. Takes no lock; see NOTE [cancelled] in executors/base.py."""
         ended, self._drawn, self.ended = self.ended, True, True
-        self._cancel()
+        self._window.cancel()
         if not ended:
             self._executor.wake()
 
     def __del__(self) -> None:
-        if hasattr(self, "_inbox"):
+        if hasattr(self, "_window"):
             self.close()
 
-    def _cancel(self) -> None:
-        self._inbox.cancel()
-        for outcome in self._window.clear():
-            outcome.discard()
+    def _repair(self) -> None:
+        """Makes plan, window and executor agree again after an exception; see NOTE [interrupts]."""
+        if self.ended:
+            return
+        with self.plan.lock:
+            self.plan.resume()
+        if self._window.cancelled:
+            self._window = Window(self.plan.in_flight, self._delivery.in_order)
+        self._window.drop_unwanted()
+        self._drawn = self._sampler_error is not None  # if there is nothing more to draw, the plan says so again
+        self._executor.resubmit(self._window)
 
-    def _next(self) -> Any:
-        """The next batch, or NOTHING if the plan has no batch for the user now."""
-        if not self._window.ready:
+    def _wait_for_next(self) -> Outcome:
+        """Waits for the outcome of the next batch; raises the sampler's error or StopIteration if there is none."""
+        window = self._window
+        while not self.ended:
+            number = window.ready
+            if number is not None:
+                outcome = window.arrived.get(number)
+                if outcome is not None:  # it is None if another thread has closed the epoch just now
+                    return outcome
             self._fill()
-            if self._window.empty:
-                self._end()
-                error, self._sampler_error = self._sampler_error, None
-                raise error or StopIteration
-        while not self._window.ready:
-            if self._window.empty:
-                return NOTHING
-            self._wait()
-        outcome = self._window.deliver()
-        task = self._tasks.pop(outcome.task.batch)
-        self._fill()  # first, so that a worker is busy while this thread rebuilds the batch
+            if not window.in_flight:
+                self._end_if_drawn()
+            else:
+                self._wait()
+        error, self._sampler_error = self._sampler_error, None
+        self._interrupted = False
+        raise error or StopIteration
+
+    def _rebuild(self, outcome: Outcome) -> Any:
+        """The batch of an outcome, or NOTHING if the plan has no batch for the user now."""
+        self._fill(1)  # first, so that a worker is busy meanwhile
         try:
-            self._made_s = outcome.made_s
             result = outcome.take()
             with self.plan.lock:
-                return self.plan.deliver(task, result)
+                return self.plan.accept(outcome.task, result)
         except LoaderClosed:  # the batch counts as not delivered
             self._complete = False
+            if self.ended:  # another thread has closed this epoch
+                raise StopIteration from None
             raise
         except Exception as error:
-            with self.plan.lock:
-                raised = self.plan.fail(task, error)
-            if raised:
+            if from_signal_handler(error):
                 raise
+            self._fail(outcome.task, error)
             return NOTHING
-        finally:
-            if self._window.empty:
-                self._fill()
-                if self._window.empty:
-                    self._end()
 
-    def _fill(self) -> None:
-        """Submits tasks until the window is full. An error of a sampler is raised after the batches before it."""
-        if self._drawn:
-            return
-        self._window.size = self._executor.window
-        while self._window.has_room and not self._drawn:
+    def _converted(self, task: Task, batch: Any) -> Any:
+        convert = self._delivery.convert
+        assert convert is not None
+        try:
+            return convert(batch)
+        except Exception as error:
+            if not from_signal_handler(error):
+                self._settle(task)
+            raise
+
+    def _fail(self, task: Task, error: BaseException) -> None:
+        """Notes that a task failed. Raises the error and settles the task, if the error is for the user."""
+        with self.plan.lock:
+            raised = self.plan.fail(task, error)
+        if raised:
+            self._settle(task)
+            raise error
+
+    def _settle(self, task: Task) -> None:
+        """Removes a task from the window: the last step, from which on the batch counts as delivered."""
+        in_flight = self.plan.in_flight
+        self._window.arrived.pop(task.batch, None)
+        if self._drawn and len(in_flight) == 1 and self._sampler_error is None and self._complete:
+            self.plan.finish()
+        self._interrupted = False
+        del in_flight[task.batch]
+
+    def _fill(self, spare: int = 0) -> None:
+        """Submits tasks until the window is full. An error of a sampler is raised after the batches before it.
+
+        Args:
+            spare: number of batches in the window that are about to leave it.
+        """
+        plan, executor = self.plan, self._executor
+        size = 0 if self._drawn else executor.window + spare
+        while len(plan.in_flight) < size and not self._drawn:
             try:
-                with self.plan.lock:
-                    task = self.plan.next()
+                with plan.lock:
+                    task = plan.next()
             except StopIteration:
                 self._drawn = True
                 return
             except Exception as error:
+                if from_signal_handler(error):
+                    raise
                 self._drawn, self._sampler_error = True, error
                 return
             if task is None:
                 return
-            self._window.add(task.batch)
-            self._tasks[task.batch] = task
-            self._executor.submit(task, self._inbox)
+            executor.submit(task, self._window)
 
     def _wait(self) -> None:
-        """Waits until one more batch has arrived."""
-        timeout = self._delivery.timeout
+        """Waits for the next batch. If it takes too long, it fails, and the others continue."""
+        timeout, window = self._delivery.timeout, self._window
         try:
-            outcome = self._executor.wait(self._inbox, timeout)
+            self._executor.wait(window, timeout)
         except WorkerStartError:
             self.workers_failed = True
             raise
-        if self._inbox.cancelled:  # another thread has closed the epoch
-            if outcome is not None:
-                outcome.discard()
-            self._cancel()  # the tasks that this thread has submitted meanwhile
-        elif outcome is None:
-            self._time_out(timeout or 0)
-        elif self._tasks.get(outcome.task.batch) is outcome.task:
-            self._window.complete(outcome.task.batch, outcome)
-        else:  # it had timed out
-            outcome.discard()
+        if window.ready is None and not window.cancelled and window.missing:
+            task = window.missing[0]
+            self._fail(task, self._executor.time_out(task, timeout or 0))
+            self._settle(task)
+            self._interrupted = True
 
-    def _time_out(self, timeout: float) -> None:
-        """The oldest batch took too long: its outcome is an error, and work on the other batches continues."""
-        number = self._window.oldest
-        task = self._tasks.pop(number)
-        self._window.drop(number)
-        error = self._executor.time_out(task, timeout)
-        with self.plan.lock:
-            raised = self.plan.fail(task, error)
+    def _count(self, made_s: float, waited_s: float) -> None:
+        tally = self._tally
+        self._delivered += 1
+        tally.batches += 1
+        tally.waited_s += waited_s
+        tally.made_s += made_s
+        if self._delivered > self._not_measured:
+            tally.waits.append(waited_s)
+            tally.makes.append(made_s)
+
+    def _end_if_drawn(self) -> None:
+        """Ends the epoch if the last batch was delivered."""
         self._fill()
-        if raised:
-            raise error
-
-    def _end(self) -> None:
-        """The last batch was delivered."""
-        if self.ended:
-            return
-        self.ended = True
-        # Otherwise no samples move to the next epoch, as if the epoch had been closed.
-        if self._sampler_error is None and self._complete:
-            with self.plan.lock:
+        if self._drawn and not self.plan.in_flight and not self.ended:
+            # Otherwise no samples move to the next epoch, as if the epoch had been closed.
+            if self._sampler_error is None and self._complete:
                 self.plan.finish()
+            self.ended = True

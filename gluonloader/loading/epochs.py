@@ -6,11 +6,11 @@ import copy
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from ..interrupts import from_signal_handler
 from ..sampler import knows_epoch
 from ..state import add_checksum, check_same, field, has_state, int_field, parse_state, to_json
 from .epoch import Delivery, Epoch
@@ -43,6 +43,7 @@ class Epochs:
         self._current: Plan | None = None  # of the epoch that was started last
         self._loaded: Mapping[str, Any] | None = None  # the state that was loaded, where the next epoch starts
         self._loaded_number: int | None = None  # number of that epoch, until it starts
+        self._restore: Callable[[], None] | None = None  # takes back what an interrupted start did to the sampler
 
     def __reduce__(self) -> Any:
         # A copy of a loader must not share objects that change from epoch to epoch.
@@ -53,6 +54,7 @@ class Epochs:
         self.load(state)
 
     def __len__(self) -> int:
+        self._finish_current()
         return self._source.batches(self.workers.job.dataset)
 
     def start_ahead(self) -> None:
@@ -71,6 +73,7 @@ class Epochs:
             LoaderClosed: the loader is closed.
         """
         with self.lock:
+            self._finish_current()
             epoch, self.ahead = self.ahead, None
             if epoch is not None and not self.workers.in_this_process:  # the parent process has started it
                 self.load(self.state_of(epoch.plan))
@@ -87,18 +90,33 @@ class Epochs:
         return epoch
 
     def _next_plan(self) -> Plan:
-        plan = self._source.plan(self._number, self.workers.job.seed, self._loaded)
-        self._loaded, self._number = None, self._number + 1
+        if self._restore is not None:
+            self._restore()
+        self._restore, number = self._source.keep_epoch(), self._number
+        plan = self._source.plan(number, self.workers.job.seed, self._loaded)
+        self._loaded, self._number, self._restore = None, number + 1, None
         return plan
 
     def finish(self, epoch: Epoch) -> None:
+        """Called when the last batch of an epoch was delivered, or the epoch was closed."""
         self._source.finish(epoch.plan)
-        with self.lock, suppress(Exception):  # the same error is raised again when the user starts that epoch
-            self.start_ahead()
+        with self.lock:
+            try:
+                self.start_ahead()
+            except Exception as error:
+                if from_signal_handler(error):
+                    raise
+                # Not raised: the same error is raised again when the user starts that epoch.
+
+    def _finish_current(self) -> None:
+        """Moves what the last epoch carries over, if that epoch is finished, to the next epoch."""
+        if self._current is not None:
+            self._source.finish(self._current)
 
     def set_number(self, number: int) -> None:
         with self.lock:
             stays = number == self._loaded_number
+            self._restore = None
             if not stays:
                 self._loaded_number = None
                 self.ahead = self._current = self._loaded = None
@@ -125,6 +143,7 @@ class Epochs:
         """The position of the newest epoch, or of the start of the next epoch."""
         with self.lock:
             plan = self._current
+            self._finish_current()
             if plan is None or plan.finished:
                 plan = None if self.ahead is None else self.ahead.plan
             if plan is not None:

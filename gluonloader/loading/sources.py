@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..sampler import keep_epochs
 from ..state import verify_checksum
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start
 from .plan.sampler_state import fresh_state, keep, load
@@ -25,9 +26,7 @@ class IndexSource:
 
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
         """The plan of an epoch; `loaded`: the fields of the loaded position where it starts, or None."""
-        plan = IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
-        self._start = Start()  # only now: after an error of the sampler the next plan starts at the loaded position
-        return plan
+        return IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
         """The position before the first batch of an epoch."""
@@ -49,7 +48,13 @@ class IndexSource:
         self._start = start
 
     def finish(self, plan: Plan) -> None:
-        """Stores the samples that an epoch carries over; here the plan has passed them to the batch sampler."""
+        """Moves the samples that a finished epoch carries over to the next epoch. A second call changes nothing."""
+        if isinstance(plan, IndexPlan) and plan.finished and not plan.outdated:
+            plan.carry_over()
+
+    def keep_epoch(self) -> Callable[[], None]:
+        """Saves which epoch the sampler starts next; returns a function that restores it."""
+        return keep_epochs(self.sampler)
 
 
 class ShardSource:
@@ -80,8 +85,11 @@ class ShardSource:
         self._carried = carried_of(self._shards, fields)
 
     def finish(self, plan: Plan) -> None:
-        if isinstance(plan, ShardPlan) and not plan.outdated:
-            self._carried = plan.carry
+        if isinstance(plan, ShardPlan) and plan.finished and not plan.outdated:
+            self._carried = plan.carried_over
+
+    def keep_epoch(self) -> Callable[[], None]:
+        return lambda: None
 
 
 Source = IndexSource | ShardSource

@@ -46,7 +46,7 @@ class Workers:
         self._choice: Choice | None = None
         self._executor: Executor | None = None
         self._pid: int | None = None  # the process that started the workers
-        self._close_executor: Callable[[], object] = lambda: None
+        self._finalizer: Finalize | None = None  # closes the executor when the program ends or this object is deleted
 
     def __reduce__(self) -> Any:
         arguments = self.job, self.options, self._batch_size, self._worker_payload
@@ -86,7 +86,9 @@ class Workers:
         self.tally.waits.clear()
         self.tally.makes.clear()
         # Runs before the Pool's own finalizer (priority 15), which would terminate busy workers.
-        self._close_executor = Finalize(self, executor.close, exitpriority=20)
+        self._finalizer = Finalize(self, executor.close, exitpriority=20)
+        if self.closed:  # by a signal handler, meanwhile
+            executor.close()
         return executor
 
     @property
@@ -121,14 +123,17 @@ class Workers:
 
     def stop(self) -> None:
         """Ends the workers; when workers are needed again, new ones start with the current job."""
-        self._close_executor()
+        if self._executor is not None and self.in_this_process:
+            self._executor.close()
+        if self._finalizer is not None:
+            self._finalizer.cancel()
         self._pid = None
 
     def close(self) -> None:
         """Ends the workers for good."""
         self.closed = True
-        with self._lock:
-            self._close_executor()
+        if self._executor is not None and self.in_this_process:
+            self._executor.close()
 
     def stats(self) -> LoaderStats:
         choice, tally = self._choice or Choice(self.options.executor, "no worker has started yet"), self.tally

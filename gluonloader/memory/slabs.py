@@ -7,9 +7,10 @@
 budget.py counts slabs against `memory_limit`; see NOTE [memory limit] there.
 
 NOTE [loans]: all arrays of a delivered batch have the same `_Loan` as their base. When the last array dies, the loan
-dies, and its weak reference appends the slab's number to a deque. The weak reference does nothing else, because this
-can happen in any thread, at any point of any function. The slab is free when `take` reads the deque. So no batch is
-overwritten while anything refers to it, and users need not release batches.
+dies, and its weak reference appends itself to a deque. The weak reference does nothing else, because this can happen in
+any thread, at any point of any function, and it calls no function of Python, which a signal handler could interrupt.
+The slab is free when `take` reads the deque. So no batch is overwritten while anything refers to it, and users need not
+release batches.
 
 NOTE [holders]: a framework can map a slab by itself and use it after the last NumPy view has died. MXNet does this,
 because its engine runs operations later. When such a holder no longer uses the slab, it subtracts 1 from the word
@@ -28,13 +29,15 @@ import mmap
 import os
 import weakref
 from collections import deque
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
 from ..frameworks import Lent, leaves_room
+from ..interrupts import Uninterrupted
 from .allocator import alignment_of
 from .budget import Budget
 from .slab import HEADER, HOLDERS, NO_HOLDERS, Slab, align, anonymous_file, reserve
@@ -64,6 +67,10 @@ class _Loan(Lent):
         return descriptor
 
 
+class _LoanRef(weakref.ref[_Loan]):
+    slab: Slab
+
+
 class SlabPool:
     """Slabs for one executor; not thread-safe, except that loans may die in any thread.
 
@@ -83,8 +90,8 @@ class SlabPool:
         self._slabs: dict[int, Slab] = {}
         self._next_number = 0
         self._free: list[Slab] = []  # the last slab in the list was used last and is warmest in the caches
-        self._lent: dict[int, tuple[Slab, weakref.ref[Any]]] = {}
-        self._returned: deque[int] = deque()  # numbers of slabs whose loan has died
+        self._lent: dict[int, _LoanRef] = {}  # by the number of the slab
+        self._returned: deque[weakref.ref[_Loan]] = deque()  # those whose loan has died
         self.retired: list[int] = []
         _pools.add(self)
 
@@ -131,8 +138,9 @@ class SlabPool:
         loan: _Loan = _Loan(slab.size, _BYTE, slab.memory)
         loan.slab, loan.address, loan.mappings = slab, slab.address, {}
         slab.control[HOLDERS], slab.holders = NO_HOLDERS, 0
-        returned, number = self._returned, slab.number
-        self._lent[number] = slab, weakref.ref(loan, lambda _: returned.append(number))
+        reference = _LoanRef(loan, self._returned.append)
+        reference.slab = slab
+        self._lent[slab.number] = reference
         if self._budget is not None:
             self._budget.lent += slab.size
         self._end_flight(slab)
@@ -152,6 +160,32 @@ class SlabPool:
         self._end_flight(slab)
         self._put(slab)
 
+    def recount(self, in_flight: Collection[int]) -> None:
+        """Computes again which slabs are free and how much memory is in use, after a method was interrupted.
+
+        Args:
+            in_flight: the numbers of the slabs that a worker may write or that contain a batch that is not delivered.
+        """
+        self._lent = {
+            number: loan
+            for number, loan in self._lent.items()
+            if number not in in_flight and (loan() is not None or _is_held(self._slabs[number]))
+        }
+        self._returned.extend(loan for loan in self._lent.values() if loan() is None)
+        self._free = []
+        for number, slab in list(self._slabs.items()):
+            if number not in in_flight and number not in self._lent:
+                if (size := os.fstat(slab.fd).st_size) > slab.size:  # a worker has grown it
+                    slab.map(size)
+                slab.allowance = slab.size
+                self._put(slab)
+        if self._budget is not None:
+            flying = {number for number in in_flight if number in self._slabs}
+            self._budget.lent = sum(self._slabs[number].size for number in self._lent)
+            self._budget.reserved = sum(
+                slab.allowance if number in flying else slab.size for number, slab in self._slabs.items()
+            )
+
     def demand(self, nbytes: int) -> bool:
         """Lets later slabs grow to `nbytes`, which a batch needs; returns False if that exceeds the memory limit."""
         return self._budget is None or self._budget.demand(nbytes)
@@ -169,15 +203,16 @@ class SlabPool:
 
     def _make(self, size: int) -> Slab:
         """Makes a slab; raises OSError if the system has no memory or no descriptor left."""
-        fd = anonymous_file()
-        try:
-            reserve(fd, size)
-            slab = Slab(self._next_number, fd, size)
-        except OSError:
-            os.close(fd)
-            raise
-        self._next_number += 1
-        self._slabs[slab.number] = slab
+        with Uninterrupted():
+            fd = anonymous_file()
+            try:
+                reserve(fd, size)
+                slab = Slab(self._next_number, fd, size)
+            except OSError:
+                os.close(fd)
+                raise
+            self._next_number += 1
+            self._slabs[slab.number] = slab
         slab.leaves_room = leaves_room(fd)  # called once per slab, because it takes a third of the time of a loan
         return slab
 
@@ -228,12 +263,14 @@ class SlabPool:
 
     def _collect(self) -> None:
         for _ in range(len(self._returned)):
-            number = self._returned.popleft()
-            slab = self._lent[number][0]
-            if slab.holders and slab.control[HOLDERS] > NO_HOLDERS - slab.holders:  # see NOTE [holders]
-                self._returned.append(number)  # checked again the next time
+            loan = self._returned.popleft()
+            slab = cast("_LoanRef", loan).slab
+            if self._lent.get(slab.number) is not loan:  # `recount` has put it there as well
                 continue
-            del self._lent[number]
+            if _is_held(slab):
+                self._returned.append(loan)  # checked again the next time
+                continue
+            del self._lent[slab.number]
             if self._budget is not None:
                 self._budget.lent -= slab.size  # the size at which it was lent, since it grows only in flight
             self._put(slab)
@@ -245,19 +282,25 @@ class SlabPool:
             self._free.append(slab)
 
     def _retire(self, slab: Slab) -> None:
-        if self._budget is not None:
-            self._budget.reserved -= slab.size
-        if not slab.inherited:
-            os.ftruncate(slab.fd, 0)  # frees the memory now, because a busy worker closes its descriptor only later
-        del self._slabs[slab.number]
-        self.retired.append(slab.number)
-        slab.close()
+        with Uninterrupted():
+            if self._budget is not None:
+                self._budget.reserved -= slab.size
+            if not slab.inherited:
+                os.ftruncate(slab.fd, 0)  # frees the memory now, because a busy worker closes its descriptor only later
+            del self._slabs[slab.number]
+            self.retired.append(slab.number)
+            slab.close()
+
+
+def _is_held(slab: Slab) -> bool:
+    """Whether a framework still uses the memory of a loan; see NOTE [holders]."""
+    return bool(slab.holders) and slab.control[HOLDERS] > NO_HOLDERS - slab.holders
 
 
 def _before_fork() -> None:
     for pool in list(_pools):
-        for slab, _ in list(pool._lent.values()):
-            slab.inherited = True  # NOTE [loans and fork]
+        for loan in list(pool._lent.values()):
+            loan.slab.inherited = True  # NOTE [loans and fork]
 
 
 def _after_fork_in_child() -> None:

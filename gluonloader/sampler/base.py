@@ -128,6 +128,21 @@ class SeededSampler(OrderedSampler):
         return drawn
 
 
+def keep_epochs(sampler: Any) -> Callable[[], None]:
+    """Saves the epoch numbers of a sampler and the samplers in it; returns a function that restores them."""
+    kept: list[tuple[SeededSampler, int]] = []
+    while sampler is not None:
+        if isinstance(sampler, SeededSampler):
+            kept.append((sampler, sampler._epoch))
+        sampler = getattr(sampler, "sampler", None)
+
+    def restore() -> None:
+        for kept_sampler, epoch in kept:
+            kept_sampler.set_epoch(epoch)
+
+    return restore
+
+
 class BatchSampler(Sampler):
     """Cuts the indices of a sampler into lists of `batch_size`.
 

@@ -15,31 +15,38 @@ from gluonloader.loading.plan.shard_state import check
 from gluonloader.sampler import BatchSampler
 from gluonloader.state import ranges_field
 from gluonloader.work.maker import ShardBatch, ShardEnd
-from gluonloader.work.streams import Chunk
+from gluonloader.work.task import Chunk, Task
 
 
 @given(
     window=st.integers(1, 5),
-    steps=st.lists(st.tuples(st.sampled_from(["settle"] * 8 + ["save", "rewind"]), st.integers(0, 99)), max_size=60),
+    steps=st.lists(
+        st.tuples(st.sampled_from(["settle"] * 8 + ["save", "rewind", "interrupt"]), st.integers(0, 99)), max_size=60
+    ),
 )
 def test_progress_agrees_with_a_set_of_settled_numbers(window, steps):
-    progress, settled = Progress(0), set()
+    tasks = {}
+    progress, settled = Progress(0, (), tasks), set()
     for step, choice in steps:
         while len(progress.in_flight) < window:
             number = progress.upcoming
-            assert progress.issue(number) == (number not in settled)
+            assert progress.issue(Task(0, number, 0, [number])) == (number not in settled)
         in_flight = progress.in_flight
         unsettled = (number for number in range(1000) if number not in settled)
         assert in_flight == list(itertools.islice(unsettled, window))
         if step == "settle":
             number = in_flight[choice % window]
-            progress.settle(number)
+            del tasks[number]
             settled.add(number)
         elif step == "rewind":
-            progress = progress.rewound()
+            progress.rewind()
+        elif step == "interrupt":  # before the number of the task that was issued last is counted
+            progress.upcoming = max(in_flight)
+            progress.resume()
         else:
             state = json.loads(json.dumps(progress.state()))
-            progress = Progress(state["batch"], ranges_field(state, "ahead"))
+            tasks = {}
+            progress = Progress(state["batch"], ranges_field(state, "ahead"), tasks)
         first = next(number for number in range(1000) if number not in settled)
         assert progress.position == first
         assert progress.ahead == sorted(number for number in settled if number > first)
@@ -59,26 +66,27 @@ class Run:
 
     def __init__(self, plan, lengths, window, data, in_order):
         self.plan, self.lengths, self.window, self.data, self.in_order = plan, lengths, window, data, in_order
-        self.in_flight = []
 
     def step(self):
         """The next batch, NOTHING, or None at the end."""
-        exhausted = False
-        while len(self.in_flight) < self.window and not exhausted:
+        exhausted, in_flight = False, self.plan.in_flight
+        while len(in_flight) < self.window and not exhausted:
             try:
-                task = self.plan.next()
+                if self.plan.next() is None:
+                    break
             except StopIteration:
                 exhausted = True
-            else:
-                if task is None:
-                    break
-                self.in_flight.append(task)
-        if not self.in_flight:
+        if not in_flight:
             assert exhausted
             return None
-        chosen = 0 if self.in_order else self.data.draw(st.integers(0, len(self.in_flight) - 1))
-        task = self.in_flight.pop(chosen)
-        return self.plan.deliver(task, made(task, self.lengths))
+        chosen = 0 if self.in_order else self.data.draw(st.integers(0, len(in_flight) - 1))
+        task = list(in_flight.values())[chosen]
+        batch = self.plan.accept(task, made(task, self.lengths))
+        if self.data.draw(st.integers(0, 5)) == 0:  # an exception came before the task was settled
+            self.plan.resume()
+            batch = self.plan.accept(task, made(task, self.lengths))
+        del in_flight[task.batch]
+        return batch
 
 
 @settings(max_examples=examples(300))
@@ -106,9 +114,8 @@ def test_every_sample_of_every_shard_comes_once_despite_resumes(data, lengths, s
                 run = Run(plan, lengths, window, data, in_order)
             elif data.draw(st.integers(0, 9)) == 0:  # flushed
                 plan.rewind()
-                run.in_flight = []
         plan.finish()
-        carried = plan.carry
+        carried = plan.carried_over
         epochs.append(batches)
     everything = [(shard, i) for shard, length in enumerate(lengths) for i in range(length)]
     total = len(everything)
@@ -137,25 +144,26 @@ def test_every_sample_of_every_shard_comes_once_despite_resumes(data, lengths, s
 def test_every_batch_of_indices_comes_once_despite_resumes(data, length, size, window, last_batch):
     batches, seen = BatchSampler(range(length), size, last_batch), []
     expected = list(BatchSampler(range(length), size, last_batch))
-    plan, in_flight = IndexPlan(batches, 0, 0, Start()), []
+    plan = IndexPlan(batches, 0, 0, Start())
     while True:
         try:
-            while len(in_flight) < window:
-                in_flight.append(plan.next())
+            while len(plan.in_flight) < window:
+                plan.next()
         except StopIteration:
             pass
-        if not in_flight:
+        if not plan.in_flight:
             break
-        task = in_flight.pop(data.draw(st.integers(0, len(in_flight) - 1)))
-        seen.append((task.batch, plan.deliver(task, task.indices)))
+        task = data.draw(st.sampled_from(list(plan.in_flight.values())))
+        seen.append((task.batch, plan.accept(task, task.indices)))
+        del plan.in_flight[task.batch]
         if data.draw(st.integers(0, 4)) == 0:
             state = json.loads(json.dumps(plan.state()))
             batches = BatchSampler(range(length), size, last_batch)
-            plan, in_flight = IndexPlan(batches, 0, 0, load(batches, state)), []
+            plan = IndexPlan(batches, 0, 0, load(batches, state))
         elif data.draw(st.integers(0, 4)) == 0:
             plan.rewind()
-            in_flight = []
     plan.finish()
+    plan.carry_over()
     assert [indices for _, indices in sorted(seen)] == expected
     assert batches.carried == (list(range(length))[length - length % size :] if last_batch == "rollover" else [])
 

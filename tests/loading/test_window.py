@@ -1,100 +1,121 @@
-"""The window keeps its order and its size, however additions, completions and deliveries interleave."""
+"""The window keeps its order, however arrivals, deliveries and failures interleave, and takes each outcome once."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader.loading.epoch import Window
+from gluonloader.executors.base import Made, Window
+from gluonloader.work.task import Task
+
+
+class Discardable(Made):
+    """An outcome that notes whether it was discarded."""
+
+    def __init__(self, task):
+        super().__init__(task, f"batch {task.batch}")
+        self.discarded = 0
+
+    def discard(self):
+        self.discarded += 1
+
+
+def a_window(count, in_order=True):
+    return Window({number: Task(0, number, 0, [number]) for number in range(count)}, in_order)
 
 
 @given(
-    size=st.integers(1, 5),
     in_order=st.booleans(),
-    steps=st.lists(st.tuples(st.sampled_from(["add", "complete", "deliver", "drop"]), st.integers(0, 99)), max_size=80),
+    steps=st.lists(st.tuples(st.sampled_from(["draw", "put", "deliver", "fail"]), st.integers(0, 99)), max_size=80),
 )
-def test_any_interleaving_agrees_with_a_model(size, in_order, steps):
-    """The model: the numbers that are being made, and those that have completed, in the order of completion."""
-    window = Window(size, in_order)
-    making, completed, added = [], [], 0
+def test_any_interleaving_agrees_with_a_model(in_order, steps):
+    """The model: the numbers that are being made, and those that have arrived, in the order of arrival."""
+    window = a_window(0, in_order)
+    making, arrived, drawn = [], [], 0
     for step, choice in steps:
-        oldest = min(making + completed, default=None)
-        ready = bool(completed) and (not in_order or oldest in completed)
+        oldest = min(making + arrived, default=None)
+        ready = (oldest if oldest in arrived else None) if in_order else next(iter(arrived), None)
         assert window.ready == ready
-        assert window.empty == (not making and not completed)
-        assert window.has_room == (len(making) + len(completed) < size)
-        if making:
-            assert window.oldest == min(making)
-        if step == "add" and window.has_room:
-            window.add(added)
-            making.append(added)
-            added += 1
-        elif step == "complete" and making:
+        assert [task.batch for task in window.missing] == sorted(making)
+        if step == "draw":
+            window.in_flight[drawn] = Task(0, drawn, 0, [drawn])
+            making.append(drawn)
+            drawn += 1
+        elif step == "put" and making:
             number = making.pop(choice % len(making))
-            window.complete(number, f"item {number}")
-            completed.append(number)
-        elif step == "deliver" and ready:
-            number = oldest if in_order else completed[0]
-            assert window.deliver() == f"item {number}"
-            completed.remove(number)
-        elif step == "drop" and making:
-            window.drop(making.pop(choice % len(making)))
-
-
-@given(size=st.integers(1, 6), count=st.integers(0, 30), in_order=st.booleans(), data=st.data())
-def test_every_batch_is_delivered_once(size, count, in_order, data):
-    window, making, out, completed = Window(size, in_order), [], [], []
-    most = 0
-    while len(out) < count:
-        while window.has_room and len(completed) + len(making) < count:
-            making.append(len(completed) + len(making))
-            window.add(making[-1])
-        most = max(most, len(making) + len(completed) - len(out))
-        if making:
-            number = making.pop(data.draw(st.integers(0, len(making) - 1)))
-            completed.append(number)
-            window.complete(number, number)
-        while window.ready:
-            out.append(window.deliver())
-    assert window.empty
-    assert not window.ready
-    assert out == (list(range(count)) if in_order else completed)
-    assert most <= size
+            window.put(Made(window.in_flight[number], f"batch {number}"))
+            arrived.append(number)
+        elif step == "deliver" and ready is not None:
+            assert window.arrived.pop(ready).take() == f"batch {ready}"
+            del window.in_flight[ready]
+            arrived.remove(ready)
+        elif step == "fail" and making:
+            del window.in_flight[making.pop(choice % len(making))]
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_a_dropped_batch_does_not_hold_up_the_others(in_order):
-    window = Window(3, in_order)
-    first, second, third = range(3)
-    for number in range(3):
-        window.add(number)
-    window.complete(third, "third")
-    window.drop(first)
-    assert window.has_room
-    assert window.oldest == second
-    window.complete(second, "second")
-    expected = ["second", "third"] if in_order else ["third", "second"]
-    assert [window.deliver(), window.deliver()] == expected
-    assert window.empty
+def test_a_failed_batch_does_not_hold_up_the_others(in_order):
+    window = a_window(3, in_order)
+    tasks = list(window.in_flight.values())
+    window.put(Made(tasks[2], "third"))
+    del window.in_flight[0]
+    assert window.missing == [tasks[1]]
+    window.put(Made(tasks[1], "second"))
+    delivered = []
+    while (number := window.ready) is not None:
+        delivered.append(window.arrived.pop(number).take())
+        del window.in_flight[number]
+    assert delivered == (["second", "third"] if in_order else ["third", "second"])
+    assert not window.in_flight
 
 
-def test_an_item_may_be_none():
-    window = Window(1, True)
-    window.add(0)
-    window.complete(0, None)
-    assert window.ready
-    assert window.deliver() is None
-    assert window.empty
+def test_a_batch_may_be_none():
+    window = a_window(1)
+    window.put(Made(window.in_flight[0], None))
+    assert window.ready == 0
+    assert window.arrived[0].take() is None
 
 
-@given(size=st.integers(1, 5), in_order=st.booleans(), completions=st.lists(st.booleans(), max_size=5))
-def test_clear_returns_what_has_completed_and_leaves_no_room(size, in_order, completions):
-    window = Window(size, in_order)
-    expected = []
-    for number, is_completed in enumerate(completions[:size]):
-        window.add(number)
-        if is_completed:
-            window.complete(number, number)
-            expected.append(number)
-    assert sorted(window.clear()) == expected
-    assert (window.empty, window.ready, window.has_room) == (True, False, False)
-    assert window.clear() == []
+def test_a_second_outcome_of_a_task_is_discarded():
+    window = a_window(1)
+    first, second = (Discardable(window.in_flight[0]) for _ in range(2))
+    window.put(first)
+    window.put(second)
+    assert window.arrived == {0: first}
+    assert (first.discarded, second.discarded) == (0, 1)
+
+
+def test_the_outcome_of_an_earlier_task_of_the_same_number_is_discarded():
+    window = a_window(1)
+    late = Discardable(window.in_flight[0])
+    window.in_flight[0] = Task(0, 0, 0, [0])  # drawn again after a flush
+    window.put(late)
+    assert window.ready is None
+    assert late.discarded == 1
+
+
+@given(in_order=st.booleans(), arrives=st.lists(st.booleans(), max_size=5))
+def test_cancel_discards_what_has_arrived_and_what_comes_later(in_order, arrives):
+    window = a_window(len(arrives), in_order)
+    outcomes = [Discardable(task) for task in window.in_flight.values()]
+    for outcome, is_early in zip(outcomes, arrives, strict=True):
+        if is_early:
+            window.put(outcome)
+    window.cancel()
+    for outcome, is_early in zip(outcomes, arrives, strict=True):
+        if not is_early:
+            window.put(outcome)
+    window.cancel()
+    assert [outcome.discarded for outcome in outcomes] == [1] * len(outcomes)
+    assert not window.arrived
+    assert len(window.in_flight) == len(arrives)  # the position of the epoch stays
+
+
+def test_outcomes_of_batches_that_have_left_are_dropped():
+    window = a_window(2)
+    outcomes = [Discardable(task) for task in window.in_flight.values()]
+    for outcome in outcomes:
+        window.put(outcome)
+    del window.in_flight[0]  # as if an exception came before the outcome was removed
+    window.drop_unwanted()
+    assert [outcome.discarded for outcome in outcomes] == [1, 0]
+    assert window.ready == 1

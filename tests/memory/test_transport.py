@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gluonloader import default_batchify
 from gluonloader.errors import SharedMemoryError, TransportError
 from gluonloader.executors.process.packed_job import load_job, pack_job
-from gluonloader.executors.process.records import Reply, ReplyReader, Request, RequestReader, Status, Verb
+from gluonloader.executors.process.records import REPLY_BYTES, Reply, Request, RequestReader, Status, Verb, read_replies
 from gluonloader.memory import slab as slab_module
 from gluonloader.memory.allocator import ALIGNMENT, Arena
 from gluonloader.memory.reduce import Head, rebuild, reduce
@@ -332,7 +332,20 @@ requests = st.builds(Request, st.sampled_from(Verb), st.booleans(), st.booleans(
 replies = st.builds(Reply, st.sampled_from(Status), numbers, words, words, st.builds(Head, words, words, words))
 
 
-@pytest.mark.parametrize(("records", "reader"), [(requests, RequestReader), (replies, ReplyReader)])
+class Replies:
+    """Reads replies as a lane does: what was read is removed from the socket, a part of a reply stays there."""
+
+    def __init__(self):
+        self.socket = b""
+
+    def read(self, data):
+        self.socket += data
+        received = read_replies(self.socket)
+        self.socket = self.socket[len(received) * REPLY_BYTES :]
+        return received
+
+
+@pytest.mark.parametrize(("records", "reader"), [(requests, RequestReader), (replies, Replies)])
 @given(data=st.data())
 def test_records_come_whole_however_the_stream_is_cut(records, reader, data):
     sent = data.draw(st.lists(records, max_size=6))

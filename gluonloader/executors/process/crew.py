@@ -60,6 +60,7 @@ class Crew:
         self._num_workers = job.num_workers
         self._packed = packed
         self._failed_starts = 0
+        self._hangs_up = False
         self._oom_kills = oom_kills()
         self._supervisor = Supervisor(job.num_workers, start_method, job if packed is None else None, waker)
         self.requested = self._supervisor.requested
@@ -94,6 +95,8 @@ class Crew:
             lane = Lane(process, end, anonymous_file())
             self.lanes[end.fileno()] = lane
             self.poll.register(end, select.POLLIN)
+            if self._hangs_up:
+                lane.hang_up()
             packed = self._packed
             if packed is None:
                 lane.send(Request(Verb.HELLO, ticket=epoch), (lane.log,))
@@ -133,16 +136,20 @@ class Crew:
         """Wakes the thread that waits; may be called from any thread, without the lock."""
         self._supervisor.wake()
 
-    def close_lanes(self) -> None:
-        for lane in self.lanes.values():
-            lane.close()
+    def hang_up(self) -> None:
+        """Tells all workers to end; may be called from any thread and in a signal handler, without the lock."""
+        self._hangs_up = True
+        for lane in list(self.lanes.values()):
+            lane.hang_up()
 
     def shut(self) -> None:
-        """Waits until all workers have ended. Called after `close_lanes`, without the lock."""
+        """Waits until all workers have ended. Called after `hang_up`, without the lock."""
         self._supervisor.shut()
 
     def close(self) -> None:
-        """Forgets the lanes and the pickled job. Called after `shut`."""
+        """Closes the lanes and the pickled job. Called after `shut`."""
+        for lane in self.lanes.values():
+            lane.close()
         self.lanes.clear()
         if self._packed is not None:
             os.close(self._packed.fd)

@@ -5,14 +5,16 @@
                  |                                           |
                  +-- no room, death -- attempt <----Reply----+
                                           |
-                                          +--> Outcome --> inbox
+                                          +--> Outcome --> window
 
 The executor calls every method with its lock held, except those of `MadeInSlab`.
 
 NOTE [exactly once]: promise P2. A submission leaves the backlog only for a lane. Its attempt leaves the lane in exactly
 one of two ways: with its reply, or with the death of its worker, after which the submission returns to the backlog. A
 worker writes the ticket to STARTED before it starts on a batch, so a death counts only against the batch that was being
-made. A batch whose worker died is made again in careful mode, which records the sample that is read.
+made. A batch whose worker died is made again in careful mode, which records the sample that is read. After an
+interrupted call, `repair` computes the backlog and the slabs in use from the windows and the lanes; see NOTE
+[interrupts] in executors/base.py.
 """
 
 from __future__ import annotations
@@ -22,17 +24,20 @@ import errno
 import os
 import threading
 import time
+import weakref
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ...errors import LoaderClosed, SharedMemoryError, TransportError, add_note
+from ...interrupts import from_signal_handler
 from ...memory.reduce import Head, rebuild
 from ...memory.slab import TOOK, Slab
 from ...memory.slabs import SlabPool
 from ...work.maker import ShardEnd
 from ...work.task import Task
-from ..base import Failed, Inbox, Outcome, Submission
+from ..base import Failed, Outcome, Submission, Window, check_not_inside
 from .crew import Crew, Death
 from .death import worker_died
 from .lane import Attempt, Lane
@@ -48,7 +53,7 @@ class MadeInSlab(Outcome):
     """A batch that lies in a slab, not delivered yet.
 
     Attributes:
-        memory: the batch's private memory, if it had to be copied out of its slab.
+        memory: the memory of the batch, once it was lent to the user or copied out of its slab.
     """
 
     dispatcher: Dispatcher
@@ -56,15 +61,22 @@ class MadeInSlab(Outcome):
     head: Head
     memory: Any = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of the slab that the batch uses."""
+        return self.head.offset + self.head.length
+
     def take(self) -> Any:
+        check_not_inside(self.dispatcher.lock)
         with self.dispatcher.lock:
-            memory = self.dispatcher.lend(self)
+            self.dispatcher.lend(self)
         try:
-            batch = rebuild(memory, self.head)
+            batch = rebuild(self.memory, self.head)
             # Leftovers stay alive to the end of the epoch. They are copied, so that batches can use their slabs.
             return copy.deepcopy(batch) if isinstance(batch, ShardEnd) else batch
         except Exception as error:
-            add_note(error, f"gluonloader: while rebuilding {self.task}")
+            if not from_signal_handler(error):
+                add_note(error, f"gluonloader: while rebuilding {self.task}")
             raise
 
     def discard(self) -> None:
@@ -81,6 +93,7 @@ class Dispatcher:
 
     Attributes:
         discarded: batches that nobody wants, whose slabs are still to be freed; appended to without the lock.
+        changing: `begin` was called, and the change has not ended; the executor sets it to False.
     """
 
     def __init__(
@@ -99,55 +112,90 @@ class Dispatcher:
         self._depth = min(max_per_worker or _LANE_DEPTH, _LANE_DEPTH)
         self._backlog: deque[Submission] = deque()
         self._undelivered: dict[int, MadeInSlab] = {}  # by slab
-        self._last_inbox: Inbox | None = None
+        self._windows: weakref.WeakSet[Window] = weakref.WeakSet()  # those that have submitted
+        self._last_window: Window | None = None
         self._submitted, self._tickets, self._closed = 0, 0, False
         self._made_s = 0.0  # seconds that the last batch took
+        self.changing = False
 
-    def submit(self, task: Task, inbox: Inbox) -> None:
+    def begin(self) -> None:
+        """Called before a change of lanes or slabs; see NOTE [interrupts] in executors/base.py."""
+        if self.changing:
+            self.repair()
+        self.changing = True
+
+    def repair(self) -> None:
+        """Computes the backlog and the slabs in use again, since an exception has left a change unfinished."""
+        windows = [window for window in self._windows if not window.cancelled]
+        arrived = [outcome for window in windows for outcome in list(window.arrived.values())]
+        self._undelivered = {
+            made.slab.number: made for made in arrived if isinstance(made, MadeInSlab) and made.memory is None
+        }
+        in_use, sent = set(self._undelivered), set()
+        for lane in self._lanes.values():
+            for ticket, attempt in list(lane.attempts.items()):
+                if attempt.slab.number in self._undelivered:  # its reply was handled
+                    del lane.attempts[ticket]
+                    continue
+                in_use.add(attempt.slab.number)
+                if not attempt.cancelled:
+                    sent.add(attempt.submission.task)
+            lane.send_rest()
+        self._slabs.recount(in_use)
+        known = {submission.task: submission for submission in self._backlog}
+        missing = [(task, window) for window in windows for task in window.missing if task not in sent]
+        self._backlog = deque(known.get(task) or Submission(task, window) for task, window in missing)
+
+    def submit(self, task: Task, window: Window) -> None:
         """Adds a task to the backlog, and sends as much of the backlog as possible."""
-        if inbox is not self._last_inbox:
-            self._last_inbox = inbox
-            self._cancel_attempts()
+        if window is not self._last_window:
+            self.add(window)
         self._submitted += 1
-        self._backlog.append(Submission(task, inbox, self._submitted))
+        self._backlog.append(Submission(task, window, self._submitted))
         self.dispatch()
 
-    def dispatch(self, waiting_inbox: Inbox | None = None) -> None:
+    def add(self, window: Window) -> None:
+        """Called before the first task of a window is submitted."""
+        self._windows.add(window)
+        self._cancel_attempts()
+        self._last_window = window
+
+    def dispatch(self, waiting: Window | None = None) -> None:
         """Sends as much of the backlog as lanes and memory take.
 
         If the system has no memory left, only the batch that the program waits for fails, and only if no other batch is
         in flight: a batch in flight will free its memory.
 
         Args:
-            waiting_inbox: the inbox for which the calling thread waits; None if it does not wait.
+            waiting: the window for which the calling thread waits; None if it does not wait.
         """
         while self.discarded:
             made = self.discarded.popleft()
             if self._claim(made):
                 self._slabs.give_back(made.slab)
-        waiting: list[Submission] = []  # for memory, or for a busy or dead worker
+        unsent: list[Submission] = []  # they wait for memory, or for a busy or dead worker
         while self._backlog:
             submission = self._backlog.popleft()
-            if submission.inbox.cancelled:
+            if submission.window.cancelled:
                 continue
             lane = self._least_loaded(submission.task.worker)
             try:
                 sent = lane is not None and self._send(lane, submission)
             except OSError as error:
-                if waiting_inbox is None or self._crew.busy:
-                    waiting.append(submission)
+                if waiting is None or self._crew.busy:
+                    unsent.append(submission)
                     break
-                if submission.inbox is not waiting_inbox:
-                    waiting.append(submission)
+                if submission.window is not waiting:
+                    unsent.append(submission)
                     continue
-                waiting_inbox = None  # later batches may find memory after the program has handled the error
-                submission.inbox.put(Failed(submission.task, error))
+                waiting = None  # later batches may find memory after the program has handled the error
+                submission.window.put(Failed(submission.task, error))
                 continue
             if not sent:
-                waiting.append(submission)
+                unsent.append(submission)
                 if lane is not None or not self._sharded:
                     break
-        self._backlog.extendleft(reversed(waiting))
+        self._backlog.extendleft(reversed(unsent))
         if self._slabs.retired:
             self._drop_retired()
 
@@ -179,8 +227,8 @@ class Dispatcher:
         if self._crew.busy:
             return None
         for made in list(self._undelivered.values()):
-            self._claim(made)
-            made.memory = self._slabs.copy_out(made.slab, made.head.offset + made.head.length)
+            made.memory = self._slabs.copy_out(made.slab, made.size)
+            del self._undelivered[made.slab.number]
         slab = self._slabs.take(nbytes, worker)
         if slab is None:
             raise SharedMemoryError(
@@ -200,20 +248,29 @@ class Dispatcher:
 
     def handle(self, lane: Lane, reply: Reply) -> None:
         """Turns a reply about a batch into an outcome."""
-        attempt = lane.attempts.pop(reply.ticket)
+        attempt = lane.attempts.get(reply.ticket)
+        if attempt is None:
+            return  # see NOTE [lane and interrupts] in lane.py
         slab, submission = attempt.slab, attempt.submission
-        if reply.size > slab.size:
-            self._slabs.has_grown(slab, reply.size)
-        if reply.status is Status.MADE and not attempt.cancelled and not submission.inbox.cancelled:
-            made_s = slab.control[TOOK] * 1e-6
-            made = MadeInSlab(submission.task, self, slab, reply.head, made_s=made_s)
-            self._undelivered[slab.number], self._made_s = made, made_s
-            submission.inbox.put(made)
-            return
-        failed = None if attempt.cancelled else self._failed(submission, slab, reply)
-        self._slabs.give_back(slab)
+        failed: Outcome | None = None
+        wanted = not attempt.cancelled and not submission.window.cancelled
+        try:
+            if reply.size > slab.size:
+                self._slabs.has_grown(slab, reply.size)
+            if wanted and reply.status is Status.MADE:
+                made = MadeInSlab(submission.task, self, slab, reply.head, made_s=slab.control[TOOK] * 1e-6)
+                self._undelivered[slab.number], self._made_s = made, made.made_s
+                submission.window.put(made)
+                del lane.attempts[reply.ticket]
+                return
+        except OSError as error:  # there is no free descriptor to map the slab
+            failed = Failed(submission.task, error)
+        if wanted:
+            failed = failed or self._failed(submission, slab, reply)
         if failed is not None:
-            submission.inbox.put(failed)
+            submission.window.put(failed)
+        del lane.attempts[reply.ticket]
+        self._slabs.give_back(slab)
 
     def _failed(self, submission: Submission, slab: Slab, reply: Reply) -> Outcome | None:
         """The outcome of a reply without a batch; None if the batch is tried again, or if nobody wants it."""
@@ -235,14 +292,15 @@ class Dispatcher:
         """Puts the batches of a dead worker back into the backlog; see NOTE [exactly once]."""
         for attempt in death.attempts:
             row, started, submission = attempt.row, attempt.started, attempt.submission
-            attempt.slab.map(os.fstat(attempt.slab.fd).st_size)  # the worker may have grown the slab before it died
+            with suppress(OSError):  # no free descriptor: a later reply maps the slab
+                attempt.slab.map(os.fstat(attempt.slab.fd).st_size)  # the worker may have grown the slab
             self._slabs.give_back(attempt.slab)
-            if attempt.cancelled or submission.inbox.cancelled:
+            if attempt.cancelled or submission.window.cancelled:
                 continue
             submission.deaths += started
             if submission.deaths > self._max_retries:
                 error = worker_died(death.pid, death.how, submission.task, submission.deaths, row)
-                submission.inbox.put(Failed(submission.task, error))
+                submission.window.put(Failed(submission.task, error))
             else:
                 self._requeue(submission)
 
@@ -250,16 +308,18 @@ class Dispatcher:
         """Puts a submission back into the backlog, sorted by age: the program waits for the oldest batch."""
         self._backlog = deque(sorted((*self._backlog, submission), key=lambda other: other.number))
 
-    def lend(self, made: MadeInSlab) -> Any:
-        """The memory of a batch that is delivered now."""
-        if not self._claim(made):
-            return made.memory
-        if self._closed:
-            raise LoaderClosed("the loader was closed before this batch was delivered")
-        return self._slabs.lend(made.slab, made.head.offset + made.head.length)
+    def lend(self, made: MadeInSlab) -> None:
+        """Sets the memory of a batch that is delivered now."""
+        self.begin()
+        if made.memory is None:
+            if self._closed or self._undelivered.get(made.slab.number) is not made:
+                raise LoaderClosed("the loader or its iterator was closed before this batch was delivered")
+            made.memory = self._slabs.lend(made.slab, made.size)
+            del self._undelivered[made.slab.number]
+        self.changing = False
 
     def _claim(self, made: MadeInSlab) -> bool:
-        """Removes a batch from the undelivered ones; returns False if it was copied out of its slab before."""
+        """Removes a batch from the undelivered batches; returns False if its slab is no longer its own."""
         if self._undelivered.get(made.slab.number) is not made:
             return False
         del self._undelivered[made.slab.number]
@@ -311,7 +371,7 @@ class Dispatcher:
         """Cancels all attempts that nobody waits for any more."""
         for lane in self._lanes.values():
             for attempt in lane.attempts.values():
-                if attempt.submission.inbox.cancelled:
+                if attempt.submission.window.cancelled:
                     attempt.cancel()
 
     def close(self) -> None:

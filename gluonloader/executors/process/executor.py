@@ -1,11 +1,15 @@
 """The process executor, in the loader's process: threads wait for batches, and one of these threads reads the lanes.
 
     submit --> dispatcher --> lanes --> workers                      (dispatch.py, lane.py, worker.py)
-    wait   <-- inbox <-- dispatcher <-- lanes <-- poll               a death is an end-of-file on a lane (crew.py)
+    wait   <-- window <-- dispatcher <-- lanes <-- poll              a death is an end-of-file on a lane (crew.py)
 
 NOTE [one leader]: one of the waiting threads, the leader, polls the lanes without the lock, and handles all replies for
-all threads. The other threads wait on the condition. Each poll includes all lanes, so each wait notices each death
-(P3).
+all threads. The other threads wait at their windows. Each poll includes all lanes, so each wait notices each death
+(P3). A leader that stops wakes another thread. If an exception interrupts it first, another thread finds out itself.
+
+NOTE [closing in a handler]: a signal handler may call `close` in the middle of any other method. So `close` first sets
+`_closed` and tells the workers to end, which needs no lock. The rest needs the lock. If its own thread holds the lock
+already, `close` returns: the method that it interrupted goes on, and `wait` closes the rest.
 
 NOTE [spinning]: waking a thread that sleeps costs the waker 8 us and takes another 15 us, as much as a small batch. So
 the leader, whose thread has nothing else to do, polls a few times before it sleeps. It polls less often if nothing
@@ -21,13 +25,13 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
 from ...errors import BatchTimeout, LoaderClosed
+from ...interrupts import Uninterrupted
 from ...memory.slabs import SlabPool
 from ...work.task import Job, Task
-from ..base import Inbox, Outcome
+from ..base import LONGEST_WAIT_S, Window, check_not_inside
 from .crew import Crew
 from .death import kill_stuck
 from .dispatch import STALL_S, Dispatcher
@@ -39,6 +43,7 @@ from .supervisor import track_end
 _SMALL: Final = 1 << 20  # bytes; sending such a batch takes about as long as making it, so more batches are in flight
 _MOST_SPINS: Final = 100
 _LEAST_SPINS: Final = 2
+_LOOK_S: Final = 0.5  # a thread that waits for the leader looks this often whether there still is one
 _SPIN_S: Final = 100e-6  # if a poll takes longer, another thread needed the core
 
 _Events = list[tuple[int, int]]  # what poll returns: descriptor and event
@@ -64,9 +69,11 @@ class ProcessExecutor:
     ) -> None:
         packed = None if start_method == "fork" else pack_job(job, start_method)
         self._prefetch, self._num_workers, self._epoch = prefetch, job.num_workers, job.epoch
-        self._lock = threading.RLock()  # `close` asks whether its own thread holds it
-        self._changed = threading.Condition(self._lock)
-        self._leading = self._closed = False
+        self._lock = threading.RLock()  # not a Lock, which cannot tell whether this thread holds it
+        self._shutting = threading.RLock()  # while `close` waits for the workers
+        self._leader: int | None = None  # the thread that polls
+        self._followers: set[Window] = set()  # of the other threads that wait
+        self._closed = self._shut = False  # `close` was called; `close` came to its end
         self._spins = _MOST_SPINS
         self._woken, waker = map(track_end, socket.socketpair())
         self._waker = waker
@@ -90,91 +97,121 @@ class ProcessExecutor:
         self._slabs.window = size = (4 if 0 < self._slabs.largest <= _SMALL else 2) * self._num_workers
         return size
 
-    def submit(self, task: Task, inbox: Inbox) -> None:
+    def submit(self, task: Task, window: Window) -> None:
+        check_not_inside(self._lock)
         with self._lock:
+            self._dispatcher.begin()
             self._epoch = task.epoch
-            self._dispatcher.submit(task, inbox)
+            self._dispatcher.submit(task, window)
+            self._dispatcher.changing = False
 
-    def wait(self, inbox: Inbox, timeout: float | None) -> Outcome | None:
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def resubmit(self, window: Window) -> None:
+        check_not_inside(self._lock)
         with self._lock:
-            while (outcome := inbox.get()) is None:
-                if self.crew.error is not None:
-                    raise self.crew.error
-                if inbox.cancelled:
-                    return None
-                if self._closed:
-                    raise LoaderClosed("the loader was closed while this thread waited for a batch")
-                if self.crew.requested:
-                    self.crew.start_requested(self._epoch)
-                self._dispatcher.dispatch(inbox)
-                if not inbox.empty:
-                    continue
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    return None
-                if self._leading:
-                    self._changed.wait(left)
-                else:
+            self._dispatcher.begin()
+            self._dispatcher.add(window)
+            self._dispatcher.repair()
+            self._dispatcher.changing = False
+
+    def wait(self, window: Window, timeout: float | None) -> None:
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        this_thread = threading.get_ident()
+        check_not_inside(self._lock)
+        try:
+            while window.ready is None and not window.cancelled:
+                self._prepare(window)
+                left = min(deadline - time.monotonic(), LONGEST_WAIT_S)
+                if left <= 0 or window.ready is not None:
+                    break
+                if self._leader is None:
+                    self._leader = this_thread
+                if self._leader == this_thread:
                     self._lead(left)
-            return outcome
+                else:
+                    self._followers.add(window)
+                    window.wait(min(left, _LOOK_S))
+        finally:
+            if self._leader == this_thread:
+                self._leader = None
+            if self._followers:
+                self._followers.discard(window)
+                self._wake_followers()
+
+    def _prepare(self, window: Window) -> None:
+        """Starts the workers that were requested, and sends tasks."""
+        if self._closed:
+            self.close()
+            raise LoaderClosed("the loader was closed while this thread waited for a batch")
+        with self._lock:
+            if self.crew.error is not None:
+                raise self.crew.error
+            self._dispatcher.begin()
+            if self.crew.requested:
+                self.crew.start_requested(self._epoch)
+            self._dispatcher.dispatch(window)
+            self._dispatcher.changing = False
 
     def wake(self) -> None:
         self.crew.wake()
 
     def time_out(self, task: Task, timeout: float) -> BatchTimeout:
         text = f"{task} took more than timeout={timeout} seconds; "
+        check_not_inside(self._lock)
         with self._lock:
+            self._dispatcher.begin()
             lane = self._dispatcher.give_up(task)
+            self._dispatcher.changing = False
             if lane is None:
                 return BatchTimeout(f"{text}no worker has started it: all are starting or busy, or memory is short")
             return BatchTimeout(text + kill_stuck(lane, self.crew.forks))  # the Pool requests another worker
 
     def close(self) -> None:
-        if self._lock._is_owned():  # type: ignore[attr-defined]
-            # This is a signal handler that interrupted one of these methods. That method must release the lock first.
-            threading.Thread(target=self.close, name="gluonloader-close").start()
+        if self._shut:
             return
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self.crew.wake()
-            self.crew.close_lanes()
-            self._changed.notify_all()
-        self.crew.shut()
-        with self._lock:
-            self._dispatcher.close()
-            self.crew.close()
-            self._woken.close()
-            self._waker.close()
+        self._closed = True
+        self.crew.hang_up()
+        self.crew.wake()
+        self._wake_followers()
+        if self._lock._is_owned() or self._shutting._is_owned():  # type: ignore[attr-defined]
+            return  # see NOTE [closing in a handler]
+        with self._shutting:
+            if not self._shut:
+                self.crew.shut()
+                with self._lock, Uninterrupted():
+                    self._dispatcher.close()
+                    self.crew.close()
+                    self._woken.close()
+                    self._waker.close()
+                    self._shut = True
 
     # -- reading the lanes --------------------------------------------------------------------------------------------
 
-    def _lead(self, timeout: float | None) -> None:
+    def _lead(self, timeout: float) -> None:
         """Polls without the lock until something arrives, and handles what arrived; see NOTE [one leader]."""
-        self._leading = True
-        stalled = False
-        try:
-            events = self._unlocked(self._spin)
-            if not events:
+        events, stalled = self._spin(), False
+        if not events:
+            with self._lock:
                 stalled = self._dispatcher.stalled
-                pause = min(timeout or STALL_S, STALL_S) if stalled else timeout
-                pause_ms = None if pause is None else max(1, math.ceil(pause * 1000))
-                events = self._unlocked(self.crew.poll.poll, pause_ms)
-        finally:
-            self._leading = False
-            self._changed.notify_all()
-        if self._closed:
-            return
-        for fd, _ in events:
-            lane = self.crew.lanes.get(fd)
-            if lane is not None:
-                self._receive(lane)
-            elif fd == self._woken.fileno():
-                self._woken.recv(4096)  # the Pool has requested a worker, or an inbox was cancelled
-        if stalled:
-            self._dispatcher.relieve_stalled()
+            pause_s = min(timeout, STALL_S) if stalled else timeout
+            events = self.crew.poll.poll(max(1, math.ceil(pause_s * 1000)))
+        with self._lock:
+            if self._closed:
+                return
+            self._dispatcher.begin()
+            for fd, _ in events:
+                lane = self.crew.lanes.get(fd)
+                if lane is not None:
+                    self._receive(lane)
+                elif fd == self._woken.fileno():
+                    self._woken.recv(4096)  # the Pool has requested a worker, or a window was cancelled
+            if stalled:
+                self._dispatcher.relieve_stalled()
+            self._dispatcher.changing = False
+
+    def _wake_followers(self) -> None:
+        """Wakes the threads that wait for the leader; one of them becomes the next leader."""
+        for window in list(self._followers):
+            window.ring()
 
     def _spin(self) -> _Events:
         """Polls a few times before the thread sleeps; see NOTE [spinning]."""
@@ -188,15 +225,8 @@ class ProcessExecutor:
         self._spins = max(self._spins // 2, _LEAST_SPINS) if late or not events else min(2 * self._spins, _MOST_SPINS)
         return events
 
-    def _unlocked(self, look: Callable[..., _Events], *arguments: int | None) -> _Events:
-        self._lock.release()
-        try:
-            return look(*arguments)
-        finally:
-            self._lock.acquire()
-
     def _receive(self, lane: Lane) -> None:
-        replies = lane.receive()
+        replies = lane.replies()
         if replies is None:
             self._dispatcher.handle_death(self.crew.bury(lane))
             return
@@ -207,3 +237,4 @@ class ProcessExecutor:
                 self.crew.could_not_start(lane, reply.size)
             else:
                 self._dispatcher.handle(lane, reply)
+        lane.remove(replies)

@@ -4,6 +4,10 @@ NOTE [tickets]: every attempt has a ticket (a number), which is also written to 
 skips a request if its slab contains another ticket. So cancelling an attempt (on a slow lane, or because its iterator
 was closed) is one write to shared memory. If the worker has already made the batch, its reply only frees the slab. A
 second attempt at a batch always has another slab.
+
+NOTE [lane and interrupts]: an exception of a signal handler can come after any function call. So replies stay in the
+socket until they have been handled, and a reply is ignored if its ticket is no longer under way. A request is sent, and
+its attempt marked as sent, by one call of a function that is not written in Python.
 """
 
 from __future__ import annotations
@@ -11,12 +15,14 @@ from __future__ import annotations
 import os
 import socket
 import time
+from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ...memory.slab import HEADER, ROW, STARTED, TICKET, Slab
 from ..base import Submission
-from .records import Reply, ReplyReader, Request, Verb
+from .records import REPLY_BYTES, Reply, Request, Verb, read_replies
 from .supervisor import LaneProcess
 
 _RECEIVED_BYTES = 65536  # more than all replies that can be under way on one lane
@@ -29,6 +35,8 @@ class Attempt:
     submission: Submission
     slab: Slab
     ticket: int
+    request: Request
+    sent: list[int] = field(default_factory=list)  # empty until the request was sent
     cancelled: bool = False
 
     @property
@@ -57,7 +65,6 @@ class Lane:
     busy_since: float = field(default_factory=time.monotonic)  # when the worker started on its current batch
     ready: bool = False  # the worker has started
     attempts: dict[int, Attempt] = field(default_factory=dict)  # by ticket, oldest first
-    _reader: ReplyReader = field(default_factory=ReplyReader)
     _known: set[int] = field(default_factory=set)  # slabs whose descriptor the worker has
 
     @property
@@ -71,40 +78,66 @@ class Lane:
         slab.control[TICKET], slab.control[STARTED], slab.control[ROW] = ticket, 0, 0
         if not self.attempts:
             self.busy_since = time.monotonic()
-        self.attempts[ticket] = Attempt(submission, slab, ticket)
-        new = number not in self._known
         careful = submission.deaths > 0
-        request = Request(Verb.MAKE, new, careful, number, ticket, slab.size, slab.allowance, length)
-        if new:
-            self._known.add(number)
-        self.send(request, (slab.fd,) if new else ())
+        request = Request(Verb.MAKE, False, careful, number, ticket, slab.size, slab.allowance, length)
+        attempt = self.attempts[ticket] = Attempt(submission, slab, ticket, request)
+        self._ask(attempt)
+
+    def _ask(self, attempt: Attempt) -> None:
+        slab, request = attempt.slab, attempt.request
+        request.new = slab.number not in self._known
+        self.send(request, (slab.fd,) if request.new else (), attempt.sent)
+        self._known.add(slab.number)
+
+    def send_rest(self) -> None:
+        """Sends the requests that an interrupted call has not sent."""
+        for attempt in self.attempts.values():
+            if not attempt.sent:
+                self._ask(attempt)
 
     def drop(self, slab: int) -> None:
         """Makes the worker forget a slab that is closed."""
         if slab in self._known:
-            self._known.discard(slab)
             self.send(Request(Verb.DROP, slab=slab))
+            self._known.discard(slab)
 
-    def send(self, request: Request, descriptors: Iterable[int] = ()) -> None:
-        """Sends a record. This never blocks: a lane has so few attempts at a time that its socket is never full."""
+    def send(self, request: Request, descriptors: Iterable[int] = (), sent: list[int] | None = None) -> None:
+        """Sends a record. This never blocks: a lane has so few attempts at a time that its socket is never full.
+
+        Args:
+            sent: gets one item when the record was sent; see NOTE [lane and interrupts].
+        """
+        data, sent = request.encode(), [] if sent is None else sent
         try:
             if descriptors:
-                socket.send_fds(self.socket, [request.encode()], list(descriptors))
+                rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors)
+                sent.extend(map(self.socket.sendmsg, ([data],), ([rights],)))
             else:
-                self.socket.send(request.encode())
+                sent.extend(map(self.socket.send, (data,)))
         except (BrokenPipeError, ConnectionResetError):
             pass  # the worker is dead; the end-of-file on its lane comes next
 
-    def receive(self) -> Iterable[Reply] | None:
-        """The replies that have arrived; None if the worker is dead."""
+    def replies(self) -> list[Reply] | None:
+        """The replies that have arrived; None if the worker is dead. They stay here until `remove` is called."""
         try:
-            data = self.socket.recv(_RECEIVED_BYTES)
+            data = self.socket.recv(_RECEIVED_BYTES, socket.MSG_PEEK)
+        except BlockingIOError:
+            return []  # another thread has handled them
         except ConnectionResetError:
             return None
         if not data:
             return None
         self.busy_since = time.monotonic()
-        return self._reader.read(data)
+        return read_replies(data)
+
+    def remove(self, replies: list[Reply]) -> None:
+        """Removes replies that were handled."""
+        self.socket.recv(len(replies) * REPLY_BYTES)
+
+    def hang_up(self) -> None:
+        """Tells the worker to end; it ends when it has made its current sample."""
+        with suppress(OSError):  # the worker is dead
+            self.socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Closes the channel and the log; the worker ends when it notices."""

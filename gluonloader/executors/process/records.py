@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ...work.task import Task
 
 _REQUEST: Final = struct.Struct("<BBIQQQQ")
 _REPLY: Final = struct.Struct("<BIQQQQQ")
+REPLY_BYTES: Final = _REPLY.size
 
 
 class Verb(IntEnum):
@@ -78,33 +79,26 @@ class Reply:
         return _REPLY.pack(self.status, self.slab, self.ticket, self.size, head.offset, head.length, head.spans)
 
 
-class RecordReader:
-    """Cuts a stream of bytes into records; an incomplete last record is completed by the next bytes."""
+class RequestReader:
+    """Cuts a stream of bytes into requests; an incomplete last request is completed by the next bytes."""
 
-    record: struct.Struct
     _rest = b""
 
-    def feed(self, data: bytes) -> Iterator[tuple[Any, ...]]:
-        data = self._rest + data
-        complete = len(data) - len(data) % self.record.size
-        self._rest = data[complete:]
-        return self.record.iter_unpack(data[:complete])
-
-
-class RequestReader(RecordReader):
-    record = _REQUEST
-
     def read(self, data: bytes) -> Iterator[Request]:
-        for verb, flags, slab, ticket, size, allowance, length in self.feed(data):
+        data = self._rest + data
+        complete = len(data) - len(data) % _REQUEST.size
+        self._rest = data[complete:]
+        for verb, flags, slab, ticket, size, allowance, length in _REQUEST.iter_unpack(data[:complete]):
             yield Request(_VERBS[verb], bool(flags & 1), bool(flags & 2), slab, ticket, size, allowance, length)
 
 
-class ReplyReader(RecordReader):
-    record = _REPLY
-
-    def read(self, data: bytes) -> Iterator[Reply]:
-        for status, slab, ticket, size, offset, length, spans in self.feed(data):
-            yield Reply(_STATUSES[status], slab, ticket, size, Head(offset, length, spans))
+def read_replies(data: bytes) -> list[Reply]:
+    """The complete replies at the start of `data`."""
+    complete = len(data) - len(data) % REPLY_BYTES
+    return [
+        Reply(_STATUSES[status], slab, ticket, size, Head(offset, length, spans))
+        for status, slab, ticket, size, offset, length, spans in _REPLY.iter_unpack(data[:complete])
+    ]
 
 
 def encode_task(task: Task) -> bytes:

@@ -130,9 +130,7 @@ class _Worker:
         while True:
             request = self._next_request()
             if request.verb is Verb.DROP:
-                dropped = self._slabs.pop(request.slab, None)
-                if dropped is not None:
-                    dropped.close()
+                self._forget(request.slab)
             else:
                 self._reply(self._make(maker, request, self._slab(request)))
 
@@ -170,12 +168,18 @@ class _Worker:
 
     def _slab(self, request: Request) -> Slab:
         if request.new:
+            self._forget(request.slab)  # the parent was interrupted before it noted that the descriptor was sent
             fd = self._descriptors.pop(0)
             self._slabs[request.slab] = Slab(request.slab, fd, request.size, populate=True)
         slab = self._slabs[request.slab]
         if slab.size < request.size:  # another worker, or the parent, has grown it
             slab.map(request.size)
         return slab
+
+    def _forget(self, number: int) -> None:
+        slab = self._slabs.pop(number, None)
+        if slab is not None:
+            slab.close()
 
     def _next_request(self) -> Request:
         while not self._requests:

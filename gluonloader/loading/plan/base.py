@@ -32,25 +32,30 @@ class Start:
 class Plan(Protocol):
     """Gives out the tasks of one epoch and knows which of them are settled.
 
-    Callers hold `lock` during each call, since another thread or a signal handler may ask for the state.
+    Callers hold `lock` during each call, since another thread or a signal handler may ask for the state. See also NOTE
+    [interrupts] in executors/base.py: each call can be interrupted, and is then repeated after `resume`.
     """
 
     lock: threading.RLock
+    in_flight: dict[int, Task]  # the tasks that are not settled; the epoch settles a task by removing it
     epoch: int
-    finished: bool  # the epoch was read to its end
     outdated: bool  # the loader has loaded a position since then, so no samples move from this epoch to the next
 
-    def next(self) -> Task | None:
-        """The next task; None until other batches are settled; raises StopIteration if there are no more tasks."""
+    @property
+    def finished(self) -> bool:
+        """Whether the epoch was read to its end."""
 
-    def deliver(self, task: Task, result: Any) -> Any:
-        """Settles a task that has a result; returns the batch to deliver, or NOTHING."""
+    def next(self) -> Task | None:
+        """Adds the next task to `in_flight`; None until other batches are settled; StopIteration at the end."""
+
+    def accept(self, task: Task, result: Any) -> Any:
+        """Takes the result of a task, which the epoch settles next; returns the batch to deliver, or NOTHING."""
 
     def fail(self, task: Task, error: BaseException) -> bool:
-        """Settles a task that failed; returns whether the user gets the error."""
+        """Notes that a task failed, which the epoch settles next; returns whether the user gets the error."""
 
     def finish(self) -> None:
-        """Marks the epoch as read to its end; samples that are left over move to the next epoch (rollover)."""
+        """Notes that nothing follows the tasks in flight: the epoch is finished when the last of them is settled."""
 
     def state(self) -> dict[str, Any]:
         """The position, as fields of a state."""
@@ -58,62 +63,74 @@ class Plan(Protocol):
     def rewind(self) -> None:
         """Goes back to the position: `next` returns again all tasks that are not settled."""
 
+    def resume(self) -> None:
+        """Makes `next` continue after the newest task in flight, if the last call was interrupted."""
+
 
 class Progress:
-    """Which batch numbers of an epoch are settled; see NOTE [positions]. `upcoming` is the next number to issue.
+    """Which batch numbers of an epoch are settled; see NOTE [positions].
 
-    >>> progress = Progress(0)
-    >>> [progress.issue(number) for number in range(3)]
+    Args:
+        number: the first number to issue.
+        ahead: later numbers that are settled already.
+        in_flight: the tasks that are not settled, by number in the order of issue. Whoever removes a task settles it.
+
+    Attributes:
+        upcoming: the next number to issue.
+
+    >>> in_flight = {}
+    >>> progress = Progress(0, [], in_flight)
+    >>> [progress.issue(Task(0, number, 0, [number])) for number in range(3)]
     [True, True, True]
-    >>> progress.settle(1); progress.position, progress.ahead
+    >>> del in_flight[1]; progress.position, progress.ahead
     (0, [1])
-    >>> progress.settle(0); progress.position, progress.ahead
+    >>> del in_flight[0]; progress.position, progress.ahead
     (2, [])
     """
 
-    def __init__(self, number: int, ahead: Iterable[range] = ()) -> None:
+    def __init__(self, number: int, ahead: Iterable[range], in_flight: dict[int, Task]) -> None:
         self.upcoming = number
-        self._in_flight: dict[int, None] = {}  # ascending
-        self._ahead = set(chain.from_iterable(ahead))
+        self._in_flight = in_flight
+        self._ahead = set(chain.from_iterable(ahead))  # of these only the numbers from `upcoming` on matter
 
-    def issue(self, number: int) -> bool:
-        """Issues a number; returns False if its batch was delivered before the epoch was resumed."""
+    def issue(self, task: Task) -> bool:
+        """Issues the number `upcoming`; returns False if its batch was delivered before the epoch was resumed."""
+        number = task.batch
         is_new = number not in self._ahead
         if is_new:
-            self._in_flight[number] = None
+            self._in_flight[number] = task  # first, since a number below `upcoming` that is not in flight is settled
         self.upcoming = number + 1
         return is_new
 
-    def settle(self, number: int) -> None:
-        is_first = next(iter(self._in_flight)) == number
-        if not is_first:
-            self._ahead.add(number)
-        del self._in_flight[number]
-        if is_first and self._ahead:
-            done = min(self.position, self.upcoming)  # `issue` still has to skip the numbers from `upcoming` on
-            self._ahead = {settled for settled in self._ahead if settled >= done}
-
     @property
     def position(self) -> int:
-        number = next(iter(self._in_flight), self.upcoming)
-        while number in self._ahead:
+        number = next(iter(self.in_flight), self.upcoming)
+        while number in self._ahead and number >= self.upcoming:
             number += 1
         return number
 
     @property
     def in_flight(self) -> list[int]:
-        return list(self._in_flight)
+        """The numbers in flight, without those of leftovers that are read again, which are negative."""
+        return [number for number in list(self._in_flight) if number >= 0]
 
     @property
     def ahead(self) -> list[int]:
         """The settled numbers beyond the position, ascending."""
-        position = self.position
-        return sorted(settled for settled in self._ahead if settled > position)
+        in_flight, position, upcoming = self.in_flight, self.position, self.upcoming
+        issued = set(range(position + 1, upcoming)).difference(in_flight)
+        return sorted(issued.union(number for number in self._ahead if number >= upcoming and number > position))
 
     def state(self) -> dict[str, Any]:
         """The fields `batch` and `ahead` of a position."""
         return {"batch": self.position, "ahead": to_ranges(self.ahead)}
 
-    def rewound(self) -> Progress:
-        """The same position with nothing in flight."""
-        return Progress(self.position, [range(number, number + 1) for number in self.ahead])
+    def rewind(self) -> None:
+        """Returns to the position, with nothing in flight; the position stays the same after each step."""
+        self._ahead.update(self.ahead)
+        self.upcoming = self.position
+        self._in_flight.clear()
+
+    def resume(self) -> None:
+        """Completes an `issue` that was interrupted."""
+        self.upcoming = max([self.upcoming, *(number + 1 for number in self.in_flight)])

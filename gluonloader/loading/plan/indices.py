@@ -26,8 +26,9 @@ class IndexPlan:
     """
 
     def __init__(self, batch_sampler: Any, epoch: int, seed: int, start: Start) -> None:
-        self.epoch, self.finished, self.outdated = epoch, False, False
+        self.epoch, self.outdated, self._ends = epoch, False, False
         self.lock = threading.RLock()
+        self.in_flight: dict[int, Task] = {}
         self.sampler = getattr(batch_sampler, "sampler", batch_sampler)
         self._batch_sampler = batch_sampler
         self._seed = sampler_state.seed_of_rank(seed, self.sampler)
@@ -39,39 +40,53 @@ class IndexPlan:
         self._batches: Iterator[Any] = iterate(batch_sampler)
         skip(self._batches, start.skip)
         self._pass_start = start.number - start.skip  # number of the batch that comes first in the pass
-        self._progress = Progress(start.number, start.ahead)
+        self._progress = Progress(start.number, start.ahead, self.in_flight)
         self._snapshots: dict[int, Any] = {}  # states of `_stateful` before it yielded the batch of this number
+        self._carries_over = True  # `carry_over` was not called yet
+        self._drawing = False  # whether `_batches` is perhaps not at the number `upcoming`
 
     def next(self) -> Task:
         while True:
             number = self._progress.upcoming
             if self._stateful is not None:
                 self._snapshots[number] = sampler_state.snapshot(self._stateful)
-            if isinstance(self._batches, BatchPass):
-                indices = self._batches.cut()
-            else:
-                indices = _keys_of(next(self._batches), number, self._batch_sampler)
-            if self._progress.issue(number):
-                return Task(self.epoch, number, self._seed, indices)
+                self._forget_snapshots()
+            self._drawing = True
+            try:
+                batches = self._batches
+                drawn = batches.cut() if isinstance(batches, BatchPass) else next(batches)
+            except StopIteration:
+                self._drawing = False
+                raise
+            indices = drawn if isinstance(batches, BatchPass) else _keys_of(drawn, number, self._batch_sampler)
+            task = Task(self.epoch, number, self._seed, indices)
+            is_new = self._progress.issue(task)
+            self._drawing = False
+            if is_new:
+                return task
 
-    def deliver(self, task: Task, result: Any) -> Any:
-        self._settle(task.batch)
+    def _forget_snapshots(self) -> None:
+        position = self._progress.position
+        self._snapshots = {number: state for number, state in self._snapshots.items() if number >= position}
+
+    def accept(self, task: Task, result: Any) -> Any:
         return result
 
     def fail(self, task: Task, error: BaseException) -> bool:
-        self._settle(task.batch)
         return True
 
-    def _settle(self, number: int) -> None:
-        self._progress.settle(number)
-        if self._snapshots:
-            position = self._progress.position
-            self._snapshots = {number: state for number, state in self._snapshots.items() if number >= position}
-
     def finish(self) -> None:
-        if isinstance(self._batches, BatchPass) and not self.outdated:
+        self._ends = True
+
+    @property
+    def finished(self) -> bool:
+        return self._ends and not self.in_flight
+
+    def carry_over(self) -> None:
+        """Moves the indices that are left over to the next epoch (rollover). A second call does nothing."""
+        if isinstance(self._batches, BatchPass) and self._carries_over:
             self._batches.commit()
-        self.finished = True
+            self._carries_over = False
 
     def state(self) -> dict[str, Any]:
         if isinstance(self._pass_state, TypeError):
@@ -84,19 +99,46 @@ class IndexPlan:
         return fields
 
     def rewind(self) -> None:
-        skipped = self._progress.position - self._pass_start
+        self._drawing, self._ends = True, False
+        try:
+            self._move(self._progress.position)
+        except TypeError:
+            self._drawing = False
+            raise
+        self._progress.rewind()
+        self._drawing = False
+
+    def resume(self) -> None:
+        self._progress.resume()
+        if self._drawing:
+            try:
+                self._move(self._progress.upcoming)
+            except TypeError as error:
+                raise RuntimeError(
+                    f"a signal handler interrupted a {type(self.sampler).__name__}, so this epoch cannot continue; "
+                    "start a new epoch with iter(loader), or add state_dict() and load_state_dict() to the sampler"
+                ) from error
+            self._drawing = False
+
+    def _move(self, number: int) -> None:
+        """Makes the pass continue with the batch of this number.
+
+        Raises:
+            TypeError: the sampler cannot do that.
+        """
+        offset = number - self._pass_start
         if self._stateful is not None:
-            self._stateful.load_state_dict(self.state()["snapshot"])
-            sampler_state.drop_carried(self._batch_sampler, skipped)
+            if number in self._snapshots:
+                self._stateful.load_state_dict(self._snapshots[number])
+            sampler_state.drop_carried(self._batch_sampler, offset)
             self._batches = iterate(self._batch_sampler)
         elif hasattr(self._batches, "seek"):
-            self._batches.seek(skipped)
+            self._batches.seek(offset)
         else:
             raise TypeError(
                 f"a {type(self.sampler).__name__} cannot return to the last delivered batch; "
                 "add state_dict() and load_state_dict() to it"
             )
-        self._progress, self._snapshots = self._progress.rewound(), {}
 
 
 def _keys_of(indices: Any, number: int, batch_sampler: Any) -> Keys:

@@ -70,6 +70,11 @@ class Leftover:
     stop: int
     samples: list[Any] | None  # None after a resume, until a worker has read them again; see NOTE [streams]
 
+    def is_of(self, chunk: Chunk) -> bool:
+        """Whether these are the samples of this chunk."""
+        ours = self.chunk
+        return (ours.epoch, ours.shard, ours.number) == (chunk.epoch, chunk.shard, chunk.number)
+
     def state(self) -> dict[str, Any]:
         """The numbers of the samples as JSON; the samples themselves are not saved."""
         chunk, hint = self.chunk, save_hint(self.chunk.hint)

@@ -34,8 +34,6 @@ class ShardPlan:
         carried: the leftovers of the last epoch (rollover).
         state: a position that `shard_state.check` has accepted; None for the start of the epoch.
 
-    Attributes:
-        carry: the leftovers for the next epoch, once this epoch is finished.
     """
 
     def __init__(
@@ -47,45 +45,51 @@ class ShardPlan:
         carried: list[Leftover],
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        self.epoch, self.finished, self.outdated = epoch, False, False
+        self.epoch, self.outdated, self._ends_here = epoch, False, False
         self.lock = threading.RLock()
-        self.carry: list[Leftover] = []
+        self.in_flight: dict[int, Task] = {}
         self._shards, self._seed, self._carried = shards, seed, carried
         self._first_chunk = shards.first_chunk(epoch, seed, iteration)
         self._first_sample: int | None = 0  # its hash; 0: unknown; None: shards differ, and the user was warned
+        self._restart: Mapping[str, Any] | None = None  # the state from which an interrupted `rewind` has to start
         self._start(state)
 
     def _start(self, state: Mapping[str, Any] | None) -> None:
+        self.in_flight.clear()
         self._ends = ShardEnds(self._shards.num_shards, {})
         self._hints: dict[int, Hint | None] = {}
+        self._new_hints: dict[int, Hint | None] = {}  # by number: those that count once the task is settled
         self._leftovers = list(self._carried)
-        self._progress = Progress(0)
+        self._progress = Progress(0, (), self.in_flight)
         if state is not None:
             self._ends = ShardEnds(self._shards.num_shards, dict(state["ended"]))
             self._hints = {shard: shard_state.load_hint(hint) for shard, hint in enumerate(state["hints"])}
             self._leftovers = [shard_state.load_leftover(self._first_chunk, saved) for saved in state["leftovers"]]
-            self._progress = Progress(state["batch"], ranges_field(state, "ahead"))
+            self._progress = Progress(state["batch"], ranges_field(state, "ahead"), self.in_flight)
         unread = [leftover for leftover in self._leftovers if leftover.samples is None]
         self._unread = {-1 - i: leftover for i, leftover in enumerate(unread)}  # by number: these tasks make no batch
-        self._reads = iter(self._unread.items())
         self._in_leftovers = self._ends.all_known and self._progress.upcoming >= self._ends.first_leftover_batch
         self._leftover_samples: list[Any] | None = None  # the samples of all leftovers, once all shards have ended
 
     def next(self) -> Task | None:
-        for number, leftover in self._reads:
-            return self._task(number, leftover.chunk, leftover.chunk.shard)
+        self._use_hints()
+        for number, leftover in self._unread.items():
+            if leftover.samples is None and number not in self.in_flight:
+                task = self.in_flight[number] = self._task(number, leftover.chunk, leftover.chunk.shard)
+                return task
         progress = self._progress
         while not self._ends.all_known or progress.upcoming < self._ends.first_leftover_batch:
             number = progress.upcoming
             chunk, shard = divmod(number, self._shards.num_shards)
             if self._ends.is_beyond(number):
                 progress.upcoming += 1
-            elif progress.issue(number):
-                return self._task(number, self._chunk(shard, chunk), shard)
+            elif progress.issue(task := self._task(number, self._chunk(shard, chunk), shard)):
+                return task
         if not self._in_leftovers:
             if progress.in_flight:
                 return None  # leftover batches may get the numbers of these chunks, which lie beyond the ends of shards
-            self._progress, self._in_leftovers = Progress(self._ends.first_leftover_batch), True
+            progress = Progress(self._ends.first_leftover_batch, (), self.in_flight)
+            self._progress, self._in_leftovers = progress, True
         return self._next_of_leftovers()
 
     def _next_of_leftovers(self) -> Task | None:
@@ -102,8 +106,8 @@ class ShardPlan:
             samples = self._leftover_samples[batch * size : (batch + 1) * size]
             if not samples or (len(samples) < size and self._shards.last_batch != "keep"):
                 raise StopIteration
-            if self._progress.issue(number):
-                return self._task(number, Samples(samples), batch)
+            if self._progress.issue(task := self._task(number, Samples(samples), batch)):
+                return task
 
     def _is_own(self, leftover: Leftover) -> bool:
         return leftover.chunk.epoch == self.epoch  # not if an earlier epoch carried it over
@@ -114,24 +118,27 @@ class ShardPlan:
     def _task(self, number: int, work: Chunk | Samples, shard: int) -> Task:
         return Task(self.epoch, number, self._seed, work, shard % max(self._shards.workers, 1))
 
-    def deliver(self, task: Task, result: Any) -> Any:
+    def _use_hints(self) -> None:
+        """Stores the hints of the tasks that were settled: a hint may lie behind a task that is not."""
+        for number in [number for number in self._new_hints if number not in self.in_flight]:
+            self._hints[number % self._shards.num_shards] = self._new_hints.pop(number)
+
+    def accept(self, task: Task, result: Any) -> Any:
         leftover, chunk = self._unread.get(task.batch), task.work
         if leftover is not None:
             leftover.samples = result.samples[leftover.start : leftover.stop]
             return NOTHING
         if not isinstance(chunk, Chunk):
-            self._progress.settle(task.batch)
             return result
         self._compare_first_sample(chunk.shard, result.first)
         if isinstance(result, ShardBatch):
-            self._hints[chunk.shard] = result.hint
-            self._progress.settle(task.batch)
+            self._new_hints[task.batch] = result.hint
             return result.batch
         if result.samples:
-            read_again = self._chunk(chunk.shard, chunk.number)
-            self._leftovers.append(Leftover(read_again, 0, len(result.samples), result.samples))
+            self._use_hints()
+            leftover = Leftover(self._chunk(chunk.shard, chunk.number), 0, len(result.samples), result.samples)
+            self._leftovers = [*(other for other in self._leftovers if not other.is_of(chunk)), leftover]
         self._ends.add(chunk)
-        self._progress.settle(task.batch)
         return NOTHING
 
     def _compare_first_sample(self, shard: int, first: int) -> None:
@@ -156,7 +163,6 @@ class ShardPlan:
         if leftover is not None:
             leftover.samples = []
             return True
-        self._progress.settle(task.batch)
         if not isinstance(chunk, Chunk) or not isinstance(error, (WorkerDied, BatchTimeout)):
             return True
         # The shard ends here: to read on, a worker would first have to read the sample that raised the error.
@@ -165,18 +171,30 @@ class ShardPlan:
         return not was_lost
 
     def finish(self) -> None:
-        self.finished = True
-        if self._shards.last_batch == "rollover":
-            self.carry = shard_state.carried_over(self._leftovers, self._shards.batch_size)
+        self._ends_here = True
+
+    @property
+    def finished(self) -> bool:
+        return self._ends_here and not self.in_flight
+
+    @property
+    def carried_over(self) -> list[Leftover]:
+        """The leftovers for the next epoch (rollover), once this epoch is finished."""
+        if self._shards.last_batch != "rollover":
+            return []
+        return shard_state.carried_over(self._leftovers, self._shards.batch_size)
 
     def state(self) -> dict[str, Any]:
+        if self._restart is not None:
+            return dict(self._restart)
+        self._use_hints()
         progress = self._progress
         if self._ends.all_known and not self._in_leftovers:
             # The chunks that are still in flight are empty, and leftover batches may have the same numbers.
             first, ahead = self._ends.first_leftover_batch, progress.ahead
             if all(number in ahead or self._ends.is_beyond(number) for number in range(progress.position, first)):
-                progress = Progress(first)
-        # If a signal handler calls this while `deliver` adds a leftover, its chunk is not settled and is read again.
+                progress = Progress(first, (), {})
+        # A chunk may have added its leftover, but is not settled yet; then it is read again.
         in_flight = [divmod(number, self._shards.num_shards) for number in self._progress.in_flight]
         leftovers = [
             leftover
@@ -192,7 +210,14 @@ class ShardPlan:
         }
 
     def rewind(self) -> None:
-        self._start(self.state())
+        self._restart, self._ends_here = self.state(), False
+        self.resume()
+
+    def resume(self) -> None:
+        if self._restart is not None:
+            self._start(self._restart)
+            self._restart = None
+        self._progress.resume()
 
 
 def only_sample(samples: Sequence[Any]) -> Any:

@@ -1,0 +1,106 @@
+"""Signals in the main thread: which exceptions come from a signal handler, and blocks in which no handler runs.
+
+Python runs signal handlers in the main thread between any two function calls. If a handler raises, as the handler of
+Ctrl-C does, the exception appears in whatever code runs there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import CodeType, FrameType
+from typing import Any
+
+
+def from_signal_handler(error: BaseException) -> bool:
+    """Whether a signal handler raised this exception, and not the code that the handler interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    codes = [_code_of(handler) for handler in _handlers().values()]
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in codes:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+class Uninterrupted:
+    """A `with` block at whose end the signal handlers run that would have run inside; only for the main thread.
+
+    It takes some 20 us, so it is for rare steps that nobody could repair: starting a worker, making a slab.
+    """
+
+    _current: Uninterrupted | None = None
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, Any] = {}  # by signal; `_take` replaces them
+        self._arrived: list[tuple[int, FrameType | None]] = []
+        self._delays = False
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread() or Uninterrupted._current is not None:
+            return
+        try:
+            for number, handler in _handlers().items():
+                self._handlers[number] = handler
+                signal.signal(number, self._take)
+        except BaseException:
+            self._restore(list(self._handlers.items()))
+            raise
+        Uninterrupted._current = self
+        self._delays = True
+
+    def __exit__(self, *exception: object) -> None:
+        if self._delays:
+            self._delays = False
+            Uninterrupted._current = None
+            self._restore(list(self._handlers.items()))
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if self._delays:
+            self._arrived.append((number, frame))
+        else:
+            self._handlers[number](number, frame)
+
+    def _restore(self, handlers: list[tuple[int, Any]]) -> None:
+        """Restores the handlers and calls them for the signals that have arrived; all of them, even if one raises."""
+        try:
+            while handlers:
+                signal.signal(*handlers[-1])
+                handlers.pop()
+            while self._arrived:
+                number, frame = self._arrived.pop(0)
+                self._handlers[number](number, frame)
+        finally:
+            if handlers or self._arrived:
+                self._restore(handlers)
+
+
+def _handlers() -> dict[int, Any]:
+    """The signal handlers that are Python objects, by signal."""
+    handlers = {int(number): signal.getsignal(number) for number in signal.valid_signals()}
+    return {number: handler for number, handler in handlers.items() if callable(handler)}
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    """The code of a function, a method, a partial function or an object with `__call__`."""
+    function = getattr(handler, "func", handler)
+    function = getattr(function, "__func__", function)
+    method = type(function).__call__
+    code: CodeType | None = getattr(function, "__code__", getattr(method, "__code__", None))
+    return code
+
+
+def _restore_in_child() -> None:
+    """A child that was forked inside of a block, such as a worker, gets the handlers of its parent."""
+    block = Uninterrupted._current
+    if block is not None:
+        block._arrived.clear()
+        block.__exit__()
+
+
+os.register_at_fork(after_in_child=_restore_in_child)

@@ -1,0 +1,188 @@
+"""Closing at an awkward moment: in a signal handler, at exit, in another thread, during garbage collection.
+
+`nox -s soak` sets GLUONLOADER_CLOSES to 300, the number of programs that close their loader in a handler of SIGTERM.
+"""
+
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from conftest import FORK, FORKSERVER, SERIAL, THREAD, children, eventually
+from interrupting import SignalAt
+
+from gluonloader import DataLoader
+from gluonloader.errors import LoaderClosed
+
+pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytest.mark.soak]
+
+CLOSES = int(os.environ.get("GLUONLOADER_CLOSES", "8"))
+
+PROGRAM = """
+import signal, sys
+sys.path[:0] = {path!r}
+import gluonloader as gl
+from gluonloader.errors import LoaderClosed
+from samples import Numbered
+if __name__ == "__main__":
+    loader = gl.DataLoader(Numbered(64), 4, timeout=60, **{arguments!r})
+
+    def terminate(number, frame):
+        loader.close()
+        if {exits!r}:
+            sys.exit(7)
+
+    signal.signal(signal.SIGTERM, terminate)
+    next(iter(loader))
+    print("reading", flush=True)
+    try:
+        while True:
+            for batch in loader:
+                pass
+    except LoaderClosed:
+        sys.exit(5)
+"""
+
+
+@pytest.mark.parametrize("exits", [False, True], ids=["close", "close and sys.exit"])
+@pytest.mark.parametrize("closing_way", [SERIAL, THREAD, FORK, FORKSERVER], ids=str)
+def test_a_program_that_closes_its_loader_on_sigterm_ends_as_it_asked(closing_way, exits, tmp_path):
+    script, chance, longest = tmp_path / "program.py", random.Random(2), 0.0
+    script.write_text(PROGRAM.format(path=sys.path, arguments=closing_way.arguments, exits=exits))
+    for _ in range(max(1, CLOSES // 8)):
+        program = subprocess.Popen(
+            [sys.executable, script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert program.stdout.readline() == "reading\n", program.communicate()
+        threading.Event().wait(chance.uniform(0, 0.05))  # any moment is right: the program reads all the time
+        program.send_signal(signal.SIGTERM)
+        sent = time.monotonic()
+        _, errors = program.communicate(timeout=60)
+        longest = max(longest, time.monotonic() - sent)
+        assert (program.returncode, errors) == (7 if exits else 5, "")
+        assert eventually(lambda leader=program.pid: not session_members(leader))
+    print(f"{closing_way}: the slowest program took {longest:.3f} s to end")
+
+
+def session_members(leader):
+    """The live processes of the session that a process has started."""
+    members = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                fields = file.read().rsplit(")", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == leader and fields[0] != "Z":
+            members.append(int(pid))
+    return members
+
+
+class Samples:
+    def __len__(self):
+        return 48
+
+    def __getitem__(self, index):
+        return np.full(500, index)
+
+
+@pytest.mark.parametrize("closing_way", [SERIAL, THREAD, FORK, FORKSERVER], ids=str)
+def test_close_in_a_handler_at_any_point_of_next_ends_the_workers(closing_way):
+    """The interrupted call raises LoaderClosed or returns its batch, and the next call raises LoaderClosed."""
+    chance, before = random.Random(3), signal.getsignal(signal.SIGALRM)
+    try:
+        for _ in range(max(3, CLOSES // 2)):
+            loader = closing_way.loader(Samples(), 4)
+            signal.signal(signal.SIGALRM, lambda *_, loader=loader: loader.close())
+            iterator = iter(loader)
+            next(iterator)
+            with SignalAt(chance.randrange(400), signal.SIGALRM) as signalled, pytest.raises(LoaderClosed):
+                for _ in iterator:
+                    pass
+                assert not signalled.where, "the loader was closed, and its epoch went on to its end"
+                raise LoaderClosed
+            loader.close()
+            assert not (children() if closing_way is not FORKSERVER else None)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_close_in_another_thread_ends_a_call_of_next(parallel_way):
+    release = threading.Event()
+
+    class Stuck(Samples):
+        def __getitem__(self, index):
+            if index == 8:
+                release.wait(60)
+            return super().__getitem__(index)
+
+    loader = (THREAD if parallel_way is THREAD else FORK).loader(Stuck(), 4)
+    iterator, reads = iter(loader), []
+
+    def read():
+        try:
+            for batch in iterator:
+                reads.append(batch[:, 0].tolist())
+        except LoaderClosed as error:
+            reads.append(type(error))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert eventually(lambda: len(reads) == 2)
+    closer = threading.Thread(target=loader.close)
+    closer.start()
+    assert eventually(lambda: loader.epochs.workers.closed)
+    release.set()
+    closer.join(30)
+    thread.join(30)
+    assert not thread.is_alive()
+    assert reads[-1] is LoaderClosed
+
+
+def test_a_loader_in_a_reference_cycle_is_closed_by_the_garbage_collector(any_way):
+    cycle = [any_way.loader(Samples(), 4)]
+    cycle.append(cycle)
+    iterator = iter(cycle[0])
+    next(iterator)
+    del iterator, cycle
+    gc.collect()
+    assert eventually(lambda: not children())
+
+
+def test_closing_at_exit_while_a_daemon_thread_reads_is_silent():
+    code = """
+import atexit, threading
+import gluonloader as gl
+from gluonloader.errors import LoaderClosed
+loader = gl.DataLoader(list(range(100)), 1, num_workers=2, start_method="fork", timeout=60)
+atexit.register(loader.close)
+started = threading.Event()
+def read():
+    try:
+        while True:
+            for batch in loader:
+                started.set()
+    except LoaderClosed:
+        pass
+threading.Thread(target=read, daemon=True).start()
+started.wait(60)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_loader_that_was_closed_stays_closed():
+    loader = DataLoader(Samples(), 4, num_workers=2)
+    loader.close()
+    with pytest.raises(LoaderClosed, match="this DataLoader is closed"):
+        iter(loader)

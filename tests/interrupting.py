@@ -1,0 +1,74 @@
+"""Interrupts of the main thread for tests: a signal at a chosen point of the library, or after a random time.
+
+Python runs signal handlers when a function starts, after a call of a function that is not written in Python, and when a
+loop jumps back. `SignalAt` counts these points in the library's own code and raises the signal at one of them.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import signal
+import sys
+from types import CodeType, FrameType
+
+import gluonloader
+
+_FOLDER = os.path.dirname(gluonloader.__file__) + os.sep
+_CHECKED = {code for name, code in dis.opmap.items() if name.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE"))}
+
+
+class Alarm(Exception):
+    """What the handler of SIGALRM raises in these tests."""
+
+
+def raise_alarm(number: int, frame: FrameType | None) -> None:
+    raise Alarm
+
+
+class SignalAt:
+    """Within the `with` block the signal arrives at one point of the library.
+
+    Attributes:
+        where: file, line and function of the point; empty if the block ended before.
+    """
+
+    def __init__(self, point: int, number: signal.Signals) -> None:
+        self._left, self._number, self.where = point, number, ""
+        self._last: dict[FrameType, int] = {}  # the last instruction of each frame, -1 if no handler can run after it
+        self._codes: dict[CodeType, bytes] = {}
+
+    def __enter__(self) -> SignalAt:
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        sys.settrace(self._before)
+        self._last.clear()  # frames keep iterators alive
+
+    def _trace(self, frame, event, arg):
+        code = frame.f_code
+        if not code.co_filename.startswith(_FOLDER):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "call":
+            self._point(frame)
+        elif event == "opcode":
+            if self._last.get(frame) in _CHECKED:
+                self._point(frame)
+            if code not in self._codes:
+                self._codes[code] = code.co_code
+            self._last[frame] = self._codes[code][frame.f_lasti]
+        elif event == "return":
+            self._last.pop(frame, None)
+            if frame.f_back is not None:
+                self._last[frame.f_back] = -1
+        return self._trace
+
+    def _point(self, frame):
+        self._left -= 1
+        if self._left == -1:
+            self.where = f"{frame.f_code.co_filename.removeprefix(_FOLDER)}:{frame.f_lineno} {frame.f_code.co_name}"
+            sys.settrace(None)
+            signal.raise_signal(self._number)
