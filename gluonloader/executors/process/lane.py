@@ -56,6 +56,8 @@ class Lane:
     log: int  # descriptor of the file to which the worker writes its stack and an error while it starts
     busy_since: float = field(default_factory=time.monotonic)  # when the worker started on its current batch
     ready: bool = False  # the worker has started
+    answered: bool = False  # the worker has sent a reply about a batch
+    error: BaseException | None = None  # because of which the worker ends
     attempts: dict[int, Attempt] = field(default_factory=dict)  # by ticket, oldest first
     _reader: ReplyReader = field(default_factory=ReplyReader)
     _known: set[int] = field(default_factory=set)  # slabs whose descriptor the worker has
@@ -101,6 +103,8 @@ class Lane:
             data = self.socket.recv(_RECEIVED_BYTES)
         except ConnectionResetError:
             return None
+        except BlockingIOError:  # another process may hold the worker's end open; see NOTE [pidfd] in supervisor.py
+            return None if self.process.ended else ()
         if not data:
             return None
         self.busy_since = time.monotonic()
