@@ -18,7 +18,7 @@ from samples import Numbered
 
 import gluonloader as gl
 
-SAMPLES, SIZE = 400, 4
+SAMPLES, SIZE = 100, 4
 held = []  # the program's end of the FIFO, which forked processes inherit
 
 
@@ -104,7 +104,7 @@ def main(hidden_by, start_method, kills, every, fifo, pidfds):
                 expected = np.full((SIZE, 500), np.arange(first, first + SIZE)[:, None], np.int32)
                 assert batch.dtype == expected.dtype
                 assert batch.tobytes() == expected.tobytes()
-                time.sleep(0.001)  # so that there are not too many helpers
+                time.sleep(0.002)  # so that there are not too many helpers
         assert len(killer.noticed) == killer.kills
     assert eventually(lambda: not children())
     os.close(held.pop())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import sys
 import threading
 
 import pytest
-from conftest import FORK, PROCESSES, eventually, run_program, workers
+from conftest import FORK, PROCESSES, eventually, in_child, run_program, workers
 from samples import Numbered
 
 import gluonloader as gl
@@ -50,6 +51,20 @@ def test_hidden_deaths_lose_no_batch(process_way, hidden_by, tmp_path):
 @pytest.mark.parametrize("hidden_by", ["ignored signals", "a reaping thread", "helpers"])
 def test_without_pidfds_hidden_deaths_lose_no_batch_either(hidden_by, tmp_path):
     run_dying(hidden_by, FORK, tmp_path / "fifo", pidfds=False)
+
+
+class Exits(Numbered):
+    def __getitem__(self, index):
+        os._exit(3)
+
+
+def test_a_death_without_an_exit_code_is_an_error_all_the_same():
+    def read():
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        with FORK.loader(Exits(), 4) as loader:
+            next(iter(loader))
+
+    assert re.search(r"WorkerDied\(.*ended without an exit code while it made batch 0.*2 workers died", in_child(read))
 
 
 def use_up_descriptors(info):

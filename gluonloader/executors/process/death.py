@@ -24,10 +24,13 @@ _SHOWN_INDICES: Final = 16
 
 def reap(process: LaneProcess) -> int | None:
     """Makes sure that a process whose lane has closed is dead; returns its exit code, None if it is not known."""
-    process.join(_REAPING_S)
-    if not process.ended:
-        process.kill()
-        process.join(_REAPING_S)
+    deadline = time.monotonic() + _REAPING_S
+    while not process.ended:
+        if time.monotonic() > deadline:
+            process.kill()
+            break
+        time.sleep(0.001)
+    process.join(_REAPING_S)  # the exit code may come later, from the fork server
     code = process.exitcode
     return None if code == UNKNOWN_EXIT else code
 
