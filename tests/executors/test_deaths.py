@@ -80,7 +80,7 @@ def use_up_descriptors(info):
 def test_workers_that_end_before_their_first_batch_are_an_error_with_the_cause(process_way):
     loader = process_way.loader(Numbered(), 4, worker_init_fn=use_up_descriptors)
     text = r"3 workers in a row ended after worker_init_fn .*, the last worker with exit code 1, because of OSError: .*"
-    with pytest.raises(gl.WorkerStartError, match=f"{text}oo many open files.*no free file descriptors") as caught:
+    with pytest.raises(gl.WorkerStartError, match=f"{text}oo many open files.*uses up the file descriptors") as caught:
         list(loader)
     assert isinstance(caught.value.__cause__, OSError)
 

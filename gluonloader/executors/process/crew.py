@@ -149,8 +149,8 @@ class Crew:
         if lane.ready:
             when = "after worker_init_fn and before they started on a batch"
             why = (
-                "probably worker_init_fn leaves them no free file descriptors or no memory, "
-                "or starts a thread that ends them"
+                "check whether worker_init_fn uses up the file descriptors or the memory of the worker, "
+                "or starts a thread that ends the worker"
             )
         else:
             guard = "" if self.forks else "`if __name__ == '__main__':` is missing, or unpickling the dataset or "

@@ -198,7 +198,9 @@ class LaneProcess(BaseProcess):
 
 def _open_pidfd(pid: int) -> Connection | None:
     try:
-        return track_end(Connection(os.pidfd_open(pid), writable=False))  # a Connection closes its descriptor
+        pidfd = track_end(Connection(os.pidfd_open(pid), writable=False))  # a Connection closes its descriptor
+        signal.pidfd_send_signal(pidfd.fileno(), 0)  # some sandboxes forbid it
+        return pidfd
     except (AttributeError, OSError):  # no pidfds here, no free descriptor, or the process has ended and was reaped
         return None
 
