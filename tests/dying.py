@@ -76,19 +76,18 @@ class Killer(threading.Thread):
         self.loader, self.kills, self.pause, self.random = loader, kills, pause, random.Random(0)
         self.noticed = []
 
-    def pids(self):
-        return [lane.process.pid for lane in list(crew(self.loader).lanes.values())]
+    def lanes(self):
+        return list(crew(self.loader).lanes.values())
 
     def run(self):
         while len(self.noticed) < self.kills:
             time.sleep(self.random.uniform(0, self.pause))
-            pids = self.pids()
-            if pids:
-                pid = self.random.choice(pids)
-                os.kill(pid, signal.SIGKILL)
-                killed = time.monotonic()
-                assert eventually(lambda: pid not in self.pids())
-                self.noticed.append(time.monotonic() - killed)
+            assert eventually(lambda: any(lane.ready for lane in self.lanes()))  # 100 failed starts would be an error
+            pid = self.random.choice(self.lanes()).process.pid
+            os.kill(pid, signal.SIGKILL)
+            killed = time.monotonic()
+            assert eventually(lambda: all(lane.process.pid != pid for lane in self.lanes()))
+            self.noticed.append(time.monotonic() - killed)
 
 
 def main(hidden_by, start_method, kills, every, fifo, pidfds):
