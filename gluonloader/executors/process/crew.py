@@ -15,7 +15,7 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from ...errors import WorkerStartError
+from ...errors import WorkerStartError, text_of
 from ...limits import oom_kills
 from ...memory.slab import anonymous_file
 from ...work.task import Job
@@ -109,7 +109,7 @@ class Crew:
         """The worker wrote an error of `size` bytes to its log instead of starting."""
         error = decode_error(os.pread(lane.log, size, 0))
         self.error = WorkerStartError(
-            f"worker {lane.worker} (pid {lane.process.pid}) could not start: {type(error).__name__}: {error}"
+            f"worker {lane.worker} (pid {lane.process.pid}) could not start: {type(error).__name__}: {text_of(error)}"
         )
         self.error.__cause__ = error
 

@@ -16,7 +16,6 @@ the start, and a forked child closes all ends except its own.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import socket
@@ -32,6 +31,7 @@ from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
+from ..pool_context import PoolContext
 from .worker import serve_lane
 
 _CLOSING_S: Final = 1.0  # how long close() waits for a busy worker before it kills it
@@ -184,13 +184,15 @@ class Supervisor(Pool):
         self._started: list[LaneProcess] = []
         self._waker = waker
         self._class = _CLASSES[start_method]
+        self._job = job
         if start_method == "forkserver":
             _preload_numpy()
-        super().__init__(workers, serve_lane, (job,), context=multiprocessing.get_context(start_method))
+            _start_own_fork_server()
+        super().__init__(workers, context=PoolContext())
 
-    def Process(self, ctx: object, *args: Any, **kwds: Any) -> LaneProcess:  # type: ignore[override]  # noqa: N802
-        """Called by the Pool for each process that it needs."""
-        process = self._class(*args, **kwds)
+    def Process(self, *args: Any, **kwds: Any) -> LaneProcess:  # type: ignore[override]  # noqa: N802
+        """Called by the Pool for each process that it needs; the Pool's own arguments are its queues."""
+        process = self._class(target=serve_lane, args=(self._job,))
         process._request = self._take_request
         return process
 
@@ -244,3 +246,13 @@ def _preload_numpy() -> None:
     server: Any = forkserver._forkserver
     if server._preload_modules == ["__main__"]:  # the default; a list that the user has set stays unchanged
         forkserver.set_forkserver_preload(["__main__", "gluonloader.executors.process.worker"])
+
+
+def _start_own_fork_server() -> None:
+    """Starts the fork server, if it does not run; a forked child gets a fork server of its own."""
+    try:
+        forkserver.ensure_running()
+    except ChildProcessError:  # multiprocessing in a forked child takes the parent's fork server for a child
+        server: Any = forkserver._forkserver
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_pid = None
