@@ -6,7 +6,7 @@ import time
 from threading import RLock
 from typing import NoReturn
 
-from ..errors import LoaderClosed, WorkerStartError
+from ..errors import LoaderClosed, WorkerStartError, text_of
 from ..memory.buffers import BatchMemory, BufferPool
 from ..randomness import preserved_generators, seed_restorable
 from ..work.maker import BatchMaker
@@ -53,7 +53,7 @@ class SerialExecutor:
                 with self._maker.running():
                     self._maker.start(task.epoch)
             except Exception as error:
-                raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
+                raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {text_of(error)}") from error
             self._started = True
         if not self._maker.may_draw:  # then no user code asks for the worker info, either
             return self._made(task)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.util import Finalize
@@ -64,6 +66,10 @@ class Workers:
         if self.tally.pid != os.getpid():  # a forked child counts its own batches
             self.tally = Tally()
         name = self.options.executor
+        if name == "process" and multiprocessing.current_process().daemon:
+            text = "a worker process cannot start worker processes, so this DataLoader uses threads"
+            warnings.warn(f"{text}; pass executor='thread'", RuntimeWarning, stacklevel=4)
+            return self._use(Choice("thread", text), epoch)
         if name != "auto":
             given = "num_workers=0" if name == "serial" else f'executor="{name}"'
             return self._use(Choice(name, f"{given} was given"), epoch)

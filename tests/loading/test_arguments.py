@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import gluonloader as gl
+from gluonloader.limits import available_cores
 
 DATA = [1, 2, 3, 4, 5]
 
@@ -116,6 +117,22 @@ def test_a_mapping_is_read_by_its_keys():
     assert next(iter(gl.DataLoader({0: 5, 1: 6}, 2))).tolist() == [5, 6]
     assert next(iter(gl.DataLoader({"a": 5, "b": 6}, 2, sampler=["b", "a"]))).tolist() == [6, 5]
     assert next(iter(gl.DataLoader({"a": 5, "b": 6}, batch_sampler=[["b", "a"]]))).tolist() == [6, 5]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"executor": "process"}, {"executor": "auto"}])
+def test_many_worker_processes_per_core_warn(arguments):
+    cores = available_cores()
+    text = rf"^num_workers={8 * cores + 1}: more than 8 worker processes per core .* use {cores} cores\); pass"
+    with pytest.warns(RuntimeWarning, match=text) as caught:
+        with gl.DataLoader(gl.SimpleDataset(DATA), 5, num_workers=8 * cores + 1, **arguments) as loader:
+            assert next(iter(loader)).tolist() == DATA
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("arguments", [{"num_workers": 8}, {"num_workers": 100, "thread_pool": True}])
+def test_8_worker_processes_or_any_number_of_threads_do_not_warn(arguments):
+    with gl.DataLoader(DATA, 5, **arguments) as loader:
+        assert next(iter(loader)).tolist() == DATA
 
 
 def test_numpy_numbers_are_numbers():

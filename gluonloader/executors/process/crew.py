@@ -15,7 +15,7 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from ...errors import WorkerStartError
+from ...errors import WorkerStartError, text_of
 from ...limits import oom_kills
 from ...memory.slab import anonymous_file
 from ...work.task import Job
@@ -121,7 +121,7 @@ class Crew:
             lane.error = error
             return
         self.error = WorkerStartError(
-            f"worker {lane.worker} (pid {lane.process.pid}) could not start: {type(error).__name__}: {error}"
+            f"worker {lane.worker} (pid {lane.process.pid}) could not start: {type(error).__name__}: {text_of(error)}"
         )
         self.error.__cause__ = error
 
@@ -157,7 +157,7 @@ class Crew:
             when, why = "while they started", f"{guard}worker_init_fn ended them; use num_workers=0 to see why"
         text = f"{self._failed_starts} workers in a row ended {when}, the last worker {how}"
         if lane.error is not None:
-            text += f", because of {type(lane.error).__name__}: {lane.error}"
+            text += f", because of {type(lane.error).__name__}: {text_of(lane.error)}"
         error = WorkerStartError(f"{text}; {why}")
         error.__cause__ = lane.error
         return error

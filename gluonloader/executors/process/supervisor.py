@@ -21,7 +21,6 @@ code, and the process counts as ended with UNKNOWN_EXIT.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import socket
@@ -38,6 +37,7 @@ from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
 from typing import Any, Final, TypeVar
 
+from ..pool_context import PoolContext
 from .worker import serve_lane
 
 UNKNOWN_EXIT: Final = 256  # no process ends with this exit code; see NOTE [pidfd]
@@ -242,12 +242,6 @@ def _quiet_fork(process: LaneProcess) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-class _NoQueue:
-    """What workers get instead of the Pool's queues: they do not use them, and could not unpickle them."""
-
-    get = put = None
-
-
 class Supervisor(Pool):
     """A `multiprocessing.Pool` whose workers serve lanes.
 
@@ -264,14 +258,15 @@ class Supervisor(Pool):
         self._started: list[LaneProcess] = []
         self._waker = waker
         self._class = _CLASSES[start_method]
+        self._job = job
         if start_method == "forkserver":
             _preload_numpy()
-        # Semaphores of the fork context have no names, so none is left behind if the program is killed.
-        super().__init__(workers, serve_lane, (job,), context=multiprocessing.get_context("fork"))
+            _start_own_fork_server()
+        super().__init__(workers, context=PoolContext())
 
-    def Process(self, ctx: object, args: Any, **kwds: Any) -> LaneProcess:  # type: ignore[override]  # noqa: N802
-        """Called by the Pool for each process that it needs; `args` starts with the Pool's two queues."""
-        process = self._class(args=(_NoQueue, _NoQueue, *args[2:]), **kwds)
+    def Process(self, *args: Any, **kwds: Any) -> LaneProcess:  # type: ignore[override]  # noqa: N802
+        """Called by the Pool for each process that it needs; the Pool's own arguments are its queues."""
+        process = self._class(target=serve_lane, args=(self._job,))
         process._request = self._take_request
         return process
 
@@ -329,3 +324,13 @@ def _preload_numpy() -> None:
     server: Any = forkserver._forkserver
     if server._preload_modules == ["__main__"]:  # the default; a list that the user has set stays unchanged
         forkserver.set_forkserver_preload(["__main__", "gluonloader.executors.process.fork_server"])
+
+
+def _start_own_fork_server() -> None:
+    """Starts the fork server, if it does not run; a forked child gets a fork server of its own."""
+    try:
+        forkserver.ensure_running()
+    except ChildProcessError:  # multiprocessing in a forked child takes the parent's fork server for a child
+        server: Any = forkserver._forkserver
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_pid = None

@@ -2,8 +2,8 @@
 
     lane --Request--> task from the slab --> BatchMaker.make, into the slab --> reduce --Reply--> lane
 
-It runs as the initializer of the loader's Pool and never returns to the Pool's own task loop; see NOTE [a pool that
-serves] in executors/thread.py. The job, which contains the dataset, is a global variable that is set once.
+It runs instead of the Pool's own task loop; see NOTE [a pool that serves] in executors/thread.py. The job, which
+contains the dataset, is a global variable that is set once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ...work.maker import BatchMaker
 from ...work.task import Job
 from .packed_job import PackedJob, load_job
 from .records import Reply, Request, RequestReader, Status, Verb, decode_task
-from .remote import encode_error
+from .remote import encode_error, shorten_error
 
 DUMP_SIGNAL: Final = (
     signal.SIGUSR2
@@ -52,7 +52,7 @@ class _LaneClosed(Exception):
 
 
 def serve_lane(job: Job | None) -> None:
-    """The Pool's initializer; a worker process does nothing else.
+    """Runs in a worker process, which does nothing else.
 
     Args:
         job: the inherited job; None if the job comes through the lane.
@@ -74,7 +74,7 @@ def serve_lane(job: Job | None) -> None:
     except BaseException as error:
         worker.report(error)
         raise
-    raise SystemExit(0)  # does not return to the Pool's loop, but atexit and multiprocessing finalizers run
+    raise SystemExit(0)  # atexit and multiprocessing finalizers run
 
 
 def _give_way() -> None:
@@ -173,8 +173,7 @@ class _Worker:
         except SharedMemoryError:
             offset = None
         if offset is None:
-            text = "the dataset raised an exception whose pickle does not fit into shared memory"
-            error = encode_error(RuntimeError(text), f"worker {self._number}")[:_ERROR_BYTES]
+            error = shorten_error(error, _ERROR_BYTES)
             offset = Arena(slab, HEADER + request.length, slab.size).write(error) or 0
         return Reply(Status.FAILED, slab.number, request.ticket, slab.size, Head(offset, len(error), 0))
 
