@@ -24,7 +24,8 @@ def run_dying(hidden_by, way, fifo, pidfds=True):
     os.mkfifo(fifo)
     code = f"import sys; sys.path[:0] = {sys.path!r}; import dying; dying.main(*sys.argv[1:])"
     every = 1 if KILLS < 10 else 40
-    done = run_program(code, hidden_by, way.name, str(KILLS), str(every), str(fifo), str(int(pidfds)))
+    arguments = hidden_by, way.name, KILLS, every, fifo, int(pidfds)
+    done = run_program(code, *map(str, arguments), seconds=100 + 10 * KILLS)
     assert done.returncode == 0, done.stderr
     assert f"{KILLS} deaths" in done.stdout
     print(done.stdout)
