@@ -141,7 +141,8 @@ import sys
 from gevent import monkey
 monkey.patch_all(**eval(sys.argv[1]))
 import gluonloader as gl
-print([batch.tolist() for batch in gl.DataLoader(range(4), 2, **eval(sys.argv[2]))])
+dataset = gl.SimpleDataset(range(4)).transform(int)
+print([batch.tolist() for batch in gl.DataLoader(dataset, 2, **eval(sys.argv[2]))])
 """
 
 
