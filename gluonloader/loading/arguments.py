@@ -185,8 +185,8 @@ def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tupl
         return "thread", number
     if number > _MOST_PER_CORE and number > _MOST_PER_CORE * (cores := available_cores()):
         warnings.warn(
-            f"num_workers={number}: more than {_MOST_PER_CORE} worker processes per core (this program may use {cores} cores); "
-            f"pass num_workers={cores} or 'auto'; if samples wait for a network, pass executor='thread'",
+            f"num_workers={number}: more than {_MOST_PER_CORE} worker processes per core (this program may use "
+            f"{cores} cores); pass num_workers={cores} or 'auto', or executor='thread' if samples wait for a network",
             RuntimeWarning,
             stacklevel=5,
         )

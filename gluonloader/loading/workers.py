@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.util import Finalize
@@ -19,7 +17,7 @@ from ..executors.serial import SerialExecutor
 from ..executors.thread import ThreadExecutor
 from ..work.info import LoaderInfo
 from ..work.task import Job
-from .choice import Choice, Options, cheaper, suited
+from .choice import Choice, Options, cheaper, possible, suited
 from .stats import LoaderStats, Tally
 
 _log = logging.getLogger("gluonloader")
@@ -66,15 +64,11 @@ class Workers:
         if self.tally.pid != os.getpid():  # a forked child counts its own batches
             self.tally = Tally()
         name = self.options.executor
-        if name == "process" and multiprocessing.current_process().daemon:
-            text = "a worker process cannot start worker processes, so this DataLoader uses threads"
-            warnings.warn(f"{text}; pass executor='thread'", RuntimeWarning, stacklevel=4)
-            return self._use(Choice("thread", text), epoch)
         if name != "auto":
             given = "num_workers=0" if name == "serial" else f'executor="{name}"'
-            return self._use(Choice(name, f"{given} was given"), epoch)
+            return self._use(possible(Choice(name, f"{given} was given")), epoch)
         final = self._choice if self._choice is not None and self._choice.name == "serial" else None
-        return self._use(final or suited(self.job), epoch)
+        return self._use(possible(final or suited(self.job)), epoch)
 
     def _use(self, choice: Choice, epoch: int) -> Executor:
         job, options = replace(self.job, epoch=epoch), self.options

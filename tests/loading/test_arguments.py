@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import run_program
 
 import gluonloader as gl
 from gluonloader.limits import available_cores
@@ -133,6 +134,30 @@ def test_many_worker_processes_per_core_warn(arguments):
 def test_8_worker_processes_or_any_number_of_threads_do_not_warn(arguments):
     with gl.DataLoader(DATA, 5, **arguments) as loader:
         assert next(iter(loader)).tolist() == DATA
+
+
+GEVENT = """
+import sys
+from gevent import monkey
+monkey.patch_all(**eval(sys.argv[1]))
+import gluonloader as gl
+dataset = gl.SimpleDataset(range(4)).transform(int)
+print([batch.tolist() for batch in gl.DataLoader(dataset, 2, **eval(sys.argv[2]))])
+"""
+
+
+@pytest.mark.spawn
+@pytest.mark.parametrize("workers", [{"num_workers": 2}, {"num_workers": 2, "executor": "auto"}])
+def test_worker_processes_under_gevent_are_refused_with_the_cure(workers):
+    pytest.importorskip("gevent")
+    cure = {"thread": False, "queue": False}
+    for patched in ({}, {"thread": False}, {"queue": False}):
+        run = run_program(GEVENT, repr(patched), repr(workers))
+        assert "ValueError: num_workers: gevent.monkey.patch_all() was called" in run.stderr
+        assert "pass num_workers=0, or call gevent.monkey.patch_all(thread=False, queue=False)" in run.stderr
+    for patched, arguments in (({}, {"num_workers": 0}), (cure, workers)):
+        run = run_program(GEVENT, repr(patched), repr(arguments))
+        assert (run.stdout, run.stderr) == ("[[0, 1], [2, 3]]\n", "")
 
 
 def test_numpy_numbers_are_numbers():
