@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 import importlib
 import multiprocessing
-import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 from typing import ParamSpec, TypeVar
 
@@ -124,21 +124,45 @@ def import_extra(module: str, package: str) -> ModuleType:
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Adds a line that is shown below the exception's traceback (Python 3.10 only stores it, in `__notes__`)."""
-    if sys.version_info >= (3, 11):
-        error.add_note(note)
-    else:
-        error.__dict__.setdefault("__notes__", []).append(note)
+    """Adds a line that is shown below the exception's traceback (Python 3.10 only stores it, in `__notes__`).
+
+    Never raises, so that the exception is not lost: the attributes of some exceptions cannot be set.
+    """
+    with suppress(Exception):
+        error.__dict__["__notes__"] = [*notes_of(error), note]
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """The notes of an exception; never raises, whatever `__notes__` is."""
+    try:
+        return [text_of(note) for note in getattr(error, "__notes__", ())]
+    except Exception:
+        return []
+
+
+def text_of(value: object) -> str:
+    """`str(value)`; never raises, although the `__str__` of a user's exception may."""
+    try:
+        return "".join([str(value)])  # an exact str, although `__str__` may return an object of a subclass
+    except (Exception, SystemExit) as failure:
+        return f"its __str__ raised {type(failure).__name__}"
 
 
 def bad_argument(name: str, value: object, expected: str) -> ValueError:
     """Returns the error for a wrong argument; `expected` says which values are right."""
-    return ValueError(f"{name}={value!r:.200}: {expected}")
+    return ValueError(f"{name}={_shown(value)}: {expected}")
 
 
 def bad_state(field: str, value: object, expected: str) -> ValueError:
     """Returns the error for a field of a state that does not fit; `expected` says which value fits."""
-    return ValueError(f"state: {field}={value!r:.200}: {expected}")
+    return ValueError(f"state: {field}={_shown(value)}: {expected}")
+
+
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.200}"
+    except Exception as failure:  # e.g. RecursionError, if it is nested deeply
+        return f"<{type(value).__name__} whose repr() raised {type(failure).__name__}>"
 
 
 def explain_torch_arguments(**replacements: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -44,6 +44,8 @@ class LoaderIterator(Iterator[Any]):
                     epochs.close()
                 raise
             except LoaderClosed as error:
+                if not threading.main_thread().is_alive() and threading.current_thread() is not threading.main_thread():
+                    raise SystemExit from None  # the program ends, and so does this daemon thread, without a traceback
                 if not self._epoch.plan.outdated or error.__cause__ is not None:
                     raise
                 text = "a state was loaded after this iterator started, so the loader replaced its workers"

@@ -24,7 +24,7 @@ def to_json(name: str, value: Any) -> Any:
     """Returns the state `value` of the user's object `name` as JSON values, as if it were saved and loaded."""
     try:
         return json.loads(json.dumps(value, default=_plain))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(
             f"{name}.state_dict() returned something that JSON cannot store ({error}); "
             "return only numbers, texts, lists and dicts"
@@ -51,6 +51,8 @@ def parse_state(state: Any) -> dict[str, Any]:
     if isinstance(state, (str, bytes)):
         try:
             state = json.loads(state)
+        except RecursionError:
+            raise ValueError("state: the JSON is nested too deeply; pass all that state_dict() returned") from None
         except ValueError as error:
             raise ValueError(f"state: the JSON is incomplete ({error}); pass all that state_dict() returned") from None
     if not isinstance(state, Mapping):
@@ -64,7 +66,11 @@ def parse_state(state: Any) -> dict[str, Any]:
 def verify_checksum(state: Mapping[str, Any]) -> None:
     """Raises ValueError if a field was changed. Call it last: the checks of single fields raise clearer errors."""
     check = field(state, "check")
-    if check != _hash({key: value for key, value in state.items() if key != "check"}):
+    try:
+        right = _hash({key: value for key, value in state.items() if key != "check"})
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"state: JSON cannot store it ({error}); pass what state_dict() returned") from None
+    if check != right:
         raise bad_state("check", check, "does not match the other fields: the state was changed after it was saved")
 
 

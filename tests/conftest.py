@@ -165,10 +165,10 @@ def _is_helper(pid: int) -> bool:
     return b"resource_tracker" in line or b"forkserver" in line
 
 
-def run_program(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A program in a new interpreter, with what it printed."""
+def run_program(code: str, *arguments: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+    """A program in a new interpreter, with what it printed; it may take so many seconds."""
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds)
 
 
 def in_child(call: Callable[[], str]) -> str:

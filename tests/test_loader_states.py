@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import FORK, SERIAL, THREAD, children, eventually, in_child
+from conftest import FORK, SERIAL, THREAD, children, eventually, in_child, run_program
 
 from gluonloader import BatchTimeout, DataLoader, IterableDataset, LoaderClosed, WorkerStartError, get_worker_info
 from gluonloader.state import add_checksum
@@ -282,6 +282,31 @@ def test_an_iterator_of_the_parent_raises_in_a_forked_child(call):
         iterator = iter(loader)
         assert "belongs to the parent" in in_child(lambda: str(call(iterator)))
         assert len(list(iterator)) == 6
+
+
+AT_EXIT = """
+import sys, threading
+from gluonloader import DataLoader
+
+def read():
+    for _ in range(1_000_000):
+        for number, batch in enumerate(loader):
+            if number == 20:
+                running.set()
+
+if __name__ == "__main__":
+    running = threading.Event()
+    loader = DataLoader(range(1000), 2, **eval(sys.argv[1]))
+    threading.Thread(target=read, daemon=True).start()
+    running.wait()
+"""
+
+
+@pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
+def test_a_daemon_thread_that_iterates_when_the_program_ends_prints_nothing(way):
+    for _ in range(5):
+        run = run_program(AT_EXIT, repr(way.arguments))
+        assert (run.returncode, run.stderr) == (0, "")
 
 
 def remember_seed(info):

@@ -1,5 +1,6 @@
 """Positions: after a resume, in whatever process and with whatever executor, the batches are the same, bit for bit."""
 
+import copy
 import json
 import pickle
 import subprocess
@@ -18,6 +19,8 @@ from gluonloader import (
     DataLoader,
     IterableDataset,
     LoaderClosed,
+    RandomSampler,
+    ShardedSampler,
     WeightedSampler,
 )
 
@@ -282,6 +285,52 @@ def test_truncated_text_is_refused():
             make().load_state_dict(other)
 
 
+def nested(depth, wrap):
+    value = 3
+    for _ in range(depth):
+        value = wrap(value)
+    return value
+
+
+@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}], ids=["list", "dict"])
+@pytest.mark.parametrize("depth", [900, 100_000])
+def test_a_state_that_is_nested_deeply_is_refused(depth, wrap):
+    for path in leaves(state_in_mid_epoch()):
+        state = state_in_mid_epoch()
+        within = state
+        for key in path[:-1]:
+            within = within[key]
+        within[path[-1] if path else "more"] = nested(depth, wrap)
+        loader = make(last_batch="rollover")
+        before = loader.state_dict()
+        with pytest.raises(ValueError, match="^state: "):
+            loader.load_state_dict(state)
+        assert loader.state_dict() == before
+
+
+def test_text_that_is_nested_deeply_is_refused():
+    for opening, closing in ("[]", ('{"version":', "}")):
+        for depth in (900, 100_000):
+            with pytest.raises(ValueError, match="^state: "):
+                make().load_state_dict(opening * depth + "1" + closing * depth)
+
+
+@pytest.mark.parametrize("wrong", [{1}, object(), b"text", {"a": {1}}, {(1, 2): 3}, 10**5000], ids=type)
+def test_a_state_with_what_json_cannot_store_is_refused(wrong):
+    for name in ("more", "batch", "sampler", "dataset"):
+        with pytest.raises(ValueError, match="^state: "):
+            make(last_batch="rollover").load_state_dict({**state_in_mid_epoch(), name: wrong})
+
+
+def test_a_state_of_a_sampler_that_is_nested_deeply_cannot_be_saved():
+    class Deep(Stateful):
+        def state_dict(self):
+            return nested(100_000, lambda value: [value])
+
+    with pytest.raises(TypeError, match=r"Deep\.state_dict\(\) returned something that JSON cannot store"):
+        DataLoader(range(LENGTH), 2, sampler=Deep()).state_dict()
+
+
 def test_another_version_is_refused():
     with pytest.raises(ValueError, match="state: version=2: this release of gluonloader loads only version 1"):
         make(last_batch="rollover").load_state_dict({**state_in_mid_epoch(), "version": 2})
@@ -327,6 +376,86 @@ def test_an_iterable_loader_with_other_arguments_refuses_the_state(changes, fiel
     for name in state:
         with pytest.raises(ValueError, match=f"state: .*({name}|check)"):
             make().load_state_dict({key: value for key, value in state.items() if key != name})
+
+
+# -- copies -------------------------------------------------------------------------------------------------------
+
+
+class Listed:
+    """A sampler that shuffles a list of its own, in place."""
+
+    def __init__(self, length):
+        self.order, self.epoch = list(range(length)), 0
+
+    def __len__(self):
+        return len(self.order)
+
+    def __iter__(self):
+        self.epoch += 1
+        self.order.reverse()
+        self.order[0], self.order[self.epoch % 7] = self.order[self.epoch % 7], self.order[0]
+        return iter(list(self.order))
+
+    def state_dict(self):
+        return {"order": list(self.order), "epoch": self.epoch}
+
+    def load_state_dict(self, state):
+        self.order[:], self.epoch = state["order"], state["epoch"]
+
+
+ORDERS = {
+    "shuffle": {"batch_size": 3, "shuffle": True},
+    "rollover": {"batch_size": 3, "shuffle": True, "last_batch": "rollover"},
+    "sampler": {"batch_size": 3, "sampler": WeightedSampler([1, 2] * 10)},
+    "ranks": {"batch_size": 3, "sampler": ShardedSampler(RandomSampler(20, seed=2), 2, 1)},
+    "batch_sampler": {"batch_sampler": BatchSampler(RandomSampler(20, seed=2), 3, "rollover")},
+}
+
+
+@pytest.mark.parametrize("seed", [None, 4])
+@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
+def test_a_copy_is_at_the_same_position_and_independent(way, name, seed):
+    """Reading, moving and closing a copy changes nothing for the original, and the other way round."""
+    with way.loader(range(20), seed=seed, **copy.deepcopy(ORDERS[name])) as loader:
+        list(loader)
+        iterator = iter(loader)
+        next(iterator)
+        expected = loader.state_dict()
+        twins = [copy.copy(loader) for _ in range(2)]
+        with twins[0] as first:
+            assert first.state_dict() == loader.state_dict() == expected
+            ahead = [[batch.tolist() for batch in first] for _ in range(3)]
+            first.set_epoch(7)
+            list(first)
+        assert loader.state_dict() == expected
+        assert [batch.tolist() for batch in iterator] == ahead[0]
+        assert [[batch.tolist() for batch in loader] for _ in range(2)] == ahead[1:]
+        with twins[1] as second:
+            assert [[batch.tolist() for batch in second] for _ in range(3)] == ahead
+
+
+def test_a_copy_has_its_own_sampler_but_the_same_dataset():
+    dataset, sampler = list(range(20)), Listed(20)
+    sampler.dataset = dataset  # a sampler may refer to the dataset
+    loader = DataLoader(dataset, 3, sampler=sampler)
+    list(loader)
+    other = copy.copy(loader)
+    expected = [batch.tolist() for batch in other]
+    [list(other) for _ in range(5)]
+    assert [batch.tolist() for batch in loader] == expected
+    assert other.epochs.workers.job.dataset is dataset
+
+
+def test_a_copy_of_an_iterable_loader_is_independent():
+    dataset = IterableDataset(lambda: iter(range(23)))
+    loader = DataLoader(dataset, 4, True, num_shards=2, last_batch="rollover", seed=1)
+    list(loader)
+    next(iterator := iter(loader))
+    other = copy.copy(loader)
+    expected = [batch.tolist() for batch in other]
+    [list(other) for _ in range(2)]
+    assert [batch.tolist() for batch in iterator] == expected
 
 
 # -- pickles -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import time
 from threading import RLock
 from typing import NoReturn
 
-from ..errors import LoaderClosed, WorkerStartError
+from ..errors import LoaderClosed, WorkerStartError, text_of
 from ..interrupts import from_signal_handler
 from ..memory.buffers import BatchMemory, BufferPool
 from ..randomness import preserved_generators, seed_restorable
@@ -60,7 +60,7 @@ class SerialExecutor:
             except Exception as error:
                 if from_signal_handler(error):
                     raise
-                raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {error}") from error
+                raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {text_of(error)}") from error
             self._started = True
         if not self._maker.may_draw:  # then no user code asks for the worker info, either
             return self._made(task)

@@ -4,8 +4,9 @@
 
 All threads share one queue. Only for an iterable dataset, whose shards belong to threads, each thread has a queue.
 
-NOTE [a pool that serves]: as in the process executor, the pool's initializer is the worker. It serves its queue until
-it reads None, and never returns to the pool's own task loop, which is slower and loses the tasks of a worker that dies.
+NOTE [a pool that serves]: the pool's initializer is the worker. It serves its queue until it reads None, and never
+returns to the pool's own task loop, which is slower. In the process executor, the worker runs instead of that loop,
+which would also lose the tasks of a worker that dies.
 """
 
 from __future__ import annotations
@@ -14,20 +15,27 @@ import sys
 import threading
 import time
 import traceback
-from multiprocessing.pool import ThreadPool
+from collections.abc import Callable, Iterable
+from multiprocessing.pool import Pool, ThreadPool
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Any, Final
 
-from ..errors import BatchTimeout, LoaderClosed, WorkerStartError
+from ..errors import BatchTimeout, LoaderClosed, WorkerStartError, text_of
 from ..memory.buffers import BatchMemory, BufferPool
 from ..randomness import set_current_seed
 from ..work.maker import BatchMaker
 from ..work.task import Job, Task
 from .base import Failed, Made, Outcome, Submission, Window
+from .pool_context import PoolContext
 
 _CLOSING_S: Final = 0.5  # how long close() waits for threads: a busy thread cannot be killed, it ends after its batch
 
 _Queue = SimpleQueue["Submission | None"]  # None ends one thread
+
+
+class _Pool(ThreadPool):
+    def __init__(self, processes: int, initializer: Callable[..., object], initargs: Iterable[Any]) -> None:
+        Pool.__init__(self, processes, initializer, initargs, context=PoolContext())
 
 
 class ThreadExecutor:
@@ -45,7 +53,7 @@ class ThreadExecutor:
         numbers: SimpleQueue[int] = SimpleQueue()
         for worker in range(job.num_workers):
             numbers.put(worker)
-        self._pool = ThreadPool(job.num_workers, initializer=self._serve, initargs=(numbers,))
+        self._pool = _Pool(job.num_workers, self._serve, (numbers,))
 
     def submit(self, task: Task, window: Window) -> None:
         queue = self._shared if task.worker is None else self._own[task.worker]
@@ -119,7 +127,8 @@ class ThreadExecutor:
             try:
                 maker.start(self._job.epoch)
             except BaseException as error:
-                self._start_error = WorkerStartError(f"worker_init_fn({worker}) raised {type(error).__name__}: {error}")
+                text = f"worker_init_fn({worker}) raised {type(error).__name__}: {text_of(error)}"
+                self._start_error = WorkerStartError(text)
                 self._start_error.__cause__ = error
             while (submission := queue.get()) is not None:
                 task, window = submission.task, submission.window

@@ -36,6 +36,7 @@ TORCH_WORDS: Final = {
 }
 
 _SHUFFLE_BUFFER: Final = 1000  # samples
+_MOST_PER_CORE: Final = 8  # worker processes, without a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +181,16 @@ def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tupl
         raise bad_argument("thread_pool", thread_pool, f"it contradicts executor={executor!r}; remove thread_pool")
     if not number:
         return "serial", 0
-    if executor == "auto" or (automatic and executor is None and not thread_pool):
-        return "auto", number
-    wanted: ExecutorName = "thread" if thread_pool or executor == "thread" else "process"
-    if wanted == "process" and multiprocessing.current_process().daemon:
+    if thread_pool or executor == "thread":
+        return "thread", number
+    if number > _MOST_PER_CORE and number > _MOST_PER_CORE * (cores := available_cores()):
         warnings.warn(
-            "this DataLoader was made in a worker process, which cannot start processes, so it uses threads",
+            f"num_workers={number}: more than {_MOST_PER_CORE} worker processes per core (this program may use "
+            f"{cores} cores); pass num_workers={cores} or 'auto', or executor='thread' if samples wait for a network",
             RuntimeWarning,
             stacklevel=5,
         )
-        return "thread", number
-    return wanted, number
+    return "auto" if executor == "auto" or (automatic and executor is None) else "process", number
 
 
 def _start_method(start_method: str | None, executor: str) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
+import warnings
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
@@ -68,6 +69,27 @@ def suited(job: Job) -> Choice:
     if multiprocessing.current_process().daemon:
         return Choice("serial", f"{part} that it releases the GIL, and a worker process cannot start other processes")
     return Choice("process", f"{part} that it releases the GIL (gluonloader.gil_free)")
+
+
+def possible(choice: Choice) -> Choice:
+    """The choice, or threads if it is processes in a daemonic process, which cannot start other processes.
+
+    Raises:
+        ValueError: gevent has replaced threads, and worker processes would hang.
+    """
+    if choice.name != "process":
+        return choice
+    gevent: Any = sys.modules.get("gevent.monkey")
+    if gevent is not None and any(map(gevent.is_module_patched, ("threading", "queue"))):
+        raise ValueError(
+            "num_workers: gevent.monkey.patch_all() was called, and worker processes hang with the threads of gevent; "
+            "pass num_workers=0, or call gevent.monkey.patch_all(thread=False, queue=False)"
+        )
+    if multiprocessing.current_process().daemon:
+        text = "a worker process cannot start worker processes, so this DataLoader uses threads"
+        warnings.warn(f"{text}; pass executor='thread'", RuntimeWarning, stacklevel=5)
+        return Choice("thread", text)
+    return choice
 
 
 def cheaper(job: Job, tally: Tally, window: int) -> Choice | None:

@@ -46,9 +46,15 @@ class Epochs:
         self._restore: Callable[[], None] | None = None  # takes back what an interrupted start did to the sampler
 
     def __reduce__(self) -> Any:
-        # A copy of a loader must not share objects that change from epoch to epoch.
-        source, workers = copy.copy(self._source), copy.copy(self.workers)
-        return Epochs, (source, workers, self._delivery, self._seed_given, self.auto_reload), self.state()
+        return Epochs, (self._source, self.workers, self._delivery, self._seed_given, self.auto_reload), self.state()
+
+    def __copy__(self) -> Epochs:
+        # Samplers change from epoch to epoch, so the copy has its own samplers. Both loaders read the same dataset.
+        dataset, workers = self.workers.job.dataset, copy.copy(self.workers)
+        source = copy.deepcopy(self._source, {id(dataset): dataset})
+        new = Epochs(source, workers, self._delivery, self._seed_given, self.auto_reload)
+        new.load(self.state())
+        return new
 
     def __setstate__(self, state: Any) -> None:
         self.load(state)

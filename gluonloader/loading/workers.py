@@ -17,7 +17,7 @@ from ..executors.serial import SerialExecutor
 from ..executors.thread import ThreadExecutor
 from ..work.info import LoaderInfo
 from ..work.task import Job
-from .choice import Choice, Options, cheaper, suited
+from .choice import Choice, Options, cheaper, possible, suited
 from .stats import LoaderStats, Tally
 
 _log = logging.getLogger("gluonloader")
@@ -66,9 +66,9 @@ class Workers:
         name = self.options.executor
         if name != "auto":
             given = "num_workers=0" if name == "serial" else f'executor="{name}"'
-            return self._use(Choice(name, f"{given} was given"), epoch)
+            return self._use(possible(Choice(name, f"{given} was given")), epoch)
         final = self._choice if self._choice is not None and self._choice.name == "serial" else None
-        return self._use(final or suited(self.job), epoch)
+        return self._use(possible(final or suited(self.job)), epoch)
 
     def _use(self, choice: Choice, epoch: int) -> Executor:
         job, options = replace(self.job, epoch=epoch), self.options

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import add_note
+from ..errors import add_note, text_of
 from ..indices import Keys, as_list
 
 
@@ -84,7 +84,7 @@ class Task:
 def located(error: BaseException, raiser: str, place: str) -> Exception:
     """The user's error with a note on the place; a RuntimeError if it would silently end a loop or the program."""
     if not isinstance(error, Exception) or isinstance(error, StopIteration):
-        cause, error = error, RuntimeError(f"{raiser} raised {type(error).__name__}({error})")
+        cause, error = error, RuntimeError(f"{raiser} raised {type(error).__name__}({text_of(error)})")
         error.__cause__ = cause
     add_note(error, f"gluonloader: in {place}")
     return error

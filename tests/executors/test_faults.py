@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import multiprocessing
 import os
 import random
 import resource
@@ -15,7 +17,7 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import FORK, PROCESSES, children, eventually, workers
+from conftest import FORK, PROCESSES, children, eventually, in_child, workers
 from samples import Numbered
 
 import gluonloader as gl
@@ -306,6 +308,85 @@ def test_a_loader_inside_a_worker_uses_threads_and_says_so(process_way):
             assert batch.tolist() == [[1, 2, 3]]
             assert warned.tolist() == [1]
             assert said.tolist() == [True]
+
+
+def in_daemon(call):
+    """What a call returns in a daemonic process, with the texts of its warnings."""
+
+    def run():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            writer.send((call(), [str(warning.message) for warning in caught]))
+
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=run, daemon=True)
+    process.start()
+    process.join(60)
+    return reader.recv()
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_loader_in_a_daemonic_process_uses_threads_and_says_so_once(process_way, earlier):
+    """Also a loader that another process has made, and one that was made there with start_method=..."""
+
+    def read():
+        with loader or process_way.loader(range(6), 2) as inner:
+            return [[batch.tolist() for batch in inner] for _ in range(2)], inner.stats().executor
+
+    with process_way.loader(range(6), 2) if earlier else contextlib.nullcontext() as loader:
+        (epochs, executor), said = in_daemon(read)
+        assert epochs == [[[0, 1], [2, 3], [4, 5]]] * 2
+        assert executor == "thread"
+        assert len(said) == 1
+        assert "cannot start worker processes, so this DataLoader uses threads" in said[0]
+        if earlier:
+            assert len(list(loader)) == 3
+            assert loader.stats().executor == "process"
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_forked_child_has_workers_with_every_start_method(process_way, times):
+    """The fork server of multiprocessing belongs to the parent process."""
+
+    def read():
+        if times == 2:
+            assert in_child(lambda: str([batch.tolist() for batch in loader])) == expected
+        with loader, process_way.loader(range(6), 2) as new:
+            return str([batch.tolist() for batch in loader] + [batch.tolist() for batch in new])[: len(expected)]
+
+    expected = str([[0, 1], [2, 3], [4, 5]])
+    with process_way.loader(range(6), 2) as loader:
+        assert str([batch.tolist() for batch in loader]) == expected
+        for _ in range(2):
+            assert in_child(read)[: len(expected) - 1] == expected[:-1]
+        assert str([batch.tolist() for batch in loader]) == expected
+
+
+NO_SHM = """
+import sys
+sys.path[:0] = {path!r}
+import gluonloader as gl
+if __name__ == "__main__":
+    methods = [{{"start_method": method}} for method in ("fork", "forkserver", "spawn")]
+    for arguments in (*methods, {{"thread_pool": True}}):
+        with gl.DataLoader(range(6), 2, num_workers=2, **arguments) as loader:
+            assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]], arguments
+    print("good")
+"""
+
+
+@pytest.mark.spawn
+@pytest.mark.parametrize("options", ["ro", "nr_inodes=1"], ids=["read-only", "full"])
+def test_a_loader_does_not_need_dev_shm(options, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(NO_SHM.format(path=sys.path))
+    mount = f"mount -t tmpfs -o {options} none /dev/shm"
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("needs a user namespace, to replace /dev/shm")
+    check = "! touch /dev/shm/file 2> /dev/null"
+    command = f"{mount} && {check} && exec {sys.executable} {program}"
+    run = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, timeout=120)
+    assert (run.stdout, run.stderr) == ("good\n", "")
 
 
 def test_a_forked_child_starts_workers_of_its_own():

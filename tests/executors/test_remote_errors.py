@@ -1,15 +1,18 @@
 """Exceptions between processes: the user's own type, arguments, notes and traceback, whatever the type is like."""
 
 import builtins
+import dataclasses
+import os
 import pickle
 import threading
 import traceback
 
 import pytest
+from conftest import FORK, SERIAL, THREAD
 
-from gluonloader import BatchifyError
+from gluonloader import BatchifyError, WorkerStartError
 from gluonloader.errors import GluonLoaderError, RemoteTraceback, SharedMemoryError, add_note
-from gluonloader.executors.process.remote import decode_error, encode_error
+from gluonloader.executors.process.remote import RemoteError, decode_error, encode_error
 
 
 class TwoArguments(Exception):
@@ -189,3 +192,228 @@ def test_an_error_group_arrives_whole():
     there = over(builtins.ExceptionGroup("several", [ValueError("one"), KeyError("two")]))
     assert type(there) is builtins.ExceptionGroup
     assert [type(error) for error in there.exceptions] == [ValueError, KeyError]
+
+
+# -- exceptions whose own code fails ---------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    """Refuses that attributes are set, also `__cause__` and `__notes__`."""
+
+    code: int
+
+
+class ArgsRaise(ValueError):
+    @property
+    def args(self):
+        raise LookupError("no args today")
+
+
+class ArgsAreNone(ValueError):
+    args = None
+
+
+class StrIsNoText(ValueError):
+    def __str__(self):
+        return 3
+
+
+class StrExits(ValueError):
+    def __str__(self):
+        raise SystemExit(3)
+
+
+class StrRaisesItself(ValueError):
+    def __str__(self):
+        raise self
+
+
+class ReduceRaises(ValueError):
+    def __reduce__(self):
+        raise LookupError("not me")
+
+
+class ReduceExits(ValueError):
+    def __reduce__(self):
+        raise SystemExit(3)
+
+
+class Pretender(SystemExit):
+    """Says that it is a ValueError, but `except Exception` does not catch it."""
+
+    __class__ = property(lambda self: ValueError)
+
+
+class NotesRaise(ValueError):
+    @property
+    def __notes__(self):
+        raise LookupError("no notes today")
+
+
+class DictRaises(ValueError):
+    @property
+    def __dict__(self):
+        raise LookupError("no attributes today")
+
+
+class Nameless(type):
+    __module__ = property(lambda self: 1 / 0)
+
+
+class OfNameless(ValueError, metaclass=Nameless):
+    pass
+
+
+class OnlyInItsWorker(ValueError):
+    """Can be unpickled only in the process that pickled it."""
+
+    def __reduce__(self):
+        return revive_in, (os.getpid(), *self.args)
+
+
+def revive_in(pid, *args):
+    if os.getpid() != pid:
+        raise LookupError("not here")
+    return OnlyInItsWorker(*args)
+
+
+class TextOfItsOwn(str):
+    __reduce__ = None
+
+
+def with_notes(notes):
+    error = ValueError("wrong")
+    error.__notes__ = notes
+    return error
+
+
+def with_deep_causes():
+    error = ValueError("wrong")
+    for number in range(5000):
+        next_error = ValueError(f"wrong {number}")
+        next_error.__cause__ = error
+        error = next_error
+    return error
+
+
+def with_deep_groups():
+    error = ValueError("wrong")
+    for _ in range(5000):
+        error = builtins.ExceptionGroup("several", [error])
+    return error
+
+
+WICKED = {
+    "frozen": (lambda: Frozen(7), Frozen),
+    "args raise": (lambda: ArgsRaise("wrong"), ArgsRaise),
+    "args are None": (lambda: ArgsAreNone("wrong"), ArgsAreNone),
+    "args do not pickle": (lambda: ValueError("wrong", threading.Lock()), None),
+    "args are a lambda": (lambda: ValueError(lambda: 0), None),
+    "str is no text": (lambda: StrIsNoText("wrong"), StrIsNoText),
+    "str exits": (lambda: StrExits("wrong"), None),
+    "str raises itself": (lambda: StrRaisesItself("wrong"), StrRaisesItself),
+    "str of a local class": (lambda: ValueError(TextOfItsOwn("wrong")), None),
+    "reduce raises": (lambda: ReduceRaises("wrong"), ReduceRaises),
+    "reduce exits": (lambda: ReduceExits("wrong"), ReduceExits),
+    "another class": (lambda: Pretender("wrong"), None),
+    "notes raise": (lambda: NotesRaise("wrong"), NotesRaise),
+    "notes are a number": (lambda: with_notes(3), ValueError),
+    "notes are numbers": (lambda: with_notes([3, None]), ValueError),
+    "notes do not pickle": (lambda: with_notes([threading.Lock()]), ValueError),
+    "note whose str raises": (lambda: with_notes([NoText()]), ValueError),
+    "attributes raise": (lambda: DictRaises("wrong"), None),
+    "a class without a name": (lambda: OfNameless("wrong"), None),
+    "only in its worker": (lambda: OnlyInItsWorker("wrong"), None),
+    "deep causes": (with_deep_causes, ValueError),
+    "deep arguments": (lambda: ValueError("wrong", deep_list(100_000)), None),
+}  # fmt: skip
+if hasattr(builtins, "ExceptionGroup"):
+    WICKED["deep groups"] = with_deep_groups, None
+    WICKED["a group of what does not pickle"] = (
+        lambda: builtins.ExceptionGroup("wrong", [ValueError(threading.Lock())]), None
+    )  # fmt: skip
+
+
+def deep_list(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+class Raising:
+    """Each sample raises an error, except sample 2."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        if index == 2:
+            return index
+        raise self.make()
+
+
+@pytest.mark.parametrize("name", WICKED)
+def test_an_error_whose_own_code_fails_arrives_with_its_type_or_what_can_be_said(name):
+    make, kind = WICKED[name]
+    with FORK.loader(Raising(make), 1) as loader:
+        iterator = iter(loader)
+        for batch in range(2):
+            with pytest.raises(Exception) as caught:  # noqa: PT011
+                next(iterator)
+            error = caught.value
+            assert type(error) is (kind or RemoteError)
+            assert isinstance(error.__cause__, RemoteTraceback)
+            assert "raise self.make()" in str(error.__cause__)
+            if type(error) is not NotesRaise:
+                assert error.__notes__[-1].startswith("gluonloader: in worker ")
+            if kind is None:
+                name_of = {"a class without a name": "a class without a name"}.get(name, type(make()).__qualname__)
+                assert name_of in str(error), batch
+        assert next(iterator).tolist() == [2]
+
+
+@pytest.mark.parametrize("name", ["str raises itself", "args raise", "str exits", "frozen"])
+def test_a_worker_that_cannot_start_names_an_error_whose_own_code_fails(name, any_way):
+    make, _ = WICKED[name]
+
+    def start(info):
+        raise make()
+
+    with any_way.loader(range(4), 2, worker_init_fn=start) as loader:
+        with pytest.raises(WorkerStartError, match=type(make()).__name__):
+            next(iter(loader))
+
+
+@pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
+def test_an_error_that_refuses_notes_arrives(way):
+    with way.loader(Raising(lambda: Frozen(7)), 1) as loader:
+        with pytest.raises(Frozen) as caught:
+            next(iter(loader))
+    assert caught.value.code == 7
+    assert caught.value.__notes__[0] == "gluonloader: in dataset[0], batch 0 of epoch 0"
+
+
+def test_an_error_too_large_for_shared_memory_is_shortened():
+    with FORK.loader(Raising(lambda: OSError("wrong" + "x" * (8 << 20))), 1, memory_limit="2MB") as loader:
+        iterator = iter(loader)
+        for _ in range(2):
+            with pytest.raises(RemoteError, match="^builtins.OSError: wrongxxx") as caught:
+                next(iterator)
+            assert "shortened, because its 25," in caught.value.__notes__[-1]
+            assert "raise self.make()" in str(caught.value.__cause__)
+        assert next(iterator).tolist() == [2]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit, SystemExit])
+def test_a_dataset_that_raises_what_ends_programs_fails_one_batch(kind):
+    with FORK.loader(Raising(kind), 1) as loader:
+        iterator = iter(loader)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=kind.__name__):
+                next(iterator)
+        assert next(iterator).tolist() == [2]

@@ -208,7 +208,7 @@ def large_batchify(samples):
 @differs("deletion", raises=Hung)
 def test_a_loader_can_be_deleted_with_work_in_flight(gdata):
     def body():
-        loader = gdata.DataLoader(range(100), 1, batchify_fn=large_batchify, num_workers=10, prefetch=40)
+        loader = gdata.DataLoader(range(100), 1, batchify_fn=large_batchify, num_workers=8, prefetch=40)
         batches = iter(loader)
         next(batches)
         del batches, loader

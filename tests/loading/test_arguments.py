@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import run_program
 
 import gluonloader as gl
+from gluonloader.limits import available_cores
 
 DATA = [1, 2, 3, 4, 5]
 
@@ -116,6 +118,46 @@ def test_a_mapping_is_read_by_its_keys():
     assert next(iter(gl.DataLoader({0: 5, 1: 6}, 2))).tolist() == [5, 6]
     assert next(iter(gl.DataLoader({"a": 5, "b": 6}, 2, sampler=["b", "a"]))).tolist() == [6, 5]
     assert next(iter(gl.DataLoader({"a": 5, "b": 6}, batch_sampler=[["b", "a"]]))).tolist() == [6, 5]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"executor": "process"}, {"executor": "auto"}])
+def test_many_worker_processes_per_core_warn(arguments):
+    cores = available_cores()
+    text = rf"^num_workers={8 * cores + 1}: more than 8 worker processes per core .* use {cores} cores\); pass"
+    with pytest.warns(RuntimeWarning, match=text) as caught:
+        with gl.DataLoader(gl.SimpleDataset(DATA), 5, num_workers=8 * cores + 1, **arguments) as loader:
+            assert next(iter(loader)).tolist() == DATA
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("arguments", [{"num_workers": 8}, {"num_workers": 100, "thread_pool": True}])
+def test_8_worker_processes_or_any_number_of_threads_do_not_warn(arguments):
+    with gl.DataLoader(DATA, 5, **arguments) as loader:
+        assert next(iter(loader)).tolist() == DATA
+
+
+GEVENT = """
+import sys
+from gevent import monkey
+monkey.patch_all(**eval(sys.argv[1]))
+import gluonloader as gl
+dataset = gl.SimpleDataset(range(4)).transform(int)
+print([batch.tolist() for batch in gl.DataLoader(dataset, 2, **eval(sys.argv[2]))])
+"""
+
+
+@pytest.mark.spawn
+@pytest.mark.parametrize("workers", [{"num_workers": 2}, {"num_workers": 2, "executor": "auto"}])
+def test_worker_processes_under_gevent_are_refused_with_the_cure(workers):
+    pytest.importorskip("gevent")
+    cure = {"thread": False, "queue": False}
+    for patched in ({}, {"thread": False}, {"queue": False}):
+        run = run_program(GEVENT, repr(patched), repr(workers))
+        assert "ValueError: num_workers: gevent.monkey.patch_all() was called" in run.stderr
+        assert "pass num_workers=0, or call gevent.monkey.patch_all(thread=False, queue=False)" in run.stderr
+    for patched, arguments in (({}, {"num_workers": 0}), (cure, workers)):
+        run = run_program(GEVENT, repr(patched), repr(arguments))
+        assert (run.stdout, run.stderr) == ("[[0, 1], [2, 3]]\n", "")
 
 
 def test_numpy_numbers_are_numbers():

@@ -1,7 +1,7 @@
 """The workers of one executor: how they start, and what happens if a worker cannot start or dies.
 
     supervisor.requested --> start_requested --> Lane --HELLO--> worker --READY--> lane.ready
-    end-of-file on a lane --> bury --> Death: its cause, and the attempts that were under way
+    end-of-file on a lane, or an ended process --> bury --> Death: its cause, and the attempts that were under way
 
 The executor calls every method with its lock held, in the thread that waits for batches.
 """
@@ -15,7 +15,8 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from ...errors import WorkerStartError
+from ...errors import WorkerStartError, text_of
+from ...interrupts import Uninterrupted
 from ...limits import oom_kills
 from ...memory.slab import anonymous_file
 from ...work.task import Job
@@ -24,10 +25,11 @@ from .lane import Attempt, Lane
 from .packed_job import PackedJob
 from .records import Request, Verb
 from .remote import decode_error
-from .supervisor import Supervisor
+from .supervisor import LaneProcess, Supervisor
 
 _FAILED_STARTS: Final = 3  # in a row, before an error is raised: probably the job itself makes its workers exit
-_KILLED_STARTS: Final = 100  # the same for workers killed by SIGKILL: it comes from outside, perhaps not again
+_KILLED_STARTS: Final = 100  # the same for workers that were killed from outside, which perhaps does not happen again
+_FROM_OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, None)  # exit codes, None: it is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Crew:
 
     Attributes:
         lanes: the lanes of live workers, by file descriptor; a worker that died gets one when its replacement starts.
-        poll: reports the descriptors of lanes with something to read.
+        poll: reports the descriptors of lanes with something to read, and of workers that have ended; see `lane_of`.
         error: the error to raise if workers cannot start; otherwise None.
         requested: processes that are still to be started, by `start_requested`.
     """
@@ -57,6 +59,7 @@ class Crew:
         self.lanes: dict[int, Lane] = {}
         self.poll = select.poll()
         self.error: WorkerStartError | None = None
+        self._by_pidfd: dict[int, Lane] = {}
         self._num_workers = job.num_workers
         self._packed = packed
         self._failed_starts = 0
@@ -84,53 +87,96 @@ class Crew:
         requested = self.requested
         # A dead worker's number is free only after its lane was closed.
         while requested and self.error is None and len(self.lanes) < self._num_workers:
-            process = requested.popleft()
-            taken = {lane.worker for lane in self.lanes.values()}
-            worker = next(worker for worker in range(self._num_workers) if worker not in taken)
-            try:
-                end = self._supervisor.start(process, worker)
-            except OSError:
-                requested.appendleft(process)
-                raise
-            lane = Lane(process, end, anonymous_file())
-            self.lanes[end.fileno()] = lane
-            self.poll.register(end, select.POLLIN)
-            if self._hangs_up:
-                lane.hang_up()
-            packed = self._packed
-            if packed is None:
-                lane.send(Request(Verb.HELLO, ticket=epoch), (lane.log,))
-            else:
-                hello = Request(Verb.HELLO, ticket=epoch, size=packed.size, length=packed.length)
-                lane.send(hello, (lane.log, packed.fd))
+            with Uninterrupted():
+                process = requested.popleft()
+                try:
+                    self._start(process, epoch)
+                except OSError:
+                    requested.appendleft(process)
+                    raise
 
-    def has_started(self, lane: Lane) -> None:
-        """The worker has run `worker_init_fn` and waits for tasks."""
-        lane.ready, self._failed_starts = True, 0
+    def _start(self, process: LaneProcess, epoch: int) -> None:
+        taken = {lane.worker for lane in self.lanes.values()}
+        worker = next(worker for worker in range(self._num_workers) if worker not in taken)
+        log = anonymous_file()
+        try:
+            end = self._supervisor.start(process, worker)
+        except BaseException:
+            os.close(log)
+            raise
+        lane = self.lanes[end.fileno()] = Lane(process, end, log)
+        self.poll.register(end, select.POLLIN)
+        if process.pidfd is not None:
+            self._by_pidfd[process.pidfd.fileno()] = lane
+            self.poll.register(process.pidfd, select.POLLIN)
+        if self._hangs_up:
+            lane.hang_up()
+        packed = self._packed
+        if packed is None:
+            lane.send(Request(Verb.HELLO, ticket=epoch), (lane.log,))
+        else:
+            hello = Request(Verb.HELLO, ticket=epoch, size=packed.size, length=packed.length)
+            lane.send(hello, (lane.log, packed.fd))
 
-    def could_not_start(self, lane: Lane, size: int) -> None:
-        """The worker wrote an error of `size` bytes to its log instead of starting."""
+    def lane_of(self, fd: int) -> Lane | None:
+        """The lane of a descriptor that `poll` has reported: the descriptor of the lane, or of its process."""
+        return self.lanes.get(fd) or self._by_pidfd.get(fd)
+
+    def has_answered(self, lane: Lane) -> None:
+        """The worker has sent its first reply about a batch."""
+        lane.answered, self._failed_starts = True, 0
+
+    def has_failed(self, lane: Lane, size: int) -> None:
+        """The worker wrote an error of `size` bytes to its log, instead of starting or before it ends."""
         error = decode_error(os.pread(lane.log, size, 0))
+        if lane.ready:
+            lane.error = error
+            return
         self.error = WorkerStartError(
-            f"worker {lane.worker} (pid {lane.process.pid}) could not start: {type(error).__name__}: {error}"
+            f"worker {lane.worker} (pid {lane.process.pid}) could not start: {type(error).__name__}: {text_of(error)}"
         )
         self.error.__cause__ = error
 
     def bury(self, lane: Lane) -> Death:
         """Closes the lane of a dead worker, after making sure that the process can write no more."""
-        fd = lane.socket.fileno()
-        self.poll.unregister(fd)
-        del self.lanes[fd]
+        with Uninterrupted():
+            return self._bury(lane)
+
+    def _bury(self, lane: Lane) -> Death:
+        for watched, lanes in ((lane.socket, self.lanes), (lane.process.pidfd, self._by_pidfd)):
+            if watched is not None:
+                self.poll.unregister(watched)
+                del lanes[watched.fileno()]
         lane.close()
-        code = reap(lane.process)
+        code, attempts = reap(lane.process), list(lane.attempts.values())
+        self._supervisor.look()
         how = describe_exit(code, self._oom_kills)
-        if not lane.ready and self.error is None:
+        if lane.answered or any(attempt.started for attempt in attempts):
+            self._failed_starts = 0
+        else:
             self._failed_starts += 1
-            if self._failed_starts >= (_KILLED_STARTS if code == -signal.SIGKILL else _FAILED_STARTS):
-                guard = "" if self.forks else "`if __name__ == '__main__':` is missing, or unpickling the dataset or "
-                text = f"{self._failed_starts} workers in a row ended while they started, the last worker {how}"
-                self.error = WorkerStartError(f"{text}; {guard}worker_init_fn ended them; use num_workers=0 to see why")
-        return Death(lane.process.pid, how, list(lane.attempts.values()))
+            limit = _KILLED_STARTS if code in _FROM_OUTSIDE else _FAILED_STARTS
+            if self._failed_starts >= limit and self.error is None:
+                self.error = self._start_error(lane, how)
+        return Death(lane.process.pid, how, attempts)
+
+    def _start_error(self, lane: Lane, how: str) -> WorkerStartError:
+        """The error after too many workers in a row that ended before they started on a batch."""
+        if lane.ready:
+            when = "after worker_init_fn and before they started on a batch"
+            why = (
+                "check whether worker_init_fn uses up the file descriptors or the memory of the worker, "
+                "or starts a thread that ends the worker"
+            )
+        else:
+            guard = "" if self.forks else "`if __name__ == '__main__':` is missing, or unpickling the dataset or "
+            when, why = "while they started", f"{guard}worker_init_fn ended them; use num_workers=0 to see why"
+        text = f"{self._failed_starts} workers in a row ended {when}, the last worker {how}"
+        if lane.error is not None:
+            text += f", because of {type(lane.error).__name__}: {text_of(lane.error)}"
+        error = WorkerStartError(f"{text}; {why}")
+        error.__cause__ = lane.error
+        return error
 
     def wake(self) -> None:
         """Wakes the thread that waits; may be called from any thread, without the lock."""
@@ -151,5 +197,6 @@ class Crew:
         for lane in self.lanes.values():
             lane.close()
         self.lanes.clear()
+        self._by_pidfd.clear()
         if self._packed is not None:
             os.close(self._packed.fd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -10,9 +11,10 @@ from typing import Final
 
 from ...errors import WorkerDied
 from ...limits import oom_kills
+from ...work.maker import BatchMaker
 from ...work.task import Samples, Task
 from .lane import Lane
-from .supervisor import LaneProcess
+from .supervisor import UNKNOWN_EXIT, LaneProcess
 from .worker import DUMP_SIGNAL
 
 _REAPING_S: Final = 1.0  # how long a process whose lane has closed may take to end before it is killed
@@ -22,14 +24,15 @@ _SHOWN_INDICES: Final = 16
 
 def reap(process: LaneProcess) -> int | None:
     """Makes sure that a process whose lane has closed is dead; returns its exit code, None if it is not known."""
-    process.join(_REAPING_S)
-    if process.is_alive():
-        process.kill()
-        process.join(_REAPING_S)
     deadline = time.monotonic() + _REAPING_S
-    while process.exitcode is None and time.monotonic() < deadline:
-        time.sleep(0.001)  # the Pool's thread has reaped the process and is about to store its exit code
-    return process.exitcode
+    while not process.ended:
+        if time.monotonic() > deadline:
+            process.kill()
+            break
+        time.sleep(0.001)
+    process.join(_REAPING_S)  # the exit code may come later, from the fork server
+    code = process.exitcode
+    return None if code == UNKNOWN_EXIT else code
 
 
 def describe_exit(code: int | None, oom_before: int) -> str:
@@ -83,9 +86,17 @@ def kill_stuck(lane: Lane, forked: bool) -> str:
         jax = forked and "jax" in sys.modules
         hint = "\nJAX can hang in a forked process; if that is the cause, pass start_method='forkserver'" if jax else ""
         return f"its worker (pid {process.pid}) was replaced; the stack of that worker was\n{stack}{hint}"
+    calls_init_fn = rf'^  File "{re.escape(BatchMaker.start.__code__.co_filename)}", line \d+ in start$'
+    init = ", because worker_init_fn had not returned" if re.search(calls_init_fn, stack, re.MULTILINE) else ""
+    hint = (
+        "; perhaps it waits for a lock or a thread of the main program that the fork did not copy: "
+        "if so, pass start_method='forkserver'"
+        if forked
+        else ""
+    )
     return (
-        f"its worker (pid {process.pid}) had not started yet, perhaps because a thread held a lock at the fork "
-        f"(if so, pass start_method='forkserver'); it was replaced; the stack of that worker was\n{stack}"
+        f"its worker (pid {process.pid}) had not started yet{init}{hint}; the worker was replaced; the stack of that "
+        f"worker was\n{stack}"
     )
 
 
@@ -93,8 +104,8 @@ def _stack_of(process: LaneProcess, log: int) -> str:
     """The Python stack of a worker that does not answer, written by faulthandler inside it."""
     before = os.fstat(log).st_size
     try:
-        os.kill(process.pid or 0, DUMP_SIGNAL)
-    except (ProcessLookupError, TypeError):
+        process.send_signal(DUMP_SIGNAL)
+    except ProcessLookupError:
         return "  (the worker is gone)\n"
     deadline = time.monotonic() + _STACK_S
     size = before

@@ -1,7 +1,7 @@
 """The process executor, in the loader's process: threads wait for batches, and one of these threads reads the lanes.
 
     submit --> dispatcher --> lanes --> workers                      (dispatch.py, lane.py, worker.py)
-    wait   <-- window <-- dispatcher <-- lanes <-- poll              a death is an end-of-file on a lane (crew.py)
+    wait   <-- window <-- dispatcher <-- lanes <-- poll              a worker has ended --> its lane is buried (crew.py)
 
 NOTE [one leader]: one of the waiting threads, the leader, polls the lanes without the lock, and handles all replies for
 all threads. The other threads wait at their windows. Each poll includes all lanes, so each wait notices each death
@@ -199,7 +199,7 @@ class ProcessExecutor:
                 return
             self._dispatcher.begin()
             for fd, _ in events:
-                lane = self.crew.lanes.get(fd)
+                lane = self.crew.lane_of(fd)
                 if lane is not None:
                     self._receive(lane)
                 elif fd == self._woken.fileno():
@@ -232,9 +232,11 @@ class ProcessExecutor:
             return
         for reply in replies:
             if reply.status is Status.READY:
-                self.crew.has_started(lane)
+                lane.ready = True
             elif reply.status is Status.BROKEN:
-                self.crew.could_not_start(lane, reply.size)
+                self.crew.has_failed(lane, reply.size)
             else:
+                if not lane.answered:
+                    self.crew.has_answered(lane)
                 self._dispatcher.handle(lane, reply)
         lane.remove(replies)

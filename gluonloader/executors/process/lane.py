@@ -64,6 +64,8 @@ class Lane:
     log: int  # descriptor of the file to which the worker writes its stack and an error while it starts
     busy_since: float = field(default_factory=time.monotonic)  # when the worker started on its current batch
     ready: bool = False  # the worker has started
+    answered: bool = False  # the worker has sent a reply about a batch
+    error: BaseException | None = None  # because of which the worker ends
     attempts: dict[int, Attempt] = field(default_factory=dict)  # by ticket, oldest first
     _known: set[int] = field(default_factory=set)  # slabs whose descriptor the worker has
 
@@ -121,8 +123,8 @@ class Lane:
         """The replies that have arrived; None if the worker is dead. They stay here until `remove` is called."""
         try:
             data = self.socket.recv(_RECEIVED_BYTES, socket.MSG_PEEK)
-        except BlockingIOError:
-            return []  # another thread has handled them
+        except BlockingIOError:  # another process may hold the worker's end open; see NOTE [pidfd] in supervisor.py
+            return None if self.process.ended else []
         except ConnectionResetError:
             return None
         if not data:

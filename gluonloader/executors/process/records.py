@@ -35,7 +35,7 @@ class Status(IntEnum):
     """What a reply says."""
 
     READY = 0  # the worker has started
-    BROKEN = 1  # the worker could not start; the error lies in the lane's log
+    BROKEN = 1  # the worker could not start, or is about to end; the error lies in the lane's log
     MADE = 2  # a batch lies in the slab
     FAILED = 3  # an exception lies in the slab
     SKIPPED = 4  # the attempt had been cancelled

@@ -1,12 +1,17 @@
-"""Exceptions of workers, sent to the loader's process with type, arguments, and traceback as text."""
+"""Exceptions of workers, sent to the loader's process with type, arguments, and traceback as text.
+
+The code of an exception (`__str__`, `__reduce__`, properties) may do anything. If it raises, the next best way is used.
+"""
 
 from __future__ import annotations
 
 import pickle
 import traceback
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from ...errors import GluonLoaderError, RemoteTraceback, add_note
+from ...errors import GluonLoaderError, RemoteTraceback, add_note, notes_of
 
 
 class RemoteError(GluonLoaderError, RuntimeError):
@@ -14,41 +19,73 @@ class RemoteError(GluonLoaderError, RuntimeError):
 
 
 def encode_error(error: BaseException, who: str) -> bytes:
-    """Pickles an exception in the worker, in the first of three ways that can be unpickled again.
+    """Pickles an exception in the worker: its own pickle, and texts from which a `RemoteError` can be made.
 
-    The ways are: the exception itself; its class, arguments and attributes, if its constructor takes other arguments
-    than the exception stores; a `RemoteError` with its text.
+    Its own pickle is the first of two that can be unpickled again: that of the exception itself; that of its class,
+    arguments and attributes, if its constructor takes other arguments than the exception stores. If neither can be
+    unpickled, it is empty. It is also empty for a SystemExit: sys.exit() in a dataset must not end the user's program.
     """
-    text = "".join(traceback.format_exception(error))
-    notes = [*getattr(error, "__notes__", ()), f"gluonloader: {who}"]
-    try:
-        message = str(error)
-    except Exception as failure:
-        message = f"its __str__ raised {failure!r}"
-    fallback = RemoteError(f"{type(error).__module__}.{type(error).__qualname__}: {message}")
-    # A SystemExit becomes a RemoteError: sys.exit() in a dataset must not end the user's program.
-    for candidate in (error, _Parts(error), fallback) if isinstance(error, Exception) else (fallback,):
-        try:
-            data = pickle.dumps((candidate, notes, text))
-            revived = _whole(pickle.loads(data)[0])
-            # Unpickling calls the constructor again, which may change the text.
-            kept = type(revived) is type(error) and (candidate is not error or str(revived) == message)
-        except Exception:
-            continue
-        if kept or candidate is fallback:
-            return data
-    raise AssertionError("a RemoteError pickles")
+    kind = type(error)
+    name = _try_to_say(lambda: f"{kind.__module__}.{kind.__qualname__}", "an exception of a class without a name")
+    text = _try_to_say(lambda: str(error), "its __str__ raised")
+    shown = _try_to_say(lambda: "".join(traceback.format_exception(error)), "")
+    if not shown:  # the exceptions that caused it cannot be formatted
+        shown = "".join(traceback.format_tb(error.__traceback__)) + f"{name}: {text}\n"
+    own = _pickled(error, text) if issubclass(kind, Exception) else b""
+    notes: list[str] = []
+    with suppress(BaseException):
+        notes += notes_of(error)
+    return pickle.dumps((own, f"{name}: {text}", [*notes, f"gluonloader: {who}"], shown))
 
 
 def decode_error(data: bytes) -> BaseException:
     """The exception of a worker, with the worker's traceback as its cause, and with a note on where it was raised."""
-    error, notes, text = pickle.loads(data)
-    error = _whole(error)
-    error.__dict__.pop("__notes__", None)
+    own, text, notes, shown = pickle.loads(data)
+    try:
+        error = _whole(pickle.loads(own))
+        error.__dict__.pop("__notes__", None)
+    except Exception:  # empty, or this process cannot import its class
+        error = RemoteError(text)
     for note in notes:
         add_note(error, note)
-    error.__cause__ = RemoteTraceback(text)
+    BaseException.__setattr__(error, "__cause__", RemoteTraceback(shown))  # its own __setattr__ may refuse
     return error
+
+
+def shorten_error(data: bytes, most: int) -> bytes:
+    """Replaces an encoded exception that does not fit into shared memory by a `RemoteError` of at most `most` bytes."""
+    _, text, notes, shown = pickle.loads(data)
+    length = most // 20  # characters, each up to 4 bytes
+    note = f"gluonloader: shortened, because its {len(data):,} bytes do not fit into shared memory"
+    notes = [*(note[: length // 4] for note in notes[-4:]), note]
+    if len(shown) > 2 * length:
+        shown = f"{shown[:length]}\n...\n{shown[-length:]}"
+    return pickle.dumps((b"", text[:length], notes, shown))
+
+
+def _try_to_say(say: Callable[[], str], otherwise: str) -> str:
+    """What `say` returns, or `otherwise` and what it raised. Called in workers, where nothing else interrupts it."""
+    try:
+        return "".join([say()])
+    except BaseException as failure:
+        return otherwise and f"{otherwise} {type(failure).__name__}"
+
+
+def _pickled(error: BaseException, text: str) -> bytes:
+    with suppress(BaseException):
+        data = pickle.dumps(error)
+        revived = pickle.loads(data)
+        # Unpickling calls the constructor again, which may change the text.
+        if type(revived) is type(error) and str(revived) == text:
+            return data
+    with suppress(BaseException):
+        data = pickle.dumps(_Parts(error))
+        revived = _whole(pickle.loads(data))
+        with suppress(Exception):
+            str(revived)
+        if type(revived) is type(error):
+            return data
+    return b""
 
 
 class _Parts:
@@ -60,7 +97,7 @@ class _Parts:
 
     def whole(self) -> BaseException:
         error = self.kind.__new__(self.kind, *self.args)
-        error.args = self.args
+        BaseException.__setattr__(error, "args", self.args)
         error.__dict__.update(self.state)
         return error
 

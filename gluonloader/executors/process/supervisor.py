@@ -2,7 +2,7 @@
 replacement.
 
     the Pool's own thread   worker dead -> reap -> LaneProcess().start() -> `requested` + wake
-    the consumer's thread   wake -> start(process, worker): socket pair, fork or spawn, close the worker's end
+    the consumer's thread   wake -> start(process, worker): socket pair, fork or spawn, pidfd, close the worker's end
 
 NOTE [who forks]: a Pool replaces dead workers from its own thread. A fork in that thread would also copy the locks that
 the user's thread holds at this moment; if the user's thread computes with MXNet, the fork hangs that thread. So
@@ -11,12 +11,16 @@ every start method. That thread also notices if workers die again and again whil
 
 NOTE [lane ends]: the death of a worker causes an end-of-file on its lane only if no other process has the worker's end
 of the socket pair open; the same is true for the death of the parent. So the parent closes the worker's end right after
-the start, and a forked child closes all ends except its own.
+the start, a forked worker closes all ends except its own, and a process that the dataset forks closes that end, too.
+
+NOTE [pidfd]: a death is noticed even without an end-of-file. A pidfd is a descriptor for a process, which can be read
+as soon as the process has ended, no matter who reaps it and which processes it leaves behind. The program may reap our
+children itself: it ignores SIGCHLD, or another thread waits for all children. Then the system has forgotten the exit
+code, and the process counts as ended with UNKNOWN_EXIT.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import socket
@@ -28,22 +32,26 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import context, forkserver
+from multiprocessing.connection import Connection
 from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from ..pool_context import PoolContext
 from .worker import serve_lane
 
+UNKNOWN_EXIT: Final = 256  # no process ends with this exit code; see NOTE [pidfd]
 _CLOSING_S: Final = 1.0  # how long close() waits for a busy worker before it kills it
 
-_ends: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+_End = TypeVar("_End", socket.socket, Connection)
+_ends: weakref.WeakSet[socket.socket | Connection] = weakref.WeakSet()
 
 
 _starting = threading.local()  # its `lane` is the end that belongs to the child which is being forked
 
 
-def track_end(end: socket.socket) -> socket.socket:
-    """Makes forked children close this socket; see NOTE [lane ends]."""
+def track_end(end: _End) -> _End:
+    """Makes forked children close this socket or pidfd; see NOTE [lane ends]."""
     _ends.add(end)
     return end
 
@@ -64,7 +72,8 @@ def _poll_in_one_thread_at_a_time(popen: Any) -> None:
     The Pool's thread and the consumer's thread both ask, but the system reports an exit code only once. Under
     forkserver the second thread would replace the exit code by 255.
     """
-    lock, poll, weak = threading.Lock(), type(popen).poll, weakref.ref(popen)
+    lock, weak = threading.Lock(), weakref.ref(popen)
+    poll = type(popen).poll if popen.method == "forkserver" else _poll_child  # a fork server reaps its own children
 
     def locked_poll(flag: int = os.WNOHANG) -> int | None:
         with lock:
@@ -72,6 +81,19 @@ def _poll_in_one_thread_at_a_time(popen: Any) -> None:
             return code
 
     popen.poll = locked_poll
+
+
+def _poll_child(popen: Any, flag: int) -> int | None:
+    """Does what `Popen.poll` does, but also notices that the program has reaped the process; see NOTE [pidfd]."""
+    if popen.returncode is None:
+        try:
+            pid, status = os.waitpid(popen.pid, flag)
+        except ChildProcessError:
+            popen.returncode = UNKNOWN_EXIT
+        else:
+            popen.returncode = os.waitstatus_to_exitcode(status) if pid else None
+    code: int | None = popen.returncode
+    return code
 
 
 class LaneProcess(BaseProcess):
@@ -82,10 +104,12 @@ class LaneProcess(BaseProcess):
     Attributes:
         lane: in the worker, its end of the socket pair.
         worker: the worker's number.
+        pidfd: in the parent, see NOTE [pidfd]; None if the system has no pidfds, or no free descriptor.
     """
 
     lane: socket.socket | None = None
     worker: int = -1
+    pidfd: Connection | None = None
     _request: Callable[[LaneProcess], None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -102,7 +126,11 @@ class LaneProcess(BaseProcess):
         try:
             with _quiet_fork(self):
                 super().start()
-            _poll_in_one_thread_at_a_time(self._popen)  # type: ignore[attr-defined]
+            popen: Any = self._popen  # type: ignore[attr-defined]
+            _poll_in_one_thread_at_a_time(popen)
+            self.pidfd = _open_pidfd(popen.pid)
+            if self.pidfd is not None and popen.method != "forkserver":
+                popen.sentinel = self.pidfd.fileno()  # other processes can hold the pipe that it replaces
         except BaseException:
             mine.close()
             raise
@@ -120,7 +148,44 @@ class LaneProcess(BaseProcess):
     def sentinel(self) -> int:
         if not self.started:
             raise AttributeError("not started")  # the Pool asks with hasattr
-        return super().sentinel
+        sentinel: int = self._popen.sentinel  # type: ignore[attr-defined]
+        return sentinel
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended, perhaps without an exit code."""
+        return self.exitcode is not None if self.pidfd is None else self.pidfd.poll()
+
+    def run(self) -> None:
+        assert self.lane is not None
+        _starting.lane = None
+        self.lane.set_inheritable(False)
+        track_end(self.lane)  # a process that the dataset forks would keep the lane open
+        super().run()
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal to the process.
+
+        Raises:
+            ProcessLookupError: the process has ended. Its pid may belong to another process now.
+        """
+        if self.pidfd is not None:
+            signal.pidfd_send_signal(self.pidfd.fileno(), number)
+        elif self.exitcode is None and self.pid is not None:
+            os.kill(self.pid, number)
+        else:
+            raise ProcessLookupError(f"process {self.pid} has ended")
+
+    def kill(self) -> None:
+        try:
+            self.send_signal(signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def close(self) -> None:
+        super().close()
+        if self.pidfd is not None:
+            self.pidfd.close()
 
     def join(self, timeout: float | None = None) -> None:
         if self.started:
@@ -129,6 +194,15 @@ class LaneProcess(BaseProcess):
     def terminate(self) -> None:
         if self.started:
             super().terminate()
+
+
+def _open_pidfd(pid: int) -> Connection | None:
+    try:
+        pidfd = track_end(Connection(os.pidfd_open(pid), writable=False))  # a Connection closes its descriptor
+        signal.pidfd_send_signal(pidfd.fileno(), 0)  # some sandboxes forbid it
+        return pidfd
+    except (AttributeError, OSError):  # no pidfds here, no free descriptor, or the process has ended and was reaped
+        return None
 
 
 class _ForkLane(LaneProcess, context.ForkProcess):
@@ -184,13 +258,15 @@ class Supervisor(Pool):
         self._started: list[LaneProcess] = []
         self._waker = waker
         self._class = _CLASSES[start_method]
+        self._job = job
         if start_method == "forkserver":
             _preload_numpy()
-        super().__init__(workers, serve_lane, (job,), context=multiprocessing.get_context(start_method))
+            _start_own_fork_server()
+        super().__init__(workers, context=PoolContext())
 
-    def Process(self, ctx: object, *args: Any, **kwds: Any) -> LaneProcess:  # type: ignore[override]  # noqa: N802
-        """Called by the Pool for each process that it needs."""
-        process = self._class(*args, **kwds)
+    def Process(self, *args: Any, **kwds: Any) -> LaneProcess:  # type: ignore[override]  # noqa: N802
+        """Called by the Pool for each process that it needs; the Pool's own arguments are its queues."""
+        process = self._class(target=serve_lane, args=(self._job,))
         process._request = self._take_request
         return process
 
@@ -210,8 +286,12 @@ class Supervisor(Pool):
         lane = process.start_as(worker)
         process._request = None
         self._started = [other for other in self._started if other.is_alive()] + [process]
-        self._change_notifier.put(None)  # type: ignore[attr-defined]  # makes the Pool watch the new process
+        self.look()  # the Pool watches the new process from now on
         return lane
+
+    def look(self) -> None:
+        """Makes the Pool look which workers have ended."""
+        self._change_notifier.put(None)  # type: ignore[attr-defined]
 
     def shut(self) -> None:
         """Ends all workers, whose lanes are closed already, and the Pool's threads.
@@ -243,4 +323,14 @@ def _preload_numpy() -> None:
     """Makes the fork server import NumPy once, so that its workers start in milliseconds."""
     server: Any = forkserver._forkserver
     if server._preload_modules == ["__main__"]:  # the default; a list that the user has set stays unchanged
-        forkserver.set_forkserver_preload(["__main__", "gluonloader.executors.process.worker"])
+        forkserver.set_forkserver_preload(["__main__", "gluonloader.executors.process.fork_server"])
+
+
+def _start_own_fork_server() -> None:
+    """Starts the fork server, if it does not run; a forked child gets a fork server of its own."""
+    try:
+        forkserver.ensure_running()
+    except ChildProcessError:  # multiprocessing in a forked child takes the parent's fork server for a child
+        server: Any = forkserver._forkserver
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_pid = None

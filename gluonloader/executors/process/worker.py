@@ -2,12 +2,13 @@
 
     lane --Request--> task from the slab --> BatchMaker.make, into the slab --> reduce --Reply--> lane
 
-It runs as the initializer of the loader's Pool and never returns to the Pool's own task loop; see NOTE [a pool that
-serves] in executors/thread.py. The job, which contains the dataset, is a global variable that is set once.
+It runs instead of the Pool's own task loop; see NOTE [a pool that serves] in executors/thread.py. The job, which
+contains the dataset, is a global variable that is set once.
 """
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import gc
 import multiprocessing
@@ -32,7 +33,7 @@ from ...work.maker import BatchMaker
 from ...work.task import Job
 from .packed_job import PackedJob, load_job
 from .records import Reply, Request, RequestReader, Status, Verb, decode_task
-from .remote import encode_error
+from .remote import encode_error, shorten_error
 
 DUMP_SIGNAL: Final = (
     signal.SIGUSR2
@@ -51,7 +52,7 @@ class _LaneClosed(Exception):
 
 
 def serve_lane(job: Job | None) -> None:
-    """The Pool's initializer; a worker process does nothing else.
+    """Runs in a worker process, which does nothing else.
 
     Args:
         job: the inherited job; None if the job comes through the lane.
@@ -70,7 +71,10 @@ def serve_lane(job: Job | None) -> None:
             worker.serve(maker)
     except (_LaneClosed, BrokenPipeError, ConnectionResetError):
         pass
-    raise SystemExit(0)  # does not return to the Pool's loop, but atexit and multiprocessing finalizers run
+    except BaseException as error:
+        worker.report(error)
+        raise
+    raise SystemExit(0)  # atexit and multiprocessing finalizers run
 
 
 def _give_way() -> None:
@@ -100,12 +104,13 @@ class _Worker:
         self._requests: list[Request] = []  # received and not served, the next one last
         self._descriptors: list[int] = []  # received, in order; each belongs to the next record that is `new`
         self._slabs: dict[int, Slab] = {}
+        self._log: int | None = None  # the lane's log
 
     def start(self, job: Job | None) -> tuple[Job, BatchMaker]:
         """Receives the job and runs `worker_init_fn`. On an error, reports it and waits until the lane closes."""
         hello = self._next_request()
-        log = self._descriptors.pop(0)
-        faulthandler.register(DUMP_SIGNAL, file=log, all_threads=False)
+        self._log = self._descriptors.pop(0)
+        faulthandler.register(DUMP_SIGNAL, file=self._log, all_threads=False)
         try:
             if job is None:
                 fd = self._descriptors.pop(0)
@@ -118,12 +123,17 @@ class _Worker:
             with maker.running():
                 maker.start(hello.ticket)
         except BaseException as error:
-            os.pwrite(log, encode_error(error, f"worker {self._number} (pid {os.getpid()}), while starting"), 0)
-            self._reply(Reply(Status.BROKEN, size=os.fstat(log).st_size))
+            self.report(error)
             while True:
                 self._next_request()
         self._reply(Reply(Status.READY))
         return job, maker
+
+    def report(self, error: BaseException) -> None:
+        """Writes to the log why this worker could not start, or why it ends before it could start on a batch."""
+        if self._log is not None:
+            os.pwrite(self._log, encode_error(error, f"worker {self._number} (pid {os.getpid()}), while starting"), 0)
+            self._reply(Reply(Status.BROKEN, size=os.fstat(self._log).st_size))
 
     def serve(self, maker: BatchMaker) -> None:
         """Answers requests until the lane closes."""
@@ -161,8 +171,7 @@ class _Worker:
         except SharedMemoryError:
             offset = None
         if offset is None:
-            text = "the dataset raised an exception whose pickle does not fit into shared memory"
-            error = encode_error(RuntimeError(text), f"worker {self._number}")[:_ERROR_BYTES]
+            error = shorten_error(error, _ERROR_BYTES)
             offset = Arena(slab, HEADER + request.length, slab.size).write(error) or 0
         return Reply(Status.FAILED, slab.number, request.ticket, slab.size, Head(offset, len(error), 0))
 
@@ -183,9 +192,11 @@ class _Worker:
 
     def _next_request(self) -> Request:
         while not self._requests:
-            data, ancillary, _, _ = self._lane.recvmsg(_RECORDS_BYTES, _DESCRIPTORS_BYTES, _CLOEXEC)
+            data, ancillary, flags, _ = self._lane.recvmsg(_RECORDS_BYTES, _DESCRIPTORS_BYTES, _CLOEXEC)
             if not data:
                 raise _LaneClosed
+            if flags & socket.MSG_CTRUNC:
+                raise OSError(errno.EMFILE, "too many open files: no descriptor is left for the memory of a batch")
             for _, _, descriptors in ancillary:
                 self._descriptors += array("i", descriptors)
             self._requests = list(self._reader.read(data))[::-1]
