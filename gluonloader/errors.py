@@ -83,7 +83,7 @@ class LoaderClosed(GluonLoaderError, RuntimeError):
 
 
 class TransportError(GluonLoaderError, TypeError):
-    """The dataset, a batch or an exception cannot be pickled or unpickled, so it cannot travel between processes.
+    """The dataset or a batch cannot be pickled or unpickled, so it cannot travel between processes.
 
     The text names the object. Return arrays, numbers and texts from the dataset; open files and connections in
     `worker_init_fn`; or use `executor="thread"`, which does not need to pickle anything.

@@ -257,6 +257,16 @@ class DictRaises(ValueError):
         raise LookupError("no attributes today")
 
 
+class CauseAndTracebackRaise(ValueError):
+    @property
+    def __cause__(self):
+        raise LookupError("no cause today")
+
+    @property
+    def __traceback__(self):
+        raise LookupError("no traceback today")
+
+
 class Nameless(type):
     __module__ = property(lambda self: 1 / 0)
 
@@ -374,6 +384,15 @@ def test_an_error_whose_own_code_fails_arrives_with_its_type_or_what_can_be_said
             if kind is None:
                 name_of = {"a class without a name": "a class without a name"}.get(name, type(make()).__qualname__)
                 assert name_of in str(error), batch
+        assert next(iterator).tolist() == [2]
+
+
+def test_an_error_without_cause_and_traceback_arrives():
+    with FORK.loader(Raising(lambda: CauseAndTracebackRaise("wrong")), 1) as loader:
+        iterator = iter(loader)
+        for _ in range(2):
+            with pytest.raises(CauseAndTracebackRaise):
+                next(iterator)
         assert next(iterator).tolist() == [2]
 
 

@@ -26,11 +26,12 @@ def encode_error(error: BaseException, who: str) -> bytes:
     unpickled, it is empty. It is also empty for a SystemExit: sys.exit() in a dataset must not end the user's program.
     """
     kind = type(error)
-    name = _try_to_say(lambda: f"{kind.__module__}.{kind.__qualname__}", "an exception of a class without a name")
+    name = _try_to_say(lambda: f"{kind.__module__}.{kind.__qualname__}", "a class without a name, which raised")
     text = _try_to_say(lambda: str(error), "its __str__ raised")
     shown = _try_to_say(lambda: "".join(traceback.format_exception(error)), "")
     if not shown:  # the exceptions that caused it cannot be formatted
-        shown = "".join(traceback.format_tb(error.__traceback__)) + f"{name}: {text}\n"
+        shown = _try_to_say(lambda: "".join(traceback.format_tb(error.__traceback__)), "its traceback raised")
+        shown += f"{name}: {text}\n"
     own = _pickled(error, text) if issubclass(kind, Exception) else b""
     notes: list[str] = []
     with suppress(BaseException):
@@ -48,7 +49,8 @@ def decode_error(data: bytes) -> BaseException:
         error = RemoteError(text)
     for note in notes:
         add_note(error, note)
-    BaseException.__setattr__(error, "__cause__", RemoteTraceback(shown))  # its own __setattr__ may refuse
+    with suppress(Exception):
+        BaseException.__setattr__(error, "__cause__", RemoteTraceback(shown))  # its own __setattr__ may refuse
     return error
 
 
