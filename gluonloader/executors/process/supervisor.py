@@ -32,6 +32,7 @@ from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
+from .native_threads import warn_of_native_threads
 from .worker import serve_lane
 
 _CLOSING_S: Final = 1.0  # how long close() waits for a busy worker before it kills it
@@ -208,6 +209,8 @@ class Supervisor(Pool):
     def start(self, process: LaneProcess, worker: int) -> socket.socket:
         """Starts a requested process; only in the consumer's thread."""
         lane = process.start_as(worker)
+        if self._class is _ForkLane:
+            warn_of_native_threads()
         process._request = None
         self._started = [other for other in self._started if other.is_alive()] + [process]
         self._change_notifier.put(None)  # type: ignore[attr-defined]  # makes the Pool watch the new process
