@@ -33,7 +33,7 @@ def warn_of_native_threads() -> None:
     if library is not None:
         _warned = True
         logging.getLogger("gluonloader").warning(
-            "workers were forked while threads of %s were alive, which the workers do not have: in a worker, %s, or "
+            "%s has threads in the main program, but a forked worker does not have these threads: in a worker, %s, or "
             "pass start_method='forkserver'",
             library,
             _DANGER[library],
