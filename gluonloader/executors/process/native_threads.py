@@ -29,7 +29,10 @@ _warned = False
 def warn_of_native_threads() -> None:
     """Logs one warning per program if OpenCV or Polars has threads. Called right after a fork, in the parent."""
     global _warned
-    library = None if _warned else _library_with_threads()
+    try:
+        library = None if _warned else _library_with_threads()
+    except OSError:
+        return  # there is no free descriptor, or no /proc
     if library is not None:
         _warned = True
         logging.getLogger("gluonloader").warning(
@@ -42,7 +45,7 @@ def warn_of_native_threads() -> None:
 
 def _library_with_threads() -> str | None:
     cv2: Any = sys.modules.get("cv2")
-    if not ("polars" in sys.modules or hasattr(cv2, "getNumThreads")) or not _TASKS.exists():
+    if not ("polars" in sys.modules or hasattr(cv2, "getNumThreads")):
         return None
     names = _native_threads()
     if any(name.startswith("polars-0") for name in names):

@@ -209,11 +209,11 @@ class Supervisor(Pool):
     def start(self, process: LaneProcess, worker: int) -> socket.socket:
         """Starts a requested process; only in the consumer's thread."""
         lane = process.start_as(worker)
-        if self._class is _ForkLane:
-            warn_of_native_threads()
         process._request = None
         self._started = [other for other in self._started if other.is_alive()] + [process]
         self._change_notifier.put(None)  # type: ignore[attr-defined]  # makes the Pool watch the new process
+        if self._class is _ForkLane:
+            warn_of_native_threads()
         return lane
 
     def shut(self) -> None:
