@@ -38,6 +38,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final, TypeVar
 
 from ..pool_context import PoolContext
+from .native_threads import warn_of_native_threads
 from .worker import serve_lane
 
 UNKNOWN_EXIT: Final = 256  # no process ends with this exit code; see NOTE [pidfd]
@@ -287,6 +288,8 @@ class Supervisor(Pool):
         process._request = None
         self._started = [other for other in self._started if other.is_alive()] + [process]
         self.look()  # the Pool watches the new process from now on
+        if self._class is _ForkLane:
+            warn_of_native_threads()
         return lane
 
     def look(self) -> None:
