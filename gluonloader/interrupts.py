@@ -20,7 +20,8 @@ def from_signal_handler(error: BaseException) -> bool:
     if isinstance(error, KeyboardInterrupt):
         return True
     codes = [_code_of(handler) for handler in _handlers().values()]
-    traceback = error.__traceback__
+    # Not `error.__traceback__`, since a class may define an attribute of that name.
+    traceback = BaseException.__traceback__.__get__(error)  # type: ignore[union-attr]
     while traceback is not None:
         if traceback.tb_frame.f_code in codes:
             return True

@@ -95,16 +95,12 @@ class Window:
         if self.cancelled:
             self.cancel()
 
-    def wait(self, timeout: float | None) -> None:
-        """Waits until another thread adds an outcome or rings; may return earlier.
-
-        Args:
-            timeout: longest wait in seconds; None for no limit.
-        """
+    def wait(self, timeout: float) -> None:
+        """Waits until another thread adds an outcome or rings, at most `timeout` seconds; may return earlier."""
         self._waits = True
         if self.ready is None and not self.cancelled:
             try:
-                self._bell.get(timeout=LONGEST_WAIT_S if timeout is None else max(timeout, 0))
+                self._bell.get(timeout=min(timeout, LONGEST_WAIT_S))
             except Empty:
                 pass
         self._waits = False

@@ -11,6 +11,7 @@ which would also lose the tasks of a worker that dies.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -67,12 +68,12 @@ class ThreadExecutor:
                 self.submit(task, window)
 
     def wait(self, window: Window, timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         while window.ready is None and not window.cancelled:
             if self._start_error is not None:
                 raise self._start_error
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
+            left = deadline - time.monotonic()
+            if left <= 0:
                 return
             window.wait(left)
 

@@ -13,9 +13,9 @@ the size of /dev/shm. The system frees such a file even if a process crashes. Pr
 
 NOTE [slab growth]: a slab grows and never shrinks. posix_fallocate reserves the memory, so if the machine is full it
 raises OSError here; otherwise the first write would raise SIGBUS. The process that grows a slab maps the file again.
-Arrays of the batch keep using the old mapping, which shows the same pages. The other side maps the file again when a
-record reports the new size. No code closes a mapping, because NumPy arrays point into it without exporting its buffer.
-It is unmapped when the last array that refers to it dies.
+Arrays of the batch keep using the old mapping, which shows the same pages. A worker maps the file again when a request
+has a larger size, and the main program when it delivers the batch. No code closes a mapping, because NumPy arrays point
+into it without exporting its buffer. It is unmapped when the last array that refers to it dies.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class Slab:
         populate: enter all pages in this process's page table at once, for a process that is about to write them.
 
     Attributes:
-        memory, address: the mapping, and where it lies in this process.
+        size: bytes of the file; may be set when another process has grown the file.
+        memory, address, mapped: the mapping, where it lies in this process, and its size in bytes.
         control: the words of the header.
         writer: number of the worker that wrote the slab last, whose caches and page table are warm; -1 for none.
         allowance: bytes that the slab may grow to while it is in flight.
@@ -112,10 +113,14 @@ class Slab:
         self.map(size)
 
     def map(self, size: int) -> None:
-        """Replaces the mapping by one of the first `size` bytes; see NOTE [slab growth]."""
+        """Replaces the mapping by one of the first `size` bytes; see NOTE [slab growth].
+
+        Raises:
+            OSError: there is no free descriptor; before Python 3.13 each mapping needs one.
+        """
         flags = mmap.MAP_SHARED | (_POPULATE if self._populate else 0)
         self.memory = mmap.mmap(self.fd, size, flags=flags, **_MAP_OPTIONS)
-        self.size = size
+        self.size = self.mapped = size
         self.control = memoryview(self.memory)[:HEADER].cast("Q")
         start: NDArray[np.uint8] = np.ndarray((1,), np.uint8, self.memory)
         self.address: int = start.__array_interface__["data"][0]

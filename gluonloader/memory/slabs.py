@@ -121,6 +121,8 @@ class SlabPool:
                 slab = self._make(size)
             elif had < least:
                 slab.grow(least, allowance)
+            elif slab.mapped < least:
+                slab.map(had)
         except OSError:
             if budget is not None:
                 budget.reserved -= allowance - had
@@ -131,7 +133,13 @@ class SlabPool:
         return slab
 
     def lend(self, slab: Slab, used: int) -> NDArray[np.uint8]:
-        """Ends the flight of a slab and returns the memory of its batch of `used` bytes; see NOTE [loans]."""
+        """Ends the flight of a slab and returns the memory of its batch of `used` bytes; see NOTE [loans].
+
+        Raises:
+            OSError: there is no free descriptor to map the slab again.
+        """
+        if slab.mapped < slab.size:
+            slab.map(slab.size)
         self.largest = max(self.largest, used)
         if not self._may_lend(slab):
             return self.copy_out(slab, used)
@@ -147,7 +155,9 @@ class SlabPool:
         return loan
 
     def copy_out(self, slab: Slab, used: int) -> NDArray[np.uint8]:
-        """Ends the flight of a slab and returns a private copy of its first `used` bytes."""
+        """Ends the flight of a slab and returns a private copy of its first `used` bytes; raises OSError as `lend`."""
+        if slab.mapped < slab.size:
+            slab.map(slab.size)
         alignment = alignment_of(used)
         private: NDArray[np.uint8] = np.empty(used + alignment, np.uint8)
         private = private[-private.__array_interface__["data"][0] % alignment :][:used]
@@ -175,8 +185,7 @@ class SlabPool:
         self._free = []
         for number, slab in list(self._slabs.items()):
             if number not in in_flight and number not in self._lent:
-                if (size := os.fstat(slab.fd).st_size) > slab.size:  # a worker has grown it
-                    slab.map(size)
+                slab.size = max(slab.size, os.fstat(slab.fd).st_size)  # a worker may have grown it
                 slab.allowance = slab.size
                 self._put(slab)
         if self._budget is not None:
@@ -191,8 +200,8 @@ class SlabPool:
         return self._budget is None or self._budget.demand(nbytes)
 
     def has_grown(self, slab: Slab, size: int) -> None:
-        """Maps a slab again that a worker has grown to `size` bytes."""
-        slab.map(size)
+        """Notes that a worker has grown a slab to `size` bytes; it is mapped again when its batch is delivered."""
+        slab.size = max(slab.size, size)
         self.largest = max(self.largest, size)
 
     def close(self) -> None:

@@ -50,6 +50,7 @@ class Crew:
 
     Attributes:
         lanes: the lanes of live workers, by file descriptor; a worker that died gets one when its replacement starts.
+        by_pidfd: the same lanes, by the descriptors of their processes; see NOTE [pidfd] in supervisor.py.
         poll: reports the descriptors of lanes with something to read, and of workers that have ended; see `lane_of`.
         error: the error to raise if workers cannot start; otherwise None.
         requested: processes that are still to be started, by `start_requested`.
@@ -59,7 +60,7 @@ class Crew:
         self.lanes: dict[int, Lane] = {}
         self.poll = select.poll()
         self.error: WorkerStartError | None = None
-        self._by_pidfd: dict[int, Lane] = {}
+        self.by_pidfd: dict[int, Lane] = {}
         self._num_workers = job.num_workers
         self._packed = packed
         self._failed_starts = 0
@@ -107,7 +108,7 @@ class Crew:
         lane = self.lanes[end.fileno()] = Lane(process, end, log)
         self.poll.register(end, select.POLLIN)
         if process.pidfd is not None:
-            self._by_pidfd[process.pidfd.fileno()] = lane
+            self.by_pidfd[process.pidfd.fileno()] = lane
             self.poll.register(process.pidfd, select.POLLIN)
         if self._hangs_up:
             lane.hang_up()
@@ -117,10 +118,6 @@ class Crew:
         else:
             hello = Request(Verb.HELLO, ticket=epoch, size=packed.size, length=packed.length)
             lane.send(hello, (lane.log, packed.fd))
-
-    def lane_of(self, fd: int) -> Lane | None:
-        """The lane of a descriptor that `poll` has reported: the descriptor of the lane, or of its process."""
-        return self.lanes.get(fd) or self._by_pidfd.get(fd)
 
     def has_answered(self, lane: Lane) -> None:
         """The worker has sent its first reply about a batch."""
@@ -143,7 +140,7 @@ class Crew:
             return self._bury(lane)
 
     def _bury(self, lane: Lane) -> Death:
-        for watched, lanes in ((lane.socket, self.lanes), (lane.process.pidfd, self._by_pidfd)):
+        for watched, lanes in ((lane.socket, self.lanes), (lane.process.pidfd, self.by_pidfd)):
             if watched is not None:
                 self.poll.unregister(watched)
                 del lanes[watched.fileno()]
@@ -197,6 +194,6 @@ class Crew:
         for lane in self.lanes.values():
             lane.close()
         self.lanes.clear()
-        self._by_pidfd.clear()
+        self.by_pidfd.clear()
         if self._packed is not None:
             os.close(self._packed.fd)

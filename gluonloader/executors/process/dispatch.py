@@ -26,11 +26,10 @@ import threading
 import time
 import weakref
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...errors import LoaderClosed, SharedMemoryError, TransportError, add_note
+from ...errors import LoaderClosed, SharedMemoryError, add_note
 from ...interrupts import from_signal_handler
 from ...memory.reduce import Head, rebuild
 from ...memory.slab import TOOK, Slab
@@ -68,12 +67,14 @@ class MadeInSlab(Outcome):
 
     def take(self) -> Any:
         check_not_inside(self.dispatcher.lock)
-        with self.dispatcher.lock:
-            self.dispatcher.lend(self)
         try:
+            with self.dispatcher.lock:
+                self.dispatcher.lend(self)
             batch = rebuild(self.memory, self.head)
             # Leftovers stay alive to the end of the epoch. They are copied, so that batches can use their slabs.
             return copy.deepcopy(batch) if isinstance(batch, ShardEnd) else batch
+        except LoaderClosed:
+            raise
         except Exception as error:
             if not from_signal_handler(error):
                 add_note(error, f"gluonloader: while rebuilding {self.task}")
@@ -252,21 +253,16 @@ class Dispatcher:
         if attempt is None:
             return  # see NOTE [lane and interrupts] in lane.py
         slab, submission = attempt.slab, attempt.submission
-        failed: Outcome | None = None
         wanted = not attempt.cancelled and not submission.window.cancelled
-        try:
-            if reply.size > slab.size:
-                self._slabs.has_grown(slab, reply.size)
-            if wanted and reply.status is Status.MADE:
-                made = MadeInSlab(submission.task, self, slab, reply.head, made_s=slab.control[TOOK] * 1e-6)
-                self._undelivered[slab.number], self._made_s = made, made.made_s
-                submission.window.put(made)
-                del lane.attempts[reply.ticket]
-                return
-        except OSError as error:  # there is no free descriptor to map the slab
-            failed = Failed(submission.task, error)
-        if wanted:
-            failed = failed or self._failed(submission, slab, reply)
+        if reply.size > slab.size:
+            self._slabs.has_grown(slab, reply.size)
+        if wanted and reply.status is Status.MADE:
+            made = MadeInSlab(submission.task, self, slab, reply.head, made_s=slab.control[TOOK] * 1e-6)
+            self._undelivered[slab.number], self._made_s = made, made.made_s
+            submission.window.put(made)
+            del lane.attempts[reply.ticket]
+            return
+        failed = self._failed(submission, slab, reply) if wanted else None
         if failed is not None:
             submission.window.put(failed)
         del lane.attempts[reply.ticket]
@@ -283,17 +279,17 @@ class Dispatcher:
             return Failed(task, SharedMemoryError(errno.ENOMEM, text))
         if reply.status is Status.FAILED:
             try:
-                return Failed(task, decode_error(slab.memory[offset : offset + length]))
-            except Exception as error:
-                return Failed(task, TransportError(f"a worker raised an exception that cannot be unpickled: {error!r}"))
+                slab.map(slab.size)
+            except OSError as error:
+                return Failed(task, error)
+            return Failed(task, decode_error(slab.memory[offset : offset + length]))
         return None
 
     def handle_death(self, death: Death) -> None:
         """Puts the batches of a dead worker back into the backlog; see NOTE [exactly once]."""
         for attempt in death.attempts:
             row, started, submission = attempt.row, attempt.started, attempt.submission
-            with suppress(OSError):  # no free descriptor: a later reply maps the slab
-                attempt.slab.map(os.fstat(attempt.slab.fd).st_size)  # the worker may have grown the slab
+            self._slabs.has_grown(attempt.slab, os.fstat(attempt.slab.fd).st_size)  # the worker may have grown it
             self._slabs.give_back(attempt.slab)
             if attempt.cancelled or submission.window.cancelled:
                 continue

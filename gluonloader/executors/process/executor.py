@@ -199,7 +199,7 @@ class ProcessExecutor:
                 return
             self._dispatcher.begin()
             for fd, _ in events:
-                lane = self.crew.lane_of(fd)
+                lane = self.crew.lanes.get(fd) or self.crew.by_pidfd.get(fd)
                 if lane is not None:
                     self._receive(lane)
                 elif fd == self._woken.fileno():

@@ -1,0 +1,138 @@
+"""One batch fails; the batches before and after it are delivered, in this epoch and in the next."""
+
+import os
+import resource
+import threading
+import time
+
+import numpy as np
+import pytest
+from conftest import FORK, SERIAL, THREAD
+from samples import MB, Numbered
+
+from gluonloader import DataLoader
+from gluonloader.errors import BatchTimeout, SharedMemoryError
+
+pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only]
+
+
+class OneLarge:
+    """Samples of 1 MB; number 17 has `size` MB."""
+
+    def __init__(self, size=80):
+        self.size = size
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return np.full((self.size if index == 17 else 1) * MB, index, np.uint8)
+
+
+def read(loader):
+    """The first items of the batches of one epoch, and the errors in their place."""
+    iterator, found = iter(loader), []
+    while True:
+        try:
+            found.append(int(next(iterator)[0, 0]))
+        except StopIteration:
+            return found
+        except Exception as error:
+            found.append(error)
+
+
+def check_only_fails(found, number, kind):
+    assert isinstance(found[number], kind)
+    assert [item for item in found if not isinstance(item, Exception)] == [i for i in range(len(found)) if i != number]
+
+
+def test_a_batch_that_can_never_fit_under_the_limit_fails_alone(process_way):
+    with process_way.loader(OneLarge(), 1, memory_limit="64MB") as loader:
+        for _ in range(3):
+            found = read(loader)
+            check_only_fails(found, 17, SharedMemoryError)
+            assert "memory_limit=67,108,864" in str(found[17])
+
+
+@pytest.mark.parametrize("way", [SERIAL, THREAD], ids=str)
+def test_without_processes_there_is_no_limit_to_fit_under(way):
+    with way.loader(OneLarge(), 1, memory_limit="64MB") as loader:
+        assert read(loader) == list(range(40))
+
+
+class Growing:
+    """Each sample is a little larger than those before it, so that slabs are mapped again and again."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return np.full((1 + index) * 200_000, index, np.uint8)
+
+
+@pytest.mark.parametrize("number", [1, 4, 11])
+def test_without_a_free_descriptor_at_most_one_batch_fails(number):
+    """Before Python 3.13 each mapping needs a descriptor."""
+    with FORK.loader(Growing(), 1) as loader:
+        iterator, found = iter(loader), []
+        usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+        while True:
+            try:
+                if len(found) == number:
+                    highest = max(map(int, os.listdir("/proc/self/fd")))
+                    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(highest)]  # no number is free below these
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (max(taken) + 1, usual[1]))
+                try:
+                    found.append(int(next(iterator)[0, 0]))
+                finally:
+                    if len(found) >= number and resource.getrlimit(resource.RLIMIT_NOFILE) != usual:
+                        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+                        for descriptor in taken:
+                            os.close(descriptor)
+            except StopIteration:
+                break
+            except OSError as error:
+                found.append(error)
+        errors = [item for item in found if isinstance(item, OSError)]
+        assert len(errors) <= 1
+        assert [item for item in found if item not in errors] == [
+            index for index in range(40) if found[index] not in errors
+        ]
+        assert read(loader) == list(range(40))
+
+
+class StuckBehind:
+    """Sample 0 never ends, and each of the others takes a while."""
+
+    def __init__(self):
+        self.release = threading.Event()
+
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, index):
+        self.release.wait(60 if index == 0 else 0.2)
+        return np.full(3, index)
+
+
+@pytest.mark.parametrize("way", [THREAD, FORK], ids=str)
+def test_the_timeout_counts_from_the_call_of_next_whatever_arrives_meanwhile(way):
+    dataset = StuckBehind()
+    with way.loader(dataset, 1, prefetch=60, timeout=2) as loader:
+        iterator, started = iter(loader), time.monotonic()
+        with pytest.raises(BatchTimeout, match=r"batch 0 of epoch 0 took more than timeout=2 seconds"):
+            next(iterator)
+        assert time.monotonic() - started < 10  # if each arrival restarted the clock, it would be 14
+        dataset.release.set()
+        assert [int(batch[0, 0]) for batch in iterator] == list(range(1, 60))
+
+
+@pytest.mark.parametrize("timeout", [3e6, 10**10, 1e300])
+def test_a_timeout_may_be_very_long(any_way, timeout):
+    with any_way.loader(Numbered(8), 2, timeout=timeout) as loader:
+        assert len(list(loader)) == 4
+
+
+def test_a_timeout_of_an_endless_number_means_no_limit():
+    with DataLoader(Numbered(8), 2, num_workers=1, timeout=float("inf")) as loader:
+        assert len(list(loader)) == 4
