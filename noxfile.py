@@ -104,4 +104,5 @@ def soak(session: nox.Session) -> None:
     session.install("numpy<1.24", MXNET, TORCH, "pyarrow<20", "opencv-python-headless<4.12", *TEST, "-e", ".")
     session.env.update(GLUONLOADER_KILLS="300", GLUONLOADER_BIG="1")
     session.env.update(GLUONLOADER_BATCHES="10000", GLUONLOADER_DELETES="300", GLUONLOADER_LOADERS="100")
+    session.env.update(GLUONLOADER_INTERRUPTS="1000", GLUONLOADER_CLOSES="300")
     session.run("python", "-m", "pytest", "-m", "soak", *session.posargs)

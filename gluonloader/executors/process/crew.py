@@ -51,7 +51,7 @@ class Crew:
     Attributes:
         lanes: the lanes of live workers, by file descriptor; a worker that died gets one when its replacement starts.
         by_pidfd: the same lanes, by the descriptors of their processes; see NOTE [pidfd] in supervisor.py.
-        poll: reports the descriptors of lanes with something to read, and of workers that have ended; see `lane_of`.
+        poll: reports the descriptors of lanes with something to read, and of workers that have ended.
         error: the error to raise if workers cannot start; otherwise None.
         requested: processes that are still to be started, by `start_requested`.
     """
