@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -78,8 +78,19 @@ def preserved_generators() -> Iterator[None]:
         yield
     finally:
         _current.seed, _current.rng = seed, rng
-        for generator, state in saved:
+        _restore(saved)
+
+
+def _restore(saved: list[tuple[Any, Any]]) -> None:
+    """Restores all generators, even if a signal handler raises meanwhile."""
+    try:
+        while saved:
+            generator, state = saved[-1]
             generator.restore(state)
+            saved.pop()
+    finally:
+        if saved:
+            _restore(saved)
 
 
 def set_current_seed(seed: int | None) -> None:

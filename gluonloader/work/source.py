@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import frameworks
 from ..dataset.iterable import Step, Take
+from ..interrupts import from_signal_handler
 from ..state import to_json
 from ..tree import leaves
 from .task import Chunk, Hint
@@ -123,6 +124,8 @@ class ShardSource:
                 self._ended = True
                 return
             except (Exception, SystemExit) as error:
+                if from_signal_handler(error):
+                    raise
                 self._skipped_error = error
 
 

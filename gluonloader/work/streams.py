@@ -123,8 +123,9 @@ class _Stream:
                 result = self._read(number, seed, on_row)
             seed(-2 - 2 * self._unique(number))
         except (Exception, SystemExit) as error:  # of opening or seeding; it ends the shard, or each chunk would fail
+            error = self._located(error, "", number)
             self._source, self._ended = None, True
-            return self._located(error, "", number)
+            return error
         if isinstance(result, Exception):
             return result
         return ChunkSamples(list(result.samples), result.hint, self._first)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import add_note, text_of
 from ..indices import Keys, as_list
+from ..interrupts import from_signal_handler
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,12 @@ class Task:
 
 
 def located(error: BaseException, raiser: str, place: str) -> Exception:
-    """The user's error with a note on the place; a RuntimeError if it would silently end a loop or the program."""
+    """The user's error with a note on the place; a RuntimeError if it would silently end a loop or the program.
+
+    If a signal handler has raised the error, it is raised again unchanged: nothing is wrong with that place.
+    """
+    if from_signal_handler(error):
+        raise error
     if not isinstance(error, Exception) or isinstance(error, StopIteration):
         cause, error = error, RuntimeError(f"{raiser} raised {type(error).__name__}({text_of(error)})")
         error.__cause__ = cause

@@ -3,11 +3,13 @@
 `nox -s soak` sets GLUONLOADER_INTERRUPTS to 1000. Every run counts a few hundred interrupts.
 """
 
+import functools
 import gc
 import multiprocessing
 import os
 import random
 import signal
+import sys
 import time
 
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 from conftest import FORK, FORKSERVER, SERIAL, THREAD, Way
 from interrupting import Alarm, SignalAt, raise_alarm
 
-from gluonloader import DataLoader
+from gluonloader import DataLoader, IterableDataset
 
 pytestmark = [
     pytest.mark.usefixtures("no_leaks"),
@@ -115,6 +117,42 @@ class Reader:
 
 def _is_open(fd):
     return os.path.lexists(f"/proc/self/fd/{fd}") and not os.readlink(f"/proc/self/fd/{fd}").endswith("/fd")
+
+
+class SignalsItself(Samples):
+    """Sample 17 raises the signal when it is read for the first time."""
+
+    raised = False
+
+    def __getitem__(self, index):
+        if index == 17 and not self.raised:
+            self.raised = True
+            signal.raise_signal(signal.SIGALRM)
+        return super().__getitem__(index)
+
+    def __iter__(self):
+        return map(self.__getitem__, range(48))
+
+
+def exit_program(number, frame):
+    sys.exit(4)
+
+
+@pytest.mark.parametrize(
+    "handler", [raise_alarm, signal.default_int_handler, exit_program, functools.partial(raise_alarm)]
+)
+@pytest.mark.parametrize("kind", [SignalsItself, lambda: IterableDataset(SignalsItself)], ids=["map", "iterable"])
+def test_a_signal_inside_of_a_sample_is_no_error_of_the_sample(handler, kind):
+    signal.signal(signal.SIGALRM, handler)
+    with SERIAL.loader(kind(), 4) as loader:
+        iterator, numbers, interrupts = iter(loader), [], 0
+        while len(numbers) < 48:
+            try:
+                numbers += next(iterator)[:, 0].tolist()
+            except (Alarm, KeyboardInterrupt, SystemExit) as error:
+                assert not hasattr(error, "__notes__")
+                interrupts += 1
+        assert (numbers, interrupts) == (list(range(48)), 1)
 
 
 @pytest.mark.parametrize("continues", [True, False], ids=["same iterator", "new epoch"])
