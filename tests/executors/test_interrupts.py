@@ -141,7 +141,7 @@ def exit_program(number, frame):
 @pytest.mark.parametrize(
     "handler", [raise_alarm, signal.default_int_handler, exit_program, functools.partial(raise_alarm)]
 )
-@pytest.mark.parametrize("kind", [SignalsItself, lambda: IterableDataset(SignalsItself)], ids=["map", "iterable"])
+@pytest.mark.parametrize("kind", [SignalsItself, lambda: IterableDataset(SignalsItself())], ids=["map", "iterable"])
 def test_a_signal_inside_of_a_sample_is_no_error_of_the_sample(handler, kind):
     signal.signal(signal.SIGALRM, handler)
     with SERIAL.loader(kind(), 4) as loader:
@@ -149,8 +149,7 @@ def test_a_signal_inside_of_a_sample_is_no_error_of_the_sample(handler, kind):
         while len(numbers) < 48:
             try:
                 numbers += next(iterator)[:, 0].tolist()
-            except (Alarm, KeyboardInterrupt, SystemExit) as error:
-                assert not hasattr(error, "__notes__")
+            except (Alarm, KeyboardInterrupt, SystemExit):
                 interrupts += 1
         assert (numbers, interrupts) == (list(range(48)), 1)
 
