@@ -91,7 +91,8 @@ class Window:
             outcome.discard()
             return
         self.arrived[outcome.task.batch] = outcome
-        self.ring()
+        if self._waits:
+            self.ring()
         if self.cancelled:
             self.cancel()
 
@@ -106,9 +107,8 @@ class Window:
         self._waits = False
 
     def ring(self) -> None:
-        """Wakes the thread that waits."""
-        if self._waits:
-            self._bell.put(None)
+        """Wakes the thread that waits, or that is about to wait."""
+        self._bell.put(None)
 
     def cancel(self) -> None:
         """Nobody wants these batches any more; see NOTE [cancelled]."""

@@ -137,7 +137,8 @@ class ThreadExecutor:
                     self._running[ident] = task
                     window.put(self._make(maker, memory, task))
                     del self._running[ident]
-                window.ring()  # also if the worker could not start
+                if self._start_error is not None:
+                    window.ring()
                 del submission, task, window  # or this thread would keep the batch in memory until its next batch
 
     def _runs(self, task: Task) -> bool:

@@ -123,12 +123,11 @@ class ProcessExecutor:
                 left = min(deadline - time.monotonic(), LONGEST_WAIT_S)
                 if left <= 0 or window.ready is not None:
                     break
-                if self._leader is None:
-                    self._leader = this_thread
                 if self._leader == this_thread:
                     self._lead(left)
-                else:
-                    self._followers.add(window)
+                    continue
+                self._followers.add(window)
+                if self._leader is not None:  # asked again, since a leader that has stopped wakes only followers
                     window.wait(min(left, _LOOK_S))
         finally:
             if self._leader == this_thread:
@@ -138,7 +137,7 @@ class ProcessExecutor:
                 self._wake_followers()
 
     def _prepare(self, window: Window) -> None:
-        """Starts the workers that were requested, and sends tasks."""
+        """Starts the workers that were requested, sends tasks, and makes this thread the leader if there is none."""
         if self._closed:
             self.close()
             raise LoaderClosed("the loader was closed while this thread waited for a batch")
@@ -150,6 +149,8 @@ class ProcessExecutor:
                 self.crew.start_requested(self._epoch)
             self._dispatcher.dispatch(window)
             self._dispatcher.changing = False
+            if self._leader is None and window.ready is None:
+                self._leader = threading.get_ident()
 
     def wake(self) -> None:
         self.crew.wake()
