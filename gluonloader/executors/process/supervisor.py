@@ -254,6 +254,8 @@ class Supervisor(Pool):
         requested: processes that the Pool asked for, and that are not started yet.
     """
 
+    _state: str | None = None  # Pool.__del__ reads it, also if the fork server could not start
+
     def __init__(self, workers: int, start_method: str, job: object, waker: socket.socket) -> None:
         self.requested: deque[LaneProcess] = deque()
         self._started: list[LaneProcess] = []
