@@ -157,6 +157,30 @@ def test_close_in_another_thread_ends_a_call_of_next(parallel_way):
     assert reads[-1] is LoaderClosed
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_an_iterator_that_another_thread_closes_just_ends(any_way, in_order):
+    with any_way.loader(Samples(), 4, in_order=in_order) as loader:
+        for round_ in range(20):
+            iterator, ends = iter(loader), []
+
+            def read(iterator=iterator, ends=ends):
+                try:
+                    ends.append([int(batch[0, 0]) for batch in iterator])
+                except BaseException as error:
+                    ends.append(error)
+
+            thread = threading.Thread(target=read)
+            thread.start()
+            for _ in range(10 * round_):
+                time.sleep(0)  # lets the other thread run; wherever it is then, closing is right
+            iterator.close()
+            thread.join(60)
+            assert not thread.is_alive()
+            assert isinstance(ends[0], list), ends[0]
+            assert len(set(ends[0])) == len(ends[0])
+        assert len(list(loader)) == 12
+
+
 def test_a_loader_in_a_reference_cycle_is_closed_by_the_garbage_collector(any_way):
     cycle = [any_way.loader(Samples(), 4)]
     cycle.append(cycle)
