@@ -13,6 +13,7 @@ leaves the window when `next` has nothing left to do but to return it.
 from __future__ import annotations
 
 import threading
+import weakref
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NoReturn, Protocol
@@ -43,30 +44,38 @@ class Window:
     Args:
         in_flight: their tasks by number, in the order in which they were drawn; the plan adds, the epoch removes them.
         in_order: deliver batches in the order in which they were drawn; otherwise in the order in which they arrive.
+        owner: the epoch; when it is deleted, nobody wants its batches any more.
 
     Attributes:
         arrived: the outcomes of those that were made, in the order in which they arrived.
-        cancelled: nobody wants these batches any more.
 
-    NOTE [cancelled]: any thread may close an iterator at any moment, and so may the garbage collector. So closing takes
-    no lock: it sets `cancelled`, discards the outcomes that have arrived, and wakes a thread that waits for more.
-    Executors check `cancelled` before they start a task, and `put` checks it after it has added an outcome.
+    NOTE [cancelled]: any thread may close an iterator at any moment. So closing takes no lock: it marks the window as
+    cancelled, discards the outcomes that have arrived, and wakes a thread that waits for more. Executors check
+    `cancelled` before they start a task, and `put` checks it after it has added an outcome. If an iterator is deleted,
+    no code runs at all, since Python drops what a signal handler raises there: the weak reference to the owner tells.
 
     >>> from gluonloader.work.task import Task
-    >>> window = Window({number: Task(0, number, 0, [number]) for number in range(2)}, in_order=True)
+    >>> tasks = {number: Task(0, number, 0, [number]) for number in range(2)}
+    >>> window = Window(tasks, in_order=True, owner=Window)
     >>> window.put(Made(window.in_flight[1], "b")); window.ready
     >>> window.put(Made(window.in_flight[0], "a")); window.ready
     0
     """
 
-    __slots__ = ("__weakref__", "_bell", "_waits", "arrived", "cancelled", "in_flight", "in_order")
+    __slots__ = ("__weakref__", "_bell", "_is_cancelled", "_owner", "_waits", "arrived", "in_flight", "in_order")
 
-    def __init__(self, in_flight: dict[int, Task], in_order: bool) -> None:
+    def __init__(self, in_flight: dict[int, Task], in_order: bool, owner: object) -> None:
         self.in_flight, self.in_order = in_flight, in_order
         self.arrived: dict[int, Outcome] = {}
-        self.cancelled = False
+        self._owner = weakref.ref(owner)
+        self._is_cancelled = False
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._waits = False
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody wants these batches any more."""
+        return self._is_cancelled or self._owner() is None
 
     @property
     def ready(self) -> int | None:
@@ -112,7 +121,7 @@ class Window:
 
     def cancel(self) -> None:
         """Nobody wants these batches any more; see NOTE [cancelled]."""
-        self.cancelled = True
+        self._is_cancelled = True
         while self.arrived:
             try:
                 _, outcome = self.arrived.popitem()

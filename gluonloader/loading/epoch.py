@@ -37,14 +37,12 @@ class Epoch:
         workers_failed: the executor's workers cannot start.
     """
 
-    ended = False
-
     def __init__(self, executor: Executor, plan: Plan, delivery: Delivery, tally: Tally) -> None:
         self.plan, self._executor, self._delivery, self._tally = plan, executor, delivery, tally
         self._start()
 
     def _start(self) -> None:
-        self._window = Window(self.plan.in_flight, self._delivery.in_order)
+        self._window = Window(self.plan.in_flight, self._delivery.in_order, self)
         self._delivered = 0
         self._not_measured = min(self._executor.window, _STARTING)
         self._drawn = False  # the plan has given out everything
@@ -102,10 +100,6 @@ class Epoch:
         if not ended:
             self._executor.wake()
 
-    def __del__(self) -> None:
-        if hasattr(self, "_window"):
-            self.close()
-
     def _repair(self) -> None:
         """Makes plan, window and executor agree again after an exception; see NOTE [interrupts]."""
         if self.ended:
@@ -113,7 +107,7 @@ class Epoch:
         with self.plan.lock:
             self.plan.resume()
         if self._window.cancelled:
-            self._window = Window(self.plan.in_flight, self._delivery.in_order)
+            self._window = Window(self.plan.in_flight, self._delivery.in_order, self)
         self._window.drop_unwanted()
         self._drawn = self._sampler_error is not None  # if there is nothing more to draw, the plan says so again
         self._executor.resubmit(self._window)

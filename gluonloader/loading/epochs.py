@@ -38,7 +38,7 @@ class Epochs:
         self._source, self._delivery, self._seed_given = source, delivery, seed_given
         self._number = 0  # of the next epoch
         self.lock = threading.RLock()
-        self._open: weakref.WeakSet[Epoch] = weakref.WeakSet()  # epochs that may still be read
+        self._open: list[weakref.ref[Epoch]] = []  # epochs that may still be read
         self.ahead: Epoch | None = None
         self._current: Plan | None = None  # of the epoch that was started last
         self._loaded: Mapping[str, Any] | None = None  # the state that was loaded, where the next epoch starts
@@ -89,10 +89,10 @@ class Epochs:
             return epoch
 
     def _start(self) -> Epoch:
-        alone = all(epoch.ended for epoch in self._open)
-        executor = self.workers.next_executor(self._number, alone)
+        open_epochs = [epoch for reference in self._open if (epoch := reference()) is not None and not epoch.ended]
+        executor = self.workers.next_executor(self._number, alone=not open_epochs)
         epoch = Epoch(executor, self._next_plan(), self._delivery, self.workers.tally)
-        self._open.add(epoch)
+        self._open = [weakref.ref(other) for other in (*open_epochs, epoch)]
         return epoch
 
     def _next_plan(self) -> Plan:
@@ -181,8 +181,9 @@ class Epochs:
         self._source.load(fields, partial(self._load_dataset, fields))
         self._number = self._loaded_number = fields["epoch"]
         self.ahead = self._current = None
-        for epoch in self._open:
-            epoch.plan.outdated = True
+        for reference in self._open:
+            if (epoch := reference()) is not None:
+                epoch.plan.outdated = True
         if new_job is not job:
             self.workers.stop()
             self.workers.job = new_job

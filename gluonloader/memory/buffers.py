@@ -85,7 +85,9 @@ class BatchMemory:
         self._before: Allocator | None = None
 
     def __enter__(self) -> None:
-        self._arrays, self._before = 0, set_allocator(self.empty if _COUNTS_ARE_EXACT else None)
+        before = set_allocator(self.empty if _COUNTS_ARE_EXACT else None)
+        # A signal handler may have interrupted the last `__exit__`, before it restored the allocator.
+        self._arrays, self._before = 0, None if before == self.empty else before
 
     def __exit__(self, *exception: object) -> None:
         set_allocator(self._before)  # not None if this batch is made inside of another batch

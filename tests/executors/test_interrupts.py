@@ -18,6 +18,7 @@ from conftest import FORK, FORKSERVER, SERIAL, THREAD, Way
 from interrupting import Alarm, SignalAt, raise_alarm
 
 from gluonloader import DataLoader, IterableDataset
+from gluonloader.memory import set_allocator
 
 pytestmark = [
     pytest.mark.usefixtures("no_leaks"),
@@ -44,6 +45,7 @@ def handlers():
     before = signal.signal(signal.SIGALRM, raise_alarm), signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.setitimer(signal.ITIMER_REAL, 0)
+    set_allocator(None)  # if a batch was interrupted at its very end, only the next batch would restore the allocator
     signal.signal(signal.SIGALRM, before[0])
     signal.signal(signal.SIGINT, before[1])
 

@@ -19,8 +19,15 @@ class Discardable(Made):
         self.discarded += 1
 
 
+class Owner:
+    """Stands for the epoch of a window."""
+
+
+OWNER = Owner()
+
+
 def a_window(count, in_order=True):
-    return Window({number: Task(0, number, 0, [number]) for number in range(count)}, in_order)
+    return Window({number: Task(0, number, 0, [number]) for number in range(count)}, in_order, OWNER)
 
 
 @given(
@@ -119,3 +126,14 @@ def test_outcomes_of_batches_that_have_left_are_dropped():
     window.drop_unwanted()
     assert [outcome.discarded for outcome in outcomes] == [1, 0]
     assert window.ready == 1
+
+
+def test_without_its_owner_a_window_takes_nothing():
+    owner = Owner()
+    window = Window({0: Task(0, 0, 0, [0])}, True, owner)
+    assert not window.cancelled
+    del owner
+    assert window.cancelled
+    late = Discardable(window.in_flight[0])
+    window.put(late)
+    assert (late.discarded, window.arrived) == (1, {})

@@ -113,8 +113,7 @@ class Dispatcher:
         self._depth = min(max_per_worker or _LANE_DEPTH, _LANE_DEPTH)
         self._backlog: deque[Submission] = deque()
         self._undelivered: dict[int, MadeInSlab] = {}  # by slab
-        self._windows: weakref.WeakSet[Window] = weakref.WeakSet()  # those that have submitted
-        self._last_window: Window | None = None
+        self._windows: list[weakref.ref[Window]] = []  # those that have submitted, the last one last
         self._submitted, self._tickets, self._closed = 0, 0, False
         self._made_s = 0.0  # seconds that the last batch took
         self.changing = False
@@ -127,7 +126,7 @@ class Dispatcher:
 
     def repair(self) -> None:
         """Computes the backlog and the slabs in use again, since an exception has left a change unfinished."""
-        windows = [window for window in self._windows if not window.cancelled]
+        windows = _live(self._windows)
         arrived = [outcome for window in windows for outcome in list(window.arrived.values())]
         self._undelivered = {
             made.slab.number: made for made in arrived if isinstance(made, MadeInSlab) and made.memory is None
@@ -149,7 +148,7 @@ class Dispatcher:
 
     def submit(self, task: Task, window: Window) -> None:
         """Adds a task to the backlog, and sends as much of the backlog as possible."""
-        if window is not self._last_window:
+        if not self._windows or self._windows[-1]() is not window:
             self.add(window)
         self._submitted += 1
         self._backlog.append(Submission(task, window, self._submitted))
@@ -157,9 +156,9 @@ class Dispatcher:
 
     def add(self, window: Window) -> None:
         """Called before the first task of a window is submitted."""
-        self._windows.add(window)
-        self._cancel_attempts()
-        self._last_window = window
+        others = [other for other in _live(self._windows) if other is not window]
+        self._windows = [weakref.ref(live) for live in (*others, window)]
+        self._drop_unwanted()
 
     def dispatch(self, waiting: Window | None = None) -> None:
         """Sends as much of the backlog as lanes and memory take.
@@ -227,6 +226,7 @@ class Dispatcher:
         """If nothing is in flight, frees slabs by copying batches that wait for delivery out of their slabs."""
         if self._crew.busy:
             return None
+        self._drop_unwanted()
         for made in list(self._undelivered.values()):
             made.memory = self._slabs.copy_out(made.slab, made.size)
             del self._undelivered[made.slab.number]
@@ -363,14 +363,24 @@ class Dispatcher:
         self._backlog = deque(submission for submission in self._backlog if submission.task is not task)
         return None
 
-    def _cancel_attempts(self) -> None:
-        """Cancels all attempts that nobody waits for any more."""
+    def _drop_unwanted(self) -> None:
+        """Cancels the attempts that nobody waits for any more, and frees the batches of iterators that were deleted."""
         for lane in self._lanes.values():
             for attempt in lane.attempts.values():
                 if attempt.submission.window.cancelled:
                     attempt.cancel()
+        wanted = {outcome for window in _live(self._windows) for outcome in list(window.arrived.values())}
+        for made in list(self._undelivered.values()):
+            if made not in wanted and self._claim(made):
+                self._slabs.give_back(made.slab)
 
     def close(self) -> None:
         """Frees all memory; delivered batches stay valid."""
         self._closed = True
         self._slabs.close()
+
+
+def _live(references: list[weakref.ref[Window]]) -> list[Window]:
+    """The windows whose batches are still wanted."""
+    windows = [reference() for reference in references]
+    return [window for window in windows if window is not None and not window.cancelled]
