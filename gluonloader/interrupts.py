@@ -1,4 +1,4 @@
-"""Signals in the main thread: which exceptions come from a signal handler, and blocks in which no handler runs.
+"""Signals in the main thread: finds out whether a handler raised an exception, and delays handlers in a block.
 
 Python runs signal handlers in the main thread between any two function calls. If a handler raises, as the handler of
 Ctrl-C does, the exception appears in whatever code runs there.
@@ -30,9 +30,10 @@ def from_signal_handler(error: BaseException) -> bool:
 
 
 class Uninterrupted:
-    """A `with` block at whose end the signal handlers run that would have run inside; only for the main thread.
+    """Delays signal handlers until the end of a `with` block; does nothing outside of the main thread.
 
-    It takes some 20 us, so it is for rare steps that nobody could repair: starting a worker, making a slab.
+    It takes some 20 us, so it is only for rare steps that could not be repaired after an interrupt: starting a
+    worker, making a slab.
     """
 
     _current: Uninterrupted | None = None
@@ -97,7 +98,7 @@ def _code_of(handler: Any) -> CodeType | None:
 
 
 def _restore_in_child() -> None:
-    """A child that was forked inside of a block, such as a worker, gets the handlers of its parent."""
+    """In a child that was forked inside of such a block, as workers are: restores the handlers of the parent."""
     block = Uninterrupted._current
     if block is not None:
         block._arrived.clear()

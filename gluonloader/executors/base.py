@@ -51,8 +51,9 @@ class Window:
 
     NOTE [cancelled]: any thread may close an iterator at any moment. So closing takes no lock: it marks the window as
     cancelled, discards the outcomes that have arrived, and wakes a thread that waits for more. Executors check
-    `cancelled` before they start a task, and `put` checks it after it has added an outcome. If an iterator is deleted,
-    no code runs at all, since Python drops what a signal handler raises there: the weak reference to the owner tells.
+    `cancelled` before they start a task, and `put` checks it after it has added an outcome. Deleting an
+    iterator runs no code of ours, because Python would drop an exception that a signal handler raises in that code. A
+    window whose `owner` was deleted counts as cancelled.
 
     >>> from gluonloader.work.task import Task
     >>> tasks = {number: Task(0, number, 0, [number]) for number in range(2)}
@@ -171,8 +172,8 @@ def check_not_inside(lock: threading.RLock) -> None:
     """Raises RuntimeError if this is a signal handler that has interrupted a block which holds this lock."""
     if lock._is_owned():  # type: ignore[attr-defined]
         raise RuntimeError(
-            "a signal handler asked a loader for a batch while the interrupted program was inside of the same loader; "
-            "let the handler set a flag or raise an exception, and read batches outside of it"
+            "a signal handler called next() on a loader that the signal had interrupted; let the handler set a flag "
+            "or raise an exception, and call next() outside of the handler"
         )
 
 

@@ -72,7 +72,7 @@ def suited(job: Job) -> Choice:
 
 
 def possible(choice: Choice) -> Choice:
-    """The choice, or threads if it is processes in a daemonic process, which cannot start other processes.
+    """Replaces processes by threads in a daemonic process, which cannot start processes; keeps any other choice.
 
     Raises:
         ValueError: gevent has replaced threads, and worker processes would hang.

@@ -109,7 +109,7 @@ class Epoch:
         if self._window.cancelled:
             self._window = Window(self.plan.in_flight, self._delivery.in_order, self)
         self._window.drop_unwanted()
-        self._drawn = self._sampler_error is not None  # if there is nothing more to draw, the plan says so again
+        self._drawn = self._sampler_error is not None  # otherwise `_fill` asks the plan again for tasks
         self._executor.resubmit(self._window)
 
     def _wait_for_next(self) -> Outcome:
@@ -132,7 +132,7 @@ class Epoch:
 
     def _rebuild(self, outcome: Outcome) -> Any:
         """The batch of an outcome, or NOTHING if the plan has no batch for the user now."""
-        self._fill(1)  # first, so that a worker is busy meanwhile
+        self._fill(1)  # first, so that a worker is busy while this batch is rebuilt
         try:
             result = outcome.take()
             with self.plan.lock:
@@ -167,7 +167,7 @@ class Epoch:
             raise error
 
     def _settle(self, task: Task) -> None:
-        """Removes a task from the window: the last step, from which on the batch counts as delivered."""
+        """Removes a task from the window. This is the last step: from now on the batch counts as delivered."""
         in_flight = self.plan.in_flight
         self._window.arrived.pop(task.batch, None)
         if self._drawn and len(in_flight) == 1 and self._sampler_error is None and self._complete:
@@ -200,7 +200,7 @@ class Epoch:
             executor.submit(task, self._window)
 
     def _wait(self) -> None:
-        """Waits for the next batch. If it takes too long, it fails, and the others continue."""
+        """Waits for the next batch. If that takes longer than the timeout, its task fails; other tasks continue."""
         timeout, window = self._delivery.timeout, self._window
         try:
             self._executor.wait(window, timeout)
@@ -227,7 +227,7 @@ class Epoch:
         """Ends the epoch if the last batch was delivered."""
         self._fill()
         if self._drawn and not self.plan.in_flight and not self.ended:
-            # Otherwise no samples move to the next epoch, as if the epoch had been closed.
+            # If a batch was lost or the sampler failed, no samples move to the next epoch.
             if self._sampler_error is None and self._complete:
                 self.plan.finish()
             self.ended = True

@@ -83,7 +83,7 @@ class Task:
 
 
 def located(error: BaseException, raiser: str, place: str) -> Exception:
-    """The user's error with a note on the place; a RuntimeError if it would silently end a loop or the program.
+    """The user's error with a note on the place; replaced by a RuntimeError if it would end a loop or the program.
 
     If a signal handler has raised the error, it is raised again unchanged: nothing is wrong with that place.
     """

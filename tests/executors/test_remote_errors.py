@@ -423,7 +423,7 @@ def test_an_error_too_large_for_shared_memory_is_shortened():
         for _ in range(2):
             with pytest.raises(RemoteError, match="^builtins.OSError: wrongxxx") as caught:
                 next(iterator)
-            assert "shortened, because its 25," in caught.value.__notes__[-1]
+            assert "this error was shortened: its 25," in caught.value.__notes__[-1]
             assert "raise self.make()" in str(caught.value.__cause__)
         assert next(iterator).tolist() == [2]
 

@@ -28,8 +28,8 @@ from .remote import decode_error
 from .supervisor import LaneProcess, Supervisor
 
 _FAILED_STARTS: Final = 3  # in a row, before an error is raised: probably the job itself makes its workers exit
-_KILLED_STARTS: Final = 100  # the same for workers that were killed from outside, which perhaps does not happen again
-_FROM_OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, None)  # exit codes, None: it is not known
+_KILLED_STARTS: Final = 100  # the limit if something outside killed the workers, which may not happen again
+_FROM_OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, None)  # exit codes; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,10 @@ class Crew:
             )
         else:
             guard = "" if self.forks else "`if __name__ == '__main__':` is missing, or unpickling the dataset or "
-            when, why = "while they started", f"{guard}worker_init_fn ended them; use num_workers=0 to see why"
+            when, why = (
+                "while they started",
+                f"probable cause: {guard}worker_init_fn ends them; use num_workers=0 to see why",
+            )
         text = f"{self._failed_starts} workers in a row ended {when}, the last worker {how}"
         if lane.error is not None:
             text += f", because of {type(lane.error).__name__}: {text_of(lane.error)}"

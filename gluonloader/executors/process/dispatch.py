@@ -113,7 +113,7 @@ class Dispatcher:
         self._depth = min(max_per_worker or _LANE_DEPTH, _LANE_DEPTH)
         self._backlog: deque[Submission] = deque()
         self._undelivered: dict[int, MadeInSlab] = {}  # by slab
-        self._windows: list[weakref.ref[Window]] = []  # those that have submitted, the last one last
+        self._windows: list[weakref.ref[Window]] = []  # windows with submissions, the most recent last
         self._submitted, self._tickets, self._closed = 0, 0, False
         self._made_s = 0.0  # seconds that the last batch took
         self.changing = False

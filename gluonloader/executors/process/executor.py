@@ -5,11 +5,13 @@
 
 NOTE [one leader]: one of the waiting threads, the leader, polls the lanes without the lock, and handles all replies for
 all threads. The other threads wait at their windows. Each poll includes all lanes, so each wait notices each death
-(P3). A leader that stops wakes another thread. If an exception interrupts it first, another thread finds out itself.
+(P3). A leader that stops wakes another thread. If an exception stops the leader before that,
+a waiting thread notices it within `_LOOK_S` seconds.
 
 NOTE [closing in a handler]: a signal handler may call `close` in the middle of any other method. So `close` first sets
-`_closed` and tells the workers to end, which needs no lock. The rest needs the lock. If its own thread holds the lock
-already, `close` returns: the method that it interrupted goes on, and `wait` closes the rest.
+`_closed` and tells the workers to end, which needs no lock. The rest needs the lock. If the current thread holds
+the lock already, `close` returns. The interrupted method continues, and the next `wait` calls `close` again, which
+finishes closing.
 
 NOTE [spinning]: waking a thread that sleeps costs the waker 8 us and takes another 15 us, as much as a small batch. So
 the leader, whose thread has nothing else to do, polls a few times before it sleeps. It polls less often if nothing
@@ -43,7 +45,7 @@ from .supervisor import track_end
 _SMALL: Final = 1 << 20  # bytes; sending such a batch takes about as long as making it, so more batches are in flight
 _MOST_SPINS: Final = 100
 _LEAST_SPINS: Final = 2
-_LOOK_S: Final = 0.5  # a thread that waits for the leader looks this often whether there still is one
+_LOOK_S: Final = 0.5  # a thread that waits for the leader checks this often that there still is one
 _SPIN_S: Final = 100e-6  # if a poll takes longer, another thread needed the core
 
 _Events = list[tuple[int, int]]  # what poll returns: descriptor and event
@@ -72,7 +74,7 @@ class ProcessExecutor:
         self._lock = threading.RLock()  # not a Lock, which cannot tell whether this thread holds it
         self._shutting = threading.RLock()  # while `close` waits for the workers
         self._leader: int | None = None  # the thread that polls
-        self._followers: set[Window] = set()  # of the other threads that wait
+        self._followers: set[Window] = set()  # the windows of the threads that wait for the leader
         self._closed = self._shut = False  # `close` was called; `close` came to its end
         self._spins = _MOST_SPINS
         self._woken, waker = map(track_end, socket.socketpair())
@@ -127,7 +129,7 @@ class ProcessExecutor:
                     self._lead(left)
                     continue
                 self._followers.add(window)
-                if self._leader is not None:  # asked again, since a leader that has stopped wakes only followers
+                if self._leader is not None:  # checked again: the leader may have stopped just before
                     window.wait(min(left, _LOOK_S))
         finally:
             if self._leader == this_thread:

@@ -65,7 +65,7 @@ class Lane:
     busy_since: float = field(default_factory=time.monotonic)  # when the worker started on its current batch
     ready: bool = False  # the worker has started
     answered: bool = False  # the worker has sent a reply about a batch
-    error: BaseException | None = None  # because of which the worker ends
+    error: BaseException | None = None  # why the worker ends
     attempts: dict[int, Attempt] = field(default_factory=dict)  # by ticket, oldest first
     _known: set[int] = field(default_factory=set)  # slabs whose descriptor the worker has
 

@@ -1,4 +1,4 @@
-"""Warns if workers are forked while a library has native threads for which it would wait without end in a worker.
+"""Warns if workers are forked while a library has native threads that it would wait for, without end, in a worker.
 
 A fork copies only the thread that forks. Most libraries are prepared for this: they end their threads before the fork
 (OpenBLAS, which NumPy uses), start new threads in the worker (pyarrow, MXNet), or compute without threads there (torch,

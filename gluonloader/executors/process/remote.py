@@ -1,6 +1,7 @@
 """Exceptions of workers, sent to the loader's process with type, arguments, and traceback as text.
 
-The code of an exception (`__str__`, `__reduce__`, properties) may do anything. If it raises, the next best way is used.
+The code of an exception (`__str__`, `__reduce__`, properties) may raise. Then the exception is sent in a simpler form:
+first by class and arguments, then as text.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def shorten_error(data: bytes, most: int) -> bytes:
     """Replaces an encoded exception that does not fit into shared memory by a `RemoteError` of at most `most` bytes."""
     _, text, notes, shown = pickle.loads(data)
     length = most // 20  # characters, each up to 4 bytes
-    note = f"gluonloader: shortened, because its {len(data):,} bytes do not fit into shared memory"
+    note = f"gluonloader: this error was shortened: its {len(data):,} bytes do not fit into shared memory"
     notes = [*(note[: length // 4] for note in notes[-4:]), note]
     if len(shown) > 2 * length:
         shown = f"{shown[:length]}\n...\n{shown[-length:]}"

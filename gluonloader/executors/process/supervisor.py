@@ -154,7 +154,7 @@ class LaneProcess(BaseProcess):
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended, perhaps without an exit code."""
+        """Whether the process has ended; true even if its exit code is unknown."""
         return self.exitcode is not None if self.pidfd is None else self.pidfd.poll()
 
     def run(self) -> None:
@@ -295,7 +295,7 @@ class Supervisor(Pool):
         return lane
 
     def look(self) -> None:
-        """Makes the Pool look which workers have ended."""
+        """Makes the Pool check which workers have ended."""
         self._change_notifier.put(None)  # type: ignore[attr-defined]
 
     def shut(self) -> None:

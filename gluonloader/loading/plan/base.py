@@ -73,7 +73,7 @@ class Progress:
     Args:
         number: the first number to issue.
         ahead: later numbers that are settled already.
-        in_flight: the tasks that are not settled, by number in the order of issue. Whoever removes a task settles it.
+        in_flight: the tasks that are not settled, by number in the order of issue. Removing a task settles it.
 
     Attributes:
         upcoming: the next number to issue.
@@ -91,14 +91,14 @@ class Progress:
     def __init__(self, number: int, ahead: Iterable[range], in_flight: dict[int, Task]) -> None:
         self.upcoming = number
         self._in_flight = in_flight
-        self._ahead = set(chain.from_iterable(ahead))  # of these only the numbers from `upcoming` on matter
+        self._ahead = set(chain.from_iterable(ahead))  # only numbers >= `upcoming` matter
 
     def issue(self, task: Task) -> bool:
         """Issues the number `upcoming`; returns False if its batch was delivered before the epoch was resumed."""
         number = task.batch
         is_new = number not in self._ahead
         if is_new:
-            self._in_flight[number] = task  # first, since a number below `upcoming` that is not in flight is settled
+            self._in_flight[number] = task  # before `upcoming`: a lower number that is not in flight is settled
         self.upcoming = number + 1
         return is_new
 

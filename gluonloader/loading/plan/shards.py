@@ -119,7 +119,7 @@ class ShardPlan:
         return Task(self.epoch, number, self._seed, work, shard % max(self._shards.workers, 1))
 
     def _use_hints(self) -> None:
-        """Stores the hints of the tasks that were settled: a hint may lie behind a task that is not."""
+        """Stores the hints of settled tasks. Other hints wait: they may lie beyond a task that is not settled."""
         for number in [number for number in self._new_hints if number not in self.in_flight]:
             self._hints[number % self._shards.num_shards] = self._new_hints.pop(number)
 
