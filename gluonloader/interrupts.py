@@ -58,8 +58,6 @@ class Uninterrupted:
 
     def __exit__(self, *exception: object) -> None:
         if self._delays:
-            self._delays = False
-            Uninterrupted._current = None
             self._restore(list(self._handlers.items()))
 
     def _take(self, number: int, frame: FrameType | None) -> None:
@@ -74,11 +72,12 @@ class Uninterrupted:
             while handlers:
                 signal.signal(*handlers[-1])
                 handlers.pop()
+            self._delays, Uninterrupted._current = False, None
             while self._arrived:
                 number, frame = self._arrived.pop(0)
                 self._handlers[number](number, frame)
         finally:
-            if handlers or self._arrived:
+            if handlers or self._delays or self._arrived:
                 self._restore(handlers)
 
 

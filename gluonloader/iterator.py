@@ -11,6 +11,7 @@ from .errors import LoaderClosed, WorkerStartError
 from .executors.base import check_not_inside
 from .loading.epoch import Epoch
 from .loading.epochs import Epochs
+from .loading.plan import NOTHING
 
 
 class LoaderIterator(Iterator[Any]):
@@ -21,6 +22,7 @@ class LoaderIterator(Iterator[Any]):
         self._lock = threading.RLock()
         self._epochs: Epochs | None = epochs  # keeps the workers alive until this epoch ends
         self._epoch = epoch
+        self._kept: Any = NOTHING  # a batch that is settled, until it is returned
 
     def __iter__(self) -> LoaderIterator:
         return self
@@ -34,10 +36,13 @@ class LoaderIterator(Iterator[Any]):
             WorkerStartError: the workers cannot start; the loader is now closed.
             Exception: any exception of the dataset or batchify_fn, with a note that names the batch and the sample.
         """
-        check_not_inside(self._lock)
         with self._locked_in_owner_process():
             try:
-                return self._epoch.next()
+                batch = self._kept
+                if batch is NOTHING:
+                    batch = self._kept = self._epoch.next()
+                if not self._epoch.plan.in_flight:
+                    self._epoch.end_if_drawn()
             except WorkerStartError:
                 epochs = self._epochs
                 if self._epoch.workers_failed and epochs is not None:  # not if the dataset raised this error
@@ -55,6 +60,8 @@ class LoaderIterator(Iterator[Any]):
                 if self._epoch.ended and epochs is not None:
                     epochs.finish(self._epoch)
                     self._epochs = None  # only now, so that an interrupted `finish` is repeated
+            self._kept = NOTHING
+            return batch
 
     @property
     def ended(self) -> bool:
@@ -106,6 +113,7 @@ class LoaderIterator(Iterator[Any]):
         """Returns the lock, for calls that need the workers."""
         if os.getpid() != self._pid:
             raise RuntimeError("this iterator belongs to the parent process; call iter(loader) in the forked child")
+        check_not_inside(self._lock)
         return self._lock
 
     def _live_epochs(self) -> Epochs:

@@ -82,7 +82,8 @@ class Window:
     def ready(self) -> int | None:
         """The number of the batch to deliver next; None if it has not arrived."""
         if not self.in_order:
-            return next(iter(list(self.arrived)), None)  # a copy, since other threads add outcomes meanwhile
+            # A copy, since other threads add outcomes meanwhile.
+            return next((number for number in list(self.arrived) if number in self.in_flight), None)
         number = next(iter(self.in_flight), None)
         return number if number in self.arrived else None
 
@@ -168,10 +169,14 @@ class Failed(Outcome):
         raise self.error
 
 
+class CalledInHandler(RuntimeError):
+    """A signal handler called a method of a loader that the signal had interrupted."""
+
+
 def check_not_inside(lock: threading.RLock) -> None:
-    """Raises RuntimeError if this is a signal handler that has interrupted a block which holds this lock."""
+    """Raises CalledInHandler if this is a signal handler that has interrupted a block which holds this lock."""
     if lock._is_owned():  # type: ignore[attr-defined]
-        raise RuntimeError(
+        raise CalledInHandler(
             "a signal handler called next() on a loader that the signal had interrupted; let the handler set a flag "
             "or raise an exception, and call next() outside of the handler"
         )

@@ -29,6 +29,8 @@ from ..work.task import Job, Task
 from .base import Failed, Made, Outcome, Submission, Window
 from .pool_context import PoolContext
 
+_CLOSED: Final = "the loader was closed while this thread waited for a batch"
+_LOOK_S: Final = 0.5  # a thread that waits for a batch checks this often whether the loader was closed
 _CLOSING_S: Final = 0.5  # how long close() waits for threads: a busy thread cannot be killed, it ends after its batch
 
 _Queue = SimpleQueue["Submission | None"]  # None ends one thread
@@ -72,10 +74,12 @@ class ThreadExecutor:
         while window.ready is None and not window.cancelled:
             if self._start_error is not None:
                 raise self._start_error
+            if self._closed:
+                raise LoaderClosed(_CLOSED)
             left = deadline - time.monotonic()
             if left <= 0:
                 return
-            window.wait(left)
+            window.wait(min(left, _LOOK_S))
 
     def wake(self) -> None:
         pass  # each thread waits at its own window
@@ -114,8 +118,7 @@ class ThreadExecutor:
             if submission is None:
                 queue.put(None)  # None ends a thread
                 return
-            error = LoaderClosed("the loader was closed while this thread waited for a batch")
-            submission.window.put(Failed(submission.task, error))
+            submission.window.put(Failed(submission.task, LoaderClosed(_CLOSED)))
 
     def _serve(self, numbers: SimpleQueue[int]) -> None:
         """What one thread does, from its start to its end; see NOTE [a pool that serves]."""

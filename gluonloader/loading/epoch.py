@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..errors import LoaderClosed, WorkerStartError
-from ..executors.base import Executor, Outcome, Window
+from ..executors.base import CalledInHandler, Executor, Outcome, Window
 from ..interrupts import from_signal_handler
 from ..work.task import Task
 from .plan import NOTHING, Plan
@@ -42,6 +42,7 @@ class Epoch:
         self._start()
 
     def _start(self) -> None:
+        self._interrupted = True  # until the end of a method; see NOTE [interrupts] in executors/base.py
         self._window = Window(self.plan.in_flight, self._delivery.in_order, self)
         self._delivered = 0
         self._not_measured = min(self._executor.window, _STARTING)
@@ -49,8 +50,8 @@ class Epoch:
         self.ended = self.workers_failed = False
         self._complete = True  # no batch was lost because the loader was closed
         self._sampler_error: Exception | None = None
-        self._interrupted = False  # an exception has left a method of this epoch; see NOTE [interrupts]
         self._fill()
+        self._interrupted = False
 
     def next(self) -> Any:
         """The next batch.
@@ -70,11 +71,6 @@ class Epoch:
         if self._delivery.convert is not None:
             batch = self._converted(outcome.task, batch)
         self._settle(outcome.task)
-        if not self.plan.in_flight:
-            if self._drawn:
-                self.ended = True
-            else:
-                self._end_if_drawn()
         return batch
 
     def rewind(self) -> None:
@@ -107,6 +103,9 @@ class Epoch:
         with self.plan.lock:
             self.plan.resume()
         if self._window.cancelled:
+            in_flight = self.plan.in_flight
+            for number, task in list(in_flight.items()):
+                in_flight[number] = replace(task)  # not the task that workers still make for the cancelled window
             self._window = Window(self.plan.in_flight, self._delivery.in_order, self)
         self._window.drop_unwanted()
         self._drawn = self._sampler_error is not None  # otherwise `_fill` asks the plan again for tasks
@@ -123,7 +122,7 @@ class Epoch:
                     return outcome
             self._fill()
             if not window.in_flight:
-                self._end_if_drawn()
+                self.end_if_drawn()
             else:
                 self._wait()
         error, self._sampler_error = self._sampler_error, None
@@ -137,6 +136,8 @@ class Epoch:
             result = outcome.take()
             with self.plan.lock:
                 return self.plan.accept(outcome.task, result)
+        except CalledInHandler:
+            raise
         except LoaderClosed:  # the batch counts as not delivered
             self._complete = False
             if self.ended:  # another thread has closed this epoch
@@ -151,6 +152,8 @@ class Epoch:
     def _converted(self, task: Task, batch: Any) -> Any:
         convert = self._delivery.convert
         assert convert is not None
+        # If a signal handler interrupts `convert`, which may write to the batch, the batch is made again.
+        self._window.arrived.pop(task.batch, None)
         try:
             return convert(batch)
         except Exception as error:
@@ -170,7 +173,8 @@ class Epoch:
         """Removes a task from the window. This is the last step: from now on the batch counts as delivered."""
         in_flight = self.plan.in_flight
         self._window.arrived.pop(task.batch, None)
-        if self._drawn and len(in_flight) == 1 and self._sampler_error is None and self._complete:
+        is_last = self._drawn and not self.ended and len(in_flight) == 1
+        if is_last and self._sampler_error is None and self._complete:
             self.plan.finish()
         self._interrupted = False
         del in_flight[task.batch]
@@ -207,8 +211,9 @@ class Epoch:
         except WorkerStartError:
             self.workers_failed = True
             raise
-        if window.ready is None and not window.cancelled and window.missing:
-            task = window.missing[0]
+        missing = window.missing
+        if window.ready is None and missing and window.wants(missing[0]):
+            task = missing[0]
             self._fail(task, self._executor.time_out(task, timeout or 0))
             self._settle(task)
             self._interrupted = True
@@ -223,7 +228,7 @@ class Epoch:
             tally.waits.append(waited_s)
             tally.makes.append(made_s)
 
-    def _end_if_drawn(self) -> None:
+    def end_if_drawn(self) -> None:
         """Ends the epoch if the last batch was delivered."""
         self._fill()
         if self._drawn and not self.plan.in_flight and not self.ended:

@@ -80,28 +80,28 @@ class Epochs:
         """
         with self.lock:
             self._finish_current()
-            epoch, self.ahead = self.ahead, None
-            if epoch is not None and not self.workers.in_this_process:  # the parent process has started it
-                self.load(self.state_of(epoch.plan))
-                epoch = None
-            epoch, self._loaded_number = epoch or self._start(), None
-            self._current = epoch.plan
+            if self.ahead is not None and not self.workers.in_this_process:  # the parent process has started it
+                self.load(self.state_of(self.ahead.plan))
+            epoch = self._start() if self.ahead is None else self.ahead
+            self.ahead, self._loaded_number, self._current = None, None, epoch.plan
             return epoch
 
     def _start(self) -> Epoch:
         open_epochs = [epoch for reference in self._open if (epoch := reference()) is not None and not epoch.ended]
         executor = self.workers.next_executor(self._number, alone=not open_epochs)
-        epoch = Epoch(executor, self._next_plan(), self._delivery, self.workers.tally)
+        plan = self._next_plan()
+        epoch = Epoch(executor, plan, self._delivery, self.workers.tally)
         self._open = [weakref.ref(other) for other in (*open_epochs, epoch)]
+        # Only now: if a signal handler raises before, the next start is the same. No handler runs from here to the
+        # statements after the call of this function.
+        self._loaded, self._number, self._restore = None, plan.epoch + 1, None
         return epoch
 
     def _next_plan(self) -> Plan:
         if self._restore is not None:
             self._restore()
-        self._restore, number = self._source.keep_epoch(), self._number
-        plan = self._source.plan(number, self.workers.job.seed, self._loaded)
-        self._loaded, self._number, self._restore = None, number + 1, None
-        return plan
+        self._restore = self._source.keep_epoch()
+        return self._source.plan(self._number, self.workers.job.seed, self._loaded)
 
     def finish(self, epoch: Epoch) -> None:
         """Called when the last batch of an epoch was delivered, or the epoch was closed."""
@@ -194,7 +194,8 @@ class Epochs:
         with self.lock:
             self.load(state)
             executor = self.workers.executor(self._number)  # new workers, if they have to start with a loaded dataset
-            self._current = plan = self._next_plan()
+            plan = self._next_plan()
+            self._loaded, self._number, self._restore, self._current = None, plan.epoch + 1, None, plan
         epoch.replace(executor, plan)
 
     def _check(self, fields: Mapping[str, Any]) -> None:

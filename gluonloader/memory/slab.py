@@ -119,11 +119,12 @@ class Slab:
             OSError: there is no free descriptor; before Python 3.13 each mapping needs one.
         """
         flags = mmap.MAP_SHARED | (_POPULATE if self._populate else 0)
-        self.memory = mmap.mmap(self.fd, size, flags=flags, **_MAP_OPTIONS)
-        self.size = self.mapped = size
-        self.control = memoryview(self.memory)[:HEADER].cast("Q")
-        start: NDArray[np.uint8] = np.ndarray((1,), np.uint8, self.memory)
-        self.address: int = start.__array_interface__["data"][0]
+        memory = mmap.mmap(self.fd, size, flags=flags, **_MAP_OPTIONS)
+        control = memoryview(memory)[:HEADER].cast("Q")
+        start: NDArray[np.uint8] = np.ndarray((1,), np.uint8, memory)
+        address: int = start.__array_interface__["data"][0]
+        self.memory, self.control, self.address = memory, control, address
+        self.size = self.mapped = size  # last: a signal handler may raise before, and then this is repeated
 
     def grow(self, size: int, most: int) -> None:
         """Grows to `size` bytes plus room for the head, so that ragged batches rarely grow it; at most to `most`."""

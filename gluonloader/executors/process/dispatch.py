@@ -191,6 +191,11 @@ class Dispatcher:
                 waiting = None  # later batches may find memory after the program has handled the error
                 submission.window.put(Failed(submission.task, error))
                 continue
+            except Exception as error:  # an index that cannot be pickled
+                if from_signal_handler(error):
+                    raise
+                submission.window.put(Failed(submission.task, error))
+                continue
             if not sent:
                 unsent.append(submission)
                 if lane is not None or not self._sharded:
@@ -219,7 +224,11 @@ class Dispatcher:
         if slab is None:
             return False
         self._tickets += 1
-        lane.give(submission, slab, self._tickets, task)
+        try:
+            lane.give(submission, slab, self._tickets, task)
+        except OSError:
+            self._slabs.give_back(slab)
+            raise
         return True
 
     def _make_room(self, nbytes: int, worker: int) -> Slab | None:

@@ -194,6 +194,8 @@ class ProcessExecutor:
         events, stalled = self._spin(), False
         if not events:
             with self._lock:
+                if self._closed:  # the descriptors may be closed now, too
+                    return
                 stalled = self._dispatcher.stalled
             pause_s = min(timeout, STALL_S) if stalled else timeout
             events = self.crew.poll.poll(max(1, math.ceil(pause_s * 1000)))

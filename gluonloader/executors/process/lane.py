@@ -83,7 +83,11 @@ class Lane:
         careful = submission.deaths > 0
         request = Request(Verb.MAKE, False, careful, number, ticket, slab.size, slab.allowance, length)
         attempt = self.attempts[ticket] = Attempt(submission, slab, ticket, request)
-        self._ask(attempt)
+        try:
+            self._ask(attempt)
+        except OSError:
+            del self.attempts[ticket]
+            raise
 
     def _ask(self, attempt: Attempt) -> None:
         slab, request = attempt.slab, attempt.request

@@ -37,6 +37,7 @@ from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
 from typing import Any, Final, TypeVar
 
+from ...interrupts import Uninterrupted
 from ..pool_context import PoolContext
 from .native_threads import warn_of_native_threads
 from .worker import serve_lane
@@ -299,7 +300,7 @@ class Supervisor(Pool):
         self._change_notifier.put(None)  # type: ignore[attr-defined]
 
     def shut(self) -> None:
-        """Ends all workers, whose lanes are closed already, and the Pool's threads.
+        """Ends all workers, which were told to end already, and the Pool's threads. May be repeated if interrupted.
 
         NOTE [closing]: `terminate()` can hang if workers are busy, because it may stop a worker that holds the lock of
         a queue. So workers end by themselves when their lane closes, and a worker that stays busy is killed after a
@@ -311,17 +312,18 @@ class Supervisor(Pool):
             process.join(max(0.0, deadline - time.monotonic()))
             if process.is_alive():
                 process.kill()
-        self.join()
-        self.terminate()  # releases the Pool's own resources; no worker and no task is left
-        for queue in (self._inqueue, self._outqueue, self._change_notifier):  # type: ignore[attr-defined]
-            queue.close()
-        for process in self.requested:
-            process._request = None
-        for process in self._started:
-            process.join()
-            process.close()  # frees its descriptors now: the Pool is a reference cycle, which may be freed late
-        self.requested.clear()
-        self._started.clear()
+        with Uninterrupted():
+            self.join()
+            self.terminate()  # releases the Pool's own resources; no worker and no task is left
+            for queue in (self._inqueue, self._outqueue, self._change_notifier):  # type: ignore[attr-defined]
+                queue.close()
+            for process in self.requested:
+                process._request = None
+            for process in self._started:
+                process.join()
+                process.close()  # frees its descriptors now: the Pool is a reference cycle, which may be freed late
+            self.requested.clear()
+            self._started.clear()
 
 
 def _preload_numpy() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import bad_argument
 from ...indices import Keys, is_int_array
+from ...interrupts import from_signal_handler
 from ...sampler import BatchPass, as_keys, iterate, refreshed, saved_pass, skip
 from ...work.task import Task
 from . import sampler_state
@@ -53,12 +54,13 @@ class IndexPlan:
                 self._forget_snapshots()
             self._drawing = True
             try:
-                batches = self._batches
-                drawn = batches.cut() if isinstance(batches, BatchPass) else next(batches)
-            except StopIteration:
-                self._drawing = False
+                if isinstance(self._batches, BatchPass):
+                    indices = self._batches.cut()
+                else:
+                    indices = _keys_of(next(self._batches), number, self._batch_sampler)
+            except Exception as error:  # the end, or an error of the sampler
+                self._drawing = from_signal_handler(error)
                 raise
-            indices = drawn if isinstance(batches, BatchPass) else _keys_of(drawn, number, self._batch_sampler)
             task = Task(self.epoch, number, self._seed, indices)
             is_new = self._progress.issue(task)
             self._drawing = False
@@ -128,8 +130,9 @@ class IndexPlan:
         """
         offset = number - self._pass_start
         if self._stateful is not None:
-            if number in self._snapshots:
-                self._stateful.load_state_dict(self._snapshots[number])
+            is_drawn = number in self._snapshots
+            state = self._snapshots[number] if is_drawn else sampler_state.snapshot(self._stateful)
+            self._stateful.load_state_dict(state)
             sampler_state.drop_carried(self._batch_sampler, offset)
             self._batches = iterate(self._batch_sampler)
         elif hasattr(self._batches, "seek"):

@@ -120,8 +120,12 @@ class ShardPlan:
 
     def _use_hints(self) -> None:
         """Stores the hints of settled tasks. Other hints wait: they may lie beyond a task that is not settled."""
-        for number in [number for number in self._new_hints if number not in self.in_flight]:
-            self._hints[number % self._shards.num_shards] = self._new_hints.pop(number)
+        self._hints = self._known_hints()
+        self._new_hints = {number: hint for number, hint in self._new_hints.items() if number in self.in_flight}
+
+    def _known_hints(self) -> dict[int, Hint | None]:
+        settled = [(number, hint) for number, hint in list(self._new_hints.items()) if number not in self.in_flight]
+        return {**self._hints, **{number % self._shards.num_shards: hint for number, hint in settled}}
 
     def accept(self, task: Task, result: Any) -> Any:
         leftover, chunk = self._unread.get(task.batch), task.work
@@ -187,7 +191,7 @@ class ShardPlan:
     def state(self) -> dict[str, Any]:
         if self._restart is not None:
             return dict(self._restart)
-        self._use_hints()
+        hints = self._known_hints()
         progress = self._progress
         if self._ends.all_known and not self._in_leftovers:
             # The chunks that are still in flight are empty, and leftover batches may have the same numbers.
@@ -205,7 +209,7 @@ class ShardPlan:
             **progress.state(),
             **self._shards.state(),
             "ended": sorted([shard, chunk] for shard, chunk in self._ends.last_chunks.items()),
-            "hints": [shard_state.save_hint(self._hints.get(shard)) for shard in range(self._shards.num_shards)],
+            "hints": [shard_state.save_hint(hints.get(shard)) for shard in range(self._shards.num_shards)],
             "leftovers": [leftover.state() for leftover in leftovers],
         }
 
