@@ -74,7 +74,8 @@ class Uninterrupted:
                 handlers.pop()
             self._delays, Uninterrupted._current = False, None
             while self._arrived:
-                number, frame = self._arrived.pop(0)
+                number, frame = self._arrived[0]
+                del self._arrived[0]  # not `pop`: after a call, another handler could raise
                 self._handlers[number](number, frame)
         finally:
             if handlers or self._delays or self._arrived:

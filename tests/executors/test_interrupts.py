@@ -18,6 +18,7 @@ from conftest import FORK, FORKSERVER, SERIAL, THREAD, Way
 from interrupting import Alarm, SignalAt, raise_alarm
 
 from gluonloader import DataLoader, IterableDataset
+from gluonloader.interrupts import Uninterrupted
 from gluonloader.memory import set_allocator
 
 pytestmark = [
@@ -208,3 +209,150 @@ def test_an_interrupt_at_any_time_loses_nothing(interrupted_way, continues):
 
 
 SIGALRM_HANDLERS = [raise_alarm, signal.default_int_handler]
+
+
+def at_every_point(step, number=signal.SIGALRM, start=0):
+    """Yields blocks in which a signal arrives, at every `step`-th point, until a block has no such point."""
+    point = start
+    while True:
+        signalled = SignalAt(point, number)
+        yield signalled
+        if not signalled.where:
+            return
+        point += step
+
+
+def first_items(iterator):
+    return [int(batch[0, 0]) for batch in iterator]
+
+
+@pytest.fixture(params=[SERIAL, THREAD, FORK], ids=str)
+def any_way(request):
+    return request.param
+
+
+@pytest.mark.parametrize("call", ["flush", "load_state_dict"])
+def test_an_interrupted_flush_or_load_loses_nothing(any_way, call):
+    """Whether the call had its effect or not, the epoch goes on with the next batch."""
+    with any_way.loader(Samples(), 4, timeout=20) as loader:
+        start = loader.state_dict()
+        for signalled in at_every_point(1 if any_way is SERIAL else 7):
+            loader.load_state_dict(start)
+            iterator = iter(loader)
+            seen = [int(next(iterator)[0, 0]) for _ in range(3)]
+            state = iterator.state_dict()
+            with signalled:
+                try:
+                    iterator.flush() if call == "flush" else iterator.load_state_dict(state)
+                except Alarm:
+                    pass
+            assert seen + first_items(iterator) == list(range(0, 48, 4)), signalled.where
+
+
+def test_an_interrupted_start_of_an_epoch_forgets_no_loaded_position(any_way):
+    with any_way.loader(Samples(), 4, timeout=20) as loader:
+        iterator = iter(loader)
+        for _ in range(3):
+            next(iterator)
+        state = loader.state_dict()
+        for signalled in at_every_point(1 if any_way is SERIAL else 7):
+            loader.load_state_dict(state)
+            iterator = None
+            with signalled:
+                try:
+                    iterator = iter(loader)
+                except Alarm:
+                    if signalled.where.endswith((" next", " __init__")):
+                        continue  # the epoch had started
+            assert first_items(iterator or loader) == list(range(12, 48, 4)), signalled.where
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_interrupted_output_function_gets_the_batch_as_it_was(any_way, number):
+    def add(array):
+        array = array if array.flags.writeable else array.copy()
+        array += 1000
+        return array
+
+    with any_way.loader(Samples(), 4, output=add, timeout=20) as loader:
+        for signalled in at_every_point(1 if any_way is SERIAL else 11, number):
+            iterator = iter(loader)
+            items = [int(next(iterator)[0, 0])]
+            with signalled:
+                try:
+                    items.append(int(next(iterator)[0, 0]))
+                except INTERRUPTED:
+                    pass
+            items += first_items(iterator)
+            expected = list(range(1000, 1048, 4))
+            assert items in (expected, [item for item in expected if item != 1004]), signalled.where
+
+
+@pytest.mark.parametrize("way", [SERIAL, THREAD], ids=str)
+def test_a_position_saved_by_a_handler_disturbs_no_iterable_dataset(way):
+    states = []
+
+    def rows():
+        return map(Samples().__getitem__, range(26))
+
+    with way.loader(IterableDataset(rows), 4, timeout=20) as loader:
+        signal.signal(signal.SIGALRM, lambda *_: states.append(loader.state_dict()))
+        for signalled in at_every_point(29):
+            with signalled:
+                batches = [batch[:, 0].tolist() for batch in loader]
+            assert sorted(sum(batches, [])) == list(range(26)), signalled.where
+    assert states
+
+
+def test_an_interrupted_close_can_be_repeated(any_way):
+    for signalled in at_every_point(23):
+        loader = any_way.loader(Samples(), 4)
+        next(iter(loader))
+        with signalled:
+            try:
+                loader.close()
+            except Alarm:
+                pass
+        loader.close()
+
+
+def test_delayed_handlers_all_run_and_are_restored():
+    calls = []
+    signal.signal(signal.SIGUSR1, lambda *_: calls.append("delayed"))
+    try:
+        for signalled in at_every_point(1):
+            calls.clear()
+            entered = False
+            with signalled:
+                try:
+                    with Uninterrupted():
+                        entered = True
+                        signal.raise_signal(signal.SIGUSR1)
+                        assert not calls
+                except Alarm:
+                    pass
+            assert signal.getsignal(signal.SIGALRM) is raise_alarm, signalled.where
+            assert calls == ["delayed"] * entered, signalled.where
+    finally:
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+
+
+def test_a_handler_that_reads_the_interrupted_loader_gets_an_error_and_no_batch_is_lost(any_way):
+    errors = []
+    with any_way.loader(Samples(), 4, timeout=20) as loader:
+
+        def read(number, frame):
+            try:
+                next(iterator)
+            except RuntimeError as error:
+                errors.append(str(error))  # the error itself would keep batches alive
+
+        for signalled in at_every_point(37):
+            iterator = iter(loader)
+            signal.signal(signal.SIGALRM, read)
+            with signalled:
+                items = first_items(iterator)
+            missing = set(range(0, 48, 4)) - set(items)
+            assert len(missing) <= 1, signalled.where  # 1: the handler has read it, between two calls of `next`
+            assert len(items) == len(set(items))
+    assert "a signal handler called next()" in errors[0]
