@@ -11,7 +11,6 @@ from .errors import LoaderClosed, WorkerStartError
 from .executors.base import check_not_inside
 from .loading.epoch import Epoch
 from .loading.epochs import Epochs
-from .loading.plan import NOTHING
 
 
 class LoaderIterator(Iterator[Any]):
@@ -22,7 +21,7 @@ class LoaderIterator(Iterator[Any]):
         self._lock = threading.RLock()
         self._epochs: Epochs | None = epochs  # keeps the workers alive until this epoch ends
         self._epoch = epoch
-        self._kept: Any = NOTHING  # a batch that is settled, until it is returned
+        self._kept: dict[int, Any] = {}  # by thread: a batch that is settled, until `next` returns it
 
     def __iter__(self) -> LoaderIterator:
         return self
@@ -36,11 +35,12 @@ class LoaderIterator(Iterator[Any]):
             WorkerStartError: the workers cannot start; the loader is now closed.
             Exception: any exception of the dataset or batchify_fn, with a note that names the batch and the sample.
         """
+        thread = threading.get_ident()
         with self._locked_in_owner_process():
             try:
-                batch = self._kept
-                if batch is NOTHING:
-                    batch = self._kept = self._epoch.next()
+                kept = self._kept
+                if thread not in kept:
+                    kept[thread] = self._epoch.next()
                 if not self._epoch.plan.in_flight:
                     self._epoch.end_if_drawn()
             except WorkerStartError:
@@ -60,8 +60,11 @@ class LoaderIterator(Iterator[Any]):
                 if self._epoch.ended and epochs is not None:
                     epochs.finish(self._epoch)
                     self._epochs = None  # only now, so that an interrupted `finish` is repeated
-            self._kept = NOTHING
-            return batch
+        if thread not in kept:  # a signal handler has called `next`, and got the batch
+            return self.__next__()
+        batch = kept[thread]
+        del kept[thread]  # no signal handler runs between this statement and the end of `next`
+        return batch
 
     @property
     def ended(self) -> bool:
@@ -96,6 +99,7 @@ class LoaderIterator(Iterator[Any]):
         """Makes this iterator continue at the position `state`; see `DataLoader.load_state_dict`."""
         with self._locked_in_owner_process():
             self._live_epochs().move(self._epoch, state)
+            self._kept = {}
 
     def close(self) -> None:
         """Ends the epoch and discards its undelivered batches. Deleting the iterator does the same.
@@ -103,6 +107,7 @@ class LoaderIterator(Iterator[Any]):
         In a thread that waits in `next`, `next` raises StopIteration at once.
         """
         self._epochs = None
+        self._kept = {}
         self._epoch.close()
 
     def __reduce__(self) -> Any:

@@ -18,8 +18,8 @@ _FOLDER = os.path.dirname(gluonloader.__file__) + os.sep
 _CHECKED = {code for name, code in dis.opmap.items() if name.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE"))}
 
 
-class Alarm(Exception):
-    """What the handler of SIGALRM raises in these tests."""
+class Alarm(TimeoutError):
+    """What the handler of SIGALRM raises in these tests: an OSError, as handlers that limit a time often do."""
 
 
 def raise_alarm(number: int, frame: FrameType | None) -> None:

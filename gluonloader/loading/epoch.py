@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..errors import LoaderClosed, WorkerStartError
-from ..executors.base import CalledInHandler, Executor, Outcome, Window
+from ..executors.base import CalledInHandler, Executor, Failed, Outcome, Window
 from ..interrupts import from_signal_handler
 from ..work.task import Task
 from .plan import NOTHING, Plan
@@ -136,15 +136,14 @@ class Epoch:
             result = outcome.take()
             with self.plan.lock:
                 return self.plan.accept(outcome.task, result)
-        except CalledInHandler:
-            raise
         except LoaderClosed:  # the batch counts as not delivered
             self._complete = False
             if self.ended:  # another thread has closed this epoch
                 raise StopIteration from None
             raise
         except Exception as error:
-            if from_signal_handler(error):
+            refused = isinstance(error, CalledInHandler) and not isinstance(outcome, Failed)
+            if refused or from_signal_handler(error):
                 raise
             self._fail(outcome.task, error)
             return NOTHING
@@ -230,9 +229,11 @@ class Epoch:
 
     def end_if_drawn(self) -> None:
         """Ends the epoch if the last batch was delivered."""
+        before, self._interrupted = self._interrupted, True
         self._fill()
         if self._drawn and not self.plan.in_flight and not self.ended:
             # If a batch was lost or the sampler failed, no samples move to the next epoch.
             if self._sampler_error is None and self._complete:
                 self.plan.finish()
             self.ended = True
+        self._interrupted = before

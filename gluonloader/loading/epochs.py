@@ -179,6 +179,7 @@ class Epochs:
         job = self.workers.job
         new_job = job if fields["seed"] == job.seed else self.workers.job_with(fields["seed"])
         self._source.load(fields, partial(self._load_dataset, fields))
+        self._restore = None
         self._number = self._loaded_number = fields["epoch"]
         self.ahead = self._current = None
         for reference in self._open:

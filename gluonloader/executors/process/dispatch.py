@@ -181,20 +181,18 @@ class Dispatcher:
             lane = self._least_loaded(submission.task.worker)
             try:
                 sent = lane is not None and self._send(lane, submission)
-            except OSError as error:
-                if waiting is None or self._crew.busy:
-                    unsent.append(submission)
-                    break
-                if submission.window is not waiting:
-                    unsent.append(submission)
-                    continue
-                waiting = None  # later batches may find memory after the program has handled the error
-                submission.window.put(Failed(submission.task, error))
-                continue
-            except Exception as error:  # an index that cannot be pickled
+            except Exception as error:
                 if from_signal_handler(error):
                     raise
-                submission.window.put(Failed(submission.task, error))
+                if isinstance(error, OSError):
+                    if waiting is None or self._crew.busy:
+                        unsent.append(submission)
+                        break
+                    if submission.window is not waiting:
+                        unsent.append(submission)
+                        continue
+                    waiting = None  # later batches may find memory after the program has handled the error
+                submission.window.put(Failed(submission.task, error))  # or an index cannot be pickled
                 continue
             if not sent:
                 unsent.append(submission)
@@ -227,7 +225,8 @@ class Dispatcher:
         try:
             lane.give(submission, slab, self._tickets, task)
         except OSError:
-            self._slabs.give_back(slab)
+            if self._tickets not in lane.attempts:
+                self._slabs.give_back(slab)
             raise
         return True
 
@@ -290,6 +289,8 @@ class Dispatcher:
             try:
                 slab.map(slab.size)
             except OSError as error:
+                if from_signal_handler(error):
+                    raise
                 return Failed(task, error)
             return Failed(task, decode_error(slab.memory[offset : offset + length]))
         return None
@@ -356,7 +357,9 @@ class Dispatcher:
             idle = min(self._lanes.values(), key=lambda other: (len(other.attempts), not other.ready))
             try:
                 sent = self._send(idle, attempt.submission)
-            except OSError:
+            except OSError as error:
+                if from_signal_handler(error):
+                    raise
                 sent = False
             if not sent:
                 return

@@ -17,9 +17,9 @@ import socket
 import time
 from array import array
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
+from ...interrupts import from_signal_handler
 from ...memory.slab import HEADER, ROW, STARTED, TICKET, Slab
 from ..base import Submission
 from .records import REPLY_BYTES, Reply, Request, Verb, read_replies
@@ -86,7 +86,8 @@ class Lane:
         try:
             self._ask(attempt)
         except OSError:
-            del self.attempts[ticket]
+            if not attempt.sent:
+                del self.attempts[ticket]
             raise
 
     def _ask(self, attempt: Attempt) -> None:
@@ -142,8 +143,11 @@ class Lane:
 
     def hang_up(self) -> None:
         """Tells the worker to end; it ends when it has made its current sample."""
-        with suppress(OSError):  # the worker is dead
+        try:
             self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError as error:  # the worker is dead
+            if from_signal_handler(error):
+                raise
 
     def close(self) -> None:
         """Closes the channel and the log; the worker ends when it notices."""

@@ -37,7 +37,7 @@ from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
 from typing import Any, Final, TypeVar
 
-from ...interrupts import Uninterrupted
+from ...interrupts import Uninterrupted, from_signal_handler
 from ..pool_context import PoolContext
 from .native_threads import warn_of_native_threads
 from .worker import serve_lane
@@ -282,8 +282,10 @@ class Supervisor(Pool):
         """Wakes the consumer if it waits; may be called from any thread."""
         try:
             self._waker.send(b"!")
-        except OSError:
-            pass  # a full socket wakes the consumer anyway; if it is closed, nobody waits
+        except OSError as error:
+            if from_signal_handler(error):
+                raise
+            # A full socket wakes the consumer anyway; if the socket is closed, nobody waits.
 
     def start(self, process: LaneProcess, worker: int) -> socket.socket:
         """Starts a requested process; only in the consumer's thread."""
@@ -306,7 +308,8 @@ class Supervisor(Pool):
         a queue. So workers end by themselves when their lane closes, and a worker that stays busy is killed after a
         second. Workers never use the Pool's queues, so a killed worker holds no lock of the Pool.
         """
-        self.close()
+        with Uninterrupted():
+            self.close()
         deadline = time.monotonic() + _CLOSING_S
         for process in self._started:
             process.join(max(0.0, deadline - time.monotonic()))
