@@ -51,9 +51,9 @@ class Window:
 
     NOTE [cancelled]: any thread may close an iterator at any moment. So closing takes no lock: it marks the window as
     cancelled, discards the outcomes that have arrived, and wakes a thread that waits for more. Executors check
-    `cancelled` before they start a task, and `put` checks it after it has added an outcome. Deleting an
-    iterator runs no code of ours, because Python would drop an exception that a signal handler raises in that code. A
-    window whose `owner` was deleted counts as cancelled.
+    `cancelled` before they start a task, and `put` checks it after it has added an outcome. Deleting an iterator runs
+    no code of ours, because Python would drop an exception that a signal handler raises in that code. A window whose
+    `owner` was deleted counts as cancelled.
 
     >>> from gluonloader.work.task import Task
     >>> tasks = {number: Task(0, number, 0, [number]) for number in range(2)}

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..interrupts import from_signal_handler
-from ..sampler import knows_epoch
+from ..sampler import keep_epochs, knows_epoch
 from ..state import add_checksum, check_same, field, has_state, int_field, parse_state, to_json
 from .epoch import Delivery, Epoch
 from .plan import Plan
@@ -100,7 +100,7 @@ class Epochs:
     def _next_plan(self) -> Plan:
         if self._restore is not None:
             self._restore()
-        self._restore = self._source.keep_epoch()
+        self._restore = keep_epochs(self._source.sampler)
         return self._source.plan(self._number, self.workers.job.seed, self._loaded)
 
     def finish(self, epoch: Epoch) -> None:

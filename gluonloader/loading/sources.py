@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..sampler import keep_epochs
 from ..state import verify_checksum
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start
 from .plan.sampler_state import fresh_state, keep, load
@@ -52,10 +51,6 @@ class IndexSource:
         if isinstance(plan, IndexPlan) and plan.finished and not plan.outdated:
             plan.carry_over()
 
-    def keep_epoch(self) -> Callable[[], None]:
-        """Saves which epoch the sampler starts next; returns a function that restores it."""
-        return keep_epochs(self.sampler)
-
 
 class ShardSource:
     """Chunks of the shards of an iterable dataset; for the methods see `IndexSource`."""
@@ -87,9 +82,6 @@ class ShardSource:
     def finish(self, plan: Plan) -> None:
         if isinstance(plan, ShardPlan) and plan.finished and not plan.outdated:
             self._carried = plan.carried_over
-
-    def keep_epoch(self) -> Callable[[], None]:
-        return lambda: None
 
 
 Source = IndexSource | ShardSource

@@ -121,10 +121,13 @@ class Workers:
                     return self._use(choice, epoch)
             return executor
 
-    def stop(self) -> None:
-        """Ends the workers; when workers are needed again, new ones start with the current job."""
+    def _close_executor(self) -> None:
         if self._executor is not None and self.in_this_process:
             self._executor.close()
+
+    def stop(self) -> None:
+        """Ends the workers; when workers are needed again, new ones start with the current job."""
+        self._close_executor()
         if self._finalizer is not None:
             self._finalizer.cancel()
         self._pid = None
@@ -132,8 +135,7 @@ class Workers:
     def close(self) -> None:
         """Ends the workers for good."""
         self.closed = True
-        if self._executor is not None and self.in_this_process:
-            self._executor.close()
+        self._close_executor()
 
     def stats(self) -> LoaderStats:
         choice, tally = self._choice or Choice(self.options.executor, "no worker has started yet"), self.tally

@@ -167,10 +167,8 @@ class Crew:
             )
         else:
             guard = "" if self.forks else "`if __name__ == '__main__':` is missing, or unpickling the dataset or "
-            when, why = (
-                "while they started",
-                f"probable cause: {guard}worker_init_fn ends them; use num_workers=0 to see why",
-            )
+            when = "while they started"
+            why = f"probable cause: {guard}worker_init_fn ends them; use num_workers=0 to see why"
         text = f"{self._failed_starts} workers in a row ended {when}, the last worker {how}"
         if lane.error is not None:
             text += f", because of {type(lane.error).__name__}: {text_of(lane.error)}"

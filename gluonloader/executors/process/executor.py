@@ -5,13 +5,13 @@
 
 NOTE [one leader]: one of the waiting threads, the leader, polls the lanes without the lock, and handles all replies for
 all threads. The other threads wait at their windows. Each poll includes all lanes, so each wait notices each death
-(P3). A leader that stops wakes another thread. If an exception stops the leader before that,
-a waiting thread notices it within `_LOOK_S` seconds.
+(P3). A leader that stops wakes another thread. If an exception stops the leader before that, a waiting thread notices
+it within `_LOOK_S` seconds.
 
 NOTE [closing in a handler]: a signal handler may call `close` in the middle of any other method. So `close` first sets
-`_closed` and tells the workers to end, which needs no lock. The rest needs the lock. If the current thread holds
-the lock already, `close` returns. The interrupted method continues, and the next `wait` calls `close` again, which
-finishes closing.
+`_closed` and tells the workers to end, which needs no lock. The rest needs the lock. If the current thread holds the
+lock already, `close` returns. The interrupted method continues, and the next `wait` calls `close` again, which finishes
+closing.
 
 NOTE [spinning]: waking a thread that sleeps costs the waker 8 us and takes another 15 us, as much as a small batch. So
 the leader, whose thread has nothing else to do, polls a few times before it sleeps. It polls less often if nothing
