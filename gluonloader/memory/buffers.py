@@ -24,6 +24,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..interrupts import from_signal_handler
 from ..limits import has_gil
 from . import Allocator, set_allocator
 
@@ -121,6 +122,8 @@ def _map(size: int) -> _Buffer:
     try:
         memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
+        if from_signal_handler(error):
+            raise
         raise MemoryError(f"no memory for an array of {size:,} bytes in a batch ({error})") from None
     if size >= _HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # the kernel has no huge pages

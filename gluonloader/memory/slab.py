@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
+from ..interrupts import from_signal_handler
 from ..limits import available_memory
 
 ALIGNMENT: Final = 64  # bytes: a cache line, and what JAX and AVX-512 need
@@ -78,6 +79,8 @@ def reserve(fd: int, size: int) -> None:
         elif os.fstat(fd).st_size < size:
             os.ftruncate(fd, size)
     except OSError as error:
+        if from_signal_handler(error):
+            raise
         place = "memory" if hasattr(os, "memfd_create") else _folder()
         raise SharedMemoryError(
             error.errno,
