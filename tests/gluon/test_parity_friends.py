@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from conftest import load_or_skip
 
+import gluonloader
+
 from .differences import differs
 from .sides import GLUON, OURS, WAYS, epoch, lists, mx
 
@@ -106,6 +108,33 @@ def test_gluonnlps_samplers_in_the_loader(gdata, nlp):
     assert epoch(gdata.DataLoader(range(4), 4, sampler=nlp.data.SortedSampler(lengths))) == [[3, 0, 2, 1]]
     parts = [nlp.data.SplitSampler(4, num_parts=2, part_index=i) for i in range(2)]
     assert [sorted(sum(epoch(gdata.DataLoader(range(4), 2, sampler=part)), [])) for part in parts] == [[0, 1], [2, 3]]
+
+
+PAIRS = [(1 + i % 17, 2 + i * i % 29) for i in range(60)]
+
+
+@pytest.mark.filterwarnings("ignore:.*")
+@pytest.mark.parametrize("lengths", [[pair[0] for pair in PAIRS], PAIRS], ids=["ints", "tuples"])
+@pytest.mark.parametrize("name", ["ConstWidthBucket", "LinearWidthBucket", "ExpWidthBucket"])
+def test_our_bucket_schemes_in_gluonnlps_sampler(nlp, name, lengths):
+    """Const and Exp: the same buckets as with GluonNLP's scheme. Linear: our keys do not exceed the longest sample."""
+    ours, theirs = getattr(gluonloader, name)(), getattr(nlp.data, name)()
+    sampler = nlp.data.FixedBucketSampler(lengths, 4, num_buckets=5, ratio=0.5, bucket_scheme=ours)
+    assert sorted(sum(sampler, [])) == list(range(60))
+    if name != "LinearWidthBucket":
+        wanted = nlp.data.FixedBucketSampler(lengths, 4, num_buckets=5, ratio=0.5, bucket_scheme=theirs)
+        assert sampler.stats() == wanted.stats()
+        assert list(sampler) == list(wanted)
+
+
+@pytest.mark.filterwarnings("ignore:.*")
+def test_arguments_of_gluonnlps_scripts_for_buckets(nlp):
+    """Its scripts for translation pass `ratio` beside `use_average_length`, which ignores it."""
+    arguments = {"num_buckets": 5, "ratio": 0.5, "use_average_length": True}
+    sampler = gluonloader.FixedBucketSampler(PAIRS, 80, **arguments, bucket_scheme=gluonloader.ExpWidthBucket())
+    wanted = nlp.data.FixedBucketSampler(PAIRS, 80, **arguments, bucket_scheme=nlp.data.ExpWidthBucket())
+    assert sampler.stats() == wanted.stats()
+    assert list(sampler) == list(wanted)
 
 
 @pytest.mark.filterwarnings("ignore:.*")
