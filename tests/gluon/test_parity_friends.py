@@ -218,3 +218,22 @@ def test_what_others_import_is_there():
     ):
         assert hasattr(OURS.dataloader, name), name
     assert OURS.dataloader._MultiWorkerIter is GLUON.dataloader._MultiWorkerIter
+
+
+def test_repr_of_our_gluon_classes(tmp_path):
+    def augment(x, y):
+        return x, y
+
+    data = OURS.ArrayDataset(np.zeros((60, 2)), mx.nd.zeros(60))
+    loader = OURS.DataLoader(data, 32, True)
+    assert repr(loader) == "DataLoader(ArrayDataset(60), batch_size=32, shuffle=True)"
+    assert repr(data.transform(augment)) == "SimpleDataset(ArrayDataset(60).transform(augment))"
+    assert repr(OURS.BatchSampler(OURS.RandomSampler(60), 32)) == "BatchSampler(RandomSampler(60), batch_size=32)"
+    record = mx.recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(tmp_path / "a.rec"), "w")
+    record.write_idx(0, b"record")
+    record.close()
+    records = OURS.RecordFileDataset(str(tmp_path / "a.rec"))
+    assert (
+        repr(OURS.DataLoader(records, 1, num_workers=2))
+        == "DataLoader(RecordFileDataset(1), batch_size=1, 2 processes)"
+    )
