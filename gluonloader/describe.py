@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 _MAX_OBJECTS: Final = 24  # in one text; datasets may contain each other, so there may be very many
+_MAX_PARTS: Final = 12  # of one object
 _MAX_OUTER: Final = 240  # characters of a text
 _MAX_INNER: Final = 100  # characters of a text inside another text
 
@@ -81,7 +82,8 @@ def counted(number: int, one: str, many: str) -> str:
 
 def call(value: Any, *parts: str) -> str:
     """The class of an object and parts in parentheses, like a call of the class."""
-    return f"{type(value).__name__}({', '.join(parts)})"
+    more = [f"{len(parts) - _MAX_PARTS:,} more"] * (len(parts) > _MAX_PARTS)
+    return f"{type(value).__name__}({', '.join([*parts[:_MAX_PARTS], *more])})"
 
 
 def arguments(**values: Any) -> list[str]:

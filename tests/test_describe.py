@@ -94,6 +94,12 @@ def test_a_description_is_one_line_of_limited_length(names, depth, width):
     assert len(text.splitlines()) == 1
 
 
+def test_of_many_parts_only_the_first_are_described():
+    text = repr(gl.ConcatDataset([[0] * number for number in range(2000)]))
+    assert text.startswith("ConcatDataset(list(0), list(1), list(2), ")
+    assert text.endswith(", list(11), 1,988 more)")
+
+
 def test_a_part_that_contains_itself_is_described():
     part = Described()
     part.parts = (part, part)
