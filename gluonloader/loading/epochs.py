@@ -148,7 +148,7 @@ class Epochs:
         """How far an epoch has advanced, for `repr`; takes no lock."""
         dataset, number = self.workers.job.dataset, epoch.plan.position
         try:
-            batches = f"{number:,} of {counted(self._source.batches(dataset), 'batch', 'batches')}"
+            batches = f"{number:,} of {counted(self.source.batches(dataset), 'batch', 'batches')}"
         except Exception:  # the length of the dataset is unknown
             batches = counted(number, "batch", "batches")
         return f"epoch {epoch.plan.epoch}, {batches} of {describe(dataset)}"
