@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..declared import IN_MEMORY, in_memory
+from ..describe import call, describe, short_repr, sized
 from ..errors import bad_argument
 from ..indices import as_list, checked_indices
 from ..rows import Rows
@@ -34,6 +35,8 @@ class Dataset:
 
     def __len__(self) -> int:
         raise NotImplementedError(f"{type(self).__name__} must define __len__")
+
+    __repr__ = short_repr(sized)
 
     def __iter__(self) -> Iterator[Any]:
         count = len(self)
@@ -160,6 +163,10 @@ class SimpleDataset(Dataset):
     def __len__(self) -> int:
         return len(self._data)
 
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, describe(self._data)) if isinstance(self._data, Dataset) else sized(self)
+
 
 class Subset(Dataset):
     """The samples of a dataset at `indices`, in that order.
@@ -200,8 +207,9 @@ class Subset(Dataset):
     def __len__(self) -> int:
         return len(self._indices)
 
+    @short_repr
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} of {len(self._dataset)})"
+        return call(self, f"{len(self):,} of {describe(self._dataset)}")
 
     def _key(self, index: Any) -> Any:
         key = self._indices[index]
@@ -229,6 +237,12 @@ class Transformed(Dataset):
     def __len__(self) -> int:
         return len(self._data)
 
+    @short_repr
+    def __repr__(self) -> str:
+        fn = self._fn
+        step = f"transform_first({describe(fn.fn)})" if isinstance(fn, _First) else f"transform({describe(fn)})"
+        return f"{describe(self._data)}.{step}"
+
     def _apply(self, sample: Any) -> Any:
         return self._fn(*sample) if isinstance(sample, tuple) else self._fn(sample)
 
@@ -247,6 +261,10 @@ class _BatchTransformed(Transformed):
             raise ValueError(f"{what} and returned {len(samples)}; return one sample for each, in the same order")
         return samples
 
+    @short_repr
+    def __repr__(self) -> str:
+        return f"{describe(self._data)}.transform({describe(self._fn)}, batched=True)"
+
     _parts = Transformed._parts  # a class that reads samples in another way does not inherit it
 
 
@@ -254,11 +272,11 @@ class _First:
     """Applies `fn` to the first field. It is a class and not a closure, so that it can be pickled."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
-        self._fn = fn
+        self.fn = fn
 
     def __call__(self, first: Any, *rest: Any) -> Any:
-        return (self._fn(first), *rest) if rest else self._fn(first)
+        return (self.fn(first), *rest) if rest else self.fn(first)
 
     @property
     def _parts(self) -> tuple[Any, ...]:
-        return (self._fn,)
+        return (self.fn,)

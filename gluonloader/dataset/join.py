@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..describe import call, describe, short_repr
 from ..errors import bad_argument, explain_torch_arguments
 from ..indices import checked_index, checked_indices, lengths_of
 from ..randomness import batch_seed, draw_seed
@@ -66,8 +67,9 @@ class ConcatDataset(Dataset):
     def __len__(self) -> int:
         return self._ends[-1]
 
+    @short_repr
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} of {len(self.datasets)} datasets)"
+        return call(self, *map(describe, self.datasets))
 
 
 @explain_torch_arguments(generator="pass an int as seed instead")

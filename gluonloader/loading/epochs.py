@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from ..describe import counted, describe
 from ..interrupts import from_signal_handler
 from ..sampler import keep_epochs, knows_epoch
 from ..state import add_checksum, check_same, field, has_state, int_field, parse_state, to_json
@@ -142,6 +143,15 @@ class Epochs:
             self._current = self.ahead.plan
         self.ahead = None
         self.workers.close()
+
+    def progress_of(self, epoch: Epoch) -> str:
+        """How far an epoch has advanced, for `repr`; takes no lock."""
+        dataset, number = self.workers.job.dataset, epoch.plan.position
+        try:
+            batches = f"{number:,} of {counted(self.source.batches(dataset), 'batch', 'batches')}"
+        except Exception:  # the length of the dataset is unknown
+            batches = counted(number, "batch", "batches")
+        return f"epoch {epoch.plan.epoch}, {batches} of {describe(dataset)}"
 
     # -- positions ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import Append, AsList, BatchifyError, Dict, Group, NamedTuple, Pad, Stack
+from gluonloader import Append, AsList, BatchifyError, Dict, Group, NamedTuple, Pad, Split, Stack
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -245,3 +245,25 @@ def test_errors_of_the_users_own_functions_pass_as_they_are():
 def test_wrong_functions_are_refused_at_once(make, text):
     with pytest.raises(ValueError, match=text):
         make()
+
+
+# -- repr --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (Stack(), "Stack()"), (AsList(), "AsList()"), (Append(), "Append()"), (Pad(), "Pad()"),
+        (Pad(val=-1), "Pad(val=-1)"),
+        (Append(expand=False, batch_axis=1), "Append(expand=False, batch_axis=1)"),
+        (Pad(0, np.float32, 8, axis=0, ret_length=True, mask=True),
+         "Pad(val=0, dtype='float32', round_to=8, axis=0, ret_length=True, mask=True)"),
+        (Group(Pad(), Stack()), "Group(Pad(), Stack())"), (Group([len, Group(Stack())]), "Group(len, Group(Stack()))"),
+        (Dict({"x": Pad(), 3: len}), "Dict({'x': Pad(), 3: len})"),
+        (NamedTuple(Point, [Stack(), AsList()]), "NamedTuple(Point, Stack(), AsList())"),
+        (Split(2), "Split(2)"), (Split(3, Pad(), even_split=False), "Split(3, batchify_fn=Pad(), even_split=False)"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_repr_is_the_call_that_makes_the_function(function, text):
+    assert repr(function) == text

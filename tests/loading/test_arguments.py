@@ -236,11 +236,6 @@ def test_a_position_of_a_bridge_is_not_one_of_a_loader():
             loader.load_state_dict(batches.state_dict())
 
 
-def test_a_loader_has_a_repr():
-    with gl.DataLoader(DATA, 1, num_workers=1) as loader:
-        assert repr(loader) == "<DataLoader of list, process, 1 workers>"
-
-
 def test_set_epoch_reaches_a_sampler_of_the_user_s():
     class Sampler(gl.SequentialSampler):
         def set_epoch(self, epoch):
