@@ -227,7 +227,7 @@ def test_repr_of_our_gluon_classes(tmp_path):
     data = OURS.ArrayDataset(np.zeros((60, 2)), mx.nd.zeros(60))
     loader = OURS.DataLoader(data, 32, True)
     assert repr(loader) == "DataLoader(ArrayDataset(60), batch_size=32, shuffle=True)"
-    assert repr(data.transform(augment)) == "SimpleDataset(ArrayDataset(60).transform(augment))"
+    assert repr(data.transform(augment)) == "ArrayDataset(60).transform(augment)"
     assert repr(OURS.BatchSampler(OURS.RandomSampler(60), 32)) == "BatchSampler(RandomSampler(60), batch_size=32)"
     record = mx.recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(tmp_path / "a.rec"), "w")
     record.write_idx(0, b"record")
