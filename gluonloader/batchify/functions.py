@@ -10,10 +10,10 @@ from typing import NamedTuple as TypingNamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..checks import check_flags, check_functions, check_int
+from ..checks import check_flags, check_function, check_functions, check_int
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
-from .arrays import Array, as_array, check_same, common_dtype, like
+from .arrays import Array, as_array, check_same, common_dtype, like, other_kind
 from .default import Batchify, default_batchify, stack
 
 
@@ -29,6 +29,9 @@ class Stack:
     def __call__(self, samples: Sequence[Any]) -> Any:
         samples = list(samples)  # `Rows` make a new object at each access
         if isinstance(samples[0], (tuple, list)):
+            for row, sample in enumerate(samples):
+                if not isinstance(sample, (tuple, list)):
+                    raise other_kind(sample, row, "other samples are tuples or lists")
             check_same(list(map(len, samples)), "{} fields".format, "")
             return [on_field(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
         return like(samples[0], stack([as_array(sample, None, i) for i, sample in enumerate(samples)], ""))
@@ -180,6 +183,10 @@ class Group:
     def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
         samples = list(samples)
         for row, sample in enumerate(samples):
+            if not isinstance(sample, (tuple, list)) and (
+                isinstance(sample, Mapping) or not hasattr(sample, "__len__")
+            ):
+                raise other_kind(sample, row, f"Group has {len(self._parts)} functions for the fields of a tuple")
             if len(sample) != len(self._parts):
                 raise BatchifyError(f"it has {len(sample)} fields, but Group has {len(self._parts)} functions", row)
         fields = zip(self._parts, zip(*samples, strict=True), strict=True)
@@ -222,6 +229,8 @@ class Dict:
     def __call__(self, samples: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
         samples = list(samples)
         for row, sample in enumerate(samples):
+            if not isinstance(sample, (dict, Mapping)):
+                raise other_kind(sample, row, "Dict has functions for the keys of a dict")
             missing = self._fns.keys() - sample.keys()
             if missing:
                 raise BatchifyError(f"it has no key {', '.join(sorted(map(repr, missing)))}", row)
@@ -255,7 +264,7 @@ class NamedTuple:
         samples = list(samples)
         for row, sample in enumerate(samples):
             if not isinstance(sample, self._container):
-                raise BatchifyError(f"it is a {type(sample).__name__}, not a {self._container.__name__}", row)
+                raise other_kind(sample, row, f"NamedTuple needs samples of type {self._container.__name__}")
         columns = zip(self._container._fields, self._parts, zip(*samples, strict=True), strict=True)
         return self._container(*[on_field(f".{field}", fn, column) for field, fn, column in columns])
 
@@ -311,6 +320,5 @@ def on_field(path: str, fn: Batchify, samples: Sequence[Any], first_row: int = 0
 
 def _checked_functions(name: str, fns: Iterable[Any]) -> tuple[Batchify, ...]:
     for fn in (checked := tuple(fns)):
-        if not callable(fn):
-            raise bad_argument(name, fn, "pass a function that makes a batch from a list of samples, e.g. Stack()")
+        check_function(name, fn, "pass a function that makes a batch from a list of samples, e.g. Stack()")
     return checked
