@@ -59,7 +59,8 @@ def cure_of(dataset: Any, name: str) -> str:
     kind = type(dataset)
     if kind.__module__.partition(".")[0] in ("pandas", "polars", "pyarrow") and hasattr(kind, "columns"):
         return "pass ArrowDataset(table), whose samples are the rows of the table"
-    if any(base.__name__ == "DataLoader" for base in kind.__mro__) and not hasattr(dataset, "__getitem__"):
+    loaders = ("torch.utils.data", "mxnet.gluon", "gluonloader")
+    if any(base.__name__ == "DataLoader" and base.__module__.startswith(loaders) for base in kind.__mro__):
         return "it yields batches, not samples; pass its dataset, or use bridge(loader) to read its batches ahead"
     if isinstance(dataset, Mapping) and isinstance(next(iter(dataset), None), str):
         return f"its keys are names; pass StackDataset(**{name}), whose samples are dicts"
@@ -75,8 +76,7 @@ def check_indexed(name: str, dataset: Any) -> None:
 
 
 def check_timeout(timeout: Any) -> None:
-    number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
-    if timeout is not None and not (number and timeout > 0):
+    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout is not True and timeout > 0):
         raise bad_argument("timeout", timeout, "must be a number of seconds > 0, or None to wait without limit")
 
 

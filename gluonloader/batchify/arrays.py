@@ -15,8 +15,8 @@ Array = NDArray[Any]
 
 PADDING: Final = "; make them equal in the dataset, or pad them with Pad() in the batchify_fn"
 IS_NONE: Final = (
-    "it is None, which cannot be stacked (does a function of the dataset lack a `return`?); filter such samples out "
-    "beforehand, or return a placeholder, or pass a batchify_fn that drops None"
+    "it is None, which cannot be stacked (is a `return` missing in the dataset or a transform?); filter such samples "
+    "out beforehand, or return a placeholder, or pass a batchify_fn that drops None"
 )
 
 
@@ -51,7 +51,7 @@ def _no_array(sample: Any, why: str) -> str:
 
 def other_kind(sample: Any, row: int, needed: str) -> BatchifyError:
     """Returns the error for a sample without the fields that a batchify function needs."""
-    return BatchifyError(IS_NONE if sample is None else f"it is a {type(sample).__name__}, but {needed}", row)
+    return BatchifyError(IS_NONE if sample is None else f"it has type {type(sample).__name__}, but {needed}", row)
 
 
 def like(sample: Any, batch: Array) -> Any:
@@ -78,12 +78,5 @@ def check_same(values: Sequence[Any], describe: Callable[[Any], str], path: str,
     if values.count(values[0]) != len(values):
         usual = max(values, key=values.count)
         row = next(i for i, value in enumerate(values) if value != usual)
-        raise BatchifyError(
-            f"it has {describe(values[row])}, but other samples have {describe(usual)}{cure}", row, path
-        )
-
-
-def check_shapes(arrays: Sequence[Array], path: str) -> None:
-    shapes = [array.shape for array in arrays]
-    cure = PADDING if len(set(map(len, shapes))) == 1 else ""  # Pad() needs the same number of axes
-    check_same(shapes, "shape {}".format, path, cure)
+        what = f"it has {describe(values[row])}, but other samples have {describe(usual)}"
+        raise BatchifyError(what + cure, row, path)

@@ -18,7 +18,7 @@ from ..indices import Indices
 from ..memory import empty, empty_of
 from ..rows import Rows, copy_rows, pick
 from ..tree import columns, refill
-from .arrays import IS_NONE, PADDING, Array, as_array, check_same, check_shapes, common_dtype, like, native
+from .arrays import IS_NONE, PADDING, Array, as_array, check_same, common_dtype, like, native
 
 Batchify = Callable[[Sequence[Any]], Any]
 
@@ -90,7 +90,8 @@ def stack(arrays: Sequence[Array], path: str) -> Array:
             return out
         except (TypeError, ValueError):
             pass
-    check_shapes(arrays, path)
+    shapes = [array.shape for array in arrays]
+    check_same(shapes, "shape {}".format, path, PADDING if len(set(map(len, shapes))) == 1 else "")
     out = empty_of((len(arrays), *shape), common_dtype(arrays, path))
     for row, array in zip(out if shape else out.reshape(-1, 1), arrays, strict=True):
         row[...] = array

@@ -29,10 +29,12 @@ class Stack:
     def __call__(self, samples: Sequence[Any]) -> Any:
         samples = list(samples)  # `Rows` make a new object at each access
         if isinstance(samples[0], (tuple, list)):
-            for row, sample in enumerate(samples):
-                if not isinstance(sample, (tuple, list)):
-                    raise other_kind(sample, row, "other samples are tuples or lists")
-            check_same(list(map(len, samples)), "{} fields".format, "")
+            try:
+                lengths = list(map(len, samples))
+            except TypeError:
+                row = next(row for row, sample in enumerate(samples) if not hasattr(sample, "__len__"))
+                raise other_kind(samples[row], row, "other samples are tuples or lists") from None
+            check_same(lengths, "{} fields".format, "")
             return [on_field(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
         return like(samples[0], stack([as_array(sample, None, i) for i, sample in enumerate(samples)], ""))
 
@@ -183,9 +185,8 @@ class Group:
     def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
         samples = list(samples)
         for row, sample in enumerate(samples):
-            if not isinstance(sample, (tuple, list)) and (
-                isinstance(sample, Mapping) or not hasattr(sample, "__len__")
-            ):
+            listed = isinstance(sample, (tuple, list))
+            if not listed and (isinstance(sample, Mapping) or not hasattr(sample, "__len__")):
                 raise other_kind(sample, row, f"Group has {len(self._parts)} functions for the fields of a tuple")
             if len(sample) != len(self._parts):
                 raise BatchifyError(f"it has {len(sample)} fields, but Group has {len(self._parts)} functions", row)
@@ -264,7 +265,7 @@ class NamedTuple:
         samples = list(samples)
         for row, sample in enumerate(samples):
             if not isinstance(sample, self._container):
-                raise other_kind(sample, row, f"NamedTuple needs samples of type {self._container.__name__}")
+                raise other_kind(sample, row, f"this NamedTuple needs {self._container.__name__}")
         columns = zip(self._container._fields, self._parts, zip(*samples, strict=True), strict=True)
         return self._container(*[on_field(f".{field}", fn, column) for field, fn, column in columns])
 

@@ -27,8 +27,6 @@ class _SideBySide(Dataset):
 
     def __init__(self, argument: str, columns: Any, bare: bool = False) -> None:
         lengths = lengths_of(argument, columns)
-        for name, column in columns.items() if isinstance(columns, dict) else enumerate(columns):
-            check_indexed(f"{argument}[{name!r}]", column)
         self._names = tuple(columns) if isinstance(columns, dict) else ()
         if len(set(lengths)) != 1:
             found = dict(zip(columns, lengths, strict=True)) if self._names else lengths
@@ -84,6 +82,8 @@ class ArrayDataset(_SideBySide):
         if not arrays:
             raise ValueError("ArrayDataset() needs at least one array, e.g. ArrayDataset(images, labels)")
         super().__init__("arrays", arrays, bare=len(arrays) == 1)
+        for i, array in enumerate(arrays):
+            check_indexed(f"arrays[{i}]", array)
         if self._bare:
             warn_of_columns("arrays[0]", arrays[0])
 

@@ -189,7 +189,7 @@ def choose_options(
 
 def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tuple[ExecutorName, int]:
     """The executor that was passed or that follows from `num_workers`, and the number of workers."""
-    check_flags(thread_pool=thread_pool)
+    check_flags(thread_pool=thread_pool or False)
     if isinstance(num_workers, str) and num_workers != "auto":
         raise bad_argument("num_workers", num_workers, "must be an int >= 0, or 'auto'")
     number = 0 if num_workers == "auto" else check_int("num_workers", num_workers)
