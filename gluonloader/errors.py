@@ -1,4 +1,4 @@
-"""Every exception of the library, and the helpers that raise them or build their texts.
+"""Every exception of the library, and the helpers that raise them, warn, or build their texts.
 
 Each class also derives from a built-in exception, so that `except ValueError` or `except TimeoutError` catches it.
 """

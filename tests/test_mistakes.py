@@ -252,6 +252,12 @@ DATASETS = [
         "fn=<class 'gluonloader.batchify.functions.Stack'>: it is a class; pass an object of the class: Stack()",
     ),
     (
+        "a transform of an iterable dataset that is a class",
+        lambda: gl.IterableDataset(NUMBERS).transform(Stack),
+        ValueError,
+        "fn=<class 'gluonloader.batchify.functions.Stack'>: it is a class; pass an object of the class: Stack()",
+    ),
+    (
         "the result of a transform instead of the function",
         lambda: SimpleDataset(Y).transform(abs(-3)),
         ValueError,
@@ -555,6 +561,12 @@ BATCHIFY = [
         lambda: load(Unreadable(), 6, batchify_fn=Stack()),
         BatchifyError,
         f"sample 3 (row 3 of batch 0): {IS_NONE}",
+    ),
+    (
+        "None as a sample, among large arrays",
+        lambda: load([np.zeros(1 << 14), None, np.zeros(1 << 14)], 3),
+        BatchifyError,
+        f"sample 1 (row 1 of batch 0): {IS_NONE}",
     ),
     (
         "None as a field",

@@ -49,9 +49,11 @@ def _no_array(sample: Any, why: str) -> str:
     return f"a {type(sample).__name__} cannot be converted to an array of numbers{why}"
 
 
-def other_kind(sample: Any, row: int, needed: str) -> BatchifyError:
-    """Returns the error for a sample without the fields that a batchify function needs."""
-    return BatchifyError(IS_NONE if sample is None else f"it has type {type(sample).__name__}, but {needed}", row)
+def check_types(samples: Sequence[Any], fits: Callable[[type], bool], needed: str) -> None:
+    """Checks that the types of all samples fit the batchify function; `needed` says what the function needs."""
+    if not all(map(fits, set(map(type, samples)))):
+        row, wrong = next((row, type(sample)) for row, sample in enumerate(samples) if not fits(type(sample)))
+        raise BatchifyError(IS_NONE if wrong is type(None) else f"it has type {wrong.__name__}, but {needed}", row)
 
 
 def like(sample: Any, batch: Array) -> Any:

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from ..checks import check_flags, check_function, check_functions, check_int
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
-from .arrays import Array, as_array, check_same, common_dtype, like, other_kind
+from .arrays import Array, as_array, check_same, check_types, common_dtype, like
 from .default import Batchify, default_batchify, stack
 
 
@@ -29,12 +29,8 @@ class Stack:
     def __call__(self, samples: Sequence[Any]) -> Any:
         samples = list(samples)  # `Rows` make a new object at each access
         if isinstance(samples[0], (tuple, list)):
-            try:
-                lengths = list(map(len, samples))
-            except TypeError:
-                row = next(row for row, sample in enumerate(samples) if not hasattr(sample, "__len__"))
-                raise other_kind(samples[row], row, "other samples are tuples or lists") from None
-            check_same(lengths, "{} fields".format, "")
+            check_types(samples, lambda kind: hasattr(kind, "__len__"), "other samples are tuples or lists")
+            check_same(list(map(len, samples)), "{} fields".format, "")
             return [on_field(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
         return like(samples[0], stack([as_array(sample, None, i) for i, sample in enumerate(samples)], ""))
 
@@ -184,10 +180,9 @@ class Group:
 
     def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
         samples = list(samples)
+        needed = f"Group has {len(self._parts)} functions for the fields of a tuple"
+        check_types(samples, lambda kind: hasattr(kind, "__len__") and not issubclass(kind, Mapping), needed)
         for row, sample in enumerate(samples):
-            listed = isinstance(sample, (tuple, list))
-            if not listed and (isinstance(sample, Mapping) or not hasattr(sample, "__len__")):
-                raise other_kind(sample, row, f"Group has {len(self._parts)} functions for the fields of a tuple")
             if len(sample) != len(self._parts):
                 raise BatchifyError(f"it has {len(sample)} fields, but Group has {len(self._parts)} functions", row)
         fields = zip(self._parts, zip(*samples, strict=True), strict=True)
@@ -229,9 +224,8 @@ class Dict:
 
     def __call__(self, samples: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
         samples = list(samples)
+        check_types(samples, lambda kind: hasattr(kind, "keys"), "Dict has functions for the keys of a dict")
         for row, sample in enumerate(samples):
-            if not isinstance(sample, (dict, Mapping)):
-                raise other_kind(sample, row, "Dict has functions for the keys of a dict")
             missing = self._fns.keys() - sample.keys()
             if missing:
                 raise BatchifyError(f"it has no key {', '.join(sorted(map(repr, missing)))}", row)
@@ -263,9 +257,8 @@ class NamedTuple:
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         samples = list(samples)
-        for row, sample in enumerate(samples):
-            if not isinstance(sample, self._container):
-                raise other_kind(sample, row, f"this NamedTuple needs {self._container.__name__}")
+        needed = f"this NamedTuple needs {self._container.__name__}"
+        check_types(samples, lambda kind: issubclass(kind, self._container), needed)
         columns = zip(self._container._fields, self._parts, zip(*samples, strict=True), strict=True)
         return self._container(*[on_field(f".{field}", fn, column) for field, fn, column in columns])
 

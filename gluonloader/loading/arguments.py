@@ -147,7 +147,7 @@ def _cure(dataset: Any, sized: bool) -> str:
 
 
 def _check_indices(name: str, indices: Any, example: str) -> None:
-    if name == "batch_sampler" and isinstance(indices, int):
+    if name == "batch_sampler" and type(indices) is int:
         right = f"must be an iterable of {example}; torch's order of arguments differs, so pass num_workers={indices}"
         raise ValueError(f"batch_sampler={indices} is an int, but {right}")
     check_indices(name, indices, example)
