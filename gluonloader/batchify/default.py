@@ -18,7 +18,7 @@ from ..indices import Indices
 from ..memory import empty, empty_of
 from ..rows import Rows, copy_rows, pick
 from ..tree import columns, refill
-from .arrays import Array, as_array, check_same, common_dtype, like, native
+from .arrays import IS_NONE, PADDING, Array, as_array, check_same, common_dtype, like, native
 
 Batchify = Callable[[Sequence[Any]], Any]
 
@@ -90,7 +90,8 @@ def stack(arrays: Sequence[Array], path: str) -> Array:
             return out
         except (TypeError, ValueError):
             pass
-    check_same([array.shape for array in arrays], "shape {}".format, path)
+    shapes = [array.shape for array in arrays]
+    check_same(shapes, "shape {}".format, path, PADDING if len(set(map(len, shapes))) == 1 else "")
     out = empty_of((len(arrays), *shape), common_dtype(arrays, path))
     for row, array in zip(out if shape else out.reshape(-1, 1), arrays, strict=True):
         row[...] = array
@@ -118,9 +119,11 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
         return stack([np.asarray(sample) for sample in samples], path)
     if isinstance(first, (str, bytes)) and all(issubclass(kind, (str, bytes)) for kind in kinds):
         return list(samples)
+    if type(None) in kinds:
+        raise BatchifyError(IS_NONE, next(row for row, sample in enumerate(samples) if sample is None), path)
     check_same(list(map(type, samples)), lambda kind: f"type {kind.__name__}", path)
     if isinstance(first, (tuple, list)):
-        check_same(list(map(len, samples)), "{} fields".format, path)
+        check_same(list(map(len, samples)), "{} fields".format, path, PADDING if isinstance(first, list) else "")
     elif isinstance(first, Mapping):
         _check_keys(samples, path)
     fields = columns(samples)

@@ -10,11 +10,11 @@ from typing import NamedTuple as TypingNamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..checks import check_flags, check_functions, check_int
+from ..checks import check_flags, check_function, check_functions, check_int
 from ..describe import arguments, call, describe, short_repr
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
-from .arrays import Array, as_array, check_same, common_dtype, like
+from .arrays import Array, as_array, check_same, check_types, common_dtype, like
 from .default import Batchify, default_batchify, stack
 
 
@@ -31,6 +31,7 @@ class Stack:
     def __call__(self, samples: Sequence[Any]) -> Any:
         samples = list(samples)  # `Rows` make a new object at each access
         if isinstance(samples[0], (tuple, list)):
+            check_types(samples, lambda kind: hasattr(kind, "__len__"), "other samples are tuples or lists")
             check_same(list(map(len, samples)), "{} fields".format, "")
             return [on_field(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
         return like(samples[0], stack([as_array(sample, None, i) for i, sample in enumerate(samples)], ""))
@@ -213,6 +214,8 @@ class Group:
 
     def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
         samples = list(samples)
+        needed = f"Group has {len(self._parts)} functions for the fields of a tuple"
+        check_types(samples, lambda kind: hasattr(kind, "__len__") and not issubclass(kind, Mapping), needed)
         for row, sample in enumerate(samples):
             if len(sample) != len(self._parts):
                 raise BatchifyError(f"it has {len(sample)} fields, but Group has {len(self._parts)} functions", row)
@@ -260,6 +263,7 @@ class Dict:
 
     def __call__(self, samples: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
         samples = list(samples)
+        check_types(samples, lambda kind: hasattr(kind, "keys"), "Dict has functions for the keys of a dict")
         for row, sample in enumerate(samples):
             missing = self._fns.keys() - sample.keys()
             if missing:
@@ -297,9 +301,8 @@ class NamedTuple:
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         samples = list(samples)
-        for row, sample in enumerate(samples):
-            if not isinstance(sample, self._container):
-                raise BatchifyError(f"it is a {type(sample).__name__}, not a {self._container.__name__}", row)
+        needed = f"this NamedTuple needs {self._container.__name__}"
+        check_types(samples, lambda kind: issubclass(kind, self._container), needed)
         columns = zip(self._container._fields, self._parts, zip(*samples, strict=True), strict=True)
         return self._container(*[on_field(f".{field}", fn, column) for field, fn, column in columns])
 
@@ -364,6 +367,5 @@ def on_field(path: str, fn: Batchify, samples: Sequence[Any], first_row: int = 0
 
 def _checked_functions(name: str, fns: Iterable[Any]) -> tuple[Batchify, ...]:
     for fn in (checked := tuple(fns)):
-        if not callable(fn):
-            raise bad_argument(name, fn, "pass a function that makes a batch from a list of samples, e.g. Stack()")
+        check_function(name, fn, "pass a function that makes a batch from a list of samples, e.g. Stack()")
     return checked

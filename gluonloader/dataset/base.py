@@ -9,9 +9,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import check_flags, check_function, check_int
 from ..declared import IN_MEMORY, in_memory
 from ..describe import call, describe, short_repr, sized
-from ..errors import bad_argument
+from ..errors import add_note, bad_argument
 from ..indices import as_list, checked_indices
 from ..rows import Rows
 from .bulk import are_ints, bulk_read, check_no_mask, each, read
@@ -64,9 +65,8 @@ class Dataset:
         >>> [list(SimpleDataset(range(5)).shard(2, i)) for i in range(2)]
         [[0, 1, 2], [3, 4]]
         """
-        if num_shards < 1:
-            raise bad_argument("num_shards", num_shards, "must be an int >= 1")
-        if not 0 <= index < num_shards:
+        check_int("num_shards", num_shards, 1)
+        if not 0 <= check_int("index", index) < num_shards:
             raise bad_argument("index", index, f"must be an int from 0 to num_shards - 1 ({num_shards - 1})")
         size, longer = divmod(len(self), num_shards)
         start = size * index + min(index, longer)
@@ -78,8 +78,8 @@ class Dataset:
         Raises:
             ValueError: if `count` is negative.
         """
-        if count is not None and count < 0:
-            raise bad_argument("count", count, "must be an int >= 0, or None for all samples")
+        if count is not None:
+            check_int("count", count, 0, "must be an int >= 0, or None for all samples")
         return Subset(self, range(len(self) if count is None else min(count, len(self))))
 
     def sample(self, sampler: Iterable[Any]) -> Dataset:
@@ -111,6 +111,8 @@ class Dataset:
         >>> data.__getitems__([3, 0])
         array([30,  0])
         """
+        check_function("fn", fn)
+        check_flags(lazy=lazy, batched=batched)
         if not batched:
             transformed = Transformed(self, fn)
             return transformed if lazy else SimpleDataset(list(transformed))
@@ -123,6 +125,7 @@ class Dataset:
         >>> list(SimpleDataset([(1, "a"), (3, "b")]).transform_first(lambda x: -x))
         [(-1, 'a'), (-3, 'b')]
         """
+        check_function("fn", fn)
         return self.transform(_First(fn), lazy)
 
 
@@ -244,7 +247,15 @@ class Transformed(Dataset):
         return f"{describe(self._data)}.{step}"
 
     def _apply(self, sample: Any) -> Any:
-        return self._fn(*sample) if isinstance(sample, tuple) else self._fn(sample)
+        try:
+            return self._fn(*sample) if isinstance(sample, tuple) else self._fn(sample)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # fn did not start
+                how = "fn(sample); it passes only the fields of a tuple as separate arguments"
+                if isinstance(sample, tuple):
+                    how = f"fn(*sample) with {len(sample)} arguments; transform_first(fn) passes only the first field"
+                add_note(error, f"gluonloader: the sample has type {type(sample).__name__}: transform calls {how}")
+            raise
 
 
 class _BatchTransformed(Transformed):

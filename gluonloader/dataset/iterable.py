@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from ..checks import check_function
 from ..describe import describe, short_repr, sized
 from ..errors import bad_argument
 
@@ -103,6 +104,7 @@ class IterableDataset:
         """Returns the dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple. If a worker reads a sample
         only to skip it, `fn` does not run on that sample.
         """
+        check_function("fn", fn)
         return self._with(Transform(fn))
 
     def filter(self, fn: Callable[[Any], object]) -> IterableDataset:

@@ -89,7 +89,7 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None
     [8, 2]
     """
     count = len(dataset)
-    if not isinstance(lengths, Iterable):
+    if not isinstance(lengths, Iterable) or isinstance(lengths, str):
         raise bad_argument("lengths", lengths, "must be a list, e.g. [0.8, 0.2]")
     if seed is not None and not isinstance(seed, (int, np.integer)):
         raise bad_argument("seed", seed, "must be an int or None")

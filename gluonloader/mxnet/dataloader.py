@@ -91,7 +91,7 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
             num_workers,
             pin_memory,
             pin_device_id,
-            None if prefetch is None else max(0, prefetch),
+            max(0, prefetch) if isinstance(prefetch, int) else prefetch,
             thread_pool,
             timeout,
             auto_reload,

@@ -41,7 +41,8 @@ class Dataset(core.Dataset, _gluon.Dataset):
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:  # type: ignore[override]
         """Returns the dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple."""
-        return _Transformed(self, fn) if lazy else SimpleDataset(super().transform(fn, lazy=False))
+        transformed = super().transform(fn, lazy)
+        return _Transformed(self, fn) if lazy else SimpleDataset(transformed)
 
     def __mx_handle__(self) -> Dataset:
         """The dataset itself: it can be indexed and has a length, like the handle of a dataset in Gluon 2.0."""

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import LastBatch, check_int, check_last_batch
+from ..checks import LastBatch, check_indices, check_int, check_last_batch
 from ..describe import arguments, call, describe, short_repr, sized
 from ..errors import bad_state, explain_torch_arguments
 from ..indices import is_int_array
@@ -165,6 +165,8 @@ class BatchSampler(Sampler):
         right = "must be the number of samples in a batch, an int >= 1"
         self.batch_size = check_int("batch_size", batch_size, 1, right)
         self.last_batch: LastBatch = check_last_batch(last_batch)
+        if isinstance(sampler, (int, type)):
+            check_indices("sampler", sampler, "indices")
         self.sampler = sampler
         self.carried: list[Any] = []
 
