@@ -472,7 +472,7 @@ SAMPLERS = [
         "a batch sampler as sampler",
         lambda: load(X, 2, sampler=BatchSampler(range(6), 2)),
         ValueError,
-        "sampler=BatchSampler(range by 2): it yields lists of indices; pass it as batch_sampler",
+        "sampler=BatchSampler(range(6), batch_size=2): it yields lists of indices; pass it as batch_sampler",
     ),
     (
         "a name as sampler",
