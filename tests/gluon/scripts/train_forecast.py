@@ -1,4 +1,4 @@
-"""Form 2, name import: `from mxnet.gluon.data import DataLoader, ArrayDataset`, with batchify functions of the script."""
+"""Form 2, name import: `from mxnet.gluon.data import DataLoader, ArrayDataset`, and batchify functions of the script."""
 
 import argparse
 from collections import namedtuple
@@ -45,7 +45,8 @@ def main():
     windows = rng.standard_normal((50, args.context)).astype(np.float32)
     targets = windows[:, -3:].mean(axis=1)
     full = ArrayDataset(nd.array(windows), nd.array(targets))
-    assert isinstance(full, Dataset) and len(full) == 50
+    assert isinstance(full, Dataset)
+    assert len(full) == 50
     train, test = full.take(40), full.filter(lambda sample: sample[1] > 0)
     record.value("filtered", len(test))
     ragged = SimpleDataset([(windows[i, : 1 + i % args.context], targets[i]) for i in range(50)])
@@ -63,8 +64,9 @@ def main():
         ),
         "list": DataLoader([[1, 2], [3, 4], [5, 6]], 2, num_workers=workers),
         "array": DataLoader(windows, 16, num_workers=workers, prefetch=1),
-        "threads": DataLoader(ragged, 25, batchify_fn=partial(collate_series, use_shared_mem=False),
-                              num_workers=workers, thread_pool=True),  # fmt: skip
+        "threads": DataLoader(
+            ragged, 25, batchify_fn=partial(collate_series, use_shared_mem=False), num_workers=workers, thread_pool=True
+        ),  # fmt: skip
         "pinned": DataLoader(full, 25, pin_memory=True, num_workers=workers),
     }
     net = gluon.nn.Dense(1)

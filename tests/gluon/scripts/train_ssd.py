@@ -1,4 +1,4 @@
-"""Form 3, subclass: a `DataLoader` of the script, as GluonCV's `DetectionDataLoader`, with its own dataset and sampler."""
+"""Form 3, subclass: a `DataLoader` of the script, as GluonCV's `DetectionDataLoader`, with own dataset and sampler."""
 
 import argparse
 
@@ -43,9 +43,7 @@ class DetectionLoader(DataLoader):
         if batchify_fn is None:
             batchify_fn = mp_pad_batchify_fn if num_workers > 0 else pad_batchify_fn
         self.epochs_read = 0
-        super(DetectionLoader, self).__init__(
-            dataset, batch_size, shuffle, sampler, last_batch, batch_sampler, batchify_fn, num_workers
-        )
+        super().__init__(dataset, batch_size, shuffle, sampler, last_batch, batch_sampler, batchify_fn, num_workers)
 
     def __iter__(self):
         self.epochs_read += 1
@@ -114,7 +112,8 @@ def main():
         num_workers=args.num_workers,
     )
     plain = DetectionLoader(dataset, args.batch_size, num_workers=args.num_workers)
-    assert isinstance(train, DataLoader) and isinstance(train, gluon.data.DataLoader)
+    assert isinstance(train, DataLoader)
+    assert isinstance(train, gluon.data.DataLoader)
     assert isinstance(dataset, gluon.data.Dataset)
     record.loader("train", train)
     record.loader("plain", plain)

@@ -1,4 +1,4 @@
-"""Form 5, GluonNLP's sharded loader: buckets of sentences for several devices, as in its Transformer and BERT scripts."""
+"""Form 5, GluonNLP's sharded loader: buckets of sentences for several devices, as in its Transformer scripts."""
 
 import argparse
 import logging
@@ -78,11 +78,12 @@ def main():
         ),
         "threads": nlp.data.ShardedDataLoader(
             data_train, batch_sampler=train_batch_sampler, batchify_fn=train_batchify_fn,
-            num_workers=args.num_workers, thread_pool=True, pin_memory=True,
+            num_workers=args.num_workers, thread_pool=True, prefetch=3,
         ),
         "numbers": nlp.data.ShardedDataLoader(
             gluon.data.ArrayDataset(np.arange(12.0), np.arange(12)),
-            batch_sampler=[[[0, 1], [2, 3]], [[4], [5, 6, 7]], [[11, 8], (9, 10)]], num_workers=args.num_workers,
+            batch_sampler=[[[0, 1], [2, 3]], [[4], [5, 6, 7]], [[11, 8], (9, 10)]],
+            num_workers=args.num_workers, pin_memory=True,
         ),
         "validation": gluon.data.DataLoader(
             data_val, batch_sampler=val_batch_sampler, batchify_fn=train_batchify_fn, num_workers=args.num_workers

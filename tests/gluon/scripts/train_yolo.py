@@ -1,4 +1,4 @@
-"""Form 4, `_dataset` with mixup: turned on and off between the epochs, as in GluonCV's YOLO and Faster R-CNN scripts."""
+"""Form 4, `_dataset` with mixup: switched between the epochs, as in GluonCV's YOLO and Faster R-CNN scripts."""
 
 import argparse
 
