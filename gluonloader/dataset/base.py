@@ -109,7 +109,7 @@ class Dataset:
         array([30,  0])
         """
         if not batched:
-            transformed = _Transformed(self, fn)
+            transformed = Transformed(self, fn)
             return transformed if lazy else SimpleDataset(list(transformed))
         in_bulk = _BatchTransformed(self, fn)
         return in_bulk if lazy else SimpleDataset(in_bulk.__getitems__(list(range(len(self)))) if len(self) else [])
@@ -208,30 +208,32 @@ class Subset(Dataset):
         return int(key) if isinstance(key, np.int64) else key
 
 
-class _Transformed(Dataset):
+class Transformed(Dataset):
+    """The dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple."""
+
     def __init__(self, dataset: Any, fn: Callable[..., Any]) -> None:
-        self._dataset, self._fn = dataset, fn
+        self._data, self._fn = dataset, fn
 
     def __getitem__(self, index: Any) -> Any:
-        return self._apply(self._dataset[index])
+        return self._apply(self._data[index])
 
     # For arrays in memory a bulk read is not faster, and the error for a dead worker could not name the sample.
-    @bulk_read(lambda self: hasattr(self._dataset, "__getitems__") and not in_memory(self._dataset))
+    @bulk_read(lambda self: hasattr(self._data, "__getitems__") and not in_memory(self._data))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        return each(self._apply, read(self._dataset, indices), indices)
+        return each(self._apply, read(self._data, indices), indices)
 
     @property
     def _parts(self) -> tuple[Any, ...]:
-        return self._dataset, self._fn
+        return self._data, self._fn
 
     def __len__(self) -> int:
-        return len(self._dataset)
+        return len(self._data)
 
     def _apply(self, sample: Any) -> Any:
         return self._fn(*sample) if isinstance(sample, tuple) else self._fn(sample)
 
 
-class _BatchTransformed(_Transformed):
+class _BatchTransformed(Transformed):
     """Applies `fn` to all samples of a bulk read of `dataset` at once."""
 
     def __getitem__(self, index: Any) -> Any:
@@ -239,13 +241,13 @@ class _BatchTransformed(_Transformed):
 
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        samples: Sequence[Any] = self._fn(read(self._dataset, indices))
+        samples: Sequence[Any] = self._fn(read(self._data, indices))
         if len(samples) != len(indices):
             what = f"the batched transform {getattr(self._fn, '__qualname__', self._fn)} got {len(indices)} samples"
             raise ValueError(f"{what} and returned {len(samples)}; return one sample for each, in the same order")
         return samples
 
-    _parts = _Transformed._parts  # a class that reads samples in another way does not inherit it
+    _parts = Transformed._parts  # a class that reads samples in another way does not inherit it
 
 
 class _First:

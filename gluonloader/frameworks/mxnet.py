@@ -25,6 +25,9 @@ class MXNet:
     def __init__(self, numpy_like: bool | None, shared: bool = False) -> None:
         self.name = {None: "mxnet", False: "mxnet.nd", True: "mxnet.np"}[numpy_like]
         self._mx: Any = sys.modules["mxnet"]
+        if not self._mx.__version__.startswith("1."):
+            what = f"MXNet {self._mx.__version__} is installed, whose arrays gluonloader cannot read"
+            raise ImportError(f'{what}; run pip install "mxnet==1.9.1"')
         self._memory = MXNetMemory(self._mx)
         self._numpy_like, self._shared = numpy_like, shared
         self._types: tuple[type, type] = (self._mx.nd.NDArray, self._mx.np.ndarray)

@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from .. import batchify as core
-from ..batchify import AsList, Group
+from ..batchify import AsList
 from ..frameworks import in_worker, map_arrays
 from .gluon import to_ndarray
 
@@ -28,6 +28,10 @@ class _WithNDArrays:
         # In a worker, batches lie in shared memory anyway.
         convert = to_ndarray(self._shared and not in_worker())
         return map_arrays(convert, self._batchify(data))
+
+    def __mx_handle__(self) -> _WithNDArrays:
+        """The function itself: it can be called, like the handle of a batchify function in Gluon 2.0."""
+        return self
 
 
 class Stack(_WithNDArrays):
@@ -72,3 +76,11 @@ class Append(_WithNDArrays):
 
     def __init__(self, expand: bool = True, batch_axis: int = 0, use_shared_mem: bool = False) -> None:
         super().__init__(core.Append(expand, batch_axis), use_shared_mem)
+
+
+class Group(core.Group):
+    """Applies a batchify function to each field of a tuple; the batch is a tuple."""
+
+    def __mx_handle__(self) -> Group:
+        """See `Stack`."""
+        return self

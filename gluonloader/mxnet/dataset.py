@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import dataset as core
+from ..dataset.base import Transformed
 from .gluon import dataset as _gluon
 from .gluon import mx
 
@@ -40,7 +41,15 @@ class Dataset(core.Dataset, _gluon.Dataset):
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:  # type: ignore[override]
         """Returns the dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple."""
-        return SimpleDataset(super().transform(fn, lazy))
+        return _Transformed(self, fn) if lazy else SimpleDataset(super().transform(fn, lazy=False))
+
+    def __mx_handle__(self) -> Dataset:
+        """The dataset itself: it can be indexed and has a length, like the handle of a dataset in Gluon 2.0."""
+        return self
+
+
+class _Transformed(Transformed, Dataset):
+    """A lazily transformed dataset; `_data` is the original dataset and `_fn` the transform, as in Gluon."""
 
 
 class SimpleDataset(core.SimpleDataset, Dataset, _gluon.SimpleDataset):
@@ -52,6 +61,7 @@ class ArrayDataset(core.ArrayDataset, Dataset, _gluon.ArrayDataset):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*[x.asnumpy() if isinstance(x, mx.nd.NDArray) and x.ndim == 1 else x for x in args])
+        self._data = list(self._columns)  # GluonNLP reads it
 
 
 _record_files: weakref.WeakSet[RecordFileDataset] = weakref.WeakSet()

@@ -36,3 +36,12 @@ class IntervalSampler(core.IntervalSampler, Sampler):
 
 class BatchSampler(core.BatchSampler, Sampler, _gluon.BatchSampler):
     """Cuts the indices of a sampler into lists of `batch_size`; `last_batch` is 'keep', 'discard' or 'rollover'."""
+
+    @property
+    def _prev(self) -> list[Any]:
+        """Gluon's name of the indices that are moved to the next epoch."""
+        return self.carried
+
+    @_prev.setter
+    def _prev(self, indices: list[Any]) -> None:
+        self.carried = indices

@@ -1,0 +1,54 @@
+"""`python -m gluonloader.mxnet script.py arg ...` runs an unchanged Gluon script over gluonloader."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import logging
+import os
+import runpy
+import sys
+from types import ModuleType
+
+from . import patch_numpy
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m gluonloader.mxnet",
+        description="Runs a Gluon script with gluonloader's classes in the place of mxnet.gluon.data's.",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="print what is replaced")
+    parser.add_argument("-m", dest="is_module", action="store_true", help="run a module, e.g. -m package.train")
+    parser.add_argument("script", help="a Python file, or with -m the name of a module")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="the arguments of the script")
+    options = parser.parse_args()
+    if not options.is_module and not os.path.isfile(options.script):
+        parser.error(f"there is no file {options.script}")
+    if options.verbose:
+        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    patch_numpy()
+    from .installing import install  # it imports MXNet, which needs the names that `patch_numpy` adds
+
+    install()
+    sys.argv = [options.script, *options.args]
+    if options.is_module:
+        runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+    else:
+        _run(options.script)
+
+
+def _run(path: str) -> None:
+    """Runs a file as `python path` does; unlike with `runpy.run_path`, its names exist until the program has ended."""
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec")
+    script = ModuleType("__main__")
+    script.__file__ = path
+    vars(script)["__builtins__"] = __builtins__
+    sys.modules["__main__"] = script
+    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    exec(code, vars(script))
+
+
+if __name__ == "__main__":
+    main()
