@@ -8,7 +8,7 @@ import logging
 import os
 import runpy
 import sys
-from types import ModuleType
+from types import ModuleType, TracebackType
 
 from . import patch_numpy
 
@@ -31,6 +31,7 @@ def main() -> None:
     from .installing import install  # it imports MXNet, which needs the names that `patch_numpy` adds
 
     install()
+    sys.excepthook = _show
     sys.argv = [options.script, *options.args]
     if options.is_module:
         runpy.run_module(options.script, run_name="__main__", alter_sys=True)
@@ -40,6 +41,7 @@ def main() -> None:
 
 def _run(path: str) -> None:
     """Runs a file as `python path` does; unlike with `runpy.run_path`, its names exist until the program has ended."""
+    path = os.path.abspath(path)  # as Python does for `__file__`; sys.argv[0] stays as it was written
     with io.open_code(path) as file:
         code = compile(file.read(), path, "exec")
     script = ModuleType("__main__")
@@ -48,6 +50,13 @@ def _run(path: str) -> None:
     sys.modules["__main__"] = script
     sys.path[0] = os.path.dirname(os.path.realpath(path))
     exec(code, vars(script))
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Prints an error as `python script.py` does, without the calls in this file and in runpy that run the script."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>", runpy.__file__):
+        trace = trace.tb_next
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
 
 
 if __name__ == "__main__":

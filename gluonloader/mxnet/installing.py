@@ -21,6 +21,7 @@ from .gluon import data as _gluon
 
 _LOG = logging.getLogger("gluonloader")
 
+# Not the batchify functions: MXNet's loaders that were made before `install` send these to their workers by name.
 _CLASSES: Final[dict[str, Any]] = {
     "ArrayDataset": dataset.ArrayDataset,
     "BatchSampler": sampler.BatchSampler,
@@ -30,8 +31,6 @@ _CLASSES: Final[dict[str, Any]] = {
     "RecordFileDataset": dataset.RecordFileDataset,
     "SequentialSampler": sampler.SequentialSampler,
     "SimpleDataset": dataset.SimpleDataset,
-    "default_batchify_fn": dataloader.default_batchify_fn,
-    "default_mp_batchify_fn": dataloader.default_mp_batchify_fn,
 }
 _MXNETS_LOADER: Final = _gluon.DataLoader
 # Classes of other packages, by the module that defines them. The package may have copied them into other modules.

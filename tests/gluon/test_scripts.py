@@ -1,6 +1,6 @@
 """Scripts in the forms of published code, with MXNet's loader and then unchanged with ours: all batches are equal.
 
-The scripts know nothing of gluonloader. `scripts/record.py` writes their batches to a file; this test compares two files.
+The scripts know nothing of gluonloader. `scripts/record.py` writes their batches to a file; the test compares files.
 """
 
 import os

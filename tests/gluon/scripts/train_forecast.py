@@ -1,4 +1,4 @@
-"""Form 2, name import: `from mxnet.gluon.data import DataLoader, ArrayDataset`, and batchify functions of the script."""
+"""Form 2, name import: `from mxnet.gluon.data import DataLoader, ArrayDataset`, and own batchify functions."""
 
 import argparse
 from collections import namedtuple
