@@ -60,8 +60,9 @@ class ArrayDataset(core.ArrayDataset, Dataset, _gluon.ArrayDataset):
     """A dataset of sequences of equal length; an NDArray with one axis yields NumPy numbers, as in Gluon."""
 
     def __init__(self, *args: Any) -> None:
-        super().__init__(*[x.asnumpy() if isinstance(x, mx.nd.NDArray) and x.ndim == 1 else x for x in args])
-        self._data = list(self._columns)  # GluonNLP reads it
+        arrays = [x.asnumpy() if isinstance(x, mx.nd.NDArray) and x.ndim == 1 else x for x in args]
+        super().__init__(*arrays)
+        self._data = arrays  # Gluon's name, which GluonNLP reads
 
 
 _record_files: weakref.WeakSet[RecordFileDataset] = weakref.WeakSet()
