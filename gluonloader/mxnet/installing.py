@@ -38,6 +38,7 @@ _OTHER_LOADERS: Final[dict[str, type]] = {
     "gluoncv.data.dataloader": other_loaders.RandomTransformDataLoader,
     "gluonnlp.data.dataloader": other_loaders.ShardedDataLoader,
 }
+_PACKAGES: Final = {"mxnet", *(name.partition(".")[0] for name in _OTHER_LOADERS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,10 @@ def install() -> Installed:
 
 def uninstall() -> None:
     """Puts the original classes of MXNet, GluonNLP and GluonCV back; loaders that exist keep working."""
+    changed = [module for module in _modules() if _top(module) in _PACKAGES]  # and those that copied the names since
     while _replaced:
         item = _replaced.pop()
-        for module in _package_of(item.module):  # others may have imported the class from the changed module
+        for module in changed:
             if vars(module).get(item.name) is item.replacement:
                 setattr(module, item.name, item.original)
     if _FINDER in sys.meta_path:
@@ -118,8 +120,8 @@ def _replace_in_package(module: ModuleType) -> None:
     """Replaces the loader that `module` defines, there and in all modules of its package that have imported it."""
     new = _OTHER_LOADERS[module.__name__]
     original = vars(module).get(new.__name__)
-    for found in _package_of(module) if original is not None else ():
-        if vars(found).get(new.__name__) is original:
+    for found in _modules() if original is not None else ():
+        if _top(found) == _top(module) and vars(found).get(new.__name__) is original:
             _replace(found, {new.__name__: new})
 
 
@@ -148,11 +150,6 @@ def _modules() -> list[ModuleType]:
     return [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
 
 
-def _package_of(module: ModuleType) -> list[ModuleType]:
-    """All imported modules of the top-level package of `module`."""
-    return [found for found in _modules() if _top(found) == _top(module)]
-
-
 def _top(module: ModuleType) -> str:
     return module.__name__.partition(".")[0]
 
@@ -168,8 +165,8 @@ def _derived(base: Any) -> Iterator[str]:
 
 def _imported_by_name() -> Iterator[str]:
     """Where modules of the user have imported MXNet's `DataLoader` by name."""
-    others = {"mxnet", *(name.partition(".")[0] for name in (__name__, *_OTHER_LOADERS))}
-    for module in _modules():
-        for name, value in list(vars(module).items()) if _top(module) not in others else ():
+    users = [module for module in _modules() if _top(module) not in (*_PACKAGES, __name__.partition(".")[0])]
+    for module in users:
+        for name, value in list(vars(module).items()):
             if value is _MXNETS_LOADER:
                 yield f"{module.__name__}.{name}"
