@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,6 +64,9 @@ def run(environment, record, command, seconds):
     )
     try:
         stdout, stderr = program.communicate(timeout=seconds)
+        deadline = time.monotonic() + 5  # of workers that have to notice that the program was killed
+        while session(program.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert session(program.pid) == [], "the program has left processes behind"
     finally:
         if session(program.pid):
@@ -82,14 +86,14 @@ def run_theirs(environment, record, command):
 
 
 def session(number):
-    """The processes of a session that are still there."""
+    """The processes of a session that have not ended."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = status.read_text().rpartition(")")[2].split()
+            state, _, _, of_session = status.read_text().rpartition(")")[2].split()[:4]
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if int(fields[3]) == number:
+        if int(of_session) == number and state not in "ZX":
             found.append(status.parent.name)
     return found
 
@@ -139,3 +143,41 @@ def test_a_script_reads_the_same_batches(environment, tmp_path, script, num_work
 
 def test_the_scripts_are_all_run():
     assert {path.stem for path in SCRIPTS.glob("*.py")} == {*NEEDS, "record"}
+
+
+BROKEN_OFF = """
+import os, signal, sys
+import record
+from mxnet import gluon, nd
+
+data = gluon.data.ArrayDataset(nd.arange(4000).reshape((100, 40)), nd.arange(100))
+loader = gluon.data.DataLoader(data, 2, num_workers=2)
+for number, batch in enumerate(loader):
+    record.batch("all", batch)
+    if number == 3:
+        {end}
+"""
+ENDS = {
+    "break": ("break", 0),
+    "exit": ("sys.exit(5)", 5),
+    "error": ("raise RuntimeError('of the script')", 1),
+    "interrupt": ("os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT),
+    "group": ("os.killpg(0, signal.SIGINT)", -signal.SIGINT),
+    "terminate": ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+    "kill": ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_script_that_ends_within_an_epoch_leaves_nothing(environment, tmp_path, end):
+    statement, status = ENDS[end]
+    script = tmp_path / "train.py"
+    script.write_text(BROKEN_OFF.format(end=statement))
+    environment["PYTHONPATH"] += f":{SCRIPTS}"
+    done = run(environment, tmp_path / "record", [sys.executable, "-m", "gluonloader.mxnet", script], 50)
+    assert (done.status, len(done.records)) == (status, 4), done.stderr
+    assert len(done.records[-1]["children"]) >= 2
+    assert shared_files_of(done) == []
+    shown = {"error": "RuntimeError: of the script", "interrupt": "KeyboardInterrupt", "group": "KeyboardInterrupt"}
+    assert done.stderr.splitlines()[-1:] == [shown[end]] if end in shown else done.stderr == ""
+    assert done.stderr.count("Traceback") == (end in shown)

@@ -42,7 +42,13 @@ def _write(kind, name, what):
 
 
 def _children():
-    return [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found += map(int, (task / "children").read_text().split())
+        except FileNotFoundError:
+            pass  # the thread has ended meanwhile
+    return found
 
 
 def _plain(value):

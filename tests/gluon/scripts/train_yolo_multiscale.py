@@ -59,6 +59,7 @@ def main():
     loaders = get_dataloader(Boxes(30), args.batch_size, args.num_workers)
     for name, loader in loaders.items():
         record.loader(name, loader)
+        record.value(name, [loader._interval, loader._num_workers, loader._prefetch, len(loader._transform_fns)])
         assert isinstance(loader, gluon.data.DataLoader)
     gutils.random.seed(args.seed)
 
