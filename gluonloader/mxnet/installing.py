@@ -151,7 +151,7 @@ def _modules() -> list[ModuleType]:
 
 
 def _top(module: ModuleType) -> str:
-    return module.__name__.partition(".")[0]
+    return str(vars(module).get("__name__")).partition(".")[0]
 
 
 def _derived(base: Any) -> Iterator[str]:
