@@ -14,10 +14,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, Final
 
-from mxnet import contrib
-
 from . import dataloader, dataset, other_loaders, sampler
 from .gluon import data as _gluon
+from .gluon import mx
 
 _LOG = logging.getLogger("gluonloader")
 
@@ -82,7 +81,7 @@ def install() -> Installed:
         return Installed(first=False)
     for module in (_gluon, _gluon.dataloader, _gluon.dataset, _gluon.sampler):
         _replace(module, {name: new for name, new in _CLASSES.items() if hasattr(module, name)})
-    _replace(contrib.io, {"DataLoaderIter": other_loaders.DataLoaderIter})
+    _replace(mx.contrib.io, {"DataLoaderIter": other_loaders.DataLoaderIter})
     for name in _OTHER_LOADERS:
         if name in sys.modules:
             _replace_in_package(sys.modules[name])

@@ -14,7 +14,7 @@ import pytest
 
 import gluonloader
 
-from .sides import GLUON, OURS, mx
+from .sides import GLUON, OURS, mx, needs_old_numpy
 
 install, uninstall = OURS.install, OURS.uninstall
 
@@ -269,6 +269,7 @@ if __name__ == "__main__":
 MXNET = ["-W", "error", "-W", "ignore::DeprecationWarning", "-m", "gluonloader.mxnet"]
 
 
+@needs_old_numpy
 @pytest.mark.spawn
 @pytest.mark.parametrize("command", [["folder/train.py"], ["-m", "folder.train"]], ids=["file", "module"])
 def test_a_script_sees_what_python_shows_it(program, tmp_path, command):
@@ -284,6 +285,7 @@ def test_a_script_sees_what_python_shows_it(program, tmp_path, command):
     assert ours.stdout == plain.stdout.replace("mxnet.gluon.data.", "gluonloader.mxnet.")
 
 
+@needs_old_numpy
 @pytest.mark.spawn
 def test_the_classes_of_a_script_reach_workers_that_are_spawned(program):
     script = SCRIPT.replace('({}, {"num_workers": 2})', '[{"num_workers": 2, "start_method": "spawn"}]')
@@ -297,6 +299,7 @@ ENDS = {
     "chained": "try:\n    {}['x']\nexcept KeyError as error:\n    raise OSError(2, 'no file') from error\n",
     "syntax": "print(1\n",
     "encoding": "# -*- coding: latin-1 -*-\nimport sys\nsys.exit('text of the exit')\n",
+    "annotations": "def f(x: int): ...\nprint(f.__annotations__)\n",
     "interrupt": "raise KeyboardInterrupt\n",
     "kill": "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n",
     "thread": "import threading\nthreading.Thread(target=lambda: print('late')).start()\n",
@@ -326,11 +329,15 @@ def test_what_it_says_when_no_script_can_be_run(program):
     assert "usage: python -m gluonloader.mxnet " in asked.stdout
     assert no_module.returncode != 0
     assert "nowhere" in no_module.stderr.splitlines()[-1]
-    assert all("Traceback" not in done.stderr for done in (none, missing, asked))
+    without = program(*MXNET, "train.py", train="", mxnet="raise ModuleNotFoundError('hidden', name='mxnet')")
+    assert without.returncode == 2
+    assert without.stderr.endswith('mxnet is not installed; run pip install "gluonloader[mxnet]"\n')
+    assert all("Traceback" not in done.stderr for done in (none, missing, asked, without))
 
 
 @pytest.mark.spawn
-def test_verbose_prints_what_was_replaced(program):
-    done = program(*MXNET, "-v", "train.py", train="print('run')\n")
-    assert (done.returncode, done.stdout) == (0, "run\n")
+def test_verbose_prints_what_was_replaced_and_leaves_logging_to_the_script(program):
+    script = "import logging, sys\nlogging.basicConfig(stream=sys.stdout)\nlogging.warning('of the script')\n"
+    done = program(*MXNET, "-v", "train.py", train=script)
+    assert (done.returncode, done.stdout) == (0, "WARNING:root:of the script\n")
     assert "mxnet.gluon.data.DataLoader" in done.stderr

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from . import sides  # noqa: F401 - skips this file if MXNet cannot be imported
+from .sides import needs_old_numpy
 
 SCRIPTS = Path(__file__).parent / "scripts"
 NEEDS = {
@@ -118,6 +118,7 @@ def shared_files_of(done):
     return [name for pid in children for name in Path("/dev/shm").glob(f"mx_{pid:x}_*")]
 
 
+@needs_old_numpy
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("script", NEEDS)
 def test_a_script_reads_the_same_batches(environment, tmp_path, script, num_workers):
