@@ -56,6 +56,7 @@ def run(environment, record, command, seconds):
     """Runs a program; no process of its session may outlive it."""
     program = subprocess.Popen(
         command,
+        cwd=record.parent,
         env={**environment, "RECORD": str(record)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
