@@ -8,8 +8,9 @@ import logging
 import os
 import runpy
 import sys
-from types import ModuleType
+from types import ModuleType, TracebackType
 
+from ..errors import MissingExtraError
 from . import patch_numpy
 
 
@@ -26,11 +27,15 @@ def main() -> None:
     if not options.is_module and not os.path.isfile(options.script):
         parser.error(f"there is no file {options.script}")
     if options.verbose:
-        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+        _log_to_stderr()
     patch_numpy()
-    from .installing import install  # it imports MXNet, which needs the names that `patch_numpy` adds
+    try:
+        from .installing import install  # it imports MXNet, which needs the names that `patch_numpy` adds
+    except MissingExtraError as error:
+        parser.error(str(error))
 
     install()
+    sys.excepthook = _show
     sys.argv = [options.script, *options.args]
     if options.is_module:
         runpy.run_module(options.script, run_name="__main__", alter_sys=True)
@@ -38,16 +43,33 @@ def main() -> None:
         _run(options.script)
 
 
+def _log_to_stderr() -> None:
+    """Not by `logging.basicConfig`, which would make the script's own call of it do nothing."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    logger = logging.getLogger("gluonloader")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
 def _run(path: str) -> None:
     """Runs a file as `python path` does; unlike with `runpy.run_path`, its names exist until the program has ended."""
+    path = os.path.abspath(path)  # as Python does for `__file__`; sys.argv[0] stays as it was written
     with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec")
+        code = compile(file.read(), path, "exec", dont_inherit=True)  # not with the __future__ imports of this file
     script = ModuleType("__main__")
     script.__file__ = path
     vars(script)["__builtins__"] = __builtins__
     sys.modules["__main__"] = script
     sys.path[0] = os.path.dirname(os.path.realpath(path))
     exec(code, vars(script))
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Prints an error as `python script.py` does, without the calls in this file and in runpy that run the script."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>", runpy.__file__):
+        trace = trace.tb_next
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,13 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, Final
 
-from mxnet import contrib
-
 from . import dataloader, dataset, other_loaders, sampler
 from .gluon import data as _gluon
+from .gluon import mx
 
 _LOG = logging.getLogger("gluonloader")
 
+# Not the batchify functions: MXNet's loaders that were made before `install` send these to their workers by name.
 _CLASSES: Final[dict[str, Any]] = {
     "ArrayDataset": dataset.ArrayDataset,
     "BatchSampler": sampler.BatchSampler,
@@ -30,8 +30,6 @@ _CLASSES: Final[dict[str, Any]] = {
     "RecordFileDataset": dataset.RecordFileDataset,
     "SequentialSampler": sampler.SequentialSampler,
     "SimpleDataset": dataset.SimpleDataset,
-    "default_batchify_fn": dataloader.default_batchify_fn,
-    "default_mp_batchify_fn": dataloader.default_mp_batchify_fn,
 }
 _MXNETS_LOADER: Final = _gluon.DataLoader
 # Classes of other packages, by the module that defines them. The package may have copied them into other modules.
@@ -39,6 +37,7 @@ _OTHER_LOADERS: Final[dict[str, type]] = {
     "gluoncv.data.dataloader": other_loaders.RandomTransformDataLoader,
     "gluonnlp.data.dataloader": other_loaders.ShardedDataLoader,
 }
+_PACKAGES: Final = {"mxnet", *(name.partition(".")[0] for name in _OTHER_LOADERS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ def install() -> Installed:
         return Installed(first=False)
     for module in (_gluon, _gluon.dataloader, _gluon.dataset, _gluon.sampler):
         _replace(module, {name: new for name, new in _CLASSES.items() if hasattr(module, name)})
-    _replace(contrib.io, {"DataLoaderIter": other_loaders.DataLoaderIter})
+    _replace(mx.contrib.io, {"DataLoaderIter": other_loaders.DataLoaderIter})
     for name in _OTHER_LOADERS:
         if name in sys.modules:
             _replace_in_package(sys.modules[name])
@@ -100,9 +99,10 @@ def install() -> Installed:
 
 def uninstall() -> None:
     """Puts the original classes of MXNet, GluonNLP and GluonCV back; loaders that exist keep working."""
+    changed = [module for module in _modules() if _top(module) in _PACKAGES]  # and those that copied the names since
     while _replaced:
         item = _replaced.pop()
-        for module in _package_of(item.module):  # others may have imported the class from the changed module
+        for module in changed:
             if vars(module).get(item.name) is item.replacement:
                 setattr(module, item.name, item.original)
     if _FINDER in sys.meta_path:
@@ -119,8 +119,8 @@ def _replace_in_package(module: ModuleType) -> None:
     """Replaces the loader that `module` defines, there and in all modules of its package that have imported it."""
     new = _OTHER_LOADERS[module.__name__]
     original = vars(module).get(new.__name__)
-    for found in _package_of(module) if original is not None else ():
-        if vars(found).get(new.__name__) is original:
+    for found in _modules() if original is not None else ():
+        if _top(found) == _top(module) and vars(found).get(new.__name__) is original:
             _replace(found, {new.__name__: new})
 
 
@@ -149,11 +149,6 @@ def _modules() -> list[ModuleType]:
     return [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
 
 
-def _package_of(module: ModuleType) -> list[ModuleType]:
-    """All imported modules of the top-level package of `module`."""
-    return [found for found in _modules() if _top(found) == _top(module)]
-
-
 def _top(module: ModuleType) -> str:
     return str(vars(module).get("__name__")).partition(".")[0]
 
@@ -169,8 +164,8 @@ def _derived(base: Any) -> Iterator[str]:
 
 def _imported_by_name() -> Iterator[str]:
     """Where modules of the user have imported MXNet's `DataLoader` by name."""
-    others = {"mxnet", *(name.partition(".")[0] for name in (__name__, *_OTHER_LOADERS))}
-    for module in _modules():
-        for name, value in list(vars(module).items()) if _top(module) not in others else ():
+    users = [module for module in _modules() if _top(module) not in (*_PACKAGES, __name__.partition(".")[0])]
+    for module in users:
+        for name, value in list(vars(module).items()):
             if value is _MXNETS_LOADER:
                 yield f"{module.__name__}.{name}"

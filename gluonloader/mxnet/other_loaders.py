@@ -120,17 +120,18 @@ class RandomTransformDataLoader(DataLoader):
     ) -> None:
         if not (transforms := list(transform_fns)):
             raise ValueError("transform_fns is empty; pass at least one function of a sample")
+        interval = max(int(interval), 1)
         plain = DataLoader(dataset, batch_size, shuffle, sampler, last_batch, batch_sampler)
         super().__init__(
             _Transformed(dataset, transforms),
-            batch_sampler=_RandomTransforms(plain._batch_sampler, len(transforms), max(int(interval), 1)),
+            batch_sampler=_RandomTransforms(plain._batch_sampler, len(transforms), interval),
             batchify_fn=batchify_fn,
             num_workers=num_workers,
             pin_memory=pin_memory,
             pin_device_id=pin_device_id,
             prefetch=prefetch,
         )
-        self._dataset, self._transform_fns = dataset, transforms
+        self._dataset, self._transform_fns, self._interval = dataset, transforms, interval
 
 
 class _RandomTransforms(Sampler):
