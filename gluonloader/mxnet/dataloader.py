@@ -11,6 +11,7 @@ from ..frameworks import map_arrays
 from ..loader import DataLoader as CoreDataLoader
 from .gluon import dataloader as _gluon
 from .gluon import mx, to_ndarray
+from .sampler import with_gluons_names
 from .structure import gluon_batchify
 
 __all__ = ["DataLoader", "default_batchify_fn", "default_mp_batchify_fn"]
@@ -105,7 +106,7 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
 
     @property
     def _batch_sampler(self) -> Any:
-        return self.epochs.source.sampler
+        return with_gluons_names(self.epochs.source.sampler)
 
     @property
     def auto_reload(self) -> bool:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import sys
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, Final
 
+from ..errors import warn
 from . import dataloader, dataset, other_loaders, sampler
 from .gluon import data as _gluon
 from .gluon import mx
@@ -79,6 +79,11 @@ def install() -> Installed:
     """
     if _replaced:
         return Installed(first=False)
+    if too_early := sorted({*_derived(_MXNETS_LOADER), *_imported_by_name()}):
+        warn(
+            "these use MXNet's DataLoader, since they were imported before gluonloader.mxnet.install(): "
+            f"{', '.join(too_early)}; call install() before you import them"
+        )
     for module in (_gluon, _gluon.dataloader, _gluon.dataset, _gluon.sampler):
         _replace(module, {name: new for name, new in _CLASSES.items() if hasattr(module, name)})
     _replace(mx.contrib.io, {"DataLoaderIter": other_loaders.DataLoaderIter})
@@ -87,13 +92,6 @@ def install() -> Installed:
             _replace_in_package(sys.modules[name])
     sys.meta_path.insert(0, _FINDER)
     _LOG.info("install: replaced %s", ", ".join(f"{item.module.__name__}.{item.name}" for item in _replaced))
-    if too_early := sorted({*_derived(_MXNETS_LOADER), *_imported_by_name()}):
-        warnings.warn(
-            f"these use MXNet's DataLoader, since they were imported before gluonloader.mxnet.install(): "
-            f"{', '.join(too_early)}; call install() before you import them",
-            RuntimeWarning,
-            stacklevel=2,
-        )
     return Installed(first=True)
 
 
@@ -154,10 +152,11 @@ def _top(module: ModuleType) -> str:
 
 
 def _derived(base: Any) -> Iterator[str]:
-    """The classes of others that derive from MXNet's loader and not from ours."""
+    """The classes of others that derive from MXNet's loader and not from ours, and are not replaced themselves."""
     for kind in base.__subclasses__():
         if not issubclass(kind, dataloader.DataLoader):
-            if all(item.original is not kind for item in _replaced):
+            new = _OTHER_LOADERS.get(kind.__module__)
+            if new is None or new.__name__ != kind.__name__:
                 yield f"{kind.__module__}.{kind.__qualname__}"
             yield from _derived(kind)
 
