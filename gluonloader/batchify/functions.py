@@ -14,7 +14,7 @@ from ..checks import check_flags, check_functions, check_int
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
 from .arrays import Array, as_array, check_same, common_dtype, like
-from .default import Batchify, default_batchify, stack
+from .default import Batchify, default_batchify, stack, stack_any
 
 
 class Stack:
@@ -31,7 +31,7 @@ class Stack:
         if isinstance(samples[0], (tuple, list)):
             check_same(list(map(len, samples)), "{} fields".format, "")
             return [on_field(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
-        return like(samples[0], stack([as_array(sample, None, i) for i, sample in enumerate(samples)], ""))
+        return stack_any(samples, "")
 
 
 class Pad:
