@@ -98,7 +98,7 @@ class MXNetMemory:
         self._copy_values = self._lib["MXNDArraySyncCopyToCPU"]
         self._copy_values.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
         # These two never wait, so they are called without releasing the GIL, which another thread might then keep.
-        library = ctypes.PyDLL(self._lib._name, handle=self._lib._handle)
+        library = ctypes.PyDLL(mx.libinfo.find_lib_path()[0])
         self._get_shape, self._get_dtype = library["MXNDArrayGetShapeEx"], library["MXNDArrayGetDType"]
         types = mx.nd.ndarray._DTYPE_NP_TO_MX
         self.codes: dict[np.dtype[Any], int] = {np.dtype(kind): code for kind, code in types.items() if kind}
