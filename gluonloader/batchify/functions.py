@@ -15,7 +15,7 @@ from ..describe import arguments, call, describe, short_repr
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
 from .arrays import Array, as_array, check_same, check_types, common_dtype, like
-from .default import Batchify, default_batchify, stack
+from .default import Batchify, default_batchify, stack_any
 
 
 class Stack:
@@ -34,7 +34,7 @@ class Stack:
             check_types(samples, lambda kind: hasattr(kind, "__len__"), "other samples are tuples or lists")
             check_same(list(map(len, samples)), "{} fields".format, "")
             return [on_field(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
-        return like(samples[0], stack([as_array(sample, None, i) for i, sample in enumerate(samples)], ""))
+        return stack_any(samples, "")
 
 
 class Pad:
