@@ -55,10 +55,6 @@ class BatchSampler(core.BatchSampler, Sampler, _gluon.BatchSampler):
     def _prev(self) -> list[Any]:
         return self.carried
 
-    @_prev.setter
-    def _prev(self, indices: list[Any]) -> None:
-        self.carried = indices
-
 
 def with_gluons_names(batch_sampler: Any) -> Any:
     """The batch sampler that a loader has made, as an object of Gluon's class; both share their attributes."""

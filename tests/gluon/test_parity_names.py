@@ -49,13 +49,6 @@ def test_no_pool_serves_the_tasks_of_a_worker(way):
     assert OURS.DataLoader(range(3), 2, **WAYS[way])._worker_pool is None
 
 
-def test_the_batch_sampler_of_a_loader_can_be_reset(gdata):
-    loader = gdata.DataLoader(range(5), 2, last_batch="rollover")
-    assert epoch(loader) == [[0, 1], [2, 3]]
-    loader._batch_sampler._prev = []
-    assert epoch(loader) == [[0, 1], [2, 3]]
-
-
 def test_names_of_datasets(gdata):
     inputs, labels = mx.nd.arange(4).reshape((2, 2)), mx.nd.array([5, 6])
     arrays = gdata.ArrayDataset(inputs, labels)
