@@ -52,7 +52,8 @@ def check(options: argparse.Namespace) -> int:
     keys: dict[int, Any] = {}
     if os.path.exists(index):
         keys, wrong = _checked_index(path, index, starts)
-        errors += wrong
+        damaged = {error.offset for error in errors}
+        errors += [error for error in wrong if error.file == index or error.offset not in damaged]
     if not options.no_decode:
         _decode_check()
         dataset = DecodedRecords(path, starts)

@@ -60,7 +60,7 @@ def spans_of(file: Mapped, start: int, limit: int, path: str) -> tuple[list[Span
     at = start
     while True:
         if at + _HEADER.size > limit or at % 4:
-            left = f"a frame starts here, but only {limit - at} bytes are left for it"
+            left = f"a frame should start here, but only {limit - at} bytes are left for it"
             raise RecordError(left if at % 4 == 0 else "frames start at multiples of 4 bytes", path, at)
         magic, word = _HEADER.unpack_from(file, at)
         flag, length = word >> 29, word & MAX_LENGTH
@@ -76,7 +76,8 @@ def spans_of(file: Mapped, start: int, limit: int, path: str) -> tuple[list[Span
             what = f"this frame has a length of {length} bytes, but only {limit - first} bytes are left for it"
             raise RecordError(what, path, first - _HEADER.size)
         if last != at and (flag in (_FIRST, _MIDDLE) or any(file[last:at])):
-            raise RecordError(f"the length {length} of this frame is wrong", path, first - _HEADER.size)
+            what = f"the length {length} of this frame is wrong, or the zeros after its data were changed"
+            raise RecordError(what, path, first - _HEADER.size)
         spans.append((first, last))
         if flag in (_WHOLE, _LAST):
             return spans, at

@@ -127,8 +127,9 @@ class _Writer:
         key = self._key_type(key)
         if key in self._rows:
             raise bad_argument("key", key, "another record has this key already; each record needs its own")
-        if not str(key).isprintable():
-            raise bad_argument("key", key, "must be an int, or text without tabs and line breaks")
+        text = str(key)
+        if not text.isprintable() or text != text.strip() or not text:
+            raise bad_argument("key", key, "must be an int, or text without tabs, line breaks and spaces at its ends")
         if len(record) > MAX_LENGTH:
             size = f"record {key!r} has {len(record)} bytes, and a RecordIO file can store at most {MAX_LENGTH}"
             raise RecordError(f"{size}; split it", self._path, self._ends[0])
