@@ -9,8 +9,8 @@ import numpy as np
 
 MAGIC = bytes.fromhex("0a23d7ce")
 
-# Each case of the format: empty, each length of the padding, and the magic word at the start, inside, at the end, twice,
-# and where it does not count.
+# Each case of the format: empty, each length of the padding, and the magic word at the start, inside, at the end, and
+# where it does not count.
 CASES = [
     b"", b"a", b"ab", b"abc", b"abcd", MAGIC, MAGIC * 2, b"abcd" + MAGIC + b"xy", b"ab" + MAGIC + b"cd", MAGIC + b"\1",
     b"abcd" + MAGIC, b"abcdefgh" + MAGIC + MAGIC + b"123" + MAGIC, MAGIC[:3], b"\0\0\0\0\0", MAGIC * 2 + b"\xff" * 9,
@@ -62,7 +62,7 @@ def write(path, records, keys=None):
 
 
 def read_by_mxnet(names):
-    """What MXNet reads in each file: a list of records (or [error]), the error of the file, or None if MXNet crashed."""
+    """What MXNet reads in each file: records (or [error]), the error of the file, or None if MXNet crashed."""
     results = []
     while len(results) < len(names):
         command = [sys.executable, "-c", _READ_BY_MXNET, *map(str, names[len(results) :])]

@@ -99,7 +99,9 @@ def _checked_index(path: str, index: str, starts: list[int]) -> tuple[dict[int, 
     missing = sorted(set(starts) - keys.keys())
     errors = [RecordError(f"{index} does not list this record", path, start) for start in missing]
     wrong = sorted(keys.keys() - set(starts))
-    errors += [RecordError(f"key {keys[at]} of {index} points here, but no whole record does", path, at) for at in wrong]
+    errors += [
+        RecordError(f"key {keys[at]} of {index} points here, but no whole record does", path, at) for at in wrong
+    ]
     return keys, errors
 
 

@@ -5,4 +5,13 @@ from .headers import IRHeader, pack, pack_img, unpack, unpack_img
 from .index import build_index
 from .indexed import IndexedRecordIO
 
-__all__ = ["IRHeader", "IndexedRecordIO", "RecordFileDataset", "build_index", "pack", "pack_img", "unpack", "unpack_img"]
+__all__ = [
+    "IRHeader",
+    "IndexedRecordIO",
+    "RecordFileDataset",
+    "build_index",
+    "pack",
+    "pack_img",
+    "unpack",
+    "unpack_img",
+]

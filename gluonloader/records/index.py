@@ -14,7 +14,8 @@ _MAX_DIGITS = 18  # of an offset; more do not fit in 64 bits
 
 def index_path(path: Any, index: Any = None) -> str:
     """The absolute path of the index; by default `photos.idx` beside `photos.rec`."""
-    return os.path.abspath(os.path.splitext(os.fspath(path))[0] + ".idx" if index is None else index)
+    name: str = os.path.splitext(os.fspath(path))[0] + ".idx" if index is None else os.fspath(index)
+    return os.path.abspath(name)
 
 
 def index_line(key: Any, offset: int) -> bytes:

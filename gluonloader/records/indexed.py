@@ -115,8 +115,8 @@ class _Writer:
 
     def __init__(self, path: str, index: str, key_type: Callable[[Any], Any]) -> None:
         self._path, self._key_type = path, key_type
-        self._files = open(path, "wb", buffering=0), open(index, "wb", buffering=0)
-        self._ends = 0, 0  # of what was written completely; an interrupted write is written over, or cut off by close
+        self._files = open(path, "wb", buffering=0), open(index, "wb", buffering=0)  # noqa: SIM115, close closes them
+        self._ends = 0, 0  # of what was written completely; close cuts off a write that was interrupted
         self._rows: dict[Any, None] = {}
 
     @property
