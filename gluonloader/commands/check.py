@@ -98,10 +98,9 @@ def _checked_index(path: str, index: str, starts: list[int]) -> tuple[dict[int, 
     keys = dict(zip(offsets, listed, strict=True))
     missing = sorted(set(starts) - keys.keys())
     errors = [RecordError(f"{index} does not list this record", path, start) for start in missing]
-    wrong = sorted(keys.keys() - set(starts))
-    errors += [
-        RecordError(f"key {keys[at]} of {index} points here, but no whole record does", path, at) for at in wrong
-    ]
+    for at in sorted(keys.keys() - set(starts)):
+        what = f"key {keys[at]} of {index} points here, but no whole record starts here"
+        errors.append(RecordError(what, path, at))
     return keys, errors
 
 

@@ -76,8 +76,12 @@ def _labels(record: bytes) -> str:
 
 
 def _add_workers(command: argparse.ArgumentParser) -> None:
-    text = "worker processes; 0 for none (default: one for each core)"
-    command.add_argument("--num-workers", type=int, default="auto", metavar="N", help=text)
+    text = "worker processes; 0 for none (default: auto, which is at most one for each core)"
+    command.add_argument("--num-workers", type=_number_or_auto, default="auto", metavar="N", help=text)
+
+
+def _number_or_auto(text: str) -> int | str:
+    return text if text == "auto" else int(text)
 
 
 def _positive(text: str) -> int:
