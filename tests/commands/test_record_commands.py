@@ -219,8 +219,8 @@ def test_check_names_each_damaged_record(pictures, capsys, workers):
     assert records("check", path, workers=workers) == 1
     *lines, last = capsys.readouterr().out.splitlines()
     assert [line.split(": ")[0] for line in lines] == [
-        f"{path}, byte {starts[0]} (key 10)", f"{path}, byte {starts[3]} (key 13)", f"{path}, byte {starts[5]} (key 15)",
-    ]  # fmt: skip
+        f"{path}, byte {starts[number]} (key {10 + number})" for number in (0, 3, 5)
+    ]
     assert "a frame should start here with" in lines[1]
     assert last == f"{path}: 5 whole records, 3 errors"
     assert records("check", path, "--no-decode") == 1
