@@ -17,6 +17,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
+import numpy as np
+
 from ..errors import RecordError
 
 MAGIC: Final = b"\x0a\x23\xd7\xce"
@@ -24,6 +26,10 @@ MAX_LENGTH: Final = (1 << 29) - 1  # bytes of a record
 
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)  # the flag of a frame
 _HEADER: Final = struct.Struct("<4sI")
+_WORD: Final = np.dtype("<u4")
+_MAGIC_WORD: Final = np.frombuffer(MAGIC, _WORD)[0]
+_NO_WORDS: Final = np.empty(0, _WORD)
+_SEARCHED: Final = 1 << 20  # bytes that are searched at a time
 # Without it a mapping keeps a descriptor open. Older versions of Python have no such argument.
 _NO_DESCRIPTOR: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
@@ -33,7 +39,7 @@ Span = tuple[int, int]
 
 def frames_of(data: bytes) -> bytes:
     """A record as it stands in a file."""
-    cuts = list(_aligned_magics(data, 0, len(data)))
+    cuts = _aligned_magics(data, 0, len(data))
     ends = [*cuts, len(data)]
     flags = [_FIRST, *[_MIDDLE] * (len(cuts) - 1), _LAST] if cuts else [_WHOLE]
     pieces, start = [], 0
@@ -73,7 +79,7 @@ def spans_of(file: Mapped, start: int, limit: int, path: str) -> tuple[list[Span
         last = first + length
         at = last + -length % 4
         if at > limit:
-            what = f"this frame has a length of {length} bytes, but only {limit - first} bytes are left for it"
+            what = f"the data of this frame need {at - first} bytes, but only {limit - first} bytes are left for them"
             raise RecordError(what, path, first - _HEADER.size)
         if last != at and (flag in (_FIRST, _MIDDLE) or any(file[last:at])):
             what = f"the length {length} of this frame is wrong, or the zeros after its data were changed"
@@ -110,16 +116,15 @@ def starts_of(file: Mapped, path: str) -> Iterator[int]:
 
 def next_start(file: Mapped, at: int) -> int:
     """Where the next record starts at `at` or after it; the length of the file if there is none."""
-    for start in _aligned_magics(file, at + -at % 4, len(file)):
-        if start + _HEADER.size <= len(file) and _HEADER.unpack_from(file, start)[1] >> 29 in (_WHOLE, _FIRST):
-            return start
+    for chunk in range(at + -at % 4, len(file), _SEARCHED):
+        for start in _aligned_magics(file, chunk, min(chunk + _SEARCHED, len(file))):
+            if start + _HEADER.size <= len(file) and _HEADER.unpack_from(file, start)[1] >> 29 in (_WHOLE, _FIRST):
+                return start
     return len(file)
 
 
-def _aligned_magics(data: Mapped, start: int, end: int) -> Iterator[int]:
+def _aligned_magics(data: Mapped, start: int, end: int) -> list[int]:
     """Where the magic word is, at multiples of 4 bytes after `start`."""
-    at = data.find(MAGIC, start, end)
-    while at >= 0:
-        if (at - start) % 4 == 0:
-            yield at
-        at = data.find(MAGIC, at + 1, end)
+    words = np.frombuffer(data, _WORD, (end - start) // 4, start) if end - start >= 4 else _NO_WORDS
+    found: list[int] = (words == _MAGIC_WORD).nonzero()[0].tolist()  # several times as fast as bytes.find
+    return [start + 4 * word for word in found]

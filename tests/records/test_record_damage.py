@@ -164,9 +164,9 @@ def header(flag, length):
         (4, header(3, 5), 0, 0, "a record should start here, but the flag of this frame is 3"),
         (4, header(1, 8), 0, 16, "a frame should start here, but only 0 bytes are left for it"),
         (20, header(0, 0), 1, 16, "this record ends at byte 24, but the next record of the index starts at byte 40"),
-        (4, header(0, 500), 0, 0, "has a length of 500 bytes, but only 8 bytes are left"),
+        (4, header(0, 500), 0, 0, "need 500 bytes, but only 8 bytes are left"),
         (4, header(0, 1), 0, 0, "the length 1 of this frame is wrong"),
-        (4, header(0, 6 + 3), 0, 0, "has a length of 9 bytes, but only 8 bytes are left"),
+        (4, header(0, 6 + 3), 0, 0, "need 12 bytes, but only 8 bytes are left"),
         (15, b"\1", 0, 0, "the length 5 of this frame is wrong"),
         (20, header(1, 1), 1, 16, "the length 1 of this frame is wrong"),
     ],
@@ -246,7 +246,7 @@ def test_a_missing_line_in_the_middle_is_noticed(tmp_path):
 def test_a_large_length_allocates_nothing(tmp_path):
     path = write(tmp_path / "r", [b"x"])
     changed(path, 4, header(0, (1 << 29) - 1))
-    with pytest.raises(RecordError, match="has a length of 536870911 bytes, but only 4 bytes are left"):
+    with pytest.raises(RecordError, match="need 536870912 bytes, but only 4 bytes are left"):
         RecordFileDataset(path)
 
 

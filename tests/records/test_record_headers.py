@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import load, load_mxnet
+from conftest import load, load_mxnet, run_program
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,6 +112,17 @@ def test_an_image_that_cannot_be_coded_is_refused():
     for wrong, suffix in ((image(), ".nothing"), (image(0, 3), ".jpg"), ("text", ".jpg")):
         with pytest.raises(ValueError, match="OpenCV cannot encode the image as"):
             pack_img((0, 1, 7, 0), wrong, img_fmt=suffix)
+
+
+def test_nothing_is_imported_before_it_is_needed():
+    code = """if True:
+        import sys
+        import gluonloader
+        assert "gluonloader.records" not in sys.modules
+        import gluonloader.records, gluonloader.__main__
+        print({"cv2", "PIL", "simplejpeg", "mxnet"} & sys.modules.keys())
+    """
+    assert run_program(code).stdout == "set()\n"
 
 
 def test_without_opencv_the_error_says_what_to_install(monkeypatch):
