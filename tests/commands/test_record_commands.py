@@ -293,6 +293,18 @@ def test_help_names_commands_and_options():
 
 
 @pytest.mark.spawn
+def test_list_ends_quietly_if_nobody_reads_it(tmp_path):
+    with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
+        for key in range(10_000):
+            file.write_idx(key, b"")
+    read, write = os.pipe()
+    os.close(read)
+    done = program("records", "list", tmp_path / "o.rec", stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.spawn
 def test_progress_is_shown_on_a_terminal(folder, tmp_path):
     ours, theirs = pty.openpty()
     done = program("records", "make", tmp_path / "o.rec", folder, stderr=theirs, stdout=subprocess.PIPE)
