@@ -61,7 +61,7 @@ def check(options: argparse.Namespace) -> int:
     for start, error in sorted(errors.items()):
         key = f" (key {keys[start]})" if start in keys else ""
         print(f"{error.file}, byte {error.offset or 0}{key}: {error.reason}")
-    print(f"{path}: {len(starts):,} whole records, {len(errors):,} errors")
+    print(f"{path}: {len(starts):,} whole records; errors: {len(errors):,}")
     return 1 if errors else 0
 
 

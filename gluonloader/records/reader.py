@@ -101,11 +101,12 @@ class RecordFile:
             what = f"records {keys[0]!r} and {keys[1]!r} of {self._index} should both start here; rebuild the index"
             raise RecordError(f"{what} with gluonloader.records.build_index", self.path, int(starts[same[0]]))
         if not self._partial:
-            ends = [0, spans_of(self._file, int(starts[-1]), size, self.path)[1]] if len(starts) else [0]
-            for end, start in zip(ends, [*starts[:1], size], strict=False):
-                if end != start:
-                    what = f"{self._index} lists no record from here to byte {start}; {_if_partial(self.path)}"
-                    raise RecordError(what, self.path, end)
+            first, last = (int(starts[0]), int(starts[-1])) if len(starts) else (size, size)
+            end = spans_of(self._file, last, size, self.path)[1] if len(starts) else size
+            for here, there in ((0, first), (end, size)):
+                if here != there:
+                    what = f"{self._index} lists no record from here to byte {there}; {_if_partial(self.path)}"
+                    raise RecordError(what, self.path, here)
         limits = np.empty_like(self._starts)
         limits[order] = np.append(starts[1:], size)
         return limits
