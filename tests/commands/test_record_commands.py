@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import load
+from conftest import load, load_mxnet
 
 import gluonloader
 from gluonloader.__main__ import main
 from gluonloader.records import IndexedRecordIO, RecordFileDataset, pack, unpack, unpack_img
 
-CV2, PILLOW = load("cv2"), load("PIL.Image")
+CV2, PILLOW, MXNET = load("cv2"), load("PIL.Image"), load_mxnet()
+IM2REC = Path(MXNET.__file__).parent / "tools" / "im2rec.py" if MXNET else Path()
 needs_cv2 = pytest.mark.skipif(CV2 is None, reason="needs OpenCV")
 needs_decoder = pytest.mark.skipif(CV2 is None and PILLOW is None, reason="needs OpenCV or Pillow")
 
@@ -65,6 +66,18 @@ def test_make_from_a_folder(folder, tmp_path, capsys, workers):
     assert out.splitlines() == [*labels, f"{tmp_path}/o.rec: 4 of 4 images"]
     assert err == ""
     assert sorted(os.listdir(tmp_path)) == ["images", "o.idx", "o.rec"]
+
+
+@pytest.mark.spawn
+@pytest.mark.skipif(not (CV2 and MXNET and IM2REC.exists()), reason="needs MXNet with its tools, and OpenCV")
+def test_make_writes_what_im2rec_writes(folder, tmp_path):
+    command = [sys.executable, "-W", "ignore", IM2REC, tmp_path / "theirs", folder]
+    for options in (["--list", "--recursive", "--no-shuffle"], ["--pass-through", "--pack-label"]):
+        subprocess.run([*command, *options], check=True, capture_output=True, timeout=120)
+        (tmp_path / "theirs.lst").write_text((tmp_path / "theirs.lst").read_text().replace("2.0", "2.5\t7"))
+    assert records("make", tmp_path / "ours.rec", tmp_path / "theirs.lst", "--root", folder) == 0
+    for ending in ("rec", "idx"):
+        assert (tmp_path / f"ours.{ending}").read_bytes() == (tmp_path / f"theirs.{ending}").read_bytes()
 
 
 def test_make_from_a_flat_folder_and_through_links(folder, tmp_path):
