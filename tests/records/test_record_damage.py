@@ -13,7 +13,7 @@ import pytest
 from conftest import load_mxnet
 from record_files import CASES, MAGIC, random_records, read_by_mxnet, write
 
-from gluonloader import RecordError
+from gluonloader import AsList, RecordError
 from gluonloader.records import IndexedRecordIO, RecordFileDataset, pack, unpack
 from gluonloader.records.frames import mapped, spans_of
 
@@ -182,6 +182,18 @@ def test_a_damaged_frame_is_named(tmp_path, at, data, number, offset, text):
             call()
         assert (caught.value.file, caught.value.offset) == (path, offset)
         assert str(caught.value).startswith(f"{path}, byte {offset}: ")
+
+
+def test_a_loader_raises_the_error_and_continues_with_the_next_batch(tmp_path, any_way):
+    path = write(tmp_path / "r", WORDS)
+    changed(path, 16, b"\0")
+    with any_way.loader(RecordFileDataset(path), 1, batchify_fn=AsList()) as loader:
+        batches = iter(loader)
+        assert next(batches) == WORDS[:1]
+        with pytest.raises(RecordError, match="a frame should start here") as caught:
+            next(batches)
+        assert (caught.value.file, caught.value.offset) == (path, 16)
+        assert next(batches) == WORDS[2:]
 
 
 def test_a_part_that_swallows_the_next_is_noticed(tmp_path):
