@@ -123,7 +123,10 @@ def _decode(data: bytes) -> None:
     if data[:2] == _JPEG and (simplejpeg := _found("simplejpeg")):
         simplejpeg.decode_jpeg(data)
     elif pillow := _found("PIL.Image"):
-        with pillow.open(io.BytesIO(data)) as image:
-            image.load()
+        try:
+            with pillow.open(io.BytesIO(data)) as image:
+                image.load()
+        except pillow.UnidentifiedImageError:  # its text names no more than an object in memory
+            raise ValueError("Pillow knows no image format that starts like these data") from None
     elif not len(data) or _found("cv2").imdecode(np.frombuffer(data, np.uint8), -1) is None:
         raise ValueError("OpenCV cannot decode this image")
