@@ -49,11 +49,8 @@ def test_many_records_are_exchanged_with_mxnet(tmp_path):
             assert record == reader.read_idx(key)
             label, wanted = content(key, datas[key])
             image = isinstance(wanted, np.ndarray)
-            (header, data), (their_header, their_data) = (
-                (unpack_img(record), recordio.unpack_img(record))
-                if image
-                else (unpack(record), recordio.unpack(record))
-            )
+            header, data = (unpack_img if image else unpack)(record)
+            their_header, their_data = (recordio.unpack_img if image else recordio.unpack)(record)
             assert np.array_equal(header.label, label)
             assert np.array_equal(header.label, their_header.label)
             assert header.id == their_header.id == key
