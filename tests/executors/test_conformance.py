@@ -102,6 +102,7 @@ def plain(batch):
     return batch
 
 
+@pytest.mark.filterwarnings("ignore:last_batch='discard' drops all")
 @pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
 def test_every_size_from_none_to_three_batches_over_three_epochs(way, last_batch):
     # Counting is the parent's business: where each loader starts two interpreters, the turning points will do.
