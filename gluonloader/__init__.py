@@ -9,6 +9,7 @@ This file exports the public names. A module imports only from layers below its 
     loading      arguments, plan, window, choice of executor, statistics
     executors    where batches are made: in the caller, in threads or in processes
     work         a task, and how one batch is made
+    vision       images: decoding, datasets, transforms, a pipeline
     batchify
     dataset, sampler
     memory       the memory in which a batch travels between processes

@@ -98,6 +98,14 @@ class SharedMemoryError(GluonLoaderError, OSError):
     """
 
 
+class ImageError(GluonLoaderError, ValueError):
+    """An image cannot be decoded: the data are no image, are truncated or damaged, or the image is too large.
+
+    The text says what is wrong, and names the file if the image comes from a file. Copy the file again or remove it. If
+    the image is too large, pass a larger `max_pixels`.
+    """
+
+
 class MissingExtraError(GluonLoaderError, ImportError):
     """An optional package is not installed. The text contains the `pip install` command that installs it."""
 
