@@ -80,7 +80,7 @@ def normalizing_tables(mean: Floats, std: Floats, channels: int, dtype: Any) -> 
 
 def _scaled(image: Array, factor: float, offset: float) -> Array:
     if image.dtype != np.uint8:
-        return (image * np.float32(factor) + np.float32(offset)).astype(image.dtype)
+        return _as(image.dtype, image * np.float32(factor) + np.float32(offset))
     table = np.arange(256, dtype=np.float32) * np.float32(factor) + np.float32(offset)
     changed: Array = opencv().LUT(image, _as(image.dtype, table))
     return changed.reshape(image.shape)

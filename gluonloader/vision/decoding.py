@@ -84,7 +84,7 @@ def scale_for(header: Header, min_size: int | None) -> int:
     if min_size is None or header.kind != "jpeg":
         return 1
     shorter = min(header.height, header.width)
-    return next((scale for scale in (8, 4, 2) if -(-shorter // scale) >= min_size), 1)
+    return next((scale for scale in (8, 4, 2) if shorter >= scale and -(-shorter // scale) >= min_size), 1)
 
 
 def decode_as(data: bytes, header: Header, scale: int, color: Color, turn: bool, out: Image | None) -> Image:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import importlib
-from functools import cache
-from typing import Any
+import sys
+from typing import Any, Final
 
 from ..errors import MissingExtraError
 
+_absent: Final[set[str]] = set()  # a search for a module that is not installed takes as long as decoding a small image
 
-@cache
+
 def installed(module: str) -> Any:
     """The module `simplejpeg`, `cv2` or `PIL.Image`; None if it is not installed."""
+    if module in _absent:
+        return None
     try:
-        return importlib.import_module(module)
+        return importlib.import_module(module)  # not from sys.modules: another thread may be importing it
     except ImportError:
+        if module not in sys.modules:
+            _absent.add(module)
         return None
 
 
