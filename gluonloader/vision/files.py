@@ -175,7 +175,7 @@ def _label(label: Any, where: str) -> Any:
         values: NDArray[np.float32] = np.asarray(label, np.float32)
     except (TypeError, ValueError):
         values = np.empty(0, np.float32)
-    if isinstance(label, str) or not values.size:
+    if label is None or isinstance(label, str) or not values.size:
         raise ValueError(f"{where}: the label is {label!r:.80}; pass a number, or a sequence of numbers")
     return values.item() if values.ndim == 0 else values
 
