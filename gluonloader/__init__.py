@@ -2,6 +2,8 @@
 
 This file exports the public names. A module imports only from layers below its layer (tests/test_layers.py checks it):
 
+    __main__     the command line
+    commands     the commands of the command line
     mxnet        replaces mxnet.gluon.data
     bridges, testing
     loader       DataLoader: builds its parts from its arguments
@@ -10,6 +12,7 @@ This file exports the public names. A module imports only from layers below its 
     executors    where batches are made: in the caller, in threads or in processes
     work         a task, and how one batch is made
     vision       images: decoding, datasets, transforms, a pipeline
+    records      RecordIO files
     batchify
     dataset, sampler
     memory       the memory in which a batch travels between processes
@@ -47,6 +50,7 @@ from .errors import (
     GluonLoaderError,
     LoaderClosed,
     MissingExtraError,
+    RecordError,
     SharedMemoryError,
     TransportError,
     WorkerDied,
@@ -85,7 +89,7 @@ __all__ = [
     "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FilterSampler", "FixedBucketSampler",
     "GluonLoaderError", "Group", "H5Dataset", "IntervalSampler", "IterableDataset", "LinearWidthBucket",
     "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats", "MissingExtraError", "NamedTuple",
-    "NpyDataset", "PackedList", "Pad", "RandomSampler", "Rows", "Sampler", "SequentialSampler",
+    "NpyDataset", "PackedList", "Pad", "RandomSampler", "RecordError", "Rows", "Sampler", "SequentialSampler",
     "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler", "SortedSampler", "Split",
     "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler", "TransportError", "TupleDataset",
     "WeightedSampler", "WorkerDied", "WorkerInfo", "WorkerStartError", "ZarrDataset", "batchify", "bridge",

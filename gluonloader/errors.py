@@ -106,6 +106,28 @@ class ImageError(GluonLoaderError, ValueError):
     """
 
 
+class RecordError(GluonLoaderError, ValueError):
+    """A RecordIO file or its index is damaged, was cut off, or does not belong to the other.
+
+    The text names the file, the byte where the damage was found, and what was expected there. Copy the file again if it
+    was cut off, and rebuild an index that does not fit with `gluonloader.records.build_index`. `python -m gluonloader
+    records check FILE` lists all damaged records.
+
+    Args:
+        reason: what was found, and what was expected.
+        file: the path of the file; empty if a single record is wrong, whose file is not known.
+        offset: where in the file, in bytes; None if the whole file is wrong.
+    """
+
+    def __init__(self, reason: str, file: str = "", offset: int | None = None) -> None:
+        super().__init__(reason, file, offset)
+        self.reason, self.file, self.offset = reason, file, offset
+
+    def __str__(self) -> str:
+        at = "" if self.offset is None else f", byte {self.offset}"
+        return f"{self.file}{at}: {self.reason}" if self.file else self.reason
+
+
 class MissingExtraError(GluonLoaderError, ImportError):
     """An optional package is not installed. The text contains the `pip install` command that installs it."""
 

@@ -17,8 +17,8 @@ PUBLIC = {
     "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FilterSampler", "FixedBucketSampler",
     "GluonLoaderError", "Group", "H5Dataset", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
     "LoaderInfo", "LoaderIterator", "LoaderStats", "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad",
-    "RandomSampler", "Rows", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset",
-    "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset",
+    "RandomSampler", "RecordError", "Rows", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError",
+    "SimpleDataset", "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset",
     "SubsetSampler", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerInfo",
     "WorkerStartError", "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng", "gil_free", "get_worker_info",
     "random_split",
@@ -98,7 +98,8 @@ def test_the_loaders_docstring_names_every_argument():
 def test_every_error_is_ours_and_a_built_in_one():
     builtins = {"BatchifyError": ValueError, "BatchTimeout": TimeoutError, "SharedMemoryError": OSError,
                 "TransportError": TypeError, "LoaderClosed": RuntimeError, "WorkerDied": RuntimeError,
-                "WorkerStartError": RuntimeError, "MissingExtraError": ImportError}  # fmt: skip
+                "WorkerStartError": RuntimeError, "MissingExtraError": ImportError,
+                "RecordError": ValueError}  # fmt: skip
     for name, builtin in builtins.items():
         assert issubclass(getattr(gluonloader, name), (gluonloader.GluonLoaderError))
         assert issubclass(getattr(gluonloader, name), builtin)

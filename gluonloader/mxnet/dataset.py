@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import dataset as core
+from .. import records
 from .gluon import dataset as _gluon
 from .gluon import mx
 
@@ -54,32 +53,9 @@ class ArrayDataset(core.ArrayDataset, Dataset, _gluon.ArrayDataset):
         super().__init__(*[x.asnumpy() if isinstance(x, mx.nd.NDArray) and x.ndim == 1 else x for x in args])
 
 
-_record_files: weakref.WeakSet[RecordFileDataset] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for dataset in _record_files:
-        dataset._lock = threading.Lock()  # another thread of the parent may have held the old one
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-class RecordFileDataset(_gluon.RecordFileDataset, Dataset):
+class RecordFileDataset(records.RecordFileDataset, Dataset, _gluon.RecordFileDataset):
     """A dataset of the records of a RecordIO file with an index file beside it; several threads may read records."""
 
     def __init__(self, filename: str) -> None:
-        super().__init__(filename)
-        self.__setstate__({})
-
-    def __getitem__(self, index: Any) -> Any:
-        with self._lock:  # all threads share one open file, and a read seeks in it
-            return super().__getitem__(index)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
-        _record_files.add(self)
+        super().__init__(filename, partial=True)
+        self.filename, self.idx_file = filename, os.path.splitext(filename)[0] + ".idx"

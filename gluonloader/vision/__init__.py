@@ -12,8 +12,9 @@ from .files import ImageFolderDataset, ImageListDataset
 from .header import MAX_PIXELS
 from .originals import CIFAR10, CIFAR100, MNIST, FashionMNIST
 from .pipeline import ImagePipeline
+from .record_images import ImageRecordDataset
 
 __all__ = [
     "CIFAR10", "CIFAR100", "MAX_PIXELS", "MNIST", "FashionMNIST", "ImageDataset", "ImageError", "ImageFolderDataset",
-    "ImageListDataset", "ImagePipeline", "decode", "transforms",
+    "ImageListDataset", "ImagePipeline", "ImageRecordDataset", "decode", "transforms",
 ]  # fmt: skip

@@ -55,7 +55,7 @@ DIFFERENCES = {
     ),
     "descriptors": "a program can keep as many batches as fit in memory",
     "records-in-threads": (
-        "the threads share the offset of the file, so a lock lets only one thread seek and read at a time"
+        "the file is mapped into memory, so the threads share no offset in the file that a read changes"
     ),
 }
 

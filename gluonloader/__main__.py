@@ -1,0 +1,29 @@
+"""The command line: `python -m gluonloader records make | list | check`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from .commands import records
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; returns the exit status: 0, 1 if something is damaged, 2 if the command cannot run."""
+    parser = argparse.ArgumentParser("python -m gluonloader", description="Tools of gluonloader.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    records.add_to(commands.add_parser("records", help="make, list and check RecordIO files (.rec)"))
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except (OSError, ValueError, ImportError) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""A progress bar of plain text."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Final
+
+_INTERVAL: Final = 0.2  # seconds between two lines
+_WIDTH: Final = 30  # characters of the bar
+
+
+class Progress:
+    """Shows on stderr how many items are done, if stderr is a terminal; use it in a `with` block."""
+
+    def __init__(self, total: int, unit: str) -> None:
+        self._total, self._unit, self._done = total, unit, 0
+        self._start = self._shown = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._show(time.monotonic())
+        if self._terminal:
+            print(file=sys.stderr)
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        if now - self._shown >= _INTERVAL:
+            self._show(now)
+
+    def _show(self, now: float) -> None:
+        if self._terminal:
+            share = self._done / max(1, self._total)
+            bar = ("#" * int(_WIDTH * share)).ljust(_WIDTH, ".")
+            speed = self._done / max(1e-9, now - self._start)
+            line = f"\r[{bar}] {self._done:,} of {self._total:,} {self._unit}, {speed:,.0f}/s "
+            print(line, end="", file=sys.stderr, flush=True)
+            self._shown = now

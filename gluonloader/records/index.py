@@ -1,0 +1,78 @@
+"""The index of a RecordIO file: a text file with a line `key<TAB>offset` for each record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import RecordError
+from .frames import mapped, starts_of
+
+_MAX_DIGITS = 18  # of an offset; more do not fit in 64 bits
+
+
+def index_path(path: Any, index: Any = None) -> str:
+    """The absolute path of the index; by default `photos.idx` beside `photos.rec`."""
+    name: str = os.path.splitext(os.fspath(path))[0] + ".idx" if index is None else os.fspath(index)
+    return os.path.abspath(name)
+
+
+def index_line(key: Any, offset: int) -> bytes:
+    return f"{key}\t{offset}\n".encode()
+
+
+def read_index(path: str, key_type: Callable[[str], Any]) -> tuple[list[Any], list[int]]:
+    """The keys and the offsets of an index.
+
+    Raises:
+        RecordError: a line is damaged, or two lines have the same key.
+    """
+    keys, offsets = list[Any](), list[int]()
+    start = 0
+    with open(path, "rb") as file:
+        for line in file:
+            text, _, offset = line.strip().partition(b"\t")
+            if not offset.isdigit() or len(offset) > _MAX_DIGITS:
+                raise _bad_line(path, len(keys), start, line, "must be a key, a tab and an offset")
+            try:
+                keys.append(key_type(text.decode()))
+            except ValueError as error:
+                expected = f"the key must be of type {getattr(key_type, '__name__', key_type)}; pass another key_type"
+                raise _bad_line(path, len(keys), start, line, f"{expected}, or correct the line") from error
+            offsets.append(int(offset))
+            start += len(line)
+    if len(set(keys)) < len(keys):
+        seen = set[Any]()
+        key = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise RecordError(f"two lines have the key {key!r}; rebuild the index with build_index", path)
+    return keys, offsets
+
+
+def build_index(path: str | os.PathLike[str], index: str | os.PathLike[str] | None = None) -> int:
+    """Writes the index of a `.rec` file that has none, or whose index is damaged. The keys are 0, 1, 2, ...
+
+    It reads only the few bytes of each record that contain its length. An index that exists already is replaced at the
+    end, so it stays unchanged if an error is raised.
+
+    Args:
+        path: the `.rec` file.
+        index: the path of the index; by default `photos.idx` beside `photos.rec`.
+
+    Returns:
+        The number of records.
+
+    Raises:
+        RecordError: a frame of the file is damaged.
+    """
+    path, index = os.path.abspath(path), index_path(path, index)
+    lines = [index_line(key, start) for key, start in enumerate(starts_of(mapped(path), path))]
+    unfinished = f"{index}.part"
+    with open(unfinished, "wb") as file:
+        file.writelines(lines)
+    os.replace(unfinished, index)
+    return len(lines)
+
+
+def _bad_line(path: str, row: int, start: int, line: bytes, expected: str) -> RecordError:
+    return RecordError(f"line {row + 1} is {line[:80]!r}: {expected}; build_index rebuilds the index", path, start)

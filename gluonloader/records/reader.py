@@ -1,0 +1,118 @@
+"""`RecordFile`: the records of a `.rec` file, which is mapped into memory, by their number in the index."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..errors import RecordError
+from ..indices import Indices
+from .frames import check_no_frame_in, data_of, mapped, spans_of
+from .index import index_path, read_index
+
+
+class RecordFile:
+    """A `.rec` file and its index, open for reading.
+
+    Reading has no state, so threads need no lock, and forked workers share the mapping. A pickled RecordFile contains
+    only the paths, and each process that unpickles it opens the files itself.
+
+    Args:
+        path: the `.rec` file.
+        index: the path of the index; None for the file with the ending `.idx` beside it.
+        key_type: makes a key of the text in the index.
+        partial: whether the index may list only some of the records.
+
+    Raises:
+        FileNotFoundError: there is no such file, or no index.
+        RecordError: the index is damaged, or does not belong to the file.
+    """
+
+    def __init__(self, path: Any, index: Any, key_type: Callable[[str], Any], partial: bool) -> None:
+        self.path, self._index = os.path.abspath(path), index_path(path, index)
+        self._key_type, self._partial = key_type, partial
+        self._file = mapped(self.path)
+        if not os.path.exists(self._index):
+            what = f"there is no index; write it with gluonloader.records.build_index({os.fspath(path)!r})"
+            raise FileNotFoundError(errno.ENOENT, what, self._index)
+        self.keys, offsets = read_index(self._index, key_type)
+        self._starts = np.array(offsets, np.int64)
+        self._limits = self._checked_limits()
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        arguments = (self.path, self._index, self._key_type, self._partial)
+        return {"arguments": arguments, "size": len(self._file), "length": len(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        RecordFile.__init__(self, *state["arguments"])
+        if (len(self._file), len(self)) != (state["size"], state["length"]):
+            was = f"{state['size']} bytes and {state['length']} records"
+            now = f"{len(self._file)} bytes and {len(self)} records"
+            raise RecordError(f"the file has {now}, but had {was} when this was pickled", self.path)
+
+    def read(self, row: int) -> bytes:
+        """The data of the record in line `row` of the index.
+
+        Raises:
+            RecordError: a frame of the record is damaged, or the record does not end where the next one starts.
+        """
+        start, limit = self._starts.item(row), self._limits.item(row)
+        spans, end = spans_of(self._file, start, limit, self.path)
+        if end != limit:
+            if not self._partial:
+                what = f"this record ends at byte {end}, but the next record of the index starts at byte {limit}"
+                raise RecordError(f"{what}; {_if_partial(self.path)}", self.path, start)
+            spans_of(self._file, end, limit, self.path)  # the record that the index does not list
+        if self._partial or len(spans) > 1:
+            check_no_frame_in(self._file, spans, self.path)
+        return data_of(self._file, spans)
+
+    def read_many(self, rows: Indices) -> list[bytes]:
+        """The data of several records in the order of `rows`; they are read in the order of the file."""
+        order = np.argsort(self._starts[rows])
+        records = [b""] * len(rows)
+        for target, row in zip(order.tolist(), rows[order].tolist(), strict=True):
+            records[target] = self.read(row)
+        return records
+
+    def close(self) -> None:
+        """Ends the mapping; reading raises ValueError from then on."""
+        if not isinstance(self._file, bytes):
+            self._file.close()
+
+    def _checked_limits(self) -> Indices:
+        """Where each record must end: where the next record of the index starts, or at the end of the file."""
+        order = np.argsort(self._starts, kind="stable")
+        starts, size = self._starts[order], len(self._file)
+        if len(starts) and starts[-1] >= size:
+            key, offset = self.keys[order[-1]], int(starts[-1])
+            what = f"record {key!r} of {self._index} should start here, but the file has only {size} bytes"
+            raise RecordError(f"{what}: it was cut off, or the index belongs to another file", self.path, offset)
+        (same,) = np.nonzero(starts[1:] == starts[:-1])
+        if len(same):
+            keys = sorted(self.keys[row] for row in order[same[0] : same[0] + 2])
+            what = f"records {keys[0]!r} and {keys[1]!r} of {self._index} should both start here; rebuild the index"
+            raise RecordError(f"{what} with gluonloader.records.build_index", self.path, int(starts[same[0]]))
+        if not self._partial:
+            ends = [0, spans_of(self._file, int(starts[-1]), size, self.path)[1]] if len(starts) else [0]
+            for end, start in zip(ends, [*starts[:1], size], strict=False):
+                if end != start:
+                    what = f"{self._index} lists no record from here to byte {start}; {_if_partial(self.path)}"
+                    raise RecordError(what, self.path, end)
+        limits = np.empty_like(self._starts)
+        limits[order] = np.append(starts[1:], size)
+        return limits
+
+
+def _if_partial(path: str) -> str:
+    return (
+        f"rebuild the index with gluonloader.records.build_index({path!r}), or pass partial=True if the index should "
+        "list only some records"
+    )

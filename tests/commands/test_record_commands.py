@@ -1,0 +1,304 @@
+"""`python -m gluonloader records make | list | check`."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import load
+
+import gluonloader
+from gluonloader.__main__ import main
+from gluonloader.records import IndexedRecordIO, RecordFileDataset, pack, unpack, unpack_img
+
+CV2, PILLOW = load("cv2"), load("PIL.Image")
+needs_cv2 = pytest.mark.skipif(CV2 is None, reason="needs OpenCV")
+needs_decoder = pytest.mark.skipif(CV2 is None and PILLOW is None, reason="needs OpenCV or Pillow")
+
+
+def picture(seed, height=40, width=60):
+    """An image that is smooth, so that it survives JPEG."""
+    rng = np.random.default_rng(seed)
+    rows, columns = np.mgrid[:height, :width] / 60
+    return np.stack([255 * rng.random() * (rows + columns) / 2 for _ in range(3)], 2).astype(np.uint8)
+
+
+def encoded(array, suffix=".jpg"):
+    return CV2.imencode(suffix, array)[1].tobytes()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three classes of files, which are images by their names only, and other files."""
+    for name in ("b/2.jpg", "b/10.JPG", "a/x.png", "a/notes.txt", "c/deep/y.jpeg"):
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    (tmp_path / "images" / "empty").mkdir()
+    return tmp_path / "images"
+
+
+def records(*arguments, workers=0):
+    more = ["--num-workers", str(workers)] if arguments[0] in ("make", "check") else []
+    return main(["records", *map(str, arguments), *more])
+
+
+def content(path):
+    """The key, the label, the id and the data of each record."""
+    dataset = RecordFileDataset(path)
+    parts = list(map(unpack, dataset))
+    return [(key, np.asarray(h.label).tolist(), h.id, data) for key, (h, data) in zip(dataset.keys, parts)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_make_from_a_folder(folder, tmp_path, capsys, workers):
+    assert records("make", tmp_path / "o.rec", folder, workers=workers) == 0
+    names = ["a/x.png", "b/10.JPG", "b/2.jpg", "c/deep/y.jpeg"]
+    assert content(tmp_path / "o.rec") == [
+        (key, label, key, name.encode()) for key, (label, name) in enumerate(zip([0, 1, 1, 2], names))
+    ]
+    out, err = capsys.readouterr()
+    assert out == (
+        f"label 0: a, 1 images\nlabel 1: b, 2 images\nlabel 2: c/deep, 1 images\n{tmp_path}/o.rec: 4 of 4 images\n"
+    )
+    assert err == ""
+    assert sorted(os.listdir(tmp_path)) == ["images", "o.idx", "o.rec"]
+
+
+def test_make_from_a_flat_folder_and_through_links(folder, tmp_path):
+    (folder / "b" / "back").symlink_to(folder)
+    assert records("make", tmp_path / "o.rec", folder / "b") == 0
+    assert [label for _, label, _, _ in content(tmp_path / "o.rec")] == [0, 0, 1, 2]
+    (folder / "b" / "back").unlink()
+    assert records("make", tmp_path / "o.rec", folder / "b") == 0
+    assert [label for _, label, _, _ in content(tmp_path / "o.rec")] == [0, 0]
+
+
+def test_make_from_a_list(folder, tmp_path):
+    (folder / "l.lst").write_text("7\t1.5\tb/2.jpg\n3\t1\t2\t-4\ta/x.png \n\t\n".removesuffix("\t\n"))
+    assert records("make", tmp_path / "o.rec", folder / "l.lst") == 0
+    wanted = [(7, 1.5, 7, b"b/2.jpg"), (3, [1, 2, -4], 3, b"a/x.png")]
+    assert content(tmp_path / "o.rec") == wanted
+    (folder / "l.lst").rename(tmp_path / "l.lst")
+    assert records("make", tmp_path / "p.rec", tmp_path / "l.lst", "--root", folder) == 0
+    assert content(tmp_path / "p.rec") == wanted
+
+
+@pytest.mark.parametrize("line", ["", "1", "1\tx.jpg", "a\t1\tx.jpg", "1\tone\tx.jpg"])
+def test_a_wrong_line_of_a_list_is_named(line, tmp_path, capsys):
+    (tmp_path / "l.lst").write_text(f"0\t1\tx.jpg\n{line}\n")
+    assert records("make", tmp_path / "o.rec", tmp_path / "l.lst") == 2
+    assert "l.lst, line 2: must be INDEX<tab>LABEL<tab>PATH" in capsys.readouterr().err
+
+
+def test_shuffle_changes_only_the_order_and_repeats_with_the_seed(tmp_path):
+    for number in range(30):
+        (tmp_path / f"{number:02}.jpg").write_bytes(b"%d" % number)
+    orders = []
+    for seed in (0, 0, 1):
+        assert records("make", tmp_path / "o.rec", tmp_path, "--shuffle", "--seed", seed, workers=2) == 0
+        found = content(tmp_path / "o.rec")
+        assert all(key == number == int(data) for key, _, number, data in found)
+        orders.append([key for key, *_ in found])
+    assert sorted(orders[0]) == list(range(30))
+    assert orders[0] == orders[1] != orders[2]
+    assert orders[0] != sorted(orders[0])
+
+
+def test_files_that_cannot_be_packed_are_left_out_and_named(folder, tmp_path, capsys):
+    (folder / "b" / "2.jpg").write_bytes(b"")
+    (folder / "c" / "deep" / "y.jpeg").unlink()
+    (folder / "c" / "deep" / "y.jpeg").symlink_to("nowhere")
+    assert records("make", tmp_path / "o.rec", folder, workers=2) == 1
+    assert [data for *_, data in content(tmp_path / "o.rec")] == [b"a/x.png", b"b/10.JPG"]
+    out, err = capsys.readouterr()
+    assert "o.rec: 2 of 4 images" in out
+    assert "b/2.jpg: the file is empty" in err
+    assert "y.jpeg: [Errno 2] No such file" in err
+
+
+@needs_cv2
+def test_resize_shrinks_the_shorter_side_and_leaves_small_files_unchanged(tmp_path):
+    images = {
+        "a.jpg": picture(0),
+        "b.png": picture(1, 90, 30),
+        "c.jpg": picture(2, 20, 20),
+        "d.jpg": picture(3)[..., 0],
+    }
+    for name, array in images.items():
+        (tmp_path / name).write_bytes(encoded(array, name[1:]))
+    (tmp_path / "e.jpg").write_bytes(b"no image")
+    assert records("make", tmp_path / "o.rec", tmp_path, "--resize", 20, "--quality", 90, workers=2) == 1
+    dataset = RecordFileDataset(tmp_path / "o.rec")
+    arrays = [unpack_img(record)[1] for record in dataset]
+    assert [array.shape for array in arrays] == [(20, 30, 3), (60, 20, 3), (20, 20, 3), (20, 30)]
+    assert unpack(dataset[2])[1] == (tmp_path / "c.jpg").read_bytes()
+    assert all(unpack(record)[1][:2] == b"\xff\xd8" for record in dataset)
+    wanted = CV2.resize(images["a.jpg"], (30, 20), interpolation=CV2.INTER_AREA)
+    assert np.abs(arrays[0].astype(int) - wanted).max() < 12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["make", "o.rec", "nowhere"], "nowhere: there is no such folder or list"),
+        (["make", "o.rec", "."], "it contains no images"),
+        (["make", "o.rec", "images", "--quality", "0"], "--quality 0: must be from 1 to 100"),
+        (["list", "nowhere.rec"], "No such file"),
+        (["check", "nowhere.rec"], "No such file"),
+    ],
+)
+def test_what_cannot_run_says_why(arguments, text, folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path if arguments[2:3] != ["."] else folder / "empty")
+    assert records(*arguments) == 2
+    assert text in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.rec*"))
+
+
+def test_make_leaves_the_old_file_if_it_fails(folder, tmp_path, capsys):
+    assert records("make", tmp_path / "o.rec", folder) == 0
+    before = content(tmp_path / "o.rec")
+    (folder / "l.lst").write_text("1\t1\tb/2.jpg\n1\t1\tb/2.jpg\n")
+    assert records("make", tmp_path / "o.rec", folder / "l.lst") == 2
+    assert "key=1: another record has this key" in capsys.readouterr().err
+    assert content(tmp_path / "o.rec") == before
+    assert sorted(os.listdir(tmp_path)) == ["images", "o.idx", "o.rec"]
+
+
+# -- list --------------------------------------------------------------------------------------------------------------
+
+
+def test_list(tmp_path, capsys):
+    with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
+        file.write_idx(5, pack((0, 2, 9, 0), b"abc"))
+        file.write_idx(1, pack((0, [1, 0.5], 9, 0), b""))
+        file.write_idx(2, b"text")
+    lines = ["number\tkey\tbytes\tlabels\n", "0\t5\t27\t2\n", "1\t1\t32\t1 0.5\n", "2\t2\t4\t-\n"]
+    assert records("list", tmp_path / "o.rec") == 0
+    assert capsys.readouterr().out == "".join(lines)
+    assert records("list", tmp_path / "o.rec", "--first", 2) == 0
+    assert capsys.readouterr().out == "".join(lines[:3])
+    (tmp_path / "o.idx").unlink()
+    assert records("list", tmp_path / "o.rec", "--first", 1) == 0
+    assert capsys.readouterr().out == "number\tkey\tbytes\tlabels\n0\t-\t27\t2\n"
+
+
+# -- check -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """Six images; the records start at the offsets in the second value."""
+    path = tmp_path / "o.rec"
+    with IndexedRecordIO(path, "w") as file:
+        for number in range(6):
+            file.write_idx(
+                10 + number, pack((0, 1, number, 0), encoded(picture(number), ".png" if number == 2 else ".jpg"))
+            )
+    return path, [int(line.split()[1]) for line in (tmp_path / "o.idx").read_text().splitlines()]
+
+
+def overwrite(path, at, data):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+@needs_cv2
+@pytest.mark.parametrize("workers", [0, 2])
+def test_check_names_each_damaged_record(pictures, capsys, workers):
+    path, starts = pictures
+    assert records("check", path, workers=workers) == 0
+    assert capsys.readouterr().out == f"{path}: 6 whole records, 0 errors\n"
+    overwrite(path, starts[0] + 8 + 24, b"no jpeg")
+    overwrite(path, starts[3] + 2, b"\0")
+    overwrite(path, starts[5] + 8, b"\xff")  # the header of the record counts labels that are not there
+    assert records("check", path, workers=workers) == 1
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[0] for line in lines] == [
+        f"{path}, byte {starts[number]} (key {10 + number})" for number in (0, 3, 5)
+    ]
+    assert "a frame should start here with" in lines[1]
+    assert last == f"{path}: 5 whole records, 3 errors"
+    assert records("check", path, "--no-decode") == 1
+    assert capsys.readouterr().out.endswith(": 5 whole records, 1 errors\n")
+
+
+@needs_decoder
+@needs_cv2
+@pytest.mark.skipif(PILLOW is None, reason="OpenCV returns images that were cut off")
+def test_check_finds_an_image_that_was_cut_off(tmp_path, capsys):
+    with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
+        for key, suffix in enumerate((".jpg", ".png")):
+            data = encoded(picture(0), suffix)
+            file.write_idx(key, pack((0, 1, 0, 0), data[: len(data) // 2]))
+    assert records("check", tmp_path / "o.rec") == 1
+    assert "0 whole" not in capsys.readouterr().out
+    assert records("check", tmp_path / "o.rec", "--no-decode") == 0
+
+
+def test_check_compares_the_index_with_the_file(tmp_path, capsys):
+    with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
+        for key in range(4):
+            file.write_idx(key, b"abcd")
+    (tmp_path / "o.idx").write_text("0\t0\n1\t12\n2\t28\n")
+    assert records("check", tmp_path / "o.rec", "--no-decode") == 1
+    path, index = tmp_path / "o.rec", tmp_path / "o.idx"
+    assert capsys.readouterr().out.splitlines() == [
+        f"{path}, byte 24: {index} does not list this record",
+        f"{path}, byte 28 (key 2): key 2 of {index} points here, but no whole record starts here",
+        f"{path}, byte 36: {index} does not list this record",
+        f"{path}: 4 whole records, 3 errors",
+    ]
+    index.write_text("0\t0\nbroken\n")
+    assert records("check", path, "--no-decode") == 1
+    assert f"{index}, byte 4: line 2 is b'broken\\n'" in capsys.readouterr().out
+
+
+def test_check_continues_after_damage(tmp_path, capsys):
+    """A frame that is too long, and a file that was cut off."""
+    with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
+        for key in range(5):
+            file.write_idx(key, b"abcd")
+    overwrite(tmp_path / "o.rec", 16, b"\x10")
+    os.truncate(tmp_path / "o.rec", 58)
+    assert records("check", tmp_path / "o.rec", "--no-decode") == 1
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0].rpartition(" byte ")[2] for line in lines] == ["12 (key 1)", "48 (key 4)"]
+    assert "the frame at byte 24 is inside it" in lines[0]
+    assert last.endswith(": 3 whole records, 2 errors")
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+def program(*arguments, **options):
+    command = [sys.executable, "-W", "error", "-m", "gluonloader", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(gluonloader.__file__).parent.parent), "COLUMNS": "100"}
+    return subprocess.run(command, text=True, timeout=120, env=environment, **options)
+
+
+@pytest.mark.spawn
+def test_help_names_commands_and_options():
+    done = program("records", "--help", capture_output=True)
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in ("make", "list", "check"))
+    done = program("records", "make", "--help", capture_output=True)
+    assert all(f"--{word}" in done.stdout for word in ("root", "resize", "quality", "num-workers", "shuffle", "seed"))
+    assert program(capture_output=True).returncode == 2
+    assert "at least 1" in program("records", "make", "a", "b", "--resize", "0", capture_output=True).stderr
+
+
+@pytest.mark.spawn
+def test_progress_is_shown_on_a_terminal(folder, tmp_path):
+    ours, theirs = pty.openpty()
+    done = program("records", "make", tmp_path / "o.rec", folder, stderr=theirs, stdout=subprocess.PIPE)
+    os.close(theirs)
+    assert done.returncode == 0
+    shown = os.read(ours, 10000).decode()
+    os.close(ours)
+    assert "4 of 4 images" in shown
+    assert len(RecordFileDataset(tmp_path / "o.rec")) == 4
