@@ -20,7 +20,7 @@ def write_records(folder, labels, damaged=None):
     files = [encode(picture(i, 60 + i, 80), "PNG" if i % 3 == 2 else "JPEG") for i in range(len(labels))]
     if damaged is not None:
         files[damaged] = files[damaged][:300]
-    with IndexedRecordIO(str(path.with_suffix(".idx")), str(path), "w") as records:
+    with IndexedRecordIO(path, "w") as records:
         for key, (label, data) in enumerate(zip(labels, files, strict=True)):
             records.write_idx(key, pack(IRHeader(0, label, key, 0), data))
     return path, files
@@ -39,6 +39,7 @@ def test_samples_are_images_and_labels(tmp_path, labels, flag):
     assert ImageRecordDataset(path, transform=lambda image, label: image.shape)[1] == (61, 80, 3)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MXNet's own code
 def test_samples_are_those_of_mxnet(tmp_path):
     mxnet = load_mxnet() or pytest.skip("needs mxnet")
     for labels in ([3.0, 1.0, 2.5, 0.0], [[1, 2], [3, 4], [5, 6.5], [0, 0]]):
@@ -77,7 +78,7 @@ def test_a_damaged_image_is_named(tmp_path):
 
 def test_a_record_without_a_header_is_named(tmp_path):
     path = tmp_path / "photos.rec"
-    with IndexedRecordIO(str(path.with_suffix(".idx")), str(path), "w") as records:
+    with IndexedRecordIO(path, "w") as records:
         records.write_idx(0, b"short")
     with pytest.raises(RecordError, match=r"photos.rec, record 0: the record has 5 bytes"):
         ImageRecordDataset(path)[0]
