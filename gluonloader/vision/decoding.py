@@ -73,8 +73,11 @@ def decode(
 def as_bytes(data: Any) -> bytes:
     if isinstance(data, bytes):
         return data
-    if isinstance(data, (bytearray, memoryview, np.ndarray)):
+    if isinstance(data, (bytearray, memoryview)) or (isinstance(data, np.ndarray) and data.ndim == 1):
         return bytes(data)
+    if isinstance(data, np.ndarray):
+        what = "it is an image that is decoded already; pass the bytes of an image file"
+        raise TypeError(f"data is an array of shape {data.shape}: {what}")
     what = "it is a path; read the file first: decode(Path(path).read_bytes())" if isinstance(data, str) else ""
     raise TypeError(f"data={data!r:.80}: {what or 'pass the bytes of an image file'}")
 

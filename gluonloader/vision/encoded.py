@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,5 +98,20 @@ class ImageFiles(Dataset):
         label = self._labels[index]
         return label.item() if isinstance(label, np.generic) else label
 
-    def items(self) -> list[tuple[str, Any]]:
-        return [(path, self.label_of(index)) for index, path in enumerate(self._paths)]
+
+class Items(Sequence[tuple[str, Any]]):
+    """The path and the label of each image. The tuples are made when they are read."""
+
+    def __init__(self, files: ImageFiles) -> None:
+        self._files = files
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        return self._files.name_of(index), self._files.label_of(index)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __repr__(self) -> str:
+        return f"[{self[0]!r}, ... {len(self)} in all]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Real
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..dataset import PackedList
 from ..errors import bad_argument
-from .encoded import ImageDataset, ImageFiles, Path
+from .encoded import ImageDataset, ImageFiles, Items, Path
 
 _EXTENSIONS: Final = (".jpg", ".jpeg", ".png")
 
@@ -70,9 +70,9 @@ class ImageFolderDataset(ImageDataset):
         return self.synsets
 
     @property
-    def items(self) -> list[tuple[str, int]]:
+    def items(self) -> Sequence[tuple[str, int]]:
         """The path and the label of each image."""
-        return list(self.encoded.items())
+        return Items(self.encoded)
 
 
 class ImageListDataset(ImageDataset):
@@ -118,9 +118,9 @@ class ImageListDataset(ImageDataset):
         super().__init__(ImageFiles(paths, _as_column(labels)), flag, transform, **options)
 
     @property
-    def items(self) -> list[tuple[str, Any]]:
+    def items(self) -> Sequence[tuple[str, Any]]:
         """The path and the label of each image."""
-        return list(self.encoded.items())
+        return Items(self.encoded)
 
 
 def _sorted_entries(folder: str) -> list[os.DirEntry[str]]:

@@ -134,6 +134,8 @@ def test_bytes_like_data_are_accepted():
         decode("image.jpg")
     with pytest.raises(TypeError, match="pass the bytes of an image file"):
         decode(None)
+    with pytest.raises(TypeError, match=r"data is an array of shape \(61, 83, 3\): it is an image that is decoded"):
+        decode(IMAGE)
 
 
 # -- out ---------------------------------------------------------------------------------------------------------------

@@ -33,6 +33,9 @@ def test_a_folder_is_read_in_the_order_of_the_sorted_names(tmp_path):
     names = [os.path.relpath(path, tmp_path) for path, _ in dataset.items]
     assert names == [f"{name}/{i}.jpg" for name in dataset.classes for i in range(2)]
     assert [label for _, label in dataset.items] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert dataset.items[2:4] == [dataset.items[2], dataset.items[3]]
+    assert dataset.items[-1] == (str(tmp_path / "ä" / "1.jpg"), 4)
+    assert repr(dataset.items).endswith("/B/0.jpg', 0), ... 10 in all]")
     same_samples(dataset, [(decode(Path(path).read_bytes()), label) for path, label in dataset.items])
 
 
@@ -176,7 +179,7 @@ def test_a_lst_file_is_read(tmp_path):
     (tmp_path / "a.lst").write_text("7\t2.000000\tcar/1.jpg\n\n3\t1.5\tbus/0.jpg\n")
     (tmp_path / "b.lst").write_text("0\t1\t2\tbus/0.jpg\n1\t3\t4\tcar/0.jpg")
     dataset = ImageListDataset(tmp_path, "a.lst")
-    assert dataset.items == [(str(tmp_path / "car/1.jpg"), 2.0), (str(tmp_path / "bus/0.jpg"), 1.5)]
+    assert list(dataset.items) == [(str(tmp_path / "car/1.jpg"), 2.0), (str(tmp_path / "bus/0.jpg"), 1.5)]
     assert type(dataset[0][1]) is float
     dataset = ImageListDataset(tmp_path, tmp_path / "b.lst")
     assert [label.tolist() for _, label in dataset] == [[1, 2], [3, 4]]
@@ -258,7 +261,7 @@ def test_samples_are_those_of_mxnet(tmp_path):
     for flag in (1, 0):
         theirs = mxnet.gluon.data.vision.ImageFolderDataset(str(tmp_path), flag)
         ours = ImageFolderDataset(tmp_path, flag)
-        assert ours.items == theirs.items
+        assert list(ours.items) == theirs.items
         assert ours.synsets == theirs.synsets
         for (image, label), (right, right_label) in zip(ours, map(theirs.__getitem__, range(len(theirs))), strict=True):
             assert label == right_label

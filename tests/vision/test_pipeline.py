@@ -7,7 +7,7 @@ import pytest
 from conftest import FORK, FORKSERVER, SERIAL, THREAD, Way, load
 from pictures import encode, orientation, picture, pillow, write_folder
 
-from gluonloader import DataLoader, SimpleDataset, default_batchify
+from gluonloader import DataLoader, Rows, SimpleDataset, Subset, default_batchify, random_split
 from gluonloader.declared import is_gil_free
 from gluonloader.vision import ImageDataset, ImageError, ImageFolderDataset, ImagePipeline, decode
 from gluonloader.vision import transforms as T  # noqa: N812
@@ -103,6 +103,18 @@ def test_the_batch_is_not_copied(folder):
     assert images is samples.columns[0]
     assert labels.tolist() == [0, 0, 0]
     assert labels.dtype == np.int64
+
+
+def test_a_subset_of_a_pipeline_is_read_in_bulk(folder):
+    pipeline = ImagePipeline(ImageFolderDataset(folder), 32)
+    train, test = random_split(range(len(pipeline)), [0.7, 0.3], seed=0)
+    assert sorted([*train, *test]) == list(range(13))
+    part = Subset(pipeline, train)
+    (batch,) = DataLoader(part, 13)
+    assert np.array_equal(batch[0], np.stack([pipeline[index][0] for index in train]))
+    assert type(part.__getitems__([0, 1])) is Rows
+    with pytest.raises(TypeError, match="it is an image that is decoded already"):
+        ImagePipeline(Subset(ImageFolderDataset(folder), [0]), 32)[0]
 
 
 def test_bytes_in_any_dataset_are_accepted():
