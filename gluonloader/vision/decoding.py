@@ -97,7 +97,7 @@ def decode_as(data: bytes, header: Header, scale: int, color: Color, turn: bool,
     shape = (-(-header.height // scale), -(-header.width // scale), _CHANNELS[color])
     if out is not None:
         _check_out(out, shape if not turn else None)
-    image = _decoder_of(header, turn)(data, header, scale, color, turn, out)
+    image = _decode_by_first(_decoders_of(header, turn), data, header, scale, color, turn, out)
     if out is None or image is out:
         return image
     _check_out(out, image.shape)
@@ -112,15 +112,25 @@ def _check_out(out: Image, shape: tuple[int, ...] | None) -> None:
         raise ValueError(f"out: it is {found}; pass a writable, contiguous uint8 array of shape {shape}")
 
 
-def _decoder_of(header: Header, turn: bool) -> Callable[..., Image]:
-    simple = header.kind == "jpeg" and header.channels != 4 and not turn
-    if simple and installed("simplejpeg"):
-        return _decode_by_simplejpeg
-    if header.kind != "other" and installed("cv2"):
-        return _decode_by_opencv
-    if installed("PIL.Image"):
-        return _decode_by_pillow
-    raise MissingExtraError("vision")
+def _decoders_of(header: Header, turn: bool) -> list[Callable[..., Image]]:
+    """The installed decoders for this format, the best one first."""
+    candidates = [
+        ("simplejpeg", _decode_by_simplejpeg, header.kind == "jpeg" and header.channels != 4 and not turn),
+        ("cv2", _decode_by_opencv, header.kind != "other"),
+        ("PIL.Image", _decode_by_pillow, True),
+    ]
+    return [decoder for module, decoder, suits in candidates if suits and installed(module)]
+
+
+def _decode_by_first(decoders: list[Callable[..., Image]], *arguments: Any) -> Image:
+    """Decodes with the first decoder that can: simplejpeg cannot decode JPEGs with unusual subsampling."""
+    error: Exception = MissingExtraError("vision")
+    for decoder in decoders:
+        try:
+            return decoder(*arguments)
+        except ImageError as failure:
+            error = failure
+    raise error
 
 
 def _decode_by_simplejpeg(

@@ -60,6 +60,14 @@ def test_every_decoder_returns_equal_pixels_for_a_jpeg(decoder, name):
     assert np.array_equal(image, by_pillow(jpeg(name)))
 
 
+def test_a_jpeg_with_unusual_subsampling_is_decoded():
+    data = bytearray(encode(IMAGE, subsampling=0))
+    start = data.index(b"\xff\xc0")
+    for channel, sampling in enumerate((0x41, 0x21, 0x11)):
+        data[start + 11 + 3 * channel] = sampling
+    assert np.array_equal(decode(data), by_pillow(bytes(data)))
+
+
 def test_a_png_is_decoded_exactly(decoder):
     assert np.array_equal(decode(encode(IMAGE, "PNG")), IMAGE)
 
