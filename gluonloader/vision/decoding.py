@@ -124,13 +124,13 @@ def _decoders_of(header: Header, turn: bool) -> list[Callable[..., Image]]:
 
 def _decode_by_first(decoders: list[Callable[..., Image]], *arguments: Any) -> Image:
     """Decodes with the first decoder that can: simplejpeg cannot decode JPEGs with unusual subsampling."""
-    error: Exception = MissingExtraError("vision")
+    error = None
     for decoder in decoders:
         try:
             return decoder(*arguments)
         except ImageError as failure:
             error = failure
-    raise error
+    raise error or MissingExtraError("vision")
 
 
 def _decode_by_simplejpeg(

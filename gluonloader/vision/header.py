@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
+from struct import Struct, unpack_from
 from struct import error as StructError  # noqa: N812, the name says that it is an exception
-from struct import unpack_from
 from typing import Any, Final, NamedTuple
 
 from ..errors import ImageError
@@ -12,6 +12,7 @@ from .libraries import installed
 
 MAX_PIXELS: Final = 89_478_485  # the limit from which Pillow warns: an image of 256 MB
 
+_SEGMENT: Final = Struct(">HH")  # marker and length of a segment of a JPEG file
 _END_OF_JPEG: Final = b"\xff\xd9"
 _NO_SIZE: Final = (0xC4, 0xC8, 0xCC)  # markers from C0 to CF that do not contain the size of the image
 _NO_LENGTH: Final = (0x01, *range(0xD0, 0xD9))  # markers without data
@@ -58,9 +59,9 @@ def read_header(data: bytes, max_pixels: int | None) -> Header:
 
 
 def _read_jpeg(data: bytes) -> Header:
-    position, size, may_turn = 2, (0, 0, 0), False
+    position, size, may_turn, segment = 2, (0, 0, 0), False, _SEGMENT.unpack_from
     while True:
-        (marker,) = unpack_from(">H", data, position)
+        marker, length = segment(data, position)
         code = marker & 0xFF
         if marker < 0xFF00 or code == 0xFF:  # decoders skip bytes between two segments
             position = data.find(b"\xff", position + 1)
@@ -70,7 +71,6 @@ def _read_jpeg(data: bytes) -> Header:
         if code == 0xD9:
             raise ImageError("the JPEG file contains no image; replace the file")
         if code not in _NO_LENGTH:
-            (length,) = unpack_from(">H", data, position + 2)
             if 0xC0 <= code <= 0xCF and code not in _NO_SIZE and not any(size):
                 size = unpack_from(">HHB", data, position + 5)
             elif code == 0xE1 and data[position + 4 : position + 8] == b"Exif":

@@ -8,15 +8,21 @@ from typing import Any, Final
 
 from ..errors import MissingExtraError
 
+_found: Final[dict[str, Any]] = {}
 _absent: Final[set[str]] = set()  # a search for a module that is not installed takes as long as decoding a small image
 
 
 def installed(module: str) -> Any:
     """The module `simplejpeg`, `cv2` or `PIL.Image`; None if it is not installed."""
+    found = _found.get(module)
+    if found is not None and sys.modules.get(module) is found:
+        return found
     if module in _absent:
         return None
     try:
-        return importlib.import_module(module)  # not from sys.modules: another thread may be importing it
+        # Not from sys.modules: another thread may be importing it.
+        found = _found[module] = importlib.import_module(module)
+        return found
     except ImportError:
         if module not in sys.modules:
             _absent.add(module)
