@@ -31,8 +31,7 @@ class ImageFolderDataset(ImageDataset):
         options: `min_size`, `orient` and `max_pixels`, see `decode`.
 
     Attributes:
-        synsets: the names of the classes; the label of a sample is an index of this list.
-        classes: the same list.
+        synsets: Gluon's name of `classes`.
 
     Raises:
         OSError: a folder cannot be read.

@@ -37,13 +37,11 @@ _DTYPES: Final = ("uint8", "float16", "float32")
 class ImagePipeline(Dataset):
     """Images of a dataset, decoded, cropped, resized, flipped and normalized in one step into the memory of the batch.
 
-    A sample is (image, label). The images are equal to those of these transforms, up to 1/255 (before `std`):
-
-        Compose([Resize(resize, keep_ratio=True), CenterCrop(size)] or [RandomResizedCrop(size, scale, ratio)] +
-                [RandomFlipLeftRight(flip), ToTensor(), Normalize(mean, std), Cast(dtype)])
-
-    and random numbers are drawn in the same order. `default_batchify` uses the memory that this class fills as the
-    batch, without a copy.
+    A sample is (image, label). The images are equal to those of the following transforms, up to 1/255 before the
+    division by `std`: `RandomResizedCrop(size, scale, ratio)` if `scale` is passed, otherwise
+    `Resize(resize, keep_ratio=True)` and `CenterCrop(size)`; then `RandomFlipLeftRight(flip)`, `ToTensor()`,
+    `Normalize(mean, std)` and `Cast(dtype)`. Random numbers are drawn in the same order. `default_batchify` uses the
+    memory that this class fills as the batch, without a copy.
 
     Args:
         dataset: an `ImageDataset` without a transform, such as `ImageFolderDataset`; its `flag`, `orient` and
@@ -52,7 +50,7 @@ class ImagePipeline(Dataset):
         scale: for random crops, as in `RandomResizedCrop`. None for the centre of the image.
         ratio: for random crops, as in `RandomResizedCrop`.
         resize: for the centre of the image: first resize the shorter side to this length. None for no resize.
-        flip: probability with which an image is mirrored left to right.
+        flip: probability with which an image is mirrored left to right; 0.5 mirrors half of the images.
         mean: subtracted from each channel; for values from 0 to 1. A number, or one number for each channel.
         std: each channel is divided by it.
         dtype: "float32", "float16" or "uint8". For "uint8" the values are 0 to 255, and `mean` and `std` must be left
@@ -60,7 +58,7 @@ class ImagePipeline(Dataset):
         layout: "CHW" or "HWC".
         interpolation: see `transforms.Resize`.
         scaled_decode: decode JPEGs at 1/2, 1/4 or 1/8, if the crop then still has `size` pixels. This is faster and
-            changes the pixels; the crops stay the same.
+            changes the pixels; the crops stay the same. Images that `orient` may turn are always decoded at full size.
 
     Raises:
         ValueError: an argument is wrong, or the dataset has a transform.
@@ -88,6 +86,8 @@ class ImagePipeline(Dataset):
         self._dataset = _checked_dataset(dataset)
         self._encoded = self._dataset.encoded
         self._scaled_decode, self._interpolation = scaled_decode, interpolation
+        if isinstance(flip, bool) or not 0 <= flip <= 1:
+            raise bad_argument("flip", flip, "must be a probability; pass 0.5 to mirror half of the images")
         if scale is not None and resize is not None:
             raise bad_argument("resize", resize, "is for the centre of images; leave out scale or resize")
         self._shorter = None if resize is None else geometry.checked_size(resize, "resize")[0]
