@@ -6,6 +6,7 @@ import importlib
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,16 +159,24 @@ def temporary_file(name: str) -> Path:
 
 @cache
 def _files(count: int) -> Sequence[bytes]:
-    cv2, rng = opencv(), np.random.default_rng(0)
+    # One by one from a process that ends: a large block that this program has freed would warm its workers' memory.
+    with get_context("fork").Pool(1) as pool:
+        return list(pool.imap(_file, range(count)))
+
+
+def _file(number: int) -> bytes:
+    cv2, rng, scenes = opencv(), np.random.default_rng(number), _scenes()
+    scene = scenes[number % len(scenes)]
+    height = int(rng.integers(240, scene.shape[0] + 1))
+    width = height * _WIDTH // _HEIGHT
+    top, left = rng.integers(0, scene.shape[0] - height + 1), rng.integers(0, scene.shape[1] - width + 1)
+    crop = cv2.resize(scene[top : top + height, left : left + width], (_WIDTH, _HEIGHT))
+    crop = cv2.flip(crop, 1) if number % 4 >= 2 else crop
+    encoded: bytes = cv2.imencode(".jpg", crop, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
+    return encoded
+
+
+@cache
+def _scenes() -> list[Array]:
     samples = Path(str(importlib.import_module("sklearn.datasets").__file__)).parent / "images"
-    scenes = [cv2.imread(str(path)) for path in sorted(samples.glob("*.jpg"))]
-    files = []
-    for number in range(count):
-        scene = scenes[number % len(scenes)]
-        height = int(rng.integers(240, scene.shape[0] + 1))
-        width = height * _WIDTH // _HEIGHT
-        top, left = rng.integers(0, scene.shape[0] - height + 1), rng.integers(0, scene.shape[1] - width + 1)
-        crop = cv2.resize(scene[top : top + height, left : left + width], (_WIDTH, _HEIGHT))
-        crop = cv2.flip(crop, 1) if number % 4 >= 2 else crop
-        files.append(cv2.imencode(".jpg", crop, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes())
-    return files
+    return [opencv().imread(str(path)) for path in sorted(samples.glob("*.jpg"))]

@@ -19,7 +19,7 @@ This file exports the public names. A module imports only from layers below its 
     frameworks   conversion of arrays of MXNet, torch and JAX to NumPy and back
     randomness
     rows
-    declared, indices, limits, state, tree
+    declared, describe, indices, limits, state, tree
     checks
     errors, interrupts
 """

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from .commands import records
+from .errors import GluonLoaderError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,8 +18,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     records.add_to(commands.add_parser("records", help="make, list and check RecordIO files (.rec)"))
     options = parser.parse_args(arguments)
     try:
-        return int(options.run(options))
-    except (OSError, ValueError, ImportError) as error:
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # `list | head` ends like this; the interpreter would write to the pipe again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (GluonLoaderError, OSError, ValueError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -31,19 +32,59 @@ def check_flags(**flags: object) -> None:
 
 def check_functions(**functions: object) -> None:
     for name, function in functions.items():
-        if function is not None and not callable(function):
-            raise bad_argument(name, function, "must be a function or None")
+        if function is not None:
+            check_function(name, function, "must be a function or None")
+
+
+def check_function(name: str, function: object, expected: str = "must be a function") -> None:
+    if not callable(function):
+        raise bad_argument(name, function, expected)
+    # Not dir(type(function)): calling a class that has no __call__, such as `list`, may be what the user wants.
+    if isinstance(function, type) and "__call__" in dir(function):
+        raise bad_argument(name, function, f"it is a class; pass an object of the class: {function.__name__}()")
+
+
+def check_indices(name: str, indices: Any, example: str) -> None:
+    """Checks that an argument is an iterable of `example`, and not what is often passed instead by mistake."""
+    if isinstance(indices, type):
+        call = f"{indices.__name__}({'len(dataset)' if name == 'sampler' else '...'})"
+        raise bad_argument(name, indices, f"it is a class; pass an object of the class: {call}")
+    if not hasattr(indices, "__iter__") or isinstance(indices, str):
+        cure = "; for a random order, pass shuffle=True" if isinstance(indices, str) else ""
+        raise bad_argument(name, indices, f"must be an iterable of {example}{cure}")
+
+
+def cure_of(dataset: Any, name: str) -> str:
+    """What to pass instead of an object that contains samples, but not at 0, 1, 2, ...; "" if it may be a dataset."""
+    kind = type(dataset)
+    if kind.__module__.partition(".")[0] in ("pandas", "polars", "pyarrow") and hasattr(kind, "columns"):
+        return "pass ArrowDataset(table), whose samples are the rows of the table"
+    loaders = ("torch.utils.data", "mxnet.gluon", "gluonloader")
+    if any(base.__name__ == "DataLoader" and base.__module__.startswith(loaders) for base in kind.__mro__):
+        return "it yields batches, not samples; pass its dataset, or use bridge(loader) to read its batches ahead"
+    if isinstance(dataset, Mapping) and isinstance(next(iter(dataset), None), str):
+        return f"its keys are names; pass StackDataset(**{name}), whose samples are dicts"
+    return ""
+
+
+def check_indexed(name: str, dataset: Any) -> None:
+    """Checks that the samples of a dataset that has a length are at the indices 0, 1, 2, ..."""
+    if right := cure_of(dataset, name):
+        raise bad_argument(name, dataset, right)
+    if not hasattr(dataset, "__getitem__"):
+        raise bad_argument(name, dataset, "it cannot be indexed; pass a list, an array or a dataset with __getitem__")
 
 
 def check_timeout(timeout: Any) -> None:
-    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout is not True and timeout > 0):
         raise bad_argument("timeout", timeout, "must be a number of seconds > 0, or None to wait without limit")
 
 
 def check_last_batch(value: Any) -> LastBatch:
     """Checks the argument `last_batch`."""
     if value not in ("keep", "discard", "rollover"):
-        raise bad_argument("last_batch", value, "must be 'keep', 'discard' or 'rollover'")
+        torch = "; torch's drop_last=True is last_batch='discard'" if value is True else ""
+        raise bad_argument("last_batch", value, f"must be 'keep', 'discard' or 'rollover'{torch}")
     checked: LastBatch = value
     return checked
 

@@ -1,13 +1,17 @@
-"""Every exception of the library, and the helpers that raise them or build their texts.
+"""Every exception of the library, and the helpers that raise them, warn, or build their texts.
 
 Each class also derives from a built-in exception, so that `except ValueError` or `except TimeoutError` catches it.
 """
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
+import inspect
 import multiprocessing
+import sys
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
@@ -195,17 +199,28 @@ def _shown(value: object) -> str:
         return f"<{type(value).__name__} whose repr() raised {type(failure).__name__}>"
 
 
+def warn(text: str) -> None:
+    """Warns at the line of the user's program that has called the library."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(f"{__package__}."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, RuntimeWarning, stacklevel=level)
+
+
 def explain_torch_arguments(**replacements: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorates a function so that the error about one of torch's arguments says what to pass instead."""
+    """Decorates a function so that the error about an argument of torch or a misspelled one says what to pass."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        name = function.__qualname__.removesuffix(".__init__")
+        name, known = function.__qualname__.removesuffix(".__init__"), inspect.signature(function).parameters
 
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             for argument in kwargs:
                 if argument in replacements:
                     raise TypeError(f"{name}() has no argument {argument}: {replacements[argument]}")
+                if argument not in known and (close := difflib.get_close_matches(argument, known, 1)):
+                    what = f"{name}() got an unexpected keyword argument {argument!r}"
+                    raise TypeError(f"{what}; did you mean {close[0]}?")
             return function(*args, **kwargs)
 
         return checked

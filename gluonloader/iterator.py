@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from .describe import call, short_repr
 from .errors import LoaderClosed, WorkerStartError
 from .executors.base import check_not_inside
 from .loading.epoch import Epoch
@@ -109,6 +110,11 @@ class LoaderIterator(Iterator[Any]):
         self._epochs = None
         self._kept = {}
         self._epoch.close()
+
+    @short_repr
+    def __repr__(self) -> str:
+        epochs, epoch = self._epochs, self._epoch
+        return call(self, f"epoch {epoch.plan.epoch}, ended" if epochs is None else epochs.progress_of(epoch))
 
     def __reduce__(self) -> Any:
         with self._lock:

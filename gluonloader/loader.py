@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import fields
+from types import FunctionType
 from typing import Any, Literal
 
 from .batchify import default_batchify
 from .checks import ExecutorName, LastBatch, check_flags, check_functions, check_int, check_timeout
+from .describe import arguments, call, describe, short_repr
 from .errors import explain_torch_arguments
 from .iterator import LoaderIterator
 from .loading.arguments import (
@@ -146,6 +149,7 @@ class DataLoader:
         check_pins(pin_memory, pin_device_id, output)
         check_timeout(timeout)
         batching = Batching(batch_size, shuffle, sampler, last_batch, batch_sampler, num_shards, shuffle_buffer)
+        self._batching = batching  # for repr
         options = choose_options(
             executor, num_workers, thread_pool, prefetch, start_method, max_retries, memory_limit, max_per_worker
         )
@@ -217,9 +221,15 @@ class DataLoader:
             self.epochs.load(state)
             self.epochs.start_ahead()
 
+    @short_repr
     def __repr__(self) -> str:
-        job, options = self.epochs.workers.job, self.epochs.workers.options
-        return f"<DataLoader of {type(job.dataset).__name__}, {options.executor}, {job.num_workers} workers>"
+        workers, batching = self.epochs.workers, self._batching
+        dataset, batchify_fn = workers.job.dataset, workers.job.batchify_fn
+        passed = {field.name: getattr(batching, field.name) for field in fields(batching)}
+        passed["shuffle"] = batching.shuffle or None
+        is_default = isinstance(batchify_fn, FunctionType) and batchify_fn.__module__.startswith("gluonloader.")
+        shown = arguments(**passed, batchify_fn=None if is_default else batchify_fn)
+        return call(self, describe(dataset), *shown, *workers.describe(), *["closed"] * workers.closed)
 
     def __copy__(self) -> DataLoader:
         """An independent loader at the same position; it starts its own workers at its first use."""

@@ -7,10 +7,10 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from conftest import run_program
+from conftest import load_mxnet, run_program
 
 import benchmarks.__main__ as command
-from benchmarks import usage
+from benchmarks import ndarrays, usage
 from benchmarks.bare import BareLoop
 from benchmarks.cases import CASES, Case
 from benchmarks.datasets import recycled
@@ -188,6 +188,17 @@ def test_a_run_writes_page_and_plot(monkeypatch, tmp_path, capsys):
     assert "results.svg" in text
     assert "python -m benchmarks tiny" in text
     ElementTree.parse(tmp_path / "results.svg")
+
+
+def test_the_table_of_ndarrays_has_a_row_for_each_case(monkeypatch, capsys):
+    if load_mxnet() is None:
+        pytest.skip("needs MXNet")
+    monkeypatch.setattr("sys.argv", ["ndarrays", "16 x (8,)", "ToTensor", "--workers", "0", "--rounds", "1"])
+    ndarrays.main()
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert rows[0] == "| Batch | mx.nd, 0 workers | mx.np, 0 workers |"
+    assert [row.split(" | ")[0] for row in rows[2:]] == ["| 16 x (8,)", "| 64 x ToTensor and Normalize, int"]
+    assert all(len(row.split("|")) == 5 for row in rows)
 
 
 STATIONS = """

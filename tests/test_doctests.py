@@ -10,10 +10,10 @@ from gluonloader.randomness import preserved_generators
 
 WITH_EXAMPLES = [
     "batchify.default", "batchify.functions", "dataset.arrays", "dataset.base", "dataset.iterable",
-    "dataset.join", "dataset.packed", "declared", "frameworks.base", "loader", "loading.plan.base", "loading.stats",
-    "executors.base", "memory.allocator", "randomness.seeds", "rows", "sampler.base", "sampler.bijection",
-    "sampler.buckets", "sampler.ordered", "sampler.passes", "sampler.sharded", "sampler.shuffled", "sampler.weighted",
-    "tree",
+    "dataset.join", "dataset.packed", "declared", "describe", "executors.base", "frameworks.base", "loader",
+    "loading.plan.base", "loading.stats", "memory.allocator", "randomness.seeds", "rows", "sampler.base",
+    "sampler.bijection", "sampler.buckets", "sampler.ordered", "sampler.passes", "sampler.sharded", "sampler.shuffled",
+    "sampler.weighted", "tree",
 ]  # fmt: skip
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -12,6 +12,12 @@ from ..errors import BatchifyError
 from ..frameworks import owner_by_base
 
 Array = NDArray[Any]
+
+PADDING: Final = "; make them equal in the dataset, or pad them with Pad() in the batchify_fn"
+IS_NONE: Final = (
+    "it is None, which cannot be stacked (is a `return` missing in the dataset or a transform?); filter such samples "
+    "out beforehand, or return a placeholder, or pass a batchify_fn that drops None"
+)
 
 
 def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> Array:
@@ -27,10 +33,27 @@ def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> 
     try:
         array = np.asarray(sample, dtype)
     except (ValueError, TypeError) as error:
-        raise BatchifyError(f"it cannot be converted to an array of numbers ({error})", row, path) from None
+        raise BatchifyError(_no_array(sample, f" ({error})"), row, path) from None
     if array.dtype.hasobject:
-        raise BatchifyError(f"a {type(sample).__name__} cannot be converted to an array of numbers", row, path)
+        raise BatchifyError(_no_array(sample, ""), row, path)
     return array
+
+
+def _no_array(sample: Any, why: str) -> str:
+    if sample is None:
+        return IS_NONE
+    if isinstance(sample, tuple):
+        why = f"; pass one function for each of its {len(sample)} fields, e.g. Group(Pad(), Stack())"
+    elif isinstance(sample, Mapping):
+        why = f"; pass one function for each key, e.g. Dict({{{next(iter(sample), 'x')!r}: Stack(), ...}})"
+    return f"a {type(sample).__name__} cannot be converted to an array of numbers{why}"
+
+
+def check_types(samples: Sequence[Any], fits: Callable[[type], bool], needed: str) -> None:
+    """Checks that the types of all samples fit the batchify function; `needed` says what the function needs."""
+    if not all(map(fits, set(map(type, samples)))):
+        row, wrong = next((row, type(sample)) for row, sample in enumerate(samples) if not fits(type(sample)))
+        raise BatchifyError(IS_NONE if wrong is type(None) else f"it has type {wrong.__name__}, but {needed}", row)
 
 
 def like(sample: Any, batch: Array) -> Any:
@@ -52,9 +75,10 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
-def check_same(values: Sequence[Any], describe: Callable[[Any], str], path: str) -> None:
+def check_same(values: Sequence[Any], describe: Callable[[Any], str], path: str, cure: str = "") -> None:
     """Checks that the values of all samples are equal; the error names the first sample that differs from most."""
     if values.count(values[0]) != len(values):
         usual = max(values, key=values.count)
         row = next(i for i, value in enumerate(values) if value != usual)
-        raise BatchifyError(f"it has {describe(values[row])}, but other samples have {describe(usual)}", row, path)
+        what = f"it has {describe(values[row])}, but other samples have {describe(usual)}"
+        raise BatchifyError(what + cure, row, path)

@@ -13,12 +13,12 @@ from numpy.typing import DTypeLike
 
 from ..declared import IN_MEMORY, calls_no_user_code
 from ..errors import BatchifyError
-from ..frameworks import owner_by_base
+from ..frameworks import owner, owner_by_base
 from ..indices import Indices
 from ..memory import empty, empty_of
 from ..rows import Rows, copy_rows, pick
 from ..tree import columns, refill
-from .arrays import Array, as_array, check_same, common_dtype, like, native
+from .arrays import IS_NONE, PADDING, Array, as_array, check_same, common_dtype, native
 
 Batchify = Callable[[Sequence[Any]], Any]
 
@@ -70,6 +70,8 @@ def batch_of(samples: Sequence[Any], path: str) -> Any:
             return list(samples)
         if issubclass(kind, np.generic) and kind is not np.void and samples[0].dtype.kind not in "SUMm":
             return _batch_of_numbers(samples, samples[0].dtype, path)  # texts and times may differ in length or unit
+        if owner(kind) is not None:
+            return stack_any(samples, path)
     return _batch_by_class(samples, kinds, path)
 
 
@@ -90,11 +92,22 @@ def stack(arrays: Sequence[Array], path: str) -> Array:
             return out
         except (TypeError, ValueError):
             pass
-    check_same([array.shape for array in arrays], "shape {}".format, path)
+    shapes = [array.shape for array in arrays]
+    check_same(shapes, "shape {}".format, path, PADDING if len(set(map(len, shapes))) == 1 else "")
     out = empty_of((len(arrays), *shape), common_dtype(arrays, path))
     for row, array in zip(out if shape else out.reshape(-1, 1), arrays, strict=True):
         row[...] = array
     return out
+
+
+def stack_any(samples: Sequence[Any], path: str) -> Any:
+    """Stacks arrays, numbers or lists of numbers; the batch is an array of the framework of the first sample."""
+    framework, batch = owner_by_base(type(samples[0])), None
+    if framework is not None and len(set(map(type, samples))) == 1:
+        batch = framework.stack(samples, empty_of)
+    if batch is None:
+        batch = stack([as_array(sample, None, row, path) for row, sample in enumerate(samples)], path)
+    return batch if framework is None else framework.from_numpy(batch)
 
 
 def _batch_of_numbers(samples: Sequence[Any], dtype: DTypeLike, path: str) -> Array:
@@ -118,16 +131,18 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
         return stack([np.asarray(sample) for sample in samples], path)
     if isinstance(first, (str, bytes)) and all(issubclass(kind, (str, bytes)) for kind in kinds):
         return list(samples)
+    if type(None) in kinds:
+        raise BatchifyError(IS_NONE, next(row for row, sample in enumerate(samples) if sample is None), path)
     check_same(list(map(type, samples)), lambda kind: f"type {kind.__name__}", path)
     if isinstance(first, (tuple, list)):
-        check_same(list(map(len, samples)), "{} fields".format, path)
+        check_same(list(map(len, samples)), "{} fields".format, path, PADDING if isinstance(first, list) else "")
     elif isinstance(first, Mapping):
         _check_keys(samples, path)
     fields = columns(samples)
     if fields is not None:
         return refill(first, [batch_of(column, path + step) for step, column in fields])
     if owner_by_base(type(first)) is not None:
-        return like(first, stack([as_array(sample, None, row, path) for row, sample in enumerate(samples)], path))
+        return stack_any(samples, path)
     raise BatchifyError(
         f"cannot make a batch of {type(first).__module__}.{type(first).__qualname__} objects; return arrays, numbers, "
         "str, bytes, or tuples, lists, dicts and dataclasses of them, or pass a batchify_fn: AsList() keeps a list of "

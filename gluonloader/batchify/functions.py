@@ -10,11 +10,12 @@ from typing import NamedTuple as TypingNamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..checks import check_flags, check_functions, check_int
+from ..checks import check_flags, check_function, check_functions, check_int
+from ..describe import arguments, call, describe, short_repr
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
-from .arrays import Array, as_array, check_same, common_dtype, like
-from .default import Batchify, default_batchify, stack
+from .arrays import Array, as_array, check_same, check_types, common_dtype, like
+from .default import Batchify, default_batchify, stack_any
 
 
 class Stack:
@@ -25,13 +26,15 @@ class Stack:
     """
 
     _parts = ()
+    __repr__ = short_repr(call)
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         samples = list(samples)  # `Rows` make a new object at each access
         if isinstance(samples[0], (tuple, list)):
+            check_types(samples, lambda kind: hasattr(kind, "__len__"), "other samples are tuples or lists")
             check_same(list(map(len, samples)), "{} fields".format, "")
             return [on_field(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
-        return like(samples[0], stack([as_array(sample, None, i) for i, sample in enumerate(samples)], ""))
+        return stack_any(samples, "")
 
 
 class Pad:
@@ -45,6 +48,9 @@ class Pad:
             from the last. None pads every axis.
         ret_length: return (batch, lengths). The lengths are int32 of shape (N,): the size of each sample along `axis`,
             or along the first axis if `axis` is None.
+        mask: also return a bool array that is True where the batch contains data, and False where it contains padding:
+            (batch, mask), or (batch, lengths, mask). If `axis` is passed, the shape of the mask is (N, padded size of
+            that axis); otherwise it is the shape of the batch. torch's `key_padding_mask` is `~mask`.
 
     Raises:
         BatchifyError: a sample cannot be padded to the common shape, or the dtype of the batch cannot represent `val`.
@@ -55,6 +61,10 @@ class Pad:
     >>> Pad(ret_length=True)([[1, 2], [3]])
     (array([[1, 2],
            [3, 0]]), array([2, 1], dtype=int32))
+    >>> Pad(mask=True)([[1, 2], [3]])
+    (array([[1, 2],
+           [3, 0]]), array([[ True,  True],
+           [ True, False]]))
     """
 
     _parts = ()
@@ -67,7 +77,9 @@ class Pad:
         *,
         axis: int | None = None,
         ret_length: bool = False,
+        mask: bool = False,
     ) -> None:
+        check_flags(ret_length=ret_length, mask=mask)
         if round_to is not None:
             check_int("round_to", round_to, 1, "must be an int >= 1, or None")
         if axis is not None:
@@ -79,7 +91,7 @@ class Pad:
         if dtype is not None and _filler(val, dtype) is None:
             raise bad_argument("val", val, f"dtype={dtype} cannot represent it; pass another val or dtype")
         self._val, self._dtype, self._round_to = val, dtype, round_to or 1
-        self._axis, self._ret_length = axis, ret_length
+        self._axis, self._ret_length, self._mask = axis, bool(ret_length), bool(mask)
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         arrays = [as_array(sample, self._dtype, i) for i, sample in enumerate(samples)]
@@ -92,11 +104,30 @@ class Pad:
         out[...] = fill
         for row, array in zip(out if sizes else out.reshape(-1, 1), arrays, strict=True):
             row[tuple(map(slice, array.shape))] = array
-        if not self._ret_length:
-            return like(samples[0], out)
-        lengths = empty(len(arrays), np.int32)
-        lengths[:] = [array.shape[self._axis or 0] for array in arrays]
-        return like(samples[0], out), like(samples[0], lengths)
+        results = [out]
+        if self._ret_length:
+            lengths = empty(len(arrays), np.int32)
+            lengths[:] = [array.shape[self._axis or 0] for array in arrays]
+            results.append(lengths)
+        if self._mask:
+            results.append(self._mask_of([array.shape for array in arrays], sizes))
+        batch = tuple([like(samples[0], result) for result in results])
+        return batch if len(batch) > 1 else batch[0]
+
+    @short_repr
+    def __repr__(self) -> str:
+        dtype, round_to = self._dtype and str(self._dtype), None if self._round_to == 1 else self._round_to
+        flags = {"ret_length": self._ret_length or None, "mask": self._mask or None}
+        return call(self, *arguments(val=self._val, dtype=dtype, round_to=round_to, axis=self._axis, **flags))
+
+    def _mask_of(self, shapes: Sequence[tuple[int, ...]], sizes: list[int]) -> Array:
+        axes = slice(None) if self._axis is None else slice(self._axis, self._axis + 1 or None)
+        mask = empty((len(shapes), *sizes[axes]), np.bool_)
+        mask[...] = False
+        for row, shape in enumerate(shapes):
+            index: list[Any] = [row, *map(slice, shape[axes])]
+            mask[tuple(index)] = True
+        return mask
 
     def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> list[int]:
         ranks = list(map(len, shapes))
@@ -158,6 +189,10 @@ class Append:
         batch = [np.expand_dims(array, self._axis) for array in arrays] if self._expand else arrays
         return [like(samples[0], array) for array in batch]
 
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, *arguments(expand=self._expand and None, batch_axis=self._axis or None))
+
 
 class Group:
     """Applies a batchify function to each field of a tuple; the batch is a tuple. `Tuple` (GluonNLP) is an alias.
@@ -179,11 +214,17 @@ class Group:
 
     def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
         samples = list(samples)
+        needed = f"Group has {len(self._parts)} functions for the fields of a tuple"
+        check_types(samples, lambda kind: hasattr(kind, "__len__") and not issubclass(kind, Mapping), needed)
         for row, sample in enumerate(samples):
             if len(sample) != len(self._parts):
                 raise BatchifyError(f"it has {len(sample)} fields, but Group has {len(self._parts)} functions", row)
         fields = zip(self._parts, zip(*samples, strict=True), strict=True)
         return tuple([on_field(f"[{i}]", fn, column) for i, (fn, column) in enumerate(fields)])
+
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, *map(describe, self._parts))
 
 
 class AsList:
@@ -194,6 +235,7 @@ class AsList:
     """
 
     _parts = ()
+    __repr__ = short_repr(call)
 
     def __call__(self, samples: Sequence[Any]) -> list[Any]:
         return list(samples)
@@ -221,11 +263,17 @@ class Dict:
 
     def __call__(self, samples: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
         samples = list(samples)
+        check_types(samples, lambda kind: hasattr(kind, "keys"), "Dict has functions for the keys of a dict")
         for row, sample in enumerate(samples):
             missing = self._fns.keys() - sample.keys()
             if missing:
                 raise BatchifyError(f"it has no key {', '.join(sorted(map(repr, missing)))}", row)
         return {key: on_field(f"[{key!r}]", fn, [sample[key] for sample in samples]) for key, fn in self._fns.items()}
+
+    @short_repr
+    def __repr__(self) -> str:
+        fns = [f"{describe(key)}: {describe(fn)}" for key, fn in self._fns.items()]
+        return call(self, f"{{{', '.join(fns)}}}")
 
 
 class NamedTuple:
@@ -253,11 +301,14 @@ class NamedTuple:
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         samples = list(samples)
-        for row, sample in enumerate(samples):
-            if not isinstance(sample, self._container):
-                raise BatchifyError(f"it is a {type(sample).__name__}, not a {self._container.__name__}", row)
+        needed = f"this NamedTuple needs {self._container.__name__}"
+        check_types(samples, lambda kind: issubclass(kind, self._container), needed)
         columns = zip(self._container._fields, self._parts, zip(*samples, strict=True), strict=True)
         return self._container(*[on_field(f".{field}", fn, column) for field, fn, column in columns])
+
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, describe(self._container), *map(describe, self._parts))
 
 
 class Split:
@@ -297,6 +348,11 @@ class Split:
         bounds = [part * smaller_size + min(part, larger_parts) for part in range(parts + 1)]
         return [on_field("", fn, samples[start:stop], start) for start, stop in pairwise(bounds)]
 
+    @short_repr
+    def __repr__(self) -> str:
+        fn = None if self._parts[0] is default_batchify else self._parts[0]
+        return call(self, str(self._slices), *arguments(batchify_fn=fn, even_split=self._even and None))
+
 
 def on_field(path: str, fn: Batchify, samples: Sequence[Any], first_row: int = 0) -> Any:
     """Runs `fn` on a field of the samples from `first_row` on; its `BatchifyError` names the complete path and row."""
@@ -311,6 +367,5 @@ def on_field(path: str, fn: Batchify, samples: Sequence[Any], first_row: int = 0
 
 def _checked_functions(name: str, fns: Iterable[Any]) -> tuple[Batchify, ...]:
     for fn in (checked := tuple(fns)):
-        if not callable(fn):
-            raise bad_argument(name, fn, "pass a function that makes a batch from a list of samples, e.g. Stack()")
+        check_function(name, fn, "pass a function that makes a batch from a list of samples, e.g. Stack()")
     return checked

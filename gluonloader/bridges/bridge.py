@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from ..checks import check_int, check_timeout
+from ..describe import call, counted, describe, short_repr
 from ..loading.arguments import check_pins, choose_output
 from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
 from .reader import Position, Reader, Result, Run
@@ -186,8 +187,9 @@ class Bridge:
         """
         self._close_reader()
 
+    @short_repr
     def __repr__(self) -> str:
-        return f"<Bridge to {self._source.name}>"
+        return call(self, describe(self._sized), *["closed"] * (not self._close_reader.still_active()))
 
     def __enter__(self) -> Bridge:
         return self
@@ -248,6 +250,14 @@ class BridgeIterator(Iterator[Any]):
             finally:
                 self._run.permits.put(True)
                 del result  # or the traceback of an error, with this frame, would keep the bridge open
+
+    @short_repr
+    def __repr__(self) -> str:
+        bridge, run = self._bridge, self._run
+        if bridge is None or run.stopped:
+            return call(self, f"epoch {run.start.epoch}, ended")
+        batches = f", {counted(bridge._position.batch, 'batch', 'batches')}" if run is bridge._run else ""
+        return call(self, f"epoch {run.start.epoch}{batches} of {describe(bridge._sized)}")
 
     def close(self) -> None:
         """Ends the epoch, and drops batches that were read but not delivered. Deleting the iterator does the same."""

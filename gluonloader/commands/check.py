@@ -22,20 +22,23 @@ from .progress import Progress
 _BATCH: Final = 32  # records per task of a worker
 _JPEG: Final = b"\xff\xd8"
 
+_Errors = dict[int, RecordError]  # by the offset of the record; -1 for the index
+
 
 class DecodedRecords(Dataset):
     """The error of each record's image, or "" if it can be decoded."""
 
-    def __init__(self, path: str, starts: list[int]) -> None:
+    def __init__(self, path: str, starts: Any) -> None:
         self._path, self._starts = path, np.array(starts, np.int64)
-        self._file: Any = None  # opened in each process
+        self._file = mapped(path)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._path, self._starts)
 
     def __len__(self) -> int:
         return len(self._starts)
 
     def __getitem__(self, index: Any) -> str:
-        if self._file is None:
-            self._file = mapped(self._path)
         start = self._starts.item(index)
         try:
             _decode(unpack(data_of(self._file, spans_of(self._file, start, len(self._file), self._path)[0]))[1])
@@ -52,30 +55,19 @@ def check(options: argparse.Namespace) -> int:
     keys: dict[int, Any] = {}
     if os.path.exists(index):
         keys, wrong = _checked_index(path, index, starts)
-        damaged = {error.offset for error in errors}
-        errors += [error for error in wrong if error.file == index or error.offset not in damaged]
+        errors |= {start: error for start, error in wrong.items() if start not in errors}
     if not options.no_decode:
-        _decode_check()
-        dataset = DecodedRecords(path, starts)
-        loader = DataLoader(dataset, _BATCH, batchify_fn=AsList(), num_workers=options.num_workers, output="numpy")
-        with loader, Progress(len(starts), "records") as progress:
-            at = 0
-            for batch in loader:
-                for start, text in zip(starts[at : at + len(batch)], batch, strict=True):
-                    if text:
-                        errors.append(RecordError(text, path, start))
-                at += len(batch)
-                progress.advance(len(batch))
-    for error in sorted(errors, key=lambda error: (error.file != path, error.offset or 0)):
-        key = f" (key {keys[error.offset]})" if error.file == path and error.offset in keys else ""
+        errors |= _undecodable(path, starts, options.num_workers)
+    for start, error in sorted(errors.items()):
+        key = f" (key {keys[start]})" if start in keys else ""
         print(f"{error.file}, byte {error.offset or 0}{key}: {error.reason}")
-    print(f"{path}: {len(starts):,} whole records, {len(errors):,} errors")
+    print(f"{path}: {len(starts):,} whole records; errors: {len(errors):,}")
     return 1 if errors else 0
 
 
-def _whole_records(path: str) -> tuple[list[int], list[RecordError]]:
+def _whole_records(path: str) -> tuple[list[int], _Errors]:
     """Where each whole record starts, and the errors of the others; after an error it goes on at the next record."""
-    file, starts, errors = mapped(path), list[int](), list[RecordError]()
+    file, starts, errors = mapped(path), list[int](), _Errors()
     at = 0
     while at < len(file):
         try:
@@ -83,31 +75,40 @@ def _whole_records(path: str) -> tuple[list[int], list[RecordError]]:
             check_no_frame_in(file, spans, path)
             starts.append(at)
         except RecordError as error:
-            errors.append(error)
+            errors[at] = error
             end = next_start(file, at + 4)
         at = end
     return starts, errors
 
 
-def _checked_index(path: str, index: str, starts: list[int]) -> tuple[dict[int, Any], list[RecordError]]:
+def _checked_index(path: str, index: str, starts: list[int]) -> tuple[dict[int, Any], _Errors]:
     """The key at each offset, and the lines that point to no record and the records to which no line points."""
     try:
         listed, offsets = read_index(index, str)
     except RecordError as error:
-        return {}, [error]
-    keys = dict(zip(offsets, listed, strict=True))
-    missing = sorted(set(starts) - keys.keys())
-    errors = [RecordError(f"{index} does not list this record", path, start) for start in missing]
-    for at in sorted(keys.keys() - set(starts)):
+        return {}, {-1: error}
+    keys, errors = dict(zip(offsets, listed, strict=True)), _Errors()
+    for at in set(starts) - keys.keys():
+        errors[at] = RecordError(f"{index} does not list this record", path, at)
+    for at in keys.keys() - set(starts):
         what = f"key {keys[at]} of {index} points here, but no whole record starts here"
-        errors.append(RecordError(what, path, at))
+        errors[at] = RecordError(what, path, at)
     return keys, errors
 
 
-def _decode_check() -> None:
-    """Raises MissingExtraError if no decoder is installed."""
+def _undecodable(path: str, starts: list[int], num_workers: Any) -> _Errors:
+    """The errors of the records whose images cannot be decoded."""
     if not any(map(_found, ("PIL", "cv2"))):
-        import_extra("cv2", "vision")
+        import_extra("cv2", "vision")  # raises the error that says what to install
+    loader = DataLoader(
+        DecodedRecords(path, starts), _BATCH, batchify_fn=AsList(), num_workers=num_workers, output="numpy"
+    )
+    errors, left = _Errors(), iter(starts)
+    with loader, Progress(len(starts), "records") as progress:
+        for batch in loader:
+            errors |= {at: RecordError(text, path, at) for text, at in zip(batch, left, strict=False) if text}
+            progress.advance(len(batch))
+    return errors
 
 
 def _found(name: str) -> Any:
@@ -122,7 +123,10 @@ def _decode(data: bytes) -> None:
     if data[:2] == _JPEG and (simplejpeg := _found("simplejpeg")):
         simplejpeg.decode_jpeg(data)
     elif pillow := _found("PIL.Image"):
-        with pillow.open(io.BytesIO(data)) as image:
-            image.load()
+        try:
+            with pillow.open(io.BytesIO(data)) as image:
+                image.load()
+        except pillow.UnidentifiedImageError:  # its text names no more than an object in memory
+            raise ValueError("Pillow knows no image format that starts like these data") from None
     elif not len(data) or _found("cv2").imdecode(np.frombuffer(data, np.uint8), -1) is None:
         raise ValueError("OpenCV cannot decode this image")

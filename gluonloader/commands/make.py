@@ -109,7 +109,7 @@ def _in(root: str) -> Iterator[_Image]:
             yield key, float(label), os.path.join(folder, name)
             key += 1
         if images:
-            print(f"label {label}: {os.path.relpath(folder, root)}, {len(images):,} images")
+            print(f"label {label}: {os.path.relpath(folder, root)} (images: {len(images):,})")
             label += 1
 
 

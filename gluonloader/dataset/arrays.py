@@ -7,7 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..checks import check_indexed
 from ..declared import IN_MEMORY
+from ..errors import warn
 from ..indices import as_list, lengths_of
 from ..rows import Rows
 from .base import Dataset
@@ -80,6 +82,10 @@ class ArrayDataset(_SideBySide):
         if not arrays:
             raise ValueError("ArrayDataset() needs at least one array, e.g. ArrayDataset(images, labels)")
         super().__init__("arrays", arrays, bare=len(arrays) == 1)
+        for i, array in enumerate(arrays):
+            check_indexed(f"arrays[{i}]", array)
+        if self._bare:
+            warn_of_columns("arrays[0]", arrays[0])
 
 
 class StackDataset(_SideBySide):
@@ -100,6 +106,17 @@ class StackDataset(_SideBySide):
         if bool(args) == bool(datasets):
             raise ValueError("StackDataset() needs datasets: pass all of them by position or all by keyword")
         super().__init__("datasets", datasets or args)
+
+
+def warn_of_columns(name: str, dataset: Any) -> None:
+    """Warns if a dataset is a tuple of a few arrays of equal length, such as (X, Y), which may be meant as columns."""
+    if type(dataset) is not tuple or not 2 <= len(dataset) <= 4 or not all(hasattr(item, "shape") for item in dataset):
+        return
+    (length, *_), *others = [tuple(item.shape[:1]) or (0,) for item in dataset]
+    if length > len(dataset) and all(other == (length,) for other in others):
+        what = f"{name}: a tuple of {len(dataset)} arrays of length {length:,} is a dataset of {len(dataset)} samples"
+        columns = ", ".join("XYZW"[: len(dataset)])
+        warn(f"{what}; did you mean ArrayDataset({columns})? If each array is a sample, pass a list, not a tuple")
 
 
 TupleDataset = StackDataset  # its name in Chainer

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..describe import call, short_repr
 from ..errors import add_note, bad_argument
 from ..indices import checked_index, checked_indices
 from ..rows import Rows
@@ -100,8 +101,9 @@ class ArrowDataset(Dataset):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
+    @short_repr
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} rows of {len(self._source.columns)} columns)"
+        return call(self, f"{len(self):,} rows of {len(self._source.columns):,} columns")
 
     def _group(self, group: int) -> dict[str, Any]:
         kept = self._kept

@@ -9,8 +9,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import check_flags, check_function, check_int
 from ..declared import IN_MEMORY, in_memory
-from ..errors import bad_argument
+from ..describe import call, describe, short_repr, sized
+from ..errors import add_note, bad_argument
 from ..indices import as_list, checked_indices
 from ..rows import Rows
 from .bulk import are_ints, bulk_read, check_no_mask, each, read
@@ -34,6 +36,8 @@ class Dataset:
 
     def __len__(self) -> int:
         raise NotImplementedError(f"{type(self).__name__} must define __len__")
+
+    __repr__ = short_repr(sized)
 
     def __iter__(self) -> Iterator[Any]:
         count = len(self)
@@ -61,9 +65,8 @@ class Dataset:
         >>> [list(SimpleDataset(range(5)).shard(2, i)) for i in range(2)]
         [[0, 1, 2], [3, 4]]
         """
-        if num_shards < 1:
-            raise bad_argument("num_shards", num_shards, "must be an int >= 1")
-        if not 0 <= index < num_shards:
+        check_int("num_shards", num_shards, 1)
+        if not 0 <= check_int("index", index) < num_shards:
             raise bad_argument("index", index, f"must be an int from 0 to num_shards - 1 ({num_shards - 1})")
         size, longer = divmod(len(self), num_shards)
         start = size * index + min(index, longer)
@@ -75,8 +78,8 @@ class Dataset:
         Raises:
             ValueError: if `count` is negative.
         """
-        if count is not None and count < 0:
-            raise bad_argument("count", count, "must be an int >= 0, or None for all samples")
+        if count is not None:
+            check_int("count", count, 0, "must be an int >= 0, or None for all samples")
         return Subset(self, range(len(self) if count is None else min(count, len(self))))
 
     def sample(self, sampler: Iterable[Any]) -> Dataset:
@@ -108,8 +111,10 @@ class Dataset:
         >>> data.__getitems__([3, 0])
         array([30,  0])
         """
+        check_function("fn", fn)
+        check_flags(lazy=lazy, batched=batched)
         if not batched:
-            transformed = _Transformed(self, fn)
+            transformed = Transformed(self, fn)
             return transformed if lazy else SimpleDataset(list(transformed))
         in_bulk = _BatchTransformed(self, fn)
         return in_bulk if lazy else SimpleDataset(in_bulk.__getitems__(list(range(len(self)))) if len(self) else [])
@@ -120,6 +125,7 @@ class Dataset:
         >>> list(SimpleDataset([(1, "a"), (3, "b")]).transform_first(lambda x: -x))
         [(-1, 'a'), (-3, 'b')]
         """
+        check_function("fn", fn)
         return self.transform(_First(fn), lazy)
 
 
@@ -159,6 +165,10 @@ class SimpleDataset(Dataset):
 
     def __len__(self) -> int:
         return len(self._data)
+
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, describe(self._data)) if isinstance(self._data, Dataset) else sized(self)
 
 
 class Subset(Dataset):
@@ -200,38 +210,55 @@ class Subset(Dataset):
     def __len__(self) -> int:
         return len(self._indices)
 
+    @short_repr
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} of {len(self._dataset)})"
+        return call(self, f"{len(self):,} of {describe(self._dataset)}")
 
     def _key(self, index: Any) -> Any:
         key = self._indices[index]
         return int(key) if isinstance(key, np.int64) else key
 
 
-class _Transformed(Dataset):
+class Transformed(Dataset):
+    """The dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple."""
+
     def __init__(self, dataset: Any, fn: Callable[..., Any]) -> None:
-        self._dataset, self._fn = dataset, fn
+        self._data, self._fn = dataset, fn
 
     def __getitem__(self, index: Any) -> Any:
-        return self._apply(self._dataset[index])
+        return self._apply(self._data[index])
 
     # For arrays in memory a bulk read is not faster, and the error for a dead worker could not name the sample.
-    @bulk_read(lambda self: hasattr(self._dataset, "__getitems__") and not in_memory(self._dataset))
+    @bulk_read(lambda self: hasattr(self._data, "__getitems__") and not in_memory(self._data))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        return each(self._apply, read(self._dataset, indices), indices)
+        return each(self._apply, read(self._data, indices), indices)
 
     @property
     def _parts(self) -> tuple[Any, ...]:
-        return self._dataset, self._fn
+        return self._data, self._fn
 
     def __len__(self) -> int:
-        return len(self._dataset)
+        return len(self._data)
+
+    @short_repr
+    def __repr__(self) -> str:
+        fn = self._fn
+        step = f"transform_first({describe(fn.fn)})" if isinstance(fn, _First) else f"transform({describe(fn)})"
+        return f"{describe(self._data)}.{step}"
 
     def _apply(self, sample: Any) -> Any:
-        return self._fn(*sample) if isinstance(sample, tuple) else self._fn(sample)
+        try:
+            return self._fn(*sample) if isinstance(sample, tuple) else self._fn(sample)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # fn did not start
+                how = "fn(sample); it passes only the fields of a tuple as separate arguments"
+                if isinstance(sample, tuple):
+                    how = f"fn(*sample) with {len(sample)} arguments; transform_first(fn) passes only the first field"
+                add_note(error, f"gluonloader: the sample has type {type(sample).__name__}: transform calls {how}")
+            raise
 
 
-class _BatchTransformed(_Transformed):
+class _BatchTransformed(Transformed):
     """Applies `fn` to all samples of a bulk read of `dataset` at once."""
 
     def __getitem__(self, index: Any) -> Any:
@@ -239,24 +266,28 @@ class _BatchTransformed(_Transformed):
 
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        samples: Sequence[Any] = self._fn(read(self._dataset, indices))
+        samples: Sequence[Any] = self._fn(read(self._data, indices))
         if len(samples) != len(indices):
             what = f"the batched transform {getattr(self._fn, '__qualname__', self._fn)} got {len(indices)} samples"
             raise ValueError(f"{what} and returned {len(samples)}; return one sample for each, in the same order")
         return samples
 
-    _parts = _Transformed._parts  # a class that reads samples in another way does not inherit it
+    @short_repr
+    def __repr__(self) -> str:
+        return f"{describe(self._data)}.transform({describe(self._fn)}, batched=True)"
+
+    _parts = Transformed._parts  # a class that reads samples in another way does not inherit it
 
 
 class _First:
     """Applies `fn` to the first field. It is a class and not a closure, so that it can be pickled."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
-        self._fn = fn
+        self.fn = fn
 
     def __call__(self, first: Any, *rest: Any) -> Any:
-        return (self._fn(first), *rest) if rest else self._fn(first)
+        return (self.fn(first), *rest) if rest else self.fn(first)
 
     @property
     def _parts(self) -> tuple[Any, ...]:
-        return (self._fn,)
+        return (self.fn,)

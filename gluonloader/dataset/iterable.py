@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from ..checks import check_function
+from ..describe import describe, short_repr, sized
 from ..errors import bad_argument
 
 
@@ -88,10 +90,21 @@ class IterableDataset:
             samples = step.over(samples)
         return samples
 
+    @short_repr
+    def __repr__(self) -> str:
+        source = describe(self._source)
+        if self._source is None:
+            return sized(self)
+        for step in self._steps:
+            source += f".{type(step).__name__.lower()}({describe(step.count if isinstance(step, Take) else step.fn)})"
+        name = "IterableDataset" if type(self) is _Sized else type(self).__name__
+        return source if self._steps else f"{name}({source})"
+
     def transform(self, fn: Callable[..., Any]) -> IterableDataset:
         """Returns the dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple. If a worker reads a sample
         only to skip it, `fn` does not run on that sample.
         """
+        check_function("fn", fn)
         return self._with(Transform(fn))
 
     def filter(self, fn: Callable[[Any], object]) -> IterableDataset:

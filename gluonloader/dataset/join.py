@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..describe import call, describe, short_repr
 from ..errors import bad_argument, explain_torch_arguments
 from ..indices import checked_index, checked_indices, lengths_of
 from ..randomness import batch_seed, draw_seed
@@ -66,8 +67,9 @@ class ConcatDataset(Dataset):
     def __len__(self) -> int:
         return self._ends[-1]
 
+    @short_repr
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} of {len(self.datasets)} datasets)"
+        return call(self, *map(describe, self.datasets))
 
 
 @explain_torch_arguments(generator="pass an int as seed instead")
@@ -87,7 +89,7 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None
     [8, 2]
     """
     count = len(dataset)
-    if not isinstance(lengths, Iterable):
+    if not isinstance(lengths, Iterable) or isinstance(lengths, str):
         raise bad_argument("lengths", lengths, "must be a list, e.g. [0.8, 0.2]")
     if seed is not None and not isinstance(seed, (int, np.integer)):
         raise bad_argument("seed", seed, "must be an int or None")

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ..describe import call, short_repr
 from ..errors import add_note, bad_argument, import_extra
 from ..indices import Indices, checked_index, checked_indices
 from ..memory import empty
@@ -59,8 +60,9 @@ class NpyDataset(Dataset):
     def __len__(self) -> int:
         return len(self._rows)
 
+    @short_repr
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._paths!r})"
+        return call(self, f"{len(self):,} rows of {', '.join([path for _, path in leaves(self._paths)])}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**{name: value for name, value in vars(self).items() if name != "_rows"}, "_length": len(self)}
@@ -71,7 +73,8 @@ class NpyDataset(Dataset):
         arrays = list(map(_mapped, paths))
         length, pickled = _length_of(paths, arrays), self.__dict__.pop("_length", None)
         if pickled not in (None, length):
-            raise ValueError(f"{self!r}: the files have {length} rows, but had {pickled} rows when this was pickled")
+            what = f"the files have {length} rows, but had {pickled} rows when this was pickled"
+            raise ValueError(f"{self._paths}: {what}")
         self._rows = _as_rows(self._paths, arrays)
 
 
@@ -107,8 +110,10 @@ class _Stored(Dataset):
     def __len__(self) -> int:
         return self._length
 
+    @short_repr
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._source)!r}, {self._fields})"
+        names = f": {', '.join(self._names)}" if any(self._names) else ""
+        return call(self, f"{len(self):,} rows of {self._source}{names}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_opened": None}

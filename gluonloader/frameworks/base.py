@@ -13,7 +13,7 @@ from __future__ import annotations
 import resource
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final, Protocol
 
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Empty = Callable[[tuple[int, ...], "np.dtype[Any]"], Array]
 
 _UNSIGNED: Final = {1: "u1", 2: "u2"}
 
@@ -51,6 +52,13 @@ class Framework(Protocol):
 
         The caller does not change that memory while the new array lives. Raises TypeError if the framework lacks the
         dtype.
+        """
+
+    def stack(self, arrays: Sequence[Any], empty: Empty) -> Array | None:
+        """Returns arrays of the same type, stacked along a new first axis as a NumPy array that `empty` has allocated.
+
+        Returns None if the framework has no faster way than `to_numpy` of each array, or if the arrays differ in shape
+        or dtype.
         """
 
     def pin(self, array: Any, device_id: int) -> Any:

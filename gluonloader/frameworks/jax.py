@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .base import Array, in_worker, without_carrier
+from .base import Array, Empty, in_worker, without_carrier
 
 
 class Promised(np.ndarray[Any, Any]):
@@ -43,6 +44,9 @@ class Jax:
                 )
         # On a CPU, JAX copies only memory that is not aligned to 64 bytes or has a dtype that JAX has not enabled.
         return self._jax.device_put(array)
+
+    def stack(self, arrays: Sequence[Any], empty: Empty) -> Array | None:
+        return None
 
     def pin(self, array: Any, device_id: int) -> Any:
         return array

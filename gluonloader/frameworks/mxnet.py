@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
-from .base import Array, Lent, carried, fit_for_views, no_dtype, raw, warn_once
+from .base import Array, Empty, Lent, carried, fit_for_views, no_dtype, raw, warn_once
 from .mxnet_memory import MXNetMemory
 
 _CURE: Final = "MXNet 1.9.1 has float16/32/64, int8/32/64, uint8 and bool: convert the array, e.g. x.astype('int32')"
@@ -25,6 +26,9 @@ class MXNet:
     def __init__(self, numpy_like: bool | None, shared: bool = False) -> None:
         self.name = {None: "mxnet", False: "mxnet.nd", True: "mxnet.np"}[numpy_like]
         self._mx: Any = sys.modules["mxnet"]
+        if not self._mx.__version__.startswith("1."):
+            what = f"MXNet {self._mx.__version__} is installed, whose arrays gluonloader cannot read"
+            raise ImportError(f'{what}; run pip install "mxnet==1.9.1"')
         self._memory = MXNetMemory(self._mx)
         self._numpy_like, self._shared = numpy_like, shared
         self._types: tuple[type, type] = (self._mx.nd.NDArray, self._mx.np.ndarray)
@@ -57,6 +61,9 @@ class MXNet:
         if handle is None:  # not `borrow`, which would notice too late that MXNet no longer uses a slab
             handle = memory.copy(array, False) if lent else memory.borrow(array)
         return handle
+
+    def stack(self, arrays: Sequence[Any], empty: Empty) -> Array | None:
+        return self._memory.stack(arrays, empty)
 
     def pin(self, array: Any, device_id: int) -> Any:
         if not self._mx.context.num_gpus():

@@ -6,6 +6,7 @@
     borrow   any NumPy array -> NDArray in `cpu(0)` over the same memory, by a DLPack struct
     copy     any NumPy array -> NDArray in MXNet's own memory, for arrays without elements or without axes
     view     NDArray -> NumPy array over the same memory
+    stack    NDArrays of equal shape and dtype -> NumPy array of their values, with a new first axis
 
 NOTE [no Python in the engine]: MXNet releases memory in a thread of its engine. Before every fork it waits for that
 thread while it holds the GIL. So a release function that needs the GIL, like that of `mx.nd.from_numpy`, deadlocks with
@@ -23,13 +24,14 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Sequence
 from functools import cache
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
 import numpy as np
 
-from .base import Array, Lent, carrier, leaves_room
+from .base import Array, Empty, Lent, carrier, leaves_room
 
 _FIRST_ELEMENT: Final = 16  # bytes of MXNet's header in shared memory: a count of holders, then unused
 # MXNet subtracts 1 when it is done. At 0 it would also unlink a file name, but the file has no name.
@@ -87,11 +89,17 @@ def _send_copies(mx: Any) -> None:
 
 
 class MXNetMemory:
-    """The five conversions above; they call only functions of MXNet's C interface that its Python code calls, too."""
+    """The six conversions above; they call only functions of MXNet's C interface that its Python code calls, too."""
 
     def __init__(self, mx: Any) -> None:
         self._mx, self._lib, self._handle = mx, mx.base._LIB, mx.base.NDArrayHandle
         self._lib.MXGetLastError.restype = ctypes.c_char_p
+        # Each item of a library is a new function, so MXNet's own functions keep their argument types.
+        self._copy_values = self._lib["MXNDArraySyncCopyToCPU"]
+        self._copy_values.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
+        # These two never wait, so they are called without releasing the GIL, which another thread might then keep.
+        library = ctypes.PyDLL(mx.libinfo.find_lib_path()[0])
+        self._get_shape, self._get_dtype = library["MXNDArrayGetShapeEx"], library["MXNDArrayGetDType"]
         types = mx.nd.ndarray._DTYPE_NP_TO_MX
         self.codes: dict[np.dtype[Any], int] = {np.dtype(kind): code for kind, code in types.items() if kind}
         self.bfloat16 = carrier("bfloat16", 2)
@@ -181,6 +189,34 @@ class MXNetMemory:
         if array.ctx.device_type == "gpu":  # not .context, which warns in the NumPy mode
             return None
         return self._memory_of(array)
+
+    def stack(self, arrays: Sequence[Any], empty: Empty) -> Array | None:
+        """Copies NDArrays into an array that `empty` allocates; None if they differ or are no dense arrays on the host.
+
+        To call `view` for each of them would take 10 us more per array. MXNet's operator `stack` takes 20 times as long
+        for images of uint8, reports failed operations only later, and stacks (2,) and (2, 1) without an error.
+        """
+        first, count = arrays[0], len(arrays)
+        shape, dtype = first.shape, np.dtype(first.dtype)
+        if not shape or 0 in shape or first.stype != "default" or first.ctx.device_type == "gpu":
+            return None
+        ndim, lengths, code = ctypes.c_int(), ctypes.POINTER(ctypes.c_int)(), ctypes.c_int()
+        at_ndim, at_lengths, at_code = map(ctypes.byref, (ndim, lengths, code))
+        get_shape, get_dtype, copy = self._get_shape, self._get_dtype, self._copy_values
+        axes, wanted, wanted_code = len(shape), list(shape), self.codes[dtype]
+        handles = [array.handle for array in arrays]
+        for handle in handles:
+            if get_dtype(handle, at_code) or get_shape(handle, at_ndim, at_lengths):
+                return None
+            if code.value != wanted_code or ndim.value != axes or lengths[:axes] != wanted:
+                return None
+        out = empty((count, *shape), dtype)
+        address, step, size = out.__array_interface__["data"][0], out.nbytes // count, out.size // count
+        for handle in handles:
+            if failed := copy(handle, address, size):  # this waits until the NDArray is computed
+                self._mx.base.check_call(failed)
+            address += step
+        return out
 
     def _memory_of(self, array: Any) -> Array:
         array.wait_to_read()

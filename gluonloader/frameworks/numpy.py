@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .base import Array, without_carrier
+from .base import Array, Empty, without_carrier
 
 
 class NumPy:
@@ -22,6 +23,9 @@ class NumPy:
 
     def from_numpy(self, array: Array) -> Any:
         return without_carrier(array, "NumPy", "run `pip install ml_dtypes` and import it to add the dtype to NumPy")
+
+    def stack(self, arrays: Sequence[Any], empty: Empty) -> Array | None:
+        return None
 
     def pin(self, array: Any, device_id: int) -> Any:
         return array

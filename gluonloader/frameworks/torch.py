@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from .base import Array, carried, carrier, extension, fit_for_views, no_dtype, raw, warn_once
+from .base import Array, Empty, carried, carrier, extension, fit_for_views, no_dtype, raw, warn_once
 
 
 class Torch:
@@ -55,6 +56,9 @@ class Torch:
             return bits.view(self._extra[name])
         except (TypeError, KeyError):
             raise no_dtype("torch", array, "convert the array in the dataset, e.g. x.astype('float32')") from None
+
+    def stack(self, arrays: Sequence[Any], empty: Empty) -> Array | None:
+        return None
 
     def pin(self, array: Any, device_id: int) -> Any:
         accelerator = getattr(self._torch, "accelerator", None)

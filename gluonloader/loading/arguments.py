@@ -8,18 +8,30 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from .. import frameworks
-from ..checks import ExecutorName, LastBatch, check_flags, check_int, check_last_batch, parse_bytes
+from ..checks import (
+    ExecutorName,
+    LastBatch,
+    check_flags,
+    check_functions,
+    check_indices,
+    check_int,
+    check_last_batch,
+    cure_of,
+    parse_bytes,
+)
+from ..dataset.arrays import warn_of_columns
 from ..dataset.bulk import check_no_mask
 from ..dataset.iterable import check_iterable, is_iterable
-from ..errors import bad_argument
+from ..errors import bad_argument, warn
 from ..limits import available_cores
-from ..sampler import BatchSampler, RandomSampler, SequentialSampler
+from ..sampler import BatchSampler, OrderedSampler, RandomSampler, SequentialSampler
 from .choice import Options
 from .plan import Shards
 from .sources import IndexSource, ShardSource, Source
@@ -54,9 +66,10 @@ class Batching:
 
 def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool, num_workers: int) -> Source:
     """The source of tasks: shards for an iterable dataset, indices for any other dataset."""
+    _check_dataset(dataset, sized=batching.sampler is None and batching.batch_sampler is None)
     if is_iterable(dataset):
         return ShardSource(_shards(dataset, batching, num_workers))
-    _check_dataset(dataset, sized=batching.sampler is None and batching.batch_sampler is None)
+    warn_of_columns("dataset", dataset)
     for name in ("num_shards", "shuffle_buffer"):
         if (value := getattr(batching, name)) is not None:
             raise bad_argument(name, value, f"only iterable datasets are read in shards; remove {name}")
@@ -81,10 +94,13 @@ def _shards(dataset: Any, batching: Batching, num_workers: int) -> Shards:
 
 def _batch_sampler(dataset: Any, batching: Batching, seed: int, seed_given: bool) -> Any:
     batch_size, sampler, last_batch = batching.batch_size, batching.sampler, batching.last_batch
+    if hasattr(batch_size, "__len__") and not isinstance(batch_size, str):
+        right = "must be an int >= 1; to read several arrays, pass DataLoader(ArrayDataset(X, Y), batch_size)"
+        raise bad_argument("batch_size", batch_size, right)
     if batching.batch_sampler is not None:
+        _check_indices("batch_sampler", batching.batch_sampler, "lists of indices")
         if batch_size is not None or batching.shuffle or sampler is not None or last_batch is not None:
             raise ValueError("batch_sampler replaces batch_size, shuffle, sampler and last_batch; remove them")
-        _check_indices("batch_sampler", batching.batch_sampler, "lists of indices")
         return batching.batch_sampler
     if batch_size is None:
         raise ValueError("batch_size is missing; pass batch_size or batch_sampler")
@@ -92,18 +108,26 @@ def _batch_sampler(dataset: Any, batching: Batching, seed: int, seed_given: bool
         if batching.shuffle:
             raise ValueError("shuffle and sampler both set the order of samples; remove shuffle or sampler")
         _check_indices("sampler", sampler, "indices")
+        if isinstance(sampler, BatchSampler):
+            raise bad_argument("sampler", sampler, "it yields lists of indices; pass it as batch_sampler")
     elif batching.shuffle:
         sampler = RandomSampler(len(dataset), seed)
         sampler.adopts = not seed_given
     else:
         sampler = SequentialSampler(len(dataset))
-    return BatchSampler(sampler, batch_size, last_batch or "keep")
+    batches = BatchSampler(sampler, batch_size, last_batch or "keep")
+    if last_batch == "discard" and isinstance(sampler, OrderedSampler) and 0 < len(sampler) < batch_size:
+        what = f"last_batch='discard' drops all {len(sampler)} samples, which are fewer than batch_size={batch_size}"
+        warn(f"{what}, so the loader yields no batches; pass a smaller batch_size, or last_batch='keep'")
+    return batches
 
 
 def _check_dataset(dataset: Any, sized: bool) -> None:
-    """Checks that samples can be read by index; `sized`: the dataset needs a length, since no sampler was passed."""
+    """Checks that samples can be read; `sized`: the dataset needs a length, since no sampler was passed."""
     if right := _cure(dataset, sized):
         raise ValueError(f"dataset: {type(dataset)}; {right}")
+    if is_iterable(dataset):
+        return
     needed = [("__len__", "len(dataset)"), ("__getitem__", "dataset[i]")]
     for name, method in needed if sized else needed[1:]:
         if isinstance(dataset, type) or not hasattr(dataset, name):
@@ -114,19 +138,19 @@ def _check_dataset(dataset: Any, sized: bool) -> None:
 
 def _cure(dataset: Any, sized: bool) -> str:
     """What to pass instead of an object that contains samples, but not at 0, 1, 2, ...; "" if it may be a dataset."""
-    kind = type(dataset)
-    if kind.__module__.partition(".")[0] in ("pandas", "polars", "pyarrow") and hasattr(kind, "columns"):
-        return "pass ArrowDataset(table), whose samples are the rows of the table"
     if isinstance(dataset, (str, os.PathLike)):
         return "pass a dataset that reads the file, e.g. ArrowDataset(path) for Parquet, or list(text) for characters"
-    if sized and isinstance(dataset, Mapping) and isinstance(next(iter(dataset), None), str):
-        return "its keys are names; pass StackDataset(**dataset), whose samples are dicts, or a sampler of names"
-    return ""
+    cure = cure_of(dataset, "dataset")
+    if cure and isinstance(dataset, Mapping):
+        return f"{cure}, or a sampler of names" if sized else ""
+    return cure
 
 
 def _check_indices(name: str, indices: Any, example: str) -> None:
-    if not hasattr(indices, "__iter__"):
-        raise bad_argument(name, indices, f"must be an iterable of {example}")
+    if name == "batch_sampler" and type(indices) is int:
+        right = f"must be an iterable of {example}; torch's order of arguments differs, so pass num_workers={indices}"
+        raise ValueError(f"batch_sampler={indices} is an int, but {right}")
+    check_indices(name, indices, example)
     if hasattr(indices, "__next__"):
         raise bad_argument(name, indices, f"it can be iterated only once; pass a list or a Sampler of {example}")
     check_no_mask(name, indices)
@@ -165,6 +189,7 @@ def choose_options(
 
 def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tuple[ExecutorName, int]:
     """The executor that was passed or that follows from `num_workers`, and the number of workers."""
+    check_flags(thread_pool=thread_pool or False)
     if isinstance(num_workers, str) and num_workers != "auto":
         raise bad_argument("num_workers", num_workers, "must be an int >= 0, or 'auto'")
     number = 0 if num_workers == "auto" else check_int("num_workers", num_workers)
@@ -184,11 +209,9 @@ def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tupl
     if thread_pool or executor == "thread":
         return "thread", number
     if number > _MOST_PER_CORE and number > _MOST_PER_CORE * (cores := available_cores()):
-        warnings.warn(
+        warn(
             f"num_workers={number}: more than {_MOST_PER_CORE} worker processes per core (this program may use "
-            f"{cores} cores); pass num_workers={cores} or 'auto', or executor='thread' if samples wait for a network",
-            RuntimeWarning,
-            stacklevel=5,
+            f"{cores} cores); pass num_workers={cores} or 'auto', or executor='thread' if samples wait for a network"
         )
     return "auto" if executor == "auto" or (automatic and executor is None) else "process", number
 
@@ -212,6 +235,12 @@ def choose_output(output: Any, pin_memory: bool, pin_device_id: int) -> Callable
     if output is not None and not callable(output) and output not in frameworks.OUTPUTS:
         known = ", ".join(map(repr, frameworks.OUTPUTS))
         raise bad_argument("output", output, f"must be one of {known}, a function of one array, or None")
+    if isinstance(output, type):
+        framework = frameworks.owner_by_base(output)
+        if framework is not None or issubclass(output, np.ndarray):
+            name = "numpy" if framework is None else framework.name.partition(".")[0]
+            raise bad_argument("output", output, f"it is a class of arrays; pass output={name!r}")
+        check_functions(output=output)
     return _Convert(output, pin_memory, pin_device_id) if output is not None or pin_memory else None
 
 

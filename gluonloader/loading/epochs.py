@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from ..describe import counted, describe
 from ..interrupts import from_signal_handler
 from ..sampler import keep_epochs, knows_epoch
 from ..state import add_checksum, check_same, field, has_state, int_field, parse_state, to_json
@@ -35,7 +36,7 @@ class Epochs:
         self, source: Source, workers: Workers, delivery: Delivery, seed_given: bool, auto_reload: bool
     ) -> None:
         self.workers, self.auto_reload = workers, auto_reload
-        self._source, self._delivery, self._seed_given = source, delivery, seed_given
+        self.source, self._delivery, self._seed_given = source, delivery, seed_given
         self._number = 0  # of the next epoch
         self.lock = threading.RLock()
         self._open: list[weakref.ref[Epoch]] = []  # epochs that may still be read
@@ -46,12 +47,12 @@ class Epochs:
         self._restore: Callable[[], None] | None = None  # takes back what an interrupted start did to the sampler
 
     def __reduce__(self) -> Any:
-        return Epochs, (self._source, self.workers, self._delivery, self._seed_given, self.auto_reload), self.state()
+        return Epochs, (self.source, self.workers, self._delivery, self._seed_given, self.auto_reload), self.state()
 
     def __copy__(self) -> Epochs:
         # Samplers change from epoch to epoch, so the copy has its own samplers. Both loaders read the same dataset.
         dataset, workers = self.workers.job.dataset, copy.copy(self.workers)
-        source = copy.deepcopy(self._source, {id(dataset): dataset})
+        source = copy.deepcopy(self.source, {id(dataset): dataset})
         new = Epochs(source, workers, self._delivery, self._seed_given, self.auto_reload)
         new.load(self.state())
         return new
@@ -61,7 +62,7 @@ class Epochs:
 
     def __len__(self) -> int:
         self._finish_current()
-        return self._source.batches(self.workers.job.dataset)
+        return self.source.batches(self.workers.job.dataset)
 
     def start_ahead(self) -> None:
         """With auto_reload: starts the next epoch before the user asks for it."""
@@ -100,12 +101,12 @@ class Epochs:
     def _next_plan(self) -> Plan:
         if self._restore is not None:
             self._restore()
-        self._restore = keep_epochs(self._source.sampler)
-        return self._source.plan(self._number, self.workers.job.seed, self._loaded)
+        self._restore = keep_epochs(self.source.sampler)
+        return self.source.plan(self._number, self.workers.job.seed, self._loaded)
 
     def finish(self, epoch: Epoch) -> None:
         """Called when the last batch of an epoch was delivered, or the epoch was closed."""
-        self._source.finish(epoch.plan)
+        self.source.finish(epoch.plan)
         with self.lock:
             try:
                 self.start_ahead()
@@ -117,7 +118,7 @@ class Epochs:
     def _finish_current(self) -> None:
         """Moves what the last epoch carries over, if that epoch is finished, to the next epoch."""
         if self._current is not None:
-            self._source.finish(self._current)
+            self.source.finish(self._current)
 
     def set_number(self, number: int) -> None:
         with self.lock:
@@ -127,7 +128,7 @@ class Epochs:
                 self._loaded_number = None
                 self.ahead = self._current = self._loaded = None
                 self._number = number
-            samplers: list[Any] = [self._source.sampler, getattr(self._source.sampler, "sampler", None)]
+            samplers: list[Any] = [self.source.sampler, getattr(self.source.sampler, "sampler", None)]
             for sampler in samplers:
                 if hasattr(sampler, "set_epoch") and not (stays and knows_epoch(sampler)):
                     sampler.set_epoch(number)
@@ -143,6 +144,15 @@ class Epochs:
         self.ahead = None
         self.workers.close()
 
+    def progress_of(self, epoch: Epoch) -> str:
+        """How far an epoch has advanced, for `repr`; takes no lock."""
+        dataset, number = self.workers.job.dataset, epoch.plan.position
+        try:
+            batches = f"{number:,} of {counted(self.source.batches(dataset), 'batch', 'batches')}"
+        except Exception:  # the length of the dataset is unknown
+            batches = counted(number, "batch", "batches")
+        return f"epoch {epoch.plan.epoch}, {batches} of {describe(dataset)}"
+
     # -- positions ----------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
@@ -156,7 +166,7 @@ class Epochs:
                 return self.state_of(plan)
             if self._loaded is not None:
                 return dict(self._loaded)
-            return self._sealed(self._number, self._source.fresh_state(self._number, self.workers.job.seed))
+            return self._sealed(self._number, self.source.fresh_state(self._number, self.workers.job.seed))
 
     def state_of(self, plan: Plan) -> dict[str, Any]:
         with plan.lock:
@@ -178,7 +188,7 @@ class Epochs:
         self._check(fields)
         job = self.workers.job
         new_job = job if fields["seed"] == job.seed else self.workers.job_with(fields["seed"])
-        self._source.load(fields, partial(self._load_dataset, fields))
+        self.source.load(fields, partial(self._load_dataset, fields))
         self._restore = None
         self._number = self._loaded_number = fields["epoch"]
         self.ahead = self._current = None

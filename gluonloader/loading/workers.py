@@ -10,6 +10,7 @@ from dataclasses import replace
 from multiprocessing.util import Finalize
 from typing import Any
 
+from ..describe import counted
 from ..errors import LoaderClosed
 from ..executors.base import Executor
 from ..executors.process import ProcessExecutor
@@ -136,6 +137,14 @@ class Workers:
         """Ends the workers for good."""
         self.closed = True
         self._close_executor()
+
+    def describe(self) -> list[str]:
+        """The workers in words, for `repr`: `["2 processes"]`, or [] without workers."""
+        automatic, count = self.options.executor == "auto", self.job.num_workers
+        name = self.options.executor if self._choice is None else self._choice.name
+        names = {"process": ("process", "processes"), "thread": ("thread", "threads")}
+        text = counted(count, *names[name]) if name in names else ""
+        return [f"executor='auto' ({text or 'no workers'})"] if automatic else [text] * bool(text)
 
     def stats(self) -> LoaderStats:
         choice, tally = self._choice or Choice(self.options.executor, "no worker has started yet"), self.tally

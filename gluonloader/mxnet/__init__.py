@@ -1,9 +1,10 @@
 """Replaces `mxnet.gluon.data`: the same names, arguments and results, but batches are loaded by gluonloader.
 
+    gluonloader.mxnet.install()                       # or: python -m gluonloader.mxnet script.py
     from gluonloader.mxnet import DataLoader          # was: from mxnet.gluon.data import DataLoader
 
-The other names are also those of Gluon. MXNet is imported at the first use of a name, so `patch_numpy` can run before.
-docs/migrating-from-gluon.md lists what differs from Gluon, and why.
+After `install()`, unchanged code that uses `mxnet.gluon.data` loads its batches by gluonloader. MXNet is imported at
+the first use of a name, so `patch_numpy` can run before. docs/migrating-from-gluon.md lists what differs from Gluon.
 """
 
 from __future__ import annotations
@@ -17,25 +18,32 @@ if TYPE_CHECKING:
     from . import batchify, dataloader, dataset, sampler, vision
     from .dataloader import DataLoader
     from .dataset import ArrayDataset, Dataset, RecordFileDataset, SimpleDataset
+    from .installing import install, uninstall
+    from .other_loaders import DataLoaderIter, RandomTransformDataLoader, ShardedDataLoader
     from .sampler import BatchSampler, FilterSampler, IntervalSampler, RandomSampler, Sampler, SequentialSampler
 
 __all__ = [
     "ArrayDataset",
     "BatchSampler",
     "DataLoader",
+    "DataLoaderIter",
     "Dataset",
     "FilterSampler",
     "IntervalSampler",
     "RandomSampler",
+    "RandomTransformDataLoader",
     "RecordFileDataset",
     "Sampler",
     "SequentialSampler",
+    "ShardedDataLoader",
     "SimpleDataset",
     "batchify",
     "dataloader",
     "dataset",
+    "install",
     "patch_numpy",
     "sampler",
+    "uninstall",
     "vision",
 ]
 
@@ -45,7 +53,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     if name in ("batchify", "dataloader", "dataset", "sampler", "vision"):
         return importlib.import_module(f".{name}", __name__)
-    for module in ("dataloader", "dataset", "sampler") if name in __all__ else ():
+    for module in ("dataloader", "dataset", "sampler", "installing", "other_loaders") if name in __all__ else ():
         names = vars(importlib.import_module(f".{module}", __name__))
         if name in names:
             return names[name]

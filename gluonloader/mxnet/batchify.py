@@ -11,7 +11,8 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from .. import batchify as core
-from ..batchify import AsList, Group
+from ..batchify import AsList
+from ..describe import short_repr
 from ..frameworks import in_worker, map_arrays
 from .gluon import to_ndarray
 
@@ -28,6 +29,14 @@ class _WithNDArrays:
         # In a worker, batches lie in shared memory anyway.
         convert = to_ndarray(self._shared and not in_worker())
         return map_arrays(convert, self._batchify(data))
+
+    def __mx_handle__(self) -> _WithNDArrays:
+        """The function itself: it can be called, like the handle of a batchify function in Gluon 2.0."""
+        return self
+
+    @short_repr
+    def __repr__(self) -> str:
+        return repr(self._batchify)
 
 
 class Stack(_WithNDArrays):
@@ -49,6 +58,7 @@ class Pad(_WithNDArrays):
         dtype: dtype of the batch; None means the common dtype of the samples.
         round_to: round the padded sizes up to a multiple of this number.
         use_shared_mem: make the batch in `cpu_shared(0)`; workers of a loader always do.
+        axis, ret_length, mask: as for `gluonloader.Pad`. Gluon does not have these arguments.
     """
 
     def __init__(
@@ -57,8 +67,13 @@ class Pad(_WithNDArrays):
         dtype: DTypeLike | None = None,
         round_to: int | None = None,
         use_shared_mem: bool = False,
+        *,
+        axis: int | None = None,
+        ret_length: bool = False,
+        mask: bool = False,
     ) -> None:
-        super().__init__(core.Pad(val, dtype, round_to), use_shared_mem)
+        padding = core.Pad(val, dtype, round_to, axis=axis, ret_length=ret_length, mask=mask)
+        super().__init__(padding, use_shared_mem)
 
 
 class Append(_WithNDArrays):
@@ -72,3 +87,11 @@ class Append(_WithNDArrays):
 
     def __init__(self, expand: bool = True, batch_axis: int = 0, use_shared_mem: bool = False) -> None:
         super().__init__(core.Append(expand, batch_axis), use_shared_mem)
+
+
+class Group(core.Group):
+    """Applies a batchify function to each field of a tuple; the batch is a tuple."""
+
+    def __mx_handle__(self) -> Group:
+        """See `Stack`."""
+        return self

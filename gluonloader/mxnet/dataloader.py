@@ -11,6 +11,7 @@ from ..frameworks import map_arrays
 from ..loader import DataLoader as CoreDataLoader
 from .gluon import dataloader as _gluon
 from .gluon import mx, to_ndarray
+from .sampler import with_gluons_names
 from .structure import gluon_batchify
 
 __all__ = ["DataLoader", "default_batchify_fn", "default_mp_batchify_fn"]
@@ -33,6 +34,9 @@ def default_mp_batchify_fn(data: Sequence[Any]) -> Any:
 class DataLoader(CoreDataLoader, _gluon.DataLoader):
     """A `mxnet.gluon.data.DataLoader` whose batches are loaded by gluonloader.
 
+    The attributes that code for Gluon reads, such as `_dataset` and `_num_workers`, contain the arguments. Changing
+    them has no effect. `_worker_pool` is None, since the workers do not take tasks from a `multiprocessing.Pool`.
+
     The arguments are those of Gluon, in the same order. If no `batchify_fn` is passed, batches are NDArrays (in
     `cpu_shared(0)` with workers, otherwise in `cpu(0)`), and samples that are tuples become a list of NDArrays. Batches
     of a `batchify_fn` are not converted.
@@ -49,7 +53,7 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         self,
         dataset: Any,
         batch_size: int | None = None,
-        shuffle: bool = False,
+        shuffle: bool | None = False,
         sampler: Any = None,
         last_batch: LastBatch | None = None,
         batch_sampler: Any = None,
@@ -67,6 +71,10 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         if isinstance(num_workers, int):
             num_workers = max(0, num_workers)
         workers = num_workers != 0 or options.get("executor") == "auto"
+        self._dataset, self._thread_pool, self._timeout = dataset, thread_pool, timeout
+        self._pin_memory, self._pin_device_id = pin_memory, pin_device_id
+        self._batchify_fn = batchify_fn or (default_mp_batchify_fn if workers else default_batchify_fn)
+        self._worker_pool = None
         if batchify_fn is None:
             batchify_fn = gluon_batchify
             options.setdefault("output", to_ndarray(shared=workers))
@@ -76,7 +84,7 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         super().__init__(
             dataset,
             batch_size,
-            shuffle,
+            False if shuffle is None else shuffle,
             sampler,
             last_batch,
             batch_sampler,
@@ -84,15 +92,21 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
             num_workers,
             pin_memory,
             pin_device_id,
-            None if prefetch is None else max(0, prefetch),
+            max(0, prefetch) if isinstance(prefetch, int) else prefetch,
             thread_pool,
             timeout,
             auto_reload,
             **options,
         )
+        self._num_workers = self.epochs.workers.options.num_workers
+        self._prefetch = 2 * self._num_workers if prefetch is None else max(0, prefetch)
 
     def __del__(self) -> None:
         pass  # Gluon's method terminates a pool that this loader does not have
+
+    @property
+    def _batch_sampler(self) -> Any:
+        return with_gluons_names(self.epochs.source.sampler)
 
     @property
     def auto_reload(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import dataset as core
 from .. import records
+from ..dataset.base import Transformed
 from .gluon import dataset as _gluon
 from .gluon import mx
 
@@ -39,7 +40,16 @@ class Dataset(core.Dataset, _gluon.Dataset):
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:  # type: ignore[override]
         """Returns the dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple."""
-        return SimpleDataset(super().transform(fn, lazy))
+        transformed = super().transform(fn, lazy)
+        return _Transformed(self, fn) if lazy else SimpleDataset(transformed)
+
+    def __mx_handle__(self) -> Dataset:
+        """The dataset itself: it can be indexed and has a length, like the handle of a dataset in Gluon 2.0."""
+        return self
+
+
+class _Transformed(Transformed, Dataset):
+    """A lazily transformed dataset; `_data` is the original dataset and `_fn` the transform, as in Gluon."""
 
 
 class SimpleDataset(core.SimpleDataset, Dataset, _gluon.SimpleDataset):
@@ -50,7 +60,9 @@ class ArrayDataset(core.ArrayDataset, Dataset, _gluon.ArrayDataset):
     """A dataset of sequences of equal length; an NDArray with one axis yields NumPy numbers, as in Gluon."""
 
     def __init__(self, *args: Any) -> None:
-        super().__init__(*[x.asnumpy() if isinstance(x, mx.nd.NDArray) and x.ndim == 1 else x for x in args])
+        arrays = [x.asnumpy() if isinstance(x, mx.nd.NDArray) and x.ndim == 1 else x for x in args]
+        super().__init__(*arrays)
+        self._data = arrays  # Gluon's name, which GluonNLP reads
 
 
 class RecordFileDataset(records.RecordFileDataset, Dataset, _gluon.RecordFileDataset):

@@ -36,3 +36,30 @@ class IntervalSampler(core.IntervalSampler, Sampler):
 
 class BatchSampler(core.BatchSampler, Sampler, _gluon.BatchSampler):
     """Cuts the indices of a sampler into lists of `batch_size`; `last_batch` is 'keep', 'discard' or 'rollover'."""
+
+    # The names of these attributes in Gluon:
+
+    @property
+    def _sampler(self) -> Any:
+        return self.sampler
+
+    @property
+    def _batch_size(self) -> int:
+        return self.batch_size
+
+    @property
+    def _last_batch(self) -> str:
+        return self.last_batch
+
+    @property
+    def _prev(self) -> list[Any]:
+        return self.carried
+
+
+def with_gluons_names(batch_sampler: Any) -> Any:
+    """The batch sampler that a loader has made, as an object of Gluon's class; both share their attributes."""
+    if type(batch_sampler) is not core.BatchSampler:
+        return batch_sampler
+    shown = object.__new__(BatchSampler)
+    shown.__dict__ = batch_sampler.__dict__
+    return shown

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..batchify import default_batchify, on_field
+from ..batchify.arrays import IS_NONE
 from ..declared import calls_no_user_code
 from ..errors import BatchifyError
 from ..frameworks import owner_by_base
@@ -27,7 +28,8 @@ def gluon_batchify(samples: Sequence[Any]) -> Any:
     if isinstance(first, tuple):
         for row, sample in enumerate(samples):
             if not isinstance(sample, tuple) or len(sample) != len(first):
-                raise BatchifyError(f"{sample!r:.80} is not a tuple of {len(first)} fields, unlike sample 0", row)
+                what = f"{sample!r:.80} is not a tuple of {len(first)} fields, unlike sample 0"
+                raise BatchifyError(IS_NONE if sample is None else what, row)
         return _batches(zip(*samples, strict=True))
     if isinstance(first, list):
         samples = [_array(sample, row) for row, sample in enumerate(samples)]

@@ -43,7 +43,7 @@ class RecordFileDataset(Dataset):
     @property
     def keys(self) -> list[Any]:
         """The keys of the records, in the order of the index."""
-        return list(self._records.keys)
+        return self._records.keys
 
     def __getitem__(self, index: Any) -> Any:
         return self._records.read(checked_index(index, len(self._records)))

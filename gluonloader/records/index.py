@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import RecordError
+from ..errors import RecordError, bad_argument
 from .frames import mapped, starts_of
 
 _MAX_DIGITS = 18  # of an offset; more do not fit in 64 bits
@@ -15,6 +15,8 @@ _MAX_DIGITS = 18  # of an offset; more do not fit in 64 bits
 def index_path(path: Any, index: Any = None) -> str:
     """The absolute path of the index; by default `photos.idx` beside `photos.rec`."""
     name: str = os.path.splitext(os.fspath(path))[0] + ".idx" if index is None else os.fspath(index)
+    if os.path.abspath(name) == os.path.abspath(path):
+        raise bad_argument("path", path, "is the path of the index; pass the .rec file")
     return os.path.abspath(name)
 
 

@@ -58,7 +58,7 @@ class IndexedRecordIO:
     @property
     def keys(self) -> list[Any]:
         """The keys of the records, in the order of the index."""
-        return list((self._writer or self._read_only()).keys)
+        return (self._writer or self._read_only()).keys
 
     def __len__(self) -> int:
         return len((self._writer or self._read_only()).keys)
@@ -117,15 +117,17 @@ class _Writer:
         self._path, self._key_type = path, key_type
         self._files = open(path, "wb", buffering=0), open(index, "wb", buffering=0)  # noqa: SIM115, close closes them
         self._ends = 0, 0  # of what was written completely; close cuts off a write that was interrupted
-        self._rows: dict[Any, None] = {}
-
-    @property
-    def keys(self) -> list[Any]:
-        return list(self._rows)
+        self.keys: list[Any] = []
+        self._known: set[Any] = set()
+        self._pid = os.getpid()
 
     def write(self, key: Any, record: bytes) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"{self._path} was opened for writing by process {self._pid}; write in that process only"
+            )
         key = self._key_type(key)
-        if key in self._rows:
+        if key in self._known:
             raise bad_argument("key", key, "another record has this key already; each record needs its own")
         text = str(key)
         if not text.isprintable() or text != text.strip() or not text:
@@ -135,13 +137,15 @@ class _Writer:
             raise RecordError(f"{size}; split it", self._path, self._ends[0])
         start, line = self._ends
         ends = self._write(0, start, frames_of(record)), self._write(1, line, index_line(key, start))
-        self._rows[key] = None
         self._ends = ends
+        self._known.add(key)
+        self.keys.append(key)
 
     def close(self) -> None:
         for file, end in zip(self._files, self._ends, strict=True):
             if not file.closed:
-                file.truncate(end)
+                if os.getpid() == self._pid:  # in a forked process `end` may be out of date
+                    file.truncate(end)
                 file.close()
 
     def _write(self, number: int, at: int, data: bytes) -> int:

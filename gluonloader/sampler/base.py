@@ -16,7 +16,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import LastBatch, check_int, check_last_batch
+from ..checks import LastBatch, check_indices, check_int, check_last_batch
+from ..describe import arguments, call, describe, short_repr, sized
 from ..errors import bad_state, explain_torch_arguments
 from ..indices import is_int_array
 from ..randomness import batch_seed, draw_seed
@@ -46,6 +47,8 @@ class Sampler:
     def __len__(self) -> int:
         raise NotImplementedError(f"{type(self).__name__} must define __len__")
 
+    __repr__ = short_repr(sized)
+
 
 class OrderedSampler(Sampler):
     """Base class of samplers whose order can be sliced, so that a pass moves to any key without reading other keys."""
@@ -64,9 +67,6 @@ class OrderedSampler(Sampler):
 
     def __len__(self) -> int:
         return len(self._indices)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)})"
 
     def pass_state(self) -> dict[str, Any]:
         """What the next pass depends on, as JSON."""
@@ -165,6 +165,8 @@ class BatchSampler(Sampler):
         right = "must be the number of samples in a batch, an int >= 1"
         self.batch_size = check_int("batch_size", batch_size, 1, right)
         self.last_batch: LastBatch = check_last_batch(last_batch)
+        if isinstance(sampler, (int, type)):
+            check_indices("sampler", sampler, "indices")
         self.sampler = sampler
         self.carried: list[Any] = []
 
@@ -186,8 +188,10 @@ class BatchSampler(Sampler):
         samples = len(self.sampler) + len(self.carried)
         return -(-samples // self.batch_size) if self.last_batch == "keep" else samples // self.batch_size
 
+    @short_repr
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({type(self.sampler).__name__} by {self.batch_size})"
+        last_batch = None if self.last_batch == "keep" else self.last_batch
+        return call(self, describe(self.sampler), *arguments(batch_size=self.batch_size, last_batch=last_batch))
 
     def pass_state(self) -> dict[str, Any]:
         """What the next pass depends on, as JSON.

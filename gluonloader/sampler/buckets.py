@@ -13,11 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import index
 from typing import Any
 
 import numpy as np
 
 from ..checks import check_flags, check_int
+from ..describe import call, counted, short_repr
 from ..errors import bad_argument
 from .base import OrderedSampler, SeededSampler, check_ints
 from .passes import Computed, Integers, Sliceable
@@ -28,14 +30,17 @@ BucketScheme = Callable[[BucketKey, BucketKey, int], Sequence[BucketKey]]
 
 
 class _WidthBucket:
-    """Base class of bucket schemes: calling a scheme returns the bucket keys, in rising order."""
+    """Base class of bucket schemes: calling a scheme returns the bucket keys, in rising order.
+
+    A key is an int; it is a tuple of ints if the lengths are tuples, lists or arrays.
+    """
 
     def __call__(self, max_lengths: BucketKey, min_lengths: BucketKey, num_buckets: int) -> list[BucketKey]:
         check_int("num_buckets", num_buckets, 1)
-        if not isinstance(max_lengths, (tuple, list)):
-            return self._keys(max_lengths, min_lengths, num_buckets)
-        ranges = zip(max_lengths, min_lengths, strict=True)
-        return list(zip(*[self._keys(most, least, num_buckets) for most, least in ranges], strict=True))
+        if not np.ndim(max_lengths):
+            return self._keys(index(max_lengths), index(min_lengths), num_buckets)
+        ranges = zip(max_lengths, min_lengths, strict=True)  # one for each axis
+        return list(zip(*[self._keys(index(most), index(least), num_buckets) for most, least in ranges], strict=True))
 
     def _keys(self, most: int, least: int, number: int) -> list[int]:
         raise NotImplementedError
@@ -119,7 +124,7 @@ class FixedBucketSampler(SeededSampler):
             is more than `batch_size`. If a key is a tuple, its sum is used.
         shuffle: use a new random order each epoch, which depends only on (seed, epoch).
         use_average_length: `batch_size` is about the number of elements in a batch, not of samples: a bucket's batches
-            have `batch_size` / (mean + standard deviation of its lengths) samples.
+            have `batch_size` / (mean + standard deviation of its lengths) samples, and `ratio` is ignored.
         bucket_scheme: a function of (max_lengths, min_lengths, num_buckets) that returns bucket keys; None means
             `ConstWidthBucket()`.
         seed: an int; None draws one from NumPy's global generator now.
@@ -157,8 +162,6 @@ class FixedBucketSampler(SeededSampler):
         super().__init__(seed, bool(shuffle))
         self._shuffle, batch_size = bool(shuffle), check_int("batch_size", batch_size, 1)
         _check_number("ratio", ratio, 0, "must be a number >= 0")
-        if ratio and use_average_length:
-            raise bad_argument("ratio", ratio, "use_average_length=True already sets the batch sizes; remove ratio")
         table = _as_lengths("lengths", lengths)
         if bucket_keys is None:
             bucket_keys = _lay_out(table, num_buckets, bucket_scheme)
@@ -188,6 +191,10 @@ class FixedBucketSampler(SeededSampler):
 
     def __len__(self) -> int:
         return len(self._starts)
+
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, counted(len(self), "batch", "batches"))
 
     def stats(self) -> str:
         """Returns a text that lists the key, the number of samples and the batch size of each bucket."""
@@ -254,6 +261,8 @@ class SortedBucketSampler(SeededSampler):
     def __len__(self) -> int:
         whole, rest = divmod(len(self._keys), self._bucket)
         return whole * -(-self._bucket // self._size) + -(-rest // self._size)
+
+    __repr__ = FixedBucketSampler.__repr__
 
 
 def _check_keys(sort_keys: object) -> None:

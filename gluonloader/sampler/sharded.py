@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..checks import check_flags, check_int
+from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument, explain_torch_arguments
 from ..indices import Keys
 from ..randomness import batch_seed
@@ -97,8 +98,9 @@ class ShardedSampler(Sampler):
     def __len__(self) -> int:
         return self._share().length
 
+    @short_repr
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} of {len(self.sampler)}, share {self.index} of {self.num_shards})"
+        return call(self, describe(self.sampler), *arguments(num_shards=self.num_shards, index=self.index))
 
     def __iter__(self) -> Iterator[Any]:
         share, self._start, self._loaded_epoch = self._share(), 0, None

@@ -71,6 +71,35 @@ def test_lengths_without_an_axis_are_those_of_the_first():
     assert type(batch) is tuple
 
 
+@given(differing(), st.none() | st.integers(1, 4), st.booleans())
+def test_the_mask_is_true_where_the_data_are(samples_and_axis, round_to, ret_length):
+    samples, axis = samples_and_axis
+    batch, *lengths, mask = Pad(-1, None, round_to, axis=axis, ret_length=ret_length, mask=True)(samples)
+    sizes = [sample.shape[axis] for sample in samples]
+    assert same(batch, Pad(-1, None, round_to, axis=axis)(samples))
+    assert same(mask, np.arange(batch.shape[axis % samples[0].ndim + 1]) < np.array(sizes)[:, None])
+    assert [length.tolist() for length in lengths] == [sizes] * ret_length
+
+
+@given(st.integers(0, 3).flatmap(lambda rank: st.lists(st.tuples(*[st.integers(0, 4)] * rank), min_size=1, max_size=5)),
+       st.none() | st.integers(1, 4))  # fmt: skip
+def test_without_an_axis_the_mask_has_the_shape_of_the_batch(shapes, round_to):
+    batch, mask = Pad(-1, None, round_to, mask=True)([np.ones(shape, np.float32) for shape in shapes])
+    assert same(mask, batch == 1)
+    assert batch.shape == (len(shapes), *batch.shape[1:])
+
+
+def test_the_mask_follows_the_lengths():
+    samples = [np.ones((2, 3)), np.ones((1, 3))]
+    batch, lengths, mask = Pad(axis=0, ret_length=True, mask=True)(samples)
+    assert batch.shape == (2, 2, 3)
+    assert lengths.tolist() == [2, 1]
+    assert mask.tolist() == [[True, True], [True, False]]
+    assert Pad(mask=True)(samples)[1].shape == (2, 2, 3)
+    with pytest.raises(BatchifyError, match="so there is no axis 1 to pad"):
+        Pad(axis=1, mask=True)([[1], [2]])
+
+
 def test_only_the_padded_axis_is_rounded():
     samples = [np.ones((2, 3)), np.ones((2, 1))]
     assert Pad(round_to=4, axis=1)(samples).shape == (2, 2, 4)
@@ -183,6 +212,8 @@ def test_an_empty_list_has_no_dtype():
         ({"dtype": "integer"}, "dtype='integer': must be a NumPy dtype or None"),
         ({"round_to": 1.5}, "round_to=1.5: must be an int >= 1"),
         ({"round_to": 0}, "round_to=0: must be an int >= 1"),
+        ({"mask": "causal"}, "mask='causal': must be True or False"),
+        ({"ret_length": "yes"}, "ret_length='yes': must be True or False"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, text):
@@ -196,7 +227,9 @@ def test_tensors_give_tensors(dtype):
     torch = pytest.importorskip("torch")
     samples = [torch.ones(size, dtype=getattr(torch, dtype)) for size in (1, 3)]
     for val in (None, 0):
-        batch, lengths = Pad(val, ret_length=True)(samples)
+        batch, lengths, mask = Pad(val, ret_length=True, mask=True)(samples)
+        assert mask.dtype is torch.bool
+        assert mask.tolist() == [[True, False, False], [True, True, True]]
         assert batch.dtype is getattr(torch, dtype)
         assert batch.tolist() == [[1, 0, 0], [1, 1, 1]]
         assert lengths.dtype is torch.int32
@@ -204,11 +237,12 @@ def test_tensors_give_tensors(dtype):
 
 
 @pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
-def test_a_loader_gives_batches_and_lengths(way):
+def test_a_loader_gives_batches_lengths_and_masks(way):
     data = [(list(range(i + 1)), i) for i in range(6)]
-    fn = Tuple(Pad(-1, np.int32, axis=0, ret_length=True), Stack())
+    fn = Tuple(Pad(-1, np.int32, axis=0, ret_length=True, mask=True), Stack())
     with way.loader(data, 3, batchify_fn=fn) as loader:
-        (first, lengths), numbers = list(loader)[1]
+        (first, lengths, mask), numbers = list(loader)[1]
+    assert same(mask, first >= 0)
     assert first.tolist() == [[0, 1, 2, 3, -1, -1], [0, 1, 2, 3, 4, -1], [0, 1, 2, 3, 4, 5]]
     assert same(lengths, np.int32([4, 5, 6]))
     assert numbers.tolist() == [3, 4, 5]
@@ -295,7 +329,8 @@ def test_keys_are_gluonnlps(nlp, least, range_, number, step):
 
 @beside
 @given(lengths=positive, size=sizes, number=st.integers(1, 12), scheme=st.sampled_from(["Const", "Exp"]),
-       sizing=st.sampled_from([{}, {"ratio": 0.5}, {"ratio": 1.7}, {"use_average_length": True}]))  # fmt: skip
+       sizing=st.sampled_from([{}, {"ratio": 0.5}, {"ratio": 1.7}, {"use_average_length": True},
+                               {"ratio": 0.5, "use_average_length": True}]))  # fmt: skip
 def test_buckets_are_gluonnlps(nlp, lengths, size, number, scheme, sizing):
     size *= 20 if "use_average_length" in sizing else 1
     ours = {"Const": ConstWidthBucket, "Exp": ExpWidthBucket}[scheme]()

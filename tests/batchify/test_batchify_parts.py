@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import Append, AsList, BatchifyError, Dict, Group, NamedTuple, Pad, Stack
+from gluonloader import Append, AsList, BatchifyError, Dict, Group, NamedTuple, Pad, Split, Stack
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -45,7 +45,7 @@ def test_stack_takes_numbers_and_nests_in_lists():
     [
         ([np.zeros(2), np.zeros(2), np.zeros(3)], 2, "", r"shape \(3,\), but other samples have shape \(2,\)"),
         ([[1, 2], [1, 2], [1]], 2, "", "1 fields, but other samples have 2 fields"),
-        ([1, None], 1, "", "a NoneType cannot be converted to an array of numbers"),
+        ([1, None], 1, "", "it is None, which cannot be stacked"),
         ([(0, np.zeros(2)), (0, np.zeros(2)), (0, np.zeros(3))], 2, "[1]", r"shape \(3,\)"),
         ([(0, {}), (0, {})], 0, "[1]", "a dict cannot be converted to an array of numbers"),
     ],
@@ -117,7 +117,7 @@ def test_pad_names_the_sample_that_does_not_fit(samples, position, text):
 
 def test_pad_names_the_sample_that_is_not_of_its_dtype():
     with pytest.raises(
-        BatchifyError, match="it cannot be converted to an array of numbers .*could not convert"
+        BatchifyError, match="a list cannot be converted to an array of numbers .*could not convert"
     ) as caught:
         Pad(dtype=np.float32)([[1], ["a"]])
     assert caught.value.row == 1
@@ -149,9 +149,7 @@ def test_append_inserts_the_axis_at_batch_axis():
 
 
 def test_append_names_the_sample_that_is_no_array():
-    with pytest.raises(
-        BatchifyError, match="sample 1 of the batch: a NoneType cannot be converted to an array of numbers"
-    ):
+    with pytest.raises(BatchifyError, match="sample 1 of the batch: it is None, which cannot be stacked"):
         Append()([1, None])
 
 
@@ -204,10 +202,11 @@ def test_batchify_functions_nest():
     (Group(Stack(), Stack()), [(1, 2), (1, 2, 3)], 1, "", "3 fields, but Group has 2 functions"),
     (Group(AsList(), Pad()), [(1, [1]), (1, [[1]]), (1, [1])], 1, "[1]", "2 axes, but other samples have 1 axes"),
     (Dict({"a": Stack(), "b": Stack()}), [{"a": 1, "b": 2}, {"c": 1}], 1, "", "no key 'a', 'b'"),
-    (Dict({"a": Stack()}), [{"a": 1}, {"a": None}], 1, "['a']", "cannot be converted to an array of numbers"),
-    (NamedTuple(Point, [Stack(), Stack()]), [Point(1, 2), (1, 2)], 1, "", "a tuple, not a Point"),
+    (Dict({"a": Stack()}), [{"a": 1}, {"a": None}], 1, "['a']", "it is None, which cannot be stacked"),
+    (NamedTuple(Point, [Stack(), Stack()]), [Point(1, 2), (1, 2)], 1, "",
+     "it has type tuple, but this NamedTuple needs Point"),
     (NamedTuple(Point, [Stack(), Stack()]), [Point(1, 2), Point(1, None)], 1, ".y",
-     "cannot be converted to an array of numbers"),
+     "it is None, which cannot be stacked"),
     (Dict({"a": Group(AsList(), NamedTuple(Point, [AsList(), Stack()]))}),
      [{"a": (1, Point(1, 2))}, {"a": (1, Point(1, [2]))}], 1, "['a'][1].y",
      r"shape \(1,\), but other samples have shape \(\)"),
@@ -245,3 +244,25 @@ def test_errors_of_the_users_own_functions_pass_as_they_are():
 def test_wrong_functions_are_refused_at_once(make, text):
     with pytest.raises(ValueError, match=text):
         make()
+
+
+# -- repr --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (Stack(), "Stack()"), (AsList(), "AsList()"), (Append(), "Append()"), (Pad(), "Pad()"),
+        (Pad(val=-1), "Pad(val=-1)"),
+        (Append(expand=False, batch_axis=1), "Append(expand=False, batch_axis=1)"),
+        (Pad(0, np.float32, 8, axis=0, ret_length=True, mask=True),
+         "Pad(val=0, dtype='float32', round_to=8, axis=0, ret_length=True, mask=True)"),
+        (Group(Pad(), Stack()), "Group(Pad(), Stack())"), (Group([len, Group(Stack())]), "Group(len, Group(Stack()))"),
+        (Dict({"x": Pad(), 3: len}), "Dict({'x': Pad(), 3: len})"),
+        (NamedTuple(Point, [Stack(), AsList()]), "NamedTuple(Point, Stack(), AsList())"),
+        (Split(2), "Split(2)"), (Split(3, Pad(), even_split=False), "Split(3, batchify_fn=Pad(), even_split=False)"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_repr_is_the_call_that_makes_the_function(function, text):
+    assert repr(function) == text

@@ -378,3 +378,24 @@ def test_a_bridge_refuses_a_position_of_a_loader():
 def test_the_error_for_a_missing_framework_says_how_to_install_it():
     done = run_program("import sys\nsys.modules['jax'] = None\nimport gluonloader as gl\ngl.bridge([1], output='jax')")
     assert re.search(r'^gluonloader.*MissingExtraError: .*pip install "gluonloader\[jax\]"', done.stderr, re.MULTILINE)
+
+
+def test_repr_shows_the_source_and_how_far_an_iterator_is():
+    def batches_of_epoch(epoch):
+        return [1]
+
+    with bridge([1, 2]) as batches:
+        assert repr(batches) == "Bridge(list(2))"
+        iterator = iter(batches)
+        assert repr(iterator) == "BridgeIterator(epoch 0, 0 batches of list(2))"
+        next(iterator)
+        assert repr(iterator) == "BridgeIterator(epoch 0, 1 batch of list(2))"
+        batches.set_epoch(7)
+        assert repr(iterator) == "BridgeIterator(epoch 0 of list(2))"
+        newer = iter(batches)
+        assert repr(newer) == "BridgeIterator(epoch 7, 0 batches of list(2))"
+        assert repr(iterator) == "BridgeIterator(epoch 0, ended)"
+    assert repr(newer) == "BridgeIterator(epoch 7, ended)"
+    assert repr(batches) == "Bridge(list(2), closed)"
+    with bridge(batches_of_epoch) as batches:
+        assert repr(batches) == "Bridge(batches_of_epoch)"

@@ -300,7 +300,6 @@ def test_a_closed_bridge_cannot_be_iterated():
         next(iterator)
     with pytest.raises(LoaderClosed, match="this Bridge is closed; make a new one"):
         iter(batches)
-    assert repr(batches) == "<Bridge to list>"
 
 
 def test_several_threads_share_one_iterator():

@@ -241,5 +241,5 @@ def test_a_source_of_another_length_is_refused():
         bridge([1, 2, 3]).load_state_dict(state)
     with pytest.raises(ValueError, match="state: "):
         bridge([1, 2]).load_state_dict(DataLoader([1, 2], 1).state_dict())
-    with pytest.raises(ValueError, match="state: the JSON is incomplete"):
+    with pytest.raises(ValueError, match="state: the text is not complete JSON"):
         bridge([1, 2]).load_state_dict(json.dumps(state)[:-2])

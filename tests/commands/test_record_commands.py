@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import load
+from conftest import load, load_mxnet
 
 import gluonloader
 from gluonloader.__main__ import main
 from gluonloader.records import IndexedRecordIO, RecordFileDataset, pack, unpack, unpack_img
 
-CV2, PILLOW = load("cv2"), load("PIL.Image")
+CV2, PILLOW, MXNET = load("cv2"), load("PIL.Image"), load_mxnet()
+IM2REC = Path(MXNET.__file__).parent / "tools" / "im2rec.py" if MXNET else Path()
 needs_cv2 = pytest.mark.skipif(CV2 is None, reason="needs OpenCV")
 needs_decoder = pytest.mark.skipif(CV2 is None and PILLOW is None, reason="needs OpenCV or Pillow")
 
@@ -61,11 +62,22 @@ def test_make_from_a_folder(folder, tmp_path, capsys, workers):
         (key, label, key, name.encode()) for key, (label, name) in enumerate(zip([0, 1, 1, 2], names))
     ]
     out, err = capsys.readouterr()
-    assert out == (
-        f"label 0: a, 1 images\nlabel 1: b, 2 images\nlabel 2: c/deep, 1 images\n{tmp_path}/o.rec: 4 of 4 images\n"
-    )
+    labels = ["label 0: a (images: 1)", "label 1: b (images: 2)", "label 2: c/deep (images: 1)"]
+    assert out.splitlines() == [*labels, f"{tmp_path}/o.rec: 4 of 4 images"]
     assert err == ""
     assert sorted(os.listdir(tmp_path)) == ["images", "o.idx", "o.rec"]
+
+
+@pytest.mark.spawn
+@pytest.mark.skipif(not (CV2 and MXNET and IM2REC.exists()), reason="needs MXNet with its tools, and OpenCV")
+def test_make_writes_what_im2rec_writes(folder, tmp_path):
+    command = [sys.executable, "-W", "ignore", IM2REC, tmp_path / "theirs", folder]
+    for options in (["--list", "--recursive", "--no-shuffle"], ["--pass-through", "--pack-label"]):
+        subprocess.run([*command, *options], check=True, capture_output=True, timeout=120)
+        (tmp_path / "theirs.lst").write_text((tmp_path / "theirs.lst").read_text().replace("2.0", "2.5\t7"))
+    assert records("make", tmp_path / "ours.rec", tmp_path / "theirs.lst", "--root", folder) == 0
+    for ending in ("rec", "idx"):
+        assert (tmp_path / f"ours.{ending}").read_bytes() == (tmp_path / f"theirs.{ending}").read_bytes()
 
 
 def test_make_from_a_flat_folder_and_through_links(folder, tmp_path):
@@ -212,7 +224,7 @@ def overwrite(path, at, data):
 def test_check_names_each_damaged_record(pictures, capsys, workers):
     path, starts = pictures
     assert records("check", path, workers=workers) == 0
-    assert capsys.readouterr().out == f"{path}: 6 whole records, 0 errors\n"
+    assert capsys.readouterr().out == f"{path}: 6 whole records; errors: 0\n"
     overwrite(path, starts[0] + 8 + 24, b"no jpeg")
     overwrite(path, starts[3] + 2, b"\0")
     overwrite(path, starts[5] + 8, b"\xff")  # the header of the record counts labels that are not there
@@ -222,9 +234,9 @@ def test_check_names_each_damaged_record(pictures, capsys, workers):
         f"{path}, byte {starts[number]} (key {10 + number})" for number in (0, 3, 5)
     ]
     assert "a frame should start here with" in lines[1]
-    assert last == f"{path}: 5 whole records, 3 errors"
+    assert last == f"{path}: 5 whole records; errors: 3"
     assert records("check", path, "--no-decode") == 1
-    assert capsys.readouterr().out.endswith(": 5 whole records, 1 errors\n")
+    assert capsys.readouterr().out.endswith(": 5 whole records; errors: 1\n")
 
 
 @needs_decoder
@@ -251,7 +263,7 @@ def test_check_compares_the_index_with_the_file(tmp_path, capsys):
         f"{path}, byte 24: {index} does not list this record",
         f"{path}, byte 28 (key 2): key 2 of {index} points here, but no whole record starts here",
         f"{path}, byte 36: {index} does not list this record",
-        f"{path}: 4 whole records, 3 errors",
+        f"{path}: 4 whole records; errors: 3",
     ]
     index.write_text("0\t0\nbroken\n")
     assert records("check", path, "--no-decode") == 1
@@ -269,7 +281,18 @@ def test_check_continues_after_damage(tmp_path, capsys):
     *lines, last = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0].rpartition(" byte ")[2] for line in lines] == ["12 (key 1)", "48 (key 4)"]
     assert "the frame at byte 24 is inside it" in lines[0]
-    assert last.endswith(": 3 whole records, 2 errors")
+    assert last.endswith(": 3 whole records; errors: 2")
+
+
+def test_check_names_the_record_whose_second_part_is_damaged(tmp_path, capsys):
+    with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
+        file.write_idx(7, b"abcd" + bytes.fromhex("0a23d7ce") + b"efgh")
+        file.write_idx(8, b"abcd")
+    overwrite(tmp_path / "o.rec", 12, b"\0")
+    assert records("check", tmp_path / "o.rec", "--no-decode") == 1
+    line, last = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{tmp_path}/o.rec, byte 12 (key 7): a frame should start here with 0a23d7ce")
+    assert last.endswith(": 1 whole records; errors: 1")
 
 
 # -- the command line --------------------------------------------------------------------------------------------------
@@ -290,6 +313,18 @@ def test_help_names_commands_and_options():
     assert all(f"--{word}" in done.stdout for word in ("root", "resize", "quality", "num-workers", "shuffle", "seed"))
     assert program(capture_output=True).returncode == 2
     assert "at least 1" in program("records", "make", "a", "b", "--resize", "0", capture_output=True).stderr
+
+
+@pytest.mark.spawn
+def test_list_ends_quietly_if_nobody_reads_it(tmp_path):
+    with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
+        for key in range(10_000):
+            file.write_idx(key, b"")
+    read, write = os.pipe()
+    os.close(read)
+    done = program("records", "list", tmp_path / "o.rec", stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.spawn

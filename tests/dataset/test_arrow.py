@@ -247,7 +247,7 @@ def test_concatenated_and_transformed(tmp_path):
 
 def test_a_null_in_text_is_an_error_of_the_batch_that_names_it():
     dataset = ArrowDataset(pa.table({"s": ["a", None]}))
-    with pytest.raises(BatchifyError, match=r"sample 1 of the batch at \['s'\]: it has type NoneType"):
+    with pytest.raises(BatchifyError, match=r"sample 1 of the batch at \['s'\]: it is None, which cannot be stacked"):
         gl.default_batchify(dataset.__getitems__([0, 1]))
 
 

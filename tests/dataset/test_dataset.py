@@ -294,3 +294,25 @@ def test_the_base_class_says_what_is_missing():
         Unfinished()[0]
     with pytest.raises(NotImplementedError, match="Unfinished must define __len__"):
         len(Unfinished())
+
+
+def test_repr_shows_class_and_length_and_what_a_view_applies():
+    class Mine(Dataset):
+        def __getitem__(self, index):
+            raise AssertionError("a sample was read")
+
+        def __len__(self):
+            return 1000
+
+    def augment(sample):
+        return sample
+
+    data = Mine()
+    assert repr(ArrayDataset(np.zeros((60_000, 1)))) == "ArrayDataset(60,000)"
+    assert repr(SimpleDataset([1])) == "SimpleDataset(1)"
+    assert repr(data) == "Mine(1,000)"
+    assert repr(SimpleDataset(data)) == "SimpleDataset(Mine(1,000))"
+    assert repr(data.transform(augment).transform(str)) == "Mine(1,000).transform(augment).transform(str)"
+    assert repr(data.transform_first(augment)) == "Mine(1,000).transform_first(augment)"
+    assert repr(data.transform(augment, batched=True)) == "Mine(1,000).transform(augment, batched=True)"
+    assert repr(data.shard(3, 0).transform(augment)) == "Subset(334 of Mine(1,000)).transform(augment)"

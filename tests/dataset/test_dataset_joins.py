@@ -172,9 +172,11 @@ def test_a_wrong_index_is_refused(index):
             dataset[index]
 
 
-def test_they_say_what_they_hold():
-    assert repr(Subset(range(10), [3, 1])) == "Subset(2 of 10)"
-    assert repr(ConcatDataset([1, 2], [3])) == "ConcatDataset(3 of 2 datasets)"
+def test_repr_shows_the_datasets_inside():
+    assert repr(Subset(range(10), [3, 1])) == "Subset(2 of range(10))"
+    assert repr(ConcatDataset([1, 2], [3])) == "ConcatDataset(list(2), list(1))"
+    assert repr(PackedList("abc")) == "PackedList(3)"
+    assert repr(StackDataset(x=[1, 2], y=[3, 4])) == "StackDataset(2)"
 
 
 def test_stacked_datasets_are_side_by_side():

@@ -56,7 +56,6 @@ class Countdown(IterableDataset):
 def test_a_subclass_defines_how_it_is_iterated():
     assert list(Countdown(3)) == [3, 2, 1]
     assert list(Countdown(5, step=2).transform(lambda x: -x).take(2)) == [-5, -3]
-    assert repr(Countdown(3)).startswith("<")
 
     class Nothing(IterableDataset):
         def __init__(self):
@@ -146,3 +145,13 @@ def test_torchs_iterable_datasets_count():
 
     assert is_iterable(Iterable())
     assert not is_iterable(Indexed())
+
+
+def test_repr_shows_the_source_and_the_steps():
+    def numbers():
+        yield 1
+
+    assert repr(IterableDataset(numbers)) == "IterableDataset(numbers)"
+    assert repr(IterableDataset(range(9)).filter(bool).take(2)) == "IterableDataset(range(9)).filter(bool).take(2)"
+    assert repr(Countdown(3)) == "Countdown()"
+    assert repr(Countdown(3).transform(float)) == "Countdown().transform(float)"

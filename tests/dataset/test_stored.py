@@ -260,7 +260,8 @@ def test_blocks_are_the_chunks_of_the_first_column(name, tmp_path):
     kind.write(tmp_path)
     dataset = kind.open(tmp_path, "images", "labels")
     assert dataset.blocks == [7, 7, 7, 7, 7, 6]
-    assert "images" in repr(dataset)
+    assert repr(dataset).startswith(f"{type(dataset).__name__}(41 rows of ")
+    assert repr(dataset).endswith(": images, labels)")
     with SERIAL.loader(dataset, 8, sampler=gl.BlockShuffleSampler(dataset.blocks, seed=0)) as loader:
         assert sorted(label % 10 for _, labels in loader for label in labels) == sorted(COLUMNS["labels"])
 

@@ -205,6 +205,102 @@ def test_ndarrays_of_different_dtypes_meet_in_the_common_one(gdata):
     assert only(gdata, "serial", samples) == nd("serial", "float64", [[1], [1]])
 
 
+SHAPES = [(8,), (28, 28), (3, 32, 32), (1, 2, 1, 3)]
+
+
+def drawn(dtype, shape, count):
+    """Arrays with the values 0 to 99, or 0 and 1 for bool."""
+    return (np.random.default_rng(0).random((count, *shape)) * 100).astype("uint8").astype(dtype)
+
+
+@pytest.mark.parametrize("numpy_like", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_ndarrays_of_any_shape(gdata, way, dtype, numpy_like):
+    arrays = [drawn(dtype, shape, 5) for shape in SHAPES]
+    with mx.util.np_shape(numpy_like), mx.util.np_array(numpy_like):
+        kind, new = (mx.np.ndarray, mx.np.array) if numpy_like else (mx.nd.NDArray, mx.nd.array)
+        samples = [(*(new(array[i], dtype=dtype) for array in arrays), i) for i in range(5)]
+        for start, batch in zip((0, 2, 4), gdata.DataLoader(samples, 2, **WAYS[way])):
+            for part, array in zip(batch, [*arrays, np.arange(5)]):
+                assert (type(part), str(part.ctx), part.dtype) == (kind, CONTEXTS[way], array.dtype)
+                np.testing.assert_array_equal(part.asnumpy(), array[start : start + 2])
+
+
+@pytest.mark.parametrize("shape", [(3, 224, 224), (3, 300, 300)])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_large_ndarrays(gdata, way, dtype, shape):
+    images = drawn(dtype, shape, 3)
+    (batch,) = gdata.DataLoader([mx.nd.array(image, dtype=dtype) for image in images], 3, **WAYS[way])
+    assert (type(batch), str(batch.ctx), batch.dtype) == (mx.nd.NDArray, CONTEXTS[way], images.dtype)
+    np.testing.assert_array_equal(batch.asnumpy(), images)
+
+
+def test_ndarrays_that_are_slices_or_still_being_computed(gdata, way):
+    class Dataset:
+        data = mx.nd.arange(60).reshape((4, 3, 5))
+
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            part = self.data[index]
+            return part[1], part * 2 + 1, mx.nd.dot(part, part.T), part.reshape((-1,)), part.astype("int32")
+
+    data = np.arange(60, dtype=FLOAT).reshape(4, 3, 5)
+    wanted = [data[:, 1], data * 2 + 1, data @ data.transpose(0, 2, 1), data.reshape(4, 15), data.astype("int32")]
+    (batch,) = gdata.DataLoader(Dataset(), 4, **WAYS[way])
+    for part, array in zip(batch, wanted):
+        assert (str(part.ctx), part.dtype, part.asnumpy().tolist()) == (CONTEXTS[way], array.dtype, array.tolist())
+
+
+def test_a_batch_of_ndarrays_is_a_copy(gdata, way):
+    sample = mx.nd.zeros((2, 2))
+    (batch,) = gdata.DataLoader([sample], 1, **WAYS[way])
+    sample[:] = 1
+    batch += 5
+    assert (sample.asnumpy().tolist(), batch.asnumpy().tolist()) == ([[1, 1]] * 2, [[[5, 5]] * 2])
+
+
+def test_ndarrays_without_axes(gdata, way, np_mode):
+    samples = [np_mode.array(i, dtype="float32") for i in (1, 2)]
+    assert only(gdata, way, samples) == ("np", CONTEXTS[way], "float32", [1, 2])
+
+
+def test_ndarrays_without_elements(gdata, np_mode):
+    (batch,) = gdata.DataLoader([np_mode.ones((0, 3)), np_mode.ones((0, 3))], 2)
+    assert (type(batch), batch.shape, batch.dtype) == (np_mode.ndarray, (2, 0, 3), FLOAT)
+
+
+def test_row_sparse_samples_become_dense(gdata):
+    samples = [(mx.nd.array([[0, i], [0, 0]]).tostype("row_sparse"), i) for i in (1, 2)]
+    wanted = [nd("serial", "float32", [[[0, 1], [0, 0]], [[0, 2], [0, 0]]]), nd("serial", "int64", [1, 2])]
+    assert only(gdata, "serial", samples) == wanted
+
+
+@differs("batchify-errors", raises=(pytest.fail.Exception, mx.base.MXNetError))
+@pytest.mark.parametrize("other", [(3,), (2, 1), (1, 2), (4,), (2, 2)])
+def test_ndarrays_of_different_shapes_are_an_error_that_names_the_sample(gdata, other):
+    import gluonloader
+
+    samples = [(mx.nd.ones(shape), 0) for shape in [(2,), (2,), other, (2,)]]
+    with pytest.raises(gluonloader.BatchifyError) as raised:
+        only(gdata, "serial", samples)
+    assert "sample 2 (row 2 of batch 0)" in str(raised.value)
+    assert f"[0]: it has shape {other}, but other samples have shape (2,)" in str(raised.value)
+
+
+def test_an_operation_that_fails_in_the_engine_is_an_error(gdata, way):
+    class Dataset:
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return mx.nd.random.normal(0, -1 if index == 1 else 1, (3,)), index
+
+    with pytest.raises(mx.base.MXNetError, match="scale"):
+        [lists(batch) for batch in gdata.DataLoader(Dataset(), 2, **WAYS[way])]
+
+
 def test_batches_are_writable_and_apart(gdata, way):
     first, second = list(gdata.DataLoader(np.zeros((4, 3), FLOAT), 2, **WAYS[way]))
     first[:] = 7

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from .differences import differs
-from .sides import CONTEXTS, WAYS, facts, mx
+from .sides import CONTEXTS, OURS, WAYS, facts, mx
 
 FLOAT = np.float32
 gluon_2 = differs("gluon-2-names", raises=AttributeError)
@@ -52,6 +52,19 @@ def test_pad_dtype_and_round_to(gdata):
     assert facts(gdata.batchify.Pad(dtype="int32")([[1, 2], [3]])) == nd("int32", [[1, 2], [3, 0]])
     assert facts(gdata.batchify.Pad(round_to=4)([np.ones(3, FLOAT)])) == nd("float32", [[1, 1, 1, 0]])
     assert gdata.batchify.Pad(round_to=4)([np.ones((5, 4)), np.ones((2, 3))]).shape == (2, 8, 4)
+
+
+@pytest.mark.parametrize("array", [np.array, mx.nd.array], ids=["numpy", "mx.nd"])
+def test_our_pad_returns_lengths_and_masks(array, way):
+    pad = OURS.batchify.Pad(-1, axis=0, ret_length=True, mask=True)
+    samples = [array(np.ones((size, 2), FLOAT)) for size in (1, 2)]
+    loader = OURS.DataLoader(OURS.SimpleDataset(samples), 2, batchify_fn=pad, **WAYS[way])
+    ((batch, lengths, mask),) = [facts(batch) for batch in loader]
+    assert [batch[0], lengths[0], mask[0]] == ["nd"] * 3
+    assert batch[2:] == ("float32", [[[1, 1], [-1, -1]], [[1, 1], [1, 1]]])
+    assert lengths[2:] == ("int32", [1, 2])
+    assert mask[2:] == ("bool", [[True, False], [True, True]])
+    assert repr(pad) == "Pad(val=-1, axis=0, ret_length=True, mask=True)"
 
 
 @gluon_2

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from conftest import load_or_skip
 
+import gluonloader
+
 from .differences import differs
 from .sides import GLUON, OURS, WAYS, epoch, lists, mx
 
@@ -108,6 +110,33 @@ def test_gluonnlps_samplers_in_the_loader(gdata, nlp):
     assert [sorted(sum(epoch(gdata.DataLoader(range(4), 2, sampler=part)), [])) for part in parts] == [[0, 1], [2, 3]]
 
 
+PAIRS = [(1 + i % 17, 2 + i * i % 29) for i in range(60)]
+
+
+@pytest.mark.filterwarnings("ignore:.*")
+@pytest.mark.parametrize("lengths", [[pair[0] for pair in PAIRS], PAIRS], ids=["ints", "tuples"])
+@pytest.mark.parametrize("name", ["ConstWidthBucket", "LinearWidthBucket", "ExpWidthBucket"])
+def test_our_bucket_schemes_in_gluonnlps_sampler(nlp, name, lengths):
+    """Const and Exp: the same buckets as with GluonNLP's scheme. Linear: our keys do not exceed the longest sample."""
+    ours, theirs = getattr(gluonloader, name)(), getattr(nlp.data, name)()
+    sampler = nlp.data.FixedBucketSampler(lengths, 4, num_buckets=5, ratio=0.5, bucket_scheme=ours)
+    assert sorted(sum(sampler, [])) == list(range(60))
+    if name != "LinearWidthBucket":
+        wanted = nlp.data.FixedBucketSampler(lengths, 4, num_buckets=5, ratio=0.5, bucket_scheme=theirs)
+        assert sampler.stats() == wanted.stats()
+        assert list(sampler) == list(wanted)
+
+
+@pytest.mark.filterwarnings("ignore:.*")
+def test_arguments_of_gluonnlps_scripts_for_buckets(nlp):
+    """Its scripts for translation pass `ratio` beside `use_average_length`, which ignores it."""
+    arguments = {"num_buckets": 5, "ratio": 0.5, "use_average_length": True}
+    sampler = gluonloader.FixedBucketSampler(PAIRS, 80, **arguments, bucket_scheme=gluonloader.ExpWidthBucket())
+    wanted = nlp.data.FixedBucketSampler(PAIRS, 80, **arguments, bucket_scheme=nlp.data.ExpWidthBucket())
+    assert sampler.stats() == wanted.stats()
+    assert list(sampler) == list(wanted)
+
+
 @pytest.mark.filterwarnings("ignore:.*")
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_gluonnlps_loader_takes_samplers_and_datasets(gdata, nlp, num_workers):
@@ -189,3 +218,22 @@ def test_what_others_import_is_there():
     ):
         assert hasattr(OURS.dataloader, name), name
     assert OURS.dataloader._MultiWorkerIter is GLUON.dataloader._MultiWorkerIter
+
+
+def test_repr_of_our_gluon_classes(tmp_path):
+    def augment(x, y):
+        return x, y
+
+    data = OURS.ArrayDataset(np.zeros((60, 2)), mx.nd.zeros(60))
+    loader = OURS.DataLoader(data, 32, True)
+    assert repr(loader) == "DataLoader(ArrayDataset(60), batch_size=32, shuffle=True)"
+    assert repr(data.transform(augment)) == "ArrayDataset(60).transform(augment)"
+    assert repr(OURS.BatchSampler(OURS.RandomSampler(60), 32)) == "BatchSampler(RandomSampler(60), batch_size=32)"
+    record = mx.recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(tmp_path / "a.rec"), "w")
+    record.write_idx(0, b"record")
+    record.close()
+    records = OURS.RecordFileDataset(str(tmp_path / "a.rec"))
+    assert (
+        repr(OURS.DataLoader(records, 1, num_workers=2))
+        == "DataLoader(RecordFileDataset(1), batch_size=1, 2 processes)"
+    )

@@ -38,7 +38,8 @@ DATA = [1, 2, 3, 4, 5]
             "sampler=[True, False]: it is a mask; pass the indices where it is true: np.flatnonzero(mask)",
         ),
         ({"batch_size": 1, "batch_sampler": [[0]]}, "batch_sampler replaces batch_size"),
-        ({"batch_sampler": 7}, "batch_sampler=7: must be an iterable of lists of indices"),
+        ({"batch_sampler": 7}, "batch_sampler=7 is an int, but must be an iterable of lists of indices; torch's order"),
+        ({"batch_sampler": 7.5}, "batch_sampler=7.5: must be an iterable of lists of indices"),
         ({"batch_sampler": iter([[0]])}, "it can be iterated only once"),
         ({"batch_size": 1, "batchify_fn": 3}, "batchify_fn=3: must be a function or None"),
         ({"batch_size": 1, "worker_init_fn": "f"}, "worker_init_fn='f': must be a function or None"),
@@ -234,11 +235,6 @@ def test_a_position_of_a_bridge_is_not_one_of_a_loader():
             ValueError, match="state: it was saved by a bridge, not by a DataLoader; load it into a bridge"
         ):
             loader.load_state_dict(batches.state_dict())
-
-
-def test_a_loader_has_a_repr():
-    with gl.DataLoader(DATA, 1, num_workers=1) as loader:
-        assert repr(loader) == "<DataLoader of list, process, 1 workers>"
 
 
 def test_set_epoch_reaches_a_sampler_of_the_user_s():

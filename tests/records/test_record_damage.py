@@ -1,6 +1,6 @@
 """Files that were cut off or changed: an error that names the file and the byte, or what MXNet reads, never less.
 
-GLUONLOADER_DAMAGES=1000 tries more of them, GLUONLOADER_RECORDS=100000 more records (`nox -s soak`).
+GLUONLOADER_DAMAGES=1000 tries more of them (`nox -s soak`).
 """
 
 import os
@@ -13,12 +13,11 @@ import pytest
 from conftest import load_mxnet
 from record_files import CASES, MAGIC, random_records, read_by_mxnet, write
 
-from gluonloader import RecordError
-from gluonloader.records import IndexedRecordIO, RecordFileDataset, pack, unpack
+from gluonloader import AsList, RecordError
+from gluonloader.records import IndexedRecordIO, RecordFileDataset
 from gluonloader.records.frames import mapped, spans_of
 
 DAMAGES = int(os.environ.get("GLUONLOADER_DAMAGES", "40"))
-RECORDS = int(os.environ.get("GLUONLOADER_RECORDS", "2000"))
 MXNET = load_mxnet()
 needs_mxnet = pytest.mark.skipif(MXNET is None, reason="needs MXNet")
 
@@ -184,6 +183,18 @@ def test_a_damaged_frame_is_named(tmp_path, at, data, number, offset, text):
         assert str(caught.value).startswith(f"{path}, byte {offset}: ")
 
 
+def test_a_loader_raises_the_error_and_continues_with_the_next_batch(tmp_path, any_way):
+    path = write(tmp_path / "r", WORDS)
+    changed(path, 16, b"\0")
+    with any_way.loader(RecordFileDataset(path), 1, batchify_fn=AsList()) as loader:
+        batches = iter(loader)
+        assert next(batches) == WORDS[:1]
+        with pytest.raises(RecordError, match="a frame should start here") as caught:
+            next(batches)
+        assert (caught.value.file, caught.value.offset) == (path, 16)
+        assert next(batches) == WORDS[2:]
+
+
 def test_a_part_that_swallows_the_next_is_noticed(tmp_path):
     path = write(tmp_path / "r", [b"abcd" + MAGIC + b"efgh" + MAGIC + b"ijkl"])
     changed(path, 4, header(1, 4 + 12))
@@ -248,29 +259,3 @@ def test_a_large_length_allocates_nothing(tmp_path):
     changed(path, 4, header(0, (1 << 29) - 1))
     with pytest.raises(RecordError, match="need 536870912 bytes, but only 4 bytes are left"):
         RecordFileDataset(path)
-
-
-@needs_mxnet
-@pytest.mark.soak
-@pytest.mark.filterwarnings("ignore:tostring:DeprecationWarning")  # of MXNet
-def test_many_records_are_exchanged_with_mxnet(tmp_path):
-    records = random_records(RECORDS, seed=1, most=2000)
-    header = MXNET.recordio.IRHeader
-    theirs = MXNET.recordio.MXIndexedRecordIO(f"{tmp_path}/theirs.idx", f"{tmp_path}/theirs.rec", "w")
-    ours = IndexedRecordIO(tmp_path / "ours.rec", "w")
-    for key, record in enumerate(records):
-        label = float(key) if key % 2 else np.arange(key % 7 + 1, dtype=np.float32)
-        theirs.write_idx(key, MXNET.recordio.pack(header(0, label, key, 0), record))
-        ours.write_idx(key, pack((0, label, key, 0), record))
-    theirs.close()
-    ours.close()
-    for ending in ("rec", "idx"):
-        assert (tmp_path / f"theirs.{ending}").read_bytes() == (tmp_path / f"ours.{ending}").read_bytes()
-    reader = MXNET.recordio.MXIndexedRecordIO(f"{tmp_path}/ours.idx", f"{tmp_path}/ours.rec", "r")
-    dataset = RecordFileDataset(tmp_path / "theirs.rec")
-    order = np.random.default_rng(0).permutation(RECORDS)
-    for indices in np.array_split(order, max(1, RECORDS // 50)):
-        for index, record in zip(indices.tolist(), dataset.__getitems__(indices), strict=True):
-            assert record == reader.read_idx(index)
-            head, data = unpack(record)
-            assert (head.id, data) == (index, records[index])

@@ -187,6 +187,8 @@ def test_each_mode_refuses_the_calls_of_the_other(cases, tmp_path):
             file.write_idx(0, "text")
     with pytest.raises(ValueError, match="the path of the index is `index`"):
         IndexedRecordIO("r.idx", "r.rec", "r")  # the order of MXNet's arguments
+    with pytest.raises(ValueError, match="is the path of the index; pass the .rec file"):
+        RecordFileDataset(tmp_path / "w.idx")
     file = IndexedRecordIO(cases)
     file.close()
     file.close()
@@ -194,11 +196,20 @@ def test_each_mode_refuses_the_calls_of_the_other(cases, tmp_path):
         file.read_idx(0)
 
 
-def test_a_forked_process_writes_nothing_that_its_parent_wrote(tmp_path):
+def test_a_forked_process_changes_nothing_that_its_parent_wrote(tmp_path):
+    read, write = os.pipe()
     with IndexedRecordIO(tmp_path / "r.rec", "w") as file:
         file.write_idx(0, b"a")
-        assert in_child(lambda: str(file.close())) == "None"
+        if not (child := os.fork()):
+            os.read(read, 1)
+            file.close()
+            os._exit(0)
+        assert "write in that process only" in in_child(lambda: str(file.write_idx(5, b"c")))
         file.write_idx(1, b"b")
+        os.write(write, b"x")
+        os.waitpid(child, 0)
+    os.close(read)
+    os.close(write)
     assert list(RecordFileDataset(tmp_path / "r.rec")) == [b"a", b"b"]
 
 

@@ -170,6 +170,28 @@ def test_fixed_buckets_equal_gluonnlps(lengths, size, arguments, key, cnt, batch
     assert list(sampler) == batches
 
 
+@pytest.mark.parametrize("lengths", [LENGTHS, PAIRS])
+def test_ratio_is_ignored_if_the_average_length_sets_the_batch_size(lengths):
+    wanted = FixedBucketSampler(lengths, 12, 3, use_average_length=True)
+    sampler = FixedBucketSampler(lengths, 12, 3, ratio=0.7, use_average_length=True)
+    assert list(sampler) == list(wanted)
+    assert sampler.stats() == wanted.stats()
+
+
+@pytest.mark.parametrize("scheme", [ConstWidthBucket(), LinearWidthBucket(), ExpWidthBucket()])
+def test_a_scheme_returns_plain_ints_for_ints_of_any_kind(scheme):
+    wanted = scheme(40, 2, 5)
+    for most, least in ((np.int32(40), np.uint8(2)), (np.array(40), np.array(2))):
+        assert scheme(most, least, 5) == wanted
+        assert {type(key) for key in scheme(most, least, 5)} == {int}
+    for most, least in (([40, 9], [2, 1]), (np.int32([40, 9]), np.int64([2, 1]))):
+        keys = scheme(most, least, 5)
+        assert keys == scheme((40, 9), (2, 1), 5)
+        assert {(type(key), *map(type, key)) for key in keys} == {(tuple, int, int)}
+    with pytest.raises(TypeError):
+        scheme(4.5, 1, 2)
+
+
 @pytest.mark.parametrize("lengths", [tuple(LENGTHS), np.array(LENGTHS), np.uint8(LENGTHS), list(np.int32(LENGTHS))])
 def test_lengths_are_ints_of_any_kind_in_any_sequence(lengths):
     sampler = FixedBucketSampler(lengths, 3, num_buckets=3)
@@ -228,7 +250,6 @@ def test_a_scheme_may_be_any_function():
         (LENGTHS, {"ratio": -1}, "ratio=-1: must be a number >= 0"),
         (LENGTHS, {"ratio": float("nan")}, "ratio=nan: must be a number >= 0"),
         (LENGTHS, {"ratio": "x"}, "ratio='x': must be a number >= 0"),
-        (LENGTHS, {"ratio": 1, "use_average_length": True}, "ratio=1: use_average_length=True already sets"),
         (LENGTHS, {"shuffle": "yes"}, "shuffle='yes': must be True or False"),
         (LENGTHS, {"use_average_length": None}, "use_average_length=None: must be True or False"),
         (LENGTHS, {"bucket_scheme": 2}, r"bucket_scheme=2: must be ConstWidthBucket\(\).* for num_shards, use Split"),
@@ -462,6 +483,12 @@ def test_global_generators_do_not_change():
         assert random.getstate() == python
     finally:
         np.random.set_state(state)
+
+
+def test_repr_shows_the_number_of_batches():
+    assert repr(FixedBucketSampler(LENGTHS, 3, num_buckets=3)) == "FixedBucketSampler(5 batches)"
+    assert repr(SortedBucketSampler([1], 1)) == "SortedBucketSampler(1 batch)"
+    assert repr(SortedSampler(KEYS)) == f"SortedSampler({len(KEYS)})"
 
 
 # -- In a loader ------------------------------------------------------------------------------------------------------

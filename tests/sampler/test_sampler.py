@@ -280,8 +280,10 @@ def test_arguments_of_torch_are_answered_with_the_name_used_here(make, text):
 
 def test_repr_shows_how_many_indices_a_sampler_yields():
     assert repr(RandomSampler(10)) == "RandomSampler(10)"
+    assert repr(RandomSampler(60_000)) == "RandomSampler(60,000)"
     assert repr(FilterSampler(bool, [0, 1])) == "FilterSampler(1)"
-    assert repr(BatchSampler(RandomSampler(10), 4)) == "BatchSampler(RandomSampler by 4)"
+    assert repr(BatchSampler(RandomSampler(10), 4)) == "BatchSampler(RandomSampler(10), batch_size=4)"
+    assert repr(BatchSampler([5, 6], 1, "discard")) == "BatchSampler(list(2), batch_size=1, last_batch='discard')"
 
 
 def test_the_base_class_names_the_missing_method():

@@ -128,7 +128,7 @@ def test_arguments_of_torch_are_answered_with_the_name_used_here(words, text):
 
 
 def test_repr_shows_which_share_it_is():
-    assert repr(ShardedSampler(range(5), 2, 1, "keep")) == "ShardedSampler(2 of 5, share 1 of 2)"
+    assert repr(ShardedSampler(range(5), 2, 1, "keep")) == "ShardedSampler(range(5), num_shards=2, index=1)"
 
 
 def test_a_sampler_that_does_not_shuffle_needs_no_seed():

@@ -37,6 +37,8 @@ def encode_error(error: BaseException, who: str) -> bytes:
     notes: list[str] = []
     with suppress(BaseException):
         notes += notes_of(error)
+    if kind.__name__ == "BdbQuit":
+        notes.append("gluonloader: a debugger cannot run in a worker process, which has no input; pass num_workers=0")
     return pickle.dumps((own, f"{name}: {text}", [*notes, f"gluonloader: {who}"], shown))
 
 

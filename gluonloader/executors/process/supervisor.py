@@ -2,7 +2,7 @@
 replacement.
 
     the Pool's own thread   worker dead -> reap -> LaneProcess().start() -> `requested` + wake
-    the consumer's thread   wake -> start(process, worker): socket pair, fork or spawn, pidfd, close the worker's end
+    the caller's thread   wake -> start(process, worker): socket pair, fork or spawn, pidfd, close the worker's end
 
 NOTE [who forks]: a Pool replaces dead workers from its own thread. A fork in that thread would also copy the locks that
 the user's thread holds at this moment; if the user's thread computes with MXNet, the fork hangs that thread. So
@@ -71,7 +71,7 @@ os.register_at_fork(after_in_child=_close_ends_in_child)
 def _poll_in_one_thread_at_a_time(popen: Any) -> None:
     """Lets one thread at a time ask whether a process has ended.
 
-    The Pool's thread and the consumer's thread both ask, but the system reports an exit code only once. Under
+    The Pool's thread and the caller's thread both ask, but the system reports an exit code only once. Under
     forkserver the second thread would replace the exit code by 255.
     """
     lock, weak = threading.Lock(), weakref.ref(popen)
@@ -99,7 +99,7 @@ def _poll_child(popen: Any, flag: int) -> int | None:
 
 
 class LaneProcess(BaseProcess):
-    """A worker process that the Pool creates and the consumer's thread starts later; see NOTE [who forks].
+    """A worker process that the Pool creates and the caller's thread starts later; see NOTE [who forks].
 
     Until it starts, it looks to the Pool like a running process: it has no exit code and no sentinel.
 
@@ -249,7 +249,7 @@ class Supervisor(Pool):
 
     Args:
         job: the job that workers inherit; None if the job comes through the lane.
-        waker: a socket; a byte sent through it wakes the consumer.
+        waker: a socket; a byte sent through it wakes the caller.
 
     Attributes:
         requested: processes that the Pool asked for, and that are not started yet.
@@ -279,16 +279,16 @@ class Supervisor(Pool):
         self.wake()
 
     def wake(self) -> None:
-        """Wakes the consumer if it waits; may be called from any thread."""
+        """Wakes the caller if it waits; may be called from any thread."""
         try:
             self._waker.send(b"!")
         except OSError as error:
             if from_signal_handler(error):
                 raise
-            # A full socket wakes the consumer anyway; if the socket is closed, nobody waits.
+            # A full socket wakes the caller anyway; if the socket is closed, nobody waits.
 
     def start(self, process: LaneProcess, worker: int) -> socket.socket:
-        """Starts a requested process; only in the consumer's thread."""
+        """Starts a requested process; only in the caller's thread."""
         lane = process.start_as(worker)
         process._request = None
         self._started = [other for other in self._started if other.is_alive()] + [process]

@@ -45,6 +45,10 @@ class Plan(Protocol):
     def finished(self) -> bool:
         """Whether the epoch was read to its end."""
 
+    @property
+    def position(self) -> int:
+        """How many batches come before the position; needs no lock."""
+
     def next(self) -> Task | None:
         """Adds the next task to `in_flight`; None until other batches are settled; StopIteration at the end."""
 

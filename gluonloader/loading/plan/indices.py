@@ -84,6 +84,10 @@ class IndexPlan:
     def finished(self) -> bool:
         return self._ends and not self.in_flight
 
+    @property
+    def position(self) -> int:
+        return self._progress.position
+
     def carry_over(self) -> None:
         """Moves the indices that are left over to the next epoch (rollover). A second call does nothing."""
         if isinstance(self._batches, BatchPass) and self._carries_over:

@@ -51,6 +51,11 @@ class ShardEnds:
         chunk, shard = divmod(number, self.num_shards)
         return chunk > self.last_chunks.get(shard, chunk)
 
+    def full_chunks(self, number: int) -> int:
+        """How many chunks with lower numbers are full, as far as the ends are known."""
+        chunks = [len(range(shard, number, self.num_shards)) for shard in range(self.num_shards)]
+        return sum(min(count, self.last_chunks.get(shard, count)) for shard, count in enumerate(chunks))
+
     @property
     def all_known(self) -> bool:
         return len(self.last_chunks) == self.num_shards

@@ -92,6 +92,12 @@ class ShardPlan:
             self._progress, self._in_leftovers = progress, True
         return self._next_of_leftovers()
 
+    @property
+    def position(self) -> int:
+        number, ends = self._progress.position, self._ends
+        of_leftovers = max(0, number - ends.first_leftover_batch) if ends.all_known else 0
+        return ends.full_chunks(number) + of_leftovers
+
     def _next_of_leftovers(self) -> Task | None:
         if any(leftover.samples is None for leftover in self._leftovers):
             return None

@@ -1,0 +1,170 @@
+"""`install` and `uninstall`: put gluonloader's classes into MXNet's modules, so that unchanged code uses them.
+
+`Dataset` and `Sampler` stay MXNet's. All classes of both libraries derive from them, so `isinstance` checks still pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any, Final
+
+from ..errors import warn
+from . import dataloader, dataset, other_loaders, sampler
+from .gluon import data as _gluon
+from .gluon import mx
+
+_LOG = logging.getLogger("gluonloader")
+
+# Not the batchify functions: MXNet's loaders that were made before `install` send these to their workers by name.
+_CLASSES: Final[dict[str, Any]] = {
+    "ArrayDataset": dataset.ArrayDataset,
+    "BatchSampler": sampler.BatchSampler,
+    "DataLoader": dataloader.DataLoader,
+    "FilterSampler": sampler.FilterSampler,
+    "RandomSampler": sampler.RandomSampler,
+    "RecordFileDataset": dataset.RecordFileDataset,
+    "SequentialSampler": sampler.SequentialSampler,
+    "SimpleDataset": dataset.SimpleDataset,
+}
+_MXNETS_LOADER: Final = _gluon.DataLoader
+# Classes of other packages, by the module that defines them. The package may have copied them into other modules.
+_OTHER_LOADERS: Final[dict[str, type]] = {
+    "gluoncv.data.dataloader": other_loaders.RandomTransformDataLoader,
+    "gluonnlp.data.dataloader": other_loaders.ShardedDataLoader,
+}
+_PACKAGES: Final = {"mxnet", *(name.partition(".")[0] for name in _OTHER_LOADERS)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    module: ModuleType
+    name: str
+    original: Any
+    replacement: Any
+
+
+_replaced: list[_Replaced] = []
+
+
+class Installed:
+    """What `install` returns: as a context manager, it undoes the call at the end of the `with` block."""
+
+    def __init__(self, first: bool) -> None:
+        self._first = first
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        if self._first:  # otherwise an earlier call of `install` is still in force
+            uninstall()
+
+
+def install() -> Installed:
+    """Puts gluonloader's classes into `mxnet.gluon.data`, so that unchanged code loads its batches by gluonloader.
+
+    It replaces the loader, the datasets and the samplers in `mxnet.gluon.data` and its modules, and `DataLoaderIter` in
+    `mxnet.contrib.io`. In GluonNLP it replaces `ShardedDataLoader` and in GluonCV `RandomTransformDataLoader`, also if
+    these packages are imported later. What was replaced is logged at level INFO on the logger "gluonloader". Call it
+    before other imports: a name that another module has already imported from MXNet, and a class that was already
+    derived from MXNet's `DataLoader`, cannot be replaced, and give a warning. A second call does nothing.
+
+    Returns:
+        A context manager: `with install():` calls `uninstall` at the end of the block.
+    """
+    if _replaced:
+        return Installed(first=False)
+    if too_early := sorted({*_derived(_MXNETS_LOADER), *_imported_by_name()}):
+        warn(
+            "these use MXNet's DataLoader, since they were imported before gluonloader.mxnet.install(): "
+            f"{', '.join(too_early)}; call install() before you import them"
+        )
+    for module in (_gluon, _gluon.dataloader, _gluon.dataset, _gluon.sampler):
+        _replace(module, {name: new for name, new in _CLASSES.items() if hasattr(module, name)})
+    _replace(mx.contrib.io, {"DataLoaderIter": other_loaders.DataLoaderIter})
+    for name in _OTHER_LOADERS:
+        if name in sys.modules:
+            _replace_in_package(sys.modules[name])
+    sys.meta_path.insert(0, _FINDER)
+    _LOG.info("install: replaced %s", ", ".join(f"{item.module.__name__}.{item.name}" for item in _replaced))
+    return Installed(first=True)
+
+
+def uninstall() -> None:
+    """Puts the original classes of MXNet, GluonNLP and GluonCV back; loaders that exist keep working."""
+    changed = [module for module in _modules() if _top(module) in _PACKAGES]  # and those that copied the names since
+    while _replaced:
+        item = _replaced.pop()
+        for module in changed:
+            if vars(module).get(item.name) is item.replacement:
+                setattr(module, item.name, item.original)
+    if _FINDER in sys.meta_path:
+        sys.meta_path.remove(_FINDER)
+
+
+def _replace(module: ModuleType, names: dict[str, Any]) -> None:
+    for name, new in names.items():
+        _replaced.append(_Replaced(module, name, getattr(module, name), new))
+        setattr(module, name, new)
+
+
+def _replace_in_package(module: ModuleType) -> None:
+    """Replaces the loader that `module` defines, there and in all modules of its package that have imported it."""
+    new = _OTHER_LOADERS[module.__name__]
+    original = vars(module).get(new.__name__)
+    for found in _modules() if original is not None else ():
+        if _top(found) == _top(module) and vars(found).get(new.__name__) is original:
+            _replace(found, {new.__name__: new})
+
+
+class _Finder:
+    """Replaces the loaders of GluonNLP and GluonCV as soon as their modules are imported."""
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name in _OTHER_LOADERS else None
+        if spec is None or spec.loader is None:
+            return None
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            _replace_in_package(module)
+
+        loader.exec_module = exec_module
+        return spec
+
+
+_FINDER: Final = _Finder()
+
+
+def _modules() -> list[ModuleType]:
+    return [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+
+
+def _top(module: ModuleType) -> str:
+    return str(vars(module).get("__name__")).partition(".")[0]
+
+
+def _derived(base: Any) -> Iterator[str]:
+    """The classes of others that derive from MXNet's loader and not from ours, and are not replaced themselves."""
+    for kind in base.__subclasses__():
+        if not issubclass(kind, dataloader.DataLoader):
+            new = _OTHER_LOADERS.get(kind.__module__)
+            if new is None or new.__name__ != kind.__name__:
+                yield f"{kind.__module__}.{kind.__qualname__}"
+            yield from _derived(kind)
+
+
+def _imported_by_name() -> Iterator[str]:
+    """Where modules of the user have imported MXNet's `DataLoader` by name."""
+    users = [module for module in _modules() if _top(module) not in (*_PACKAGES, __name__.partition(".")[0])]
+    for module in users:
+        for name, value in list(vars(module).items()):
+            if value is _MXNETS_LOADER:
+                yield f"{module.__name__}.{name}"

@@ -1,0 +1,116 @@
+"""Form 4, `_dataset` with mixup: switched between the epochs, as in GluonCV's YOLO and Faster R-CNN scripts."""
+
+import argparse
+
+import mxnet as mx
+import numpy as np
+import record
+from gluoncv.data import MixupDetection
+from gluoncv.data.batchify import Pad, Stack, Tuple
+from gluoncv.data.transforms.presets.yolo import YOLO3DefaultValTransform
+from mxnet import gluon
+
+
+class Boxes(gluon.data.Dataset):
+    """Images of different sizes, with one to three boxes each."""
+
+    def __len__(self):
+        return 14
+
+    def __getitem__(self, idx):
+        rng = np.random.RandomState(idx)
+        image = rng.randint(0, 255, (24 + idx, 30 - idx, 3)).astype(np.uint8)
+        label = np.concatenate([rng.randint(0, 8, (1 + idx % 3, 2)), rng.randint(9, 16, (1 + idx % 3, 3))], axis=1)
+        return mx.nd.array(image, dtype="uint8"), label.astype(np.float32)
+
+
+class RepeatableMixup(MixupDetection):
+    """Draws the same random numbers for a sample in each run and in each worker."""
+
+    def __getitem__(self, idx):
+        np.random.seed(233 + idx)
+        return super().__getitem__(idx)
+
+
+class TrainTransform:
+    """A light transform with the result of a training transform: image, boxes, ratios of the mixup."""
+
+    def __init__(self, width, height):
+        self._width, self._height = width, height
+
+    def __call__(self, image, label):
+        image = mx.image.imresize(image, self._width, self._height, 1).astype("float32")
+        return mx.nd.transpose(image, (2, 0, 1)), label[:, :5].astype(np.float32), label[:, 5].astype(np.float64)
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description="Train YOLO networks with random input shape.")
+    parser.add_argument("--data-shape", type=int, default=32)
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--num-workers", "-j", dest="num_workers", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--no-mixup-epochs", type=int, default=2)
+    return parser.parse_args()
+
+
+def get_dataloader(train_dataset, val_dataset, args):
+    size = args.data_shape
+    batchify_fn = Tuple(Stack(), Pad(axis=0, pad_val=-1), Pad(axis=0, pad_val=1))
+    train_loader = gluon.data.DataLoader(
+        train_dataset.transform(TrainTransform(size, size)),
+        args.batch_size,
+        False,
+        batchify_fn=batchify_fn,
+        last_batch="rollover",
+        num_workers=args.num_workers,
+    )
+    val_loader = gluon.data.DataLoader(
+        val_dataset.transform(YOLO3DefaultValTransform(size, size)),
+        args.batch_size,
+        False,
+        batchify_fn=Tuple(Stack(), Pad(pad_val=-1)),
+        last_batch="keep",
+        num_workers=args.num_workers,
+    )
+    return train_loader, val_loader
+
+
+def train(train_data, val_data, args):
+    for epoch in range(args.epochs):
+        try:
+            train_data._dataset.set_mixup(np.random.beta, 1.5, 1.5)
+        except AttributeError:
+            train_data._dataset._data.set_mixup(np.random.beta, 1.5, 1.5)
+        if epoch >= args.epochs - args.no_mixup_epochs:
+            try:
+                train_data._dataset.set_mixup(None)
+            except AttributeError:
+                train_data._dataset._data.set_mixup(None)
+        mixed = 0
+        for batch in train_data:
+            record.batch(f"train {epoch}", batch)
+            mixed += int((batch[2] < 1).sum().asscalar())
+        print(f"[Epoch {epoch}] {'mixed' if mixed else 'not mixed'}")
+        for batch in val_data:
+            record.batch(f"validation {epoch}", batch)
+
+
+if __name__ == "__main__":
+    args = parse_args()
+    loaders = get_dataloader(RepeatableMixup(Boxes()), Boxes(), args)
+    for name, loader in zip(("train", "validation"), loaders):
+        record.loader(name, loader)
+        record.value(name, [loader._num_workers, loader._prefetch, len(loader._dataset)])
+    train(*loaders, args)
+
+    # Faster R-CNN mixes evenly, and reads the dataset without a transform between.
+    even = gluon.data.DataLoader(
+        RepeatableMixup(Boxes().take(6)), 1, last_batch="keep", batchify_fn=Tuple(Stack(), Stack()),
+        num_workers=args.num_workers,
+    )  # fmt: skip
+    even._dataset.set_mixup(np.random.uniform, 0.5, 0.5)
+    for batch in even:
+        record.batch("even", batch)
+    even._dataset.set_mixup(None)
+    for batch in even:
+        record.batch("uneven", batch)

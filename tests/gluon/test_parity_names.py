@@ -1,0 +1,146 @@
+"""Names without a place in Gluon's documentation that published code reads, and what Gluon 2.0's tests call."""
+
+import numpy as np
+import pytest
+
+import gluonloader.mxnet
+
+from .sides import OURS, WAYS, epoch, lists, mx
+
+
+class Plus:
+    def __init__(self, number):
+        self.number = number
+
+    def __call__(self, sample):
+        return sample + self.number
+
+
+@pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
+def test_names_of_the_loader(gdata, way, last_batch):
+    dataset = gdata.SimpleDataset(list(range(5)))
+    loader = gdata.DataLoader(dataset, 2, last_batch=last_batch, **WAYS[way])
+    workers = WAYS[way].get("num_workers", 0)
+    assert loader._dataset is dataset
+    assert (loader._num_workers, loader._prefetch) == (workers, 2 * workers)
+    assert (loader._pin_memory, loader._pin_device_id, loader._timeout) == (False, 0, 120)
+    assert loader._thread_pool == (way == "threads")
+    assert lists(loader._batchify_fn([1, 2])) == [1, 2]
+    batches = loader._batch_sampler
+    assert isinstance(batches, gdata.BatchSampler)
+    assert (batches._batch_size, batches._last_batch, list(batches._sampler)) == (2, last_batch, [0, 1, 2, 3, 4])
+    assert len(loader) == len(batches)
+    epoch(loader)
+    assert batches._prev == ([4] if last_batch == "rollover" else [])
+
+
+def test_arguments_are_kept_as_they_were_passed(gdata):
+    def batchify(samples):
+        return samples
+
+    batches = [[1, 0], [2]]
+    loader = gdata.DataLoader(range(3), batch_sampler=batches, batchify_fn=batchify, num_workers=1, prefetch=7)
+    assert loader._batchify_fn is batchify
+    assert loader._batch_sampler is batches
+    assert loader._prefetch == 7
+
+
+def test_no_pool_serves_the_tasks_of_a_worker(way):
+    assert OURS.DataLoader(range(3), 2, **WAYS[way])._worker_pool is None
+
+
+def test_names_of_datasets(gdata):
+    inputs, labels = mx.nd.arange(4).reshape((2, 2)), mx.nd.array([5, 6])
+    arrays = gdata.ArrayDataset(inputs, labels)
+    assert arrays._data[0] is inputs
+    assert isinstance(arrays._data[1], np.ndarray)
+    plain, plus = gdata.SimpleDataset([1, 2]), Plus(1)
+    transformed = plain.transform(plus)
+    assert plain._data == [1, 2]
+    assert transformed._data is plain
+    assert transformed._fn is plus
+
+
+def test_shuffle_none_means_false(gdata, way):
+    assert epoch(gdata.DataLoader(range(4), 2, None, **WAYS[way])) == [[0, 1], [2, 3]]
+
+
+# -- DataLoaderIter ---------------------------------------------------------------------------------------------------
+
+
+class Counting:
+    """A sampler that counts its passes."""
+
+    def __init__(self):
+        self.passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        return iter([0, 1, 2, 3])
+
+    def __len__(self):
+        return 4
+
+
+def loader_and_sampler(way):
+    sampler = Counting()
+    data = OURS.ArrayDataset(np.arange(8, dtype=np.float32).reshape(4, 2), np.arange(4, dtype=np.float32))
+    return OURS.DataLoader(data, 3, sampler=sampler, **WAYS[way]), sampler
+
+
+@pytest.mark.parametrize("make", [mx.contrib.io.DataLoaderIter, gluonloader.mxnet.DataLoaderIter])
+def test_the_batches_of_a_data_loader_iter(make, way):
+    loader, _ = loader_and_sampler(way)
+    batches = make(loader, data_name="x", label_name="y", dtype="float16")
+    assert [(d.name, d.shape, d.dtype) for d in batches.provide_data] == [("x", (3, 2), "float16")]
+    assert [(d.name, d.shape, d.dtype) for d in batches.provide_label] == [("y", (3,), "float16")]
+    for _ in range(2):
+        read = [(batch.data[0].asnumpy(), batch.label[0].asnumpy()[: 3 - batch.pad], batch.pad) for batch in batches]
+        assert [label.tolist() for _, label, _ in read] == [[0, 1, 2], [3]]
+        assert [pad for *_, pad in read] == [0, 2]
+        assert read[0][0].tolist() == [[0, 1], [2, 3], [4, 5]]
+        batches.reset()
+
+
+def test_a_data_loader_iter_starts_no_epoch_that_is_not_read(way):
+    loader, sampler = loader_and_sampler(way)
+    batches = gluonloader.mxnet.DataLoaderIter(loader)
+    assert sampler.passes == 1
+    batches.reset()  # as Module.score does before it reads
+    for passes in (1, 2, 3):
+        assert [batch.data[0].shape for batch in batches] == [(3, 2)] * 2
+        assert sampler.passes == passes
+        batches.reset()  # as Module.fit does after each epoch
+    assert sampler.passes == 3
+
+
+def test_a_data_loader_iter_can_be_reset_in_the_middle(way):
+    loader, sampler = loader_and_sampler(way)
+    batches = gluonloader.mxnet.DataLoaderIter(loader)
+    next(batches)
+    batches.reset()
+    assert [batch.pad for batch in batches] == [0, 2]
+    assert sampler.passes == 2
+
+
+# -- Gluon 2.0 --------------------------------------------------------------------------------------------------------
+
+
+def test_the_handle_of_a_dataset_is_a_dataset():
+    data = OURS.SimpleDataset(list(range(10))).transform(Plus(1)).filter(lambda number: number % 5 == 0)
+    handle = data.__mx_handle__()
+    assert (len(handle), list(handle)) == (2, [5, 10])
+
+
+def test_the_handle_of_a_batchify_function_can_be_called():
+    function = OURS.batchify.Group(OURS.batchify.Stack(), OURS.batchify.Pad())
+    assert lists(function.__mx_handle__()([(1, [2]), (3, [4, 5])])) == [[1, 3], [[2, 0], [4, 5]]]
+    assert lists(OURS.batchify.Stack().__mx_handle__()([1, 2])) == [1, 2]
+
+
+def test_mxnet_2_is_refused_with_a_text_that_says_what_to_install(monkeypatch):
+    from gluonloader.frameworks.mxnet import MXNet
+
+    monkeypatch.setattr(mx, "__version__", "2.0.0b1")
+    with pytest.raises(ImportError, match=r'^MXNet 2.0.0b1 is installed, .*; run pip install "mxnet==1.9.1"$'):
+        MXNet(numpy_like=None)

@@ -1,0 +1,185 @@
+"""Scripts in the forms of published code, with MXNet's loader and then unchanged with ours: all batches are equal.
+
+The scripts know nothing of gluonloader. `scripts/record.py` writes their batches to a file; the test compares files.
+"""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from .sides import needs_old_numpy
+
+SCRIPTS = Path(__file__).parent / "scripts"
+NEEDS = {
+    "train_mnist": "mxnet",
+    "train_forecast": "mxnet",
+    "train_ssd": "mxnet",
+    "train_yolo": "gluoncv",
+    "train_transformer": "gluonnlp",
+    "train_yolo_multiscale": "gluoncv",
+    "fit_estimator": "mxnet",
+    "d2l_softmax": "mxnet",
+}
+# MXNet's loader asks for pinned memory silently on a machine without a GPU; ours says that there is none.
+KNOWN_WARNING = "ignore:pin_memory=True:RuntimeWarning"
+
+pytestmark = pytest.mark.spawn
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """That of the programs. It hides torch, since GluonCV refuses to be imported beside torch 2."""
+    (tmp_path / "torch.py").write_text("raise ImportError('hidden from GluonCV')\n")
+    root = Path(__file__).parents[2]
+    return {**os.environ, "PYTHONPATH": f"{root}:{tmp_path}", "PYTHONWARNINGS": KNOWN_WARNING}
+
+
+@dataclass
+class Done:
+    """What a program did until it ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+    records: list
+
+
+def run(environment, record, command, seconds):
+    """Runs a program; no process of its session may outlive it."""
+    program = subprocess.Popen(
+        command,
+        cwd=record.parent,
+        env={**environment, "RECORD": str(record)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        stdout, stderr = program.communicate(timeout=seconds)
+        deadline = time.monotonic() + 5  # of workers that have to notice that the program was killed
+        while session(program.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert session(program.pid) == [], "the program has left processes behind"
+    finally:
+        if session(program.pid):
+            os.killpg(program.pid, signal.SIGKILL)
+            program.communicate()
+    return Done(program.returncode, stdout, stderr, list(records(record)))
+
+
+def run_theirs(environment, record, command):
+    """MXNet's loader may hang at the end of a program, so the program has three attempts."""
+    for _ in range(2):
+        try:
+            return run(environment, record, command, 15)
+        except subprocess.TimeoutExpired:
+            pass
+    return run(environment, record, command, 20)
+
+
+def session(number):
+    """The processes of a session that have not ended."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, of_session = status.read_text().rpartition(")")[2].split()[:4]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(of_session) == number and state not in "ZX":
+            found.append(status.parent.name)
+    return found
+
+
+def records(path):
+    with path.open("rb") as file:
+        while file.peek(1):
+            yield pickle.load(file)
+
+
+def batches(done):
+    return [(record["kind"], record["name"], record["what"]) for record in done.records if record["kind"] != "loader"]
+
+
+def loaders(done):
+    return [(record["name"], record["what"]) for record in done.records if record["kind"] == "loader"]
+
+
+def shared_files_of(done):
+    """Files of shared memory that a child of the program made and left behind; their names contain its number."""
+    children = {pid for record in done.records for pid in record["children"]}
+    return [name for pid in children for name in Path("/dev/shm").glob(f"mx_{pid:x}_*")]
+
+
+@needs_old_numpy
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("script", NEEDS)
+def test_a_script_reads_the_same_batches(environment, tmp_path, script, num_workers):
+    if find_spec(NEEDS[script]) is None:
+        pytest.skip(f"needs {NEEDS[script]}")
+    command = [SCRIPTS / f"{script}.py", "--num-workers", str(num_workers)]
+    ours = run(environment, tmp_path / "ours", [sys.executable, "-m", "gluonloader.mxnet", *command], 50)
+    theirs = run_theirs(environment, tmp_path / "theirs", [sys.executable, *command])
+    assert theirs.status == 0, theirs.stderr
+    assert ours.status == 0, ours.stderr
+    assert batches(ours) == batches(theirs)
+    assert ours.stdout == theirs.stdout
+    assert ours.stderr == theirs.stderr
+
+    # Each loader is of the package that was asked for, and as long as the other one.
+    for (name, their), (same_name, our) in zip(loaders(theirs), loaders(ours), strict=True):
+        assert (name, their["length"]) == (same_name, our["length"])
+        assert "gluonloader" in our["packages"]
+        assert "gluonloader" not in their["packages"]
+    assert any(record["children"] for record in ours.records) == (num_workers > 0)
+    assert shared_files_of(ours) == []
+
+
+def test_the_scripts_are_all_run():
+    assert {path.stem for path in SCRIPTS.glob("*.py")} == {*NEEDS, "record"}
+
+
+BROKEN_OFF = """
+import os, signal, sys
+import record
+from mxnet import gluon, nd
+
+data = gluon.data.ArrayDataset(nd.arange(4000).reshape((100, 40)), nd.arange(100))
+loader = gluon.data.DataLoader(data, 2, num_workers=2)
+for number, batch in enumerate(loader):
+    record.batch("all", batch)
+    if number == 3:
+        {end}
+"""
+ENDS = {
+    "break": ("break", 0),
+    "exit": ("sys.exit(5)", 5),
+    "error": ("raise RuntimeError('of the script')", 1),
+    "interrupt": ("os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT),
+    "group": ("os.killpg(0, signal.SIGINT)", -signal.SIGINT),
+    "terminate": ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+    "kill": ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_script_that_ends_within_an_epoch_leaves_nothing(environment, tmp_path, end):
+    statement, status = ENDS[end]
+    script = tmp_path / "train.py"
+    script.write_text(BROKEN_OFF.format(end=statement))
+    environment["PYTHONPATH"] += f":{SCRIPTS}"
+    done = run(environment, tmp_path / "record", [sys.executable, "-m", "gluonloader.mxnet", script], 50)
+    assert (done.status, len(done.records)) == (status, 4), done.stderr
+    assert len(done.records[-1]["children"]) >= 2
+    assert shared_files_of(done) == []
+    shown = {"error": "RuntimeError: of the script", "interrupt": "KeyboardInterrupt", "group": "KeyboardInterrupt"}
+    assert done.stderr.splitlines()[-1:] == [shown[end]] if end in shown else done.stderr == ""
+    assert done.stderr.count("Traceback") == (end in shown)

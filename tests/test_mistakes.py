@@ -1,0 +1,809 @@
+"""Mistakes of newcomers from Gluon, torch, NumPy and Keras: each one is refused or warned of, with a text that helps.
+
+Each row of the tables: what was done wrong, the call, the type of the error or warning, and the complete text with its
+notes. In a text "..." stands for anything, such as the numbers of processes.
+"""
+
+import bdb
+import importlib
+import pdb
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import load_mxnet, load_or_skip
+
+import gluonloader as gl
+from gluonloader import ArrayDataset, BatchifyError, BatchSampler, RandomSampler, SequentialSampler, SimpleDataset
+from gluonloader.batchify import Dict, Group, Pad, Stack
+
+X, Y = np.arange(12.0).reshape(6, 2), np.arange(6)
+NUMBERS = list(range(8))
+RAGGED = [np.zeros(2), np.zeros(2), np.zeros(3)]
+PAIRS = [(np.zeros(2), 0), (np.zeros(3), 1)]
+DICTS = [{"x": np.zeros(2), "y": 0}, {"x": np.zeros(3), "y": 1}]
+IS_NONE = (
+    "it is None, which cannot be stacked (is a `return` missing in the dataset or a transform?); filter such samples "
+    "out beforehand, or return a placeholder, or pass a batchify_fn that drops None"
+)
+PADDING = "make them equal in the dataset, or pad them with Pad() in the batchify_fn"
+FIELDS = "a tuple cannot be converted to an array of numbers; pass one function for each of its 2 fields, e.g. "
+
+
+class Unreadable:
+    """Sample 3 is None."""
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return None if index == 3 else (np.zeros(2), index)
+
+
+class Debugged:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        pdb.Pdb(stdin=sys.stdin).set_trace()  # as pdb.set_trace(), which pytest replaces
+        return index
+
+
+def load(*args, **kwargs):
+    """All batches of a loader."""
+    with gl.DataLoader(*args, **kwargs) as loader:
+        return list(loader)
+
+
+def closed():
+    loader = gl.DataLoader(NUMBERS, 2)
+    loader.close()
+    iter(loader)
+
+
+def resume(state, dataset=NUMBERS, **kwargs):
+    gl.DataLoader(dataset, 2, **kwargs).load_state_dict(state)
+
+
+def saved():
+    return gl.DataLoader(NUMBERS, 2, shuffle=True).state_dict()
+
+
+def torch_loader():
+    return load_or_skip("torch.utils.data").DataLoader(NUMBERS, 2)
+
+
+def frame():
+    return load_or_skip("pandas").DataFrame({"x": [1, 2, 3]})
+
+
+def gluon(name):
+    """A module of the drop-in replacement."""
+    if load_mxnet() is None:
+        pytest.skip("needs mxnet")
+    return importlib.import_module(f"gluonloader.{name}")
+
+
+# Those that passed silently, or with a text that did not help.
+SILENT = [
+    (
+        "the class Pad instead of an object",
+        lambda: load(RAGGED, 3, batchify_fn=Pad),
+        ValueError,
+        "batchify_fn=<class 'gluonloader.batchify.functions.Pad'>: it is a class; pass an object of the class: Pad()",
+    ),
+    (
+        "a tuple of arrays as dataset",
+        lambda: load((X, X + 1), 2),
+        RuntimeWarning,
+        "dataset: a tuple of 2 arrays of length 6 is a dataset of 2 samples; did you mean ArrayDataset(X, Y)? If "
+        "each array is a sample, pass a list, not a tuple",
+    ),
+    (
+        "a dict in ArrayDataset",
+        lambda: ArrayDataset({"x": Y}),
+        ValueError,
+        "arrays[0]={'x': array([0, 1, 2, 3, 4, 5])}: its keys are names; pass StackDataset(**arrays[0]), whose samples "
+        "are dicts",
+    ),
+    (
+        "discarding a batch that is larger than the data",
+        lambda: load(NUMBERS, 32, last_batch="discard"),
+        RuntimeWarning,
+        "last_batch='discard' drops all 8 samples, which are fewer than batch_size=32, so the loader yields no "
+        "batches; pass a smaller batch_size, or last_batch='keep'",
+    ),
+    (
+        "Pad() for tuples",
+        lambda: load(PAIRS, 2, batchify_fn=Pad()),
+        BatchifyError,
+        f"sample 0 (row 0 of batch 0): {FIELDS}Group(Pad(), Stack())",
+    ),
+    (
+        "the class RandomSampler instead of an object",
+        lambda: load(NUMBERS, 2, sampler=RandomSampler),
+        ValueError,
+        "sampler=<class 'gluonloader.sampler.shuffled.RandomSampler'>: it is a class; pass an object of the class: "
+        "RandomSampler(len(dataset))",
+    ),
+    (
+        "torch's order of arguments",
+        lambda: load(NUMBERS, 4, True, None, None, 4),
+        ValueError,
+        "batch_sampler=4 is an int, but must be an iterable of lists of indices; torch's order of arguments differs, "
+        "so pass num_workers=4",
+    ),
+    (
+        "None as a sample",
+        lambda: load(Unreadable(), 2),
+        BatchifyError,
+        f"sample 3 (row 1 of batch 1): {IS_NONE}",
+    ),
+    (
+        "a debugger in a worker",
+        lambda: load(Debugged(), 2, num_workers=1),
+        bdb.BdbQuit,
+        "\ngluonloader: in dataset[0], batch 0 of epoch 0\n"
+        "gluonloader: a debugger cannot run in a worker process, which has no input; pass num_workers=0\n"
+        "gluonloader: in worker 0 (pid ...)",
+    ),
+]
+
+DATASETS = [
+    (
+        "a class as dataset",
+        lambda: load(SimpleDataset, 2),
+        ValueError,
+        "dataset: <class 'gluonloader.dataset.base.SimpleDataset'> is a class; pass an object that supports "
+        "len(dataset), e.g. a list, or pass IterableDataset(iterable)",
+    ),
+    (
+        "a zip as dataset",
+        lambda: load(zip(X, Y, strict=True), 2),
+        ValueError,
+        "dataset=<zip object at ...>: it can be iterated only once; pass a function that makes a new iterator: "
+        "IterableDataset(make)",
+    ),
+    (
+        "a set as dataset",
+        lambda: load({1, 2}, 2),
+        ValueError,
+        "dataset={1, 2}: the order of a set differs between processes; pass a list, e.g. sorted(...)",
+    ),
+    (
+        "a dict of arrays as dataset",
+        lambda: load({"x": X, "y": Y}, 2),
+        ValueError,
+        "dataset: <class 'dict'>; its keys are names; pass StackDataset(**dataset), whose samples are dicts, or a "
+        "sampler of names",
+    ),
+    (
+        "a path as dataset",
+        lambda: load("data/train", 2),
+        ValueError,
+        "dataset: <class 'str'>; pass a dataset that reads the file, e.g. ArrowDataset(path) for Parquet, or list(text)"
+        " for characters",
+    ),
+    (
+        "a number as dataset",
+        lambda: load(100, 2),
+        ValueError,
+        "dataset: <class 'int'> has no __len__; pass an object that supports len(dataset), e.g. a list, or pass "
+        "IterableDataset(iterable)",
+    ),
+    (
+        "a data frame as dataset",
+        lambda: load(frame(), 2),
+        ValueError,
+        "dataset: <class 'pandas...DataFrame'>; pass ArrowDataset(table), whose samples are the rows of the table",
+    ),
+    (
+        "a loader as dataset",
+        lambda: load(gl.DataLoader(NUMBERS, 2), 2),
+        ValueError,
+        "dataset: <class 'gluonloader.loader.DataLoader'>; it yields batches, not samples; pass its dataset, or use "
+        "bridge(loader) to read its batches ahead",
+    ),
+    (
+        "a loader of torch as dataset",
+        lambda: load(torch_loader(), 2),
+        ValueError,
+        "dataset: <class 'torch.utils.data.dataloader.DataLoader'>; it yields batches, not samples; pass its dataset, "
+        "or use bridge(loader) to read its batches ahead",
+    ),
+    (
+        "two arrays instead of a dataset",
+        lambda: load(X, Y, 2),
+        ValueError,
+        "batch_size=array([0, 1, 2, 3, 4, 5]): must be an int >= 1; to read several arrays, pass "
+        "DataLoader(ArrayDataset(X, Y), batch_size)",
+    ),
+    (
+        "arrays of different lengths",
+        lambda: ArrayDataset(X, Y[:4]),
+        ValueError,
+        "ArrayDataset: the arrays have lengths [6, 4]; all must have the same length",
+    ),
+    (
+        "a tuple of arrays in ArrayDataset",
+        lambda: ArrayDataset((X, Y)),
+        RuntimeWarning,
+        "arrays[0]: a tuple of 2 arrays of length 6 is a dataset of 2 samples; did you mean ArrayDataset(X, Y)? If "
+        "each array is a sample, pass a list, not a tuple",
+    ),
+    (
+        "a generator in ArrayDataset",
+        lambda: ArrayDataset(Y, (row for row in X)),
+        ValueError,
+        "arrays[1]=<generator object ...>: it has no length; pass a list, an array or a dataset with __len__",
+    ),
+    (
+        "a set in ArrayDataset",
+        lambda: ArrayDataset({1, 2}),
+        ValueError,
+        "arrays[0]={1, 2}: it cannot be indexed; pass a list, an array or a dataset with __getitem__",
+    ),
+    (
+        "a transform that is a class",
+        lambda: SimpleDataset(X).transform(Stack),
+        ValueError,
+        "fn=<class 'gluonloader.batchify.functions.Stack'>: it is a class; pass an object of the class: Stack()",
+    ),
+    (
+        "a transform of an iterable dataset that is a class",
+        lambda: gl.IterableDataset(NUMBERS).transform(Stack),
+        ValueError,
+        "fn=<class 'gluonloader.batchify.functions.Stack'>: it is a class; pass an object of the class: Stack()",
+    ),
+    (
+        "the result of a transform instead of the function",
+        lambda: SimpleDataset(Y).transform(abs(-3)),
+        ValueError,
+        "fn=3: must be a function",
+    ),
+    (
+        "nothing as transform",
+        lambda: SimpleDataset(X).transform_first(None),
+        ValueError,
+        "fn=None: must be a function",
+    ),
+    (
+        "a second transform, for the labels",
+        lambda: ArrayDataset(X, Y).transform(str, abs),
+        ValueError,
+        "lazy=<built-in function abs>: must be True or False",
+    ),
+    (
+        "a transform of the image for samples of two fields",
+        lambda: load(ArrayDataset(X, Y).transform(lambda image: image), 2),
+        TypeError,
+        "...takes 1 positional argument but 2 were given\ngluonloader: the sample has type tuple: transform calls "
+        "fn(*sample) with 2 arguments; transform_first(fn) passes only the first field\n"
+        "gluonloader: in dataset[0], batch 0 of epoch 0",
+    ),
+    (
+        "a transform of two fields for samples that are lists",
+        lambda: load(SimpleDataset([[1, 2], [3, 4]]).transform(lambda image, label: image), 2),
+        TypeError,
+        "...missing 1 required positional argument: 'label'\ngluonloader: the sample has type list: transform calls "
+        "fn(sample); it passes only the fields of a tuple as separate arguments\n"
+        "gluonloader: in dataset[0], batch 0 of epoch 0",
+    ),
+    (
+        "a transform without `return`",
+        lambda: load(SimpleDataset(X).transform(lambda row: None), 2),
+        BatchifyError,
+        f"sample 0 (row 0 of batch 0): {IS_NONE}",
+    ),
+    (
+        "a number of samples as text",
+        lambda: SimpleDataset(X).take("3"),
+        ValueError,
+        "count='3': must be an int >= 0, or None for all samples",
+    ),
+    (
+        "a number of shards that is a float",
+        lambda: SimpleDataset(X).shard(6 / 2, 0),
+        ValueError,
+        "num_shards=3.0: must be an int >= 1",
+    ),
+    (
+        "lengths that are not a list",
+        lambda: gl.random_split(NUMBERS, "0.8"),
+        ValueError,
+        "lengths='0.8': must be a list, e.g. [0.8, 0.2]",
+    ),
+]
+
+ARGUMENTS = [
+    (
+        "no batch_size",
+        lambda: load(NUMBERS, shuffle=True),
+        ValueError,
+        "batch_size is missing; pass batch_size or batch_sampler",
+    ),
+    (
+        "batch_size as text",
+        lambda: load(NUMBERS, "32"),
+        ValueError,
+        "batch_size='32': must be the number of samples in a batch, an int >= 1",
+    ),
+    (
+        "batch_size as a float",
+        lambda: load(NUMBERS, 64 / 2),
+        ValueError,
+        "batch_size=32.0: must be the number of samples in a batch, an int >= 1",
+    ),
+    (
+        "a negative batch_size",
+        lambda: load(NUMBERS, -1),
+        ValueError,
+        "batch_size=-1: must be the number of samples in a batch, an int >= 1",
+    ),
+    (
+        "shuffle as text",
+        lambda: load(NUMBERS, 2, shuffle="yes"),
+        ValueError,
+        "shuffle='yes': must be True or False",
+    ),
+    (
+        "the value of torch's drop_last",
+        lambda: load(NUMBERS, 2, last_batch=True),
+        ValueError,
+        "last_batch=True: must be 'keep', 'discard' or 'rollover'; torch's drop_last=True is last_batch='discard'",
+    ),
+    (
+        "torch's drop_last",
+        lambda: load(NUMBERS, 2, drop_last=True),
+        TypeError,
+        'DataLoader() has no argument drop_last: pass last_batch="discard" instead',
+    ),
+    (
+        "torch's collate_fn",
+        lambda: load(NUMBERS, 2, collate_fn=list),
+        TypeError,
+        "DataLoader() has no argument collate_fn: pass batchify_fn instead",
+    ),
+    (
+        "a misspelled argument",
+        lambda: load(NUMBERS, batchsize=2),
+        TypeError,
+        "DataLoader() got an unexpected keyword argument 'batchsize'; did you mean batch_size?",
+    ),
+    (
+        "the workers of Keras",
+        lambda: load(NUMBERS, 2, workers=4),
+        TypeError,
+        "DataLoader() got an unexpected keyword argument 'workers'; did you mean num_workers?",
+    ),
+    (
+        "True as num_workers, for pin_memory in torch's order",
+        lambda: load(NUMBERS, 2, False, None, None, None, None, True),
+        ValueError,
+        "num_workers=True: must be an int >= 0",
+    ),
+    (
+        "num_workers as text",
+        lambda: load(NUMBERS, 2, num_workers="4"),
+        ValueError,
+        "num_workers='4': must be an int >= 0, or 'auto'",
+    ),
+    (
+        "prefetch as a float",
+        lambda: load(NUMBERS, 2, num_workers=1, prefetch=2.0),
+        ValueError,
+        "prefetch=2.0: must be an int >= 0",
+    ),
+    (
+        "thread_pool as text",
+        lambda: load(NUMBERS, 2, num_workers=1, thread_pool="no"),
+        ValueError,
+        "thread_pool='no': must be True or False",
+    ),
+    (
+        "timeout as a switch",
+        lambda: load(NUMBERS, 2, timeout=True),
+        ValueError,
+        "timeout=True: must be a number of seconds > 0, or None to wait without limit",
+    ),
+    (
+        "a generator as seed",
+        lambda: load(NUMBERS, 2, seed=np.random.default_rng(1)),
+        ValueError,
+        "seed=Generator(PCG64)...: must be an int",
+    ),
+    (
+        "a framework that is not supported",
+        lambda: load(NUMBERS, 2, output="tensorflow"),
+        ValueError,
+        "output='tensorflow': must be one of 'numpy', 'mxnet', 'torch', 'jax', a function of one array, or None",
+    ),
+    (
+        "the class of an array as output",
+        lambda: load(NUMBERS, 2, output=np.ndarray),
+        ValueError,
+        "output=<class 'numpy.ndarray'>: it is a class of arrays; pass output='numpy'",
+    ),
+    (
+        "the class of tensors as output",
+        lambda: load(NUMBERS, 2, output=load_or_skip("torch").Tensor),
+        ValueError,
+        "output=<class 'torch.Tensor'>: it is a class of arrays; pass output='torch'",
+    ),
+    (
+        "a memory limit without a number",
+        lambda: load(NUMBERS, 2, memory_limit="lots"),
+        ValueError,
+        "memory_limit='lots': pass at least 1,048,576 bytes, as an int or as text such as \"256MB\", or None for no "
+        "limit",
+    ),
+    (
+        "a lambda in a worker that is spawned",
+        lambda: load(NUMBERS, 2, batchify_fn=lambda samples: samples, num_workers=1, start_method="spawn"),
+        gl.TransportError,
+        "start_method='spawn' needs to pickle batchify_fn, but this failed: Can't ...pickle ...lambda.... Define its "
+        "functions and classes at the top level of a module, or use start_method='fork'",
+    ),
+    (
+        "a worker_init_fn without an argument",
+        lambda: load(NUMBERS, 2, num_workers=1, worker_init_fn=lambda: None),
+        gl.WorkerStartError,
+        "worker 0 (pid ...) could not start: TypeError: ...takes 0 positional arguments but 1 was given",
+    ),
+]
+
+SAMPLERS = [
+    (
+        "a generator as sampler",
+        lambda: load(NUMBERS, 2, sampler=(i for i in NUMBERS)),
+        ValueError,
+        "sampler=<generator object ...>: it can be iterated only once; pass a list or a Sampler of indices",
+    ),
+    (
+        "a mask as sampler",
+        lambda: load(Y, 2, sampler=Y < 2),
+        ValueError,
+        "sampler=array([ True,  True, False, False, False, False]): it is a mask; pass the indices where it is true: "
+        "np.flatnonzero(mask)",
+    ),
+    (
+        "a batch sampler as sampler",
+        lambda: load(X, 2, sampler=BatchSampler(range(6), 2)),
+        ValueError,
+        "sampler=BatchSampler(range(6), batch_size=2): it yields lists of indices; pass it as batch_sampler",
+    ),
+    (
+        "a name as sampler",
+        lambda: load(NUMBERS, 2, sampler="random"),
+        ValueError,
+        "sampler='random': must be an iterable of indices; for a random order, pass shuffle=True",
+    ),
+    (
+        "floats as indices",
+        lambda: load(NUMBERS, 2, sampler=[0.0, 1.0]),
+        TypeError,
+        "list indices must be integers or slices, not float\ngluonloader: in dataset[0.0], batch 0 of epoch 0",
+    ),
+    (
+        "an index after the end",
+        lambda: load(NUMBERS, 2, sampler=[0, 1, 8]),
+        IndexError,
+        "list index out of range\ngluonloader: in dataset[8] of 8 samples, batch 1 of epoch 0",
+    ),
+    (
+        "a sampler as batch_sampler",
+        lambda: load(NUMBERS, batch_sampler=SequentialSampler(8)),
+        ValueError,
+        "batch_sampler=SequentialSampler(8): it yielded 0 for batch 0; it must yield lists of at least one index",
+    ),
+    (
+        "batch_sampler and batch_size",
+        lambda: load(NUMBERS, 2, batch_sampler=[[0, 1]]),
+        ValueError,
+        "batch_sampler replaces batch_size, shuffle, sampler and last_batch; remove them",
+    ),
+    (
+        "a dataset instead of its length",
+        lambda: RandomSampler(NUMBERS),
+        ValueError,
+        "length=[0, 1, 2, 3, 4, 5, 6, 7]: must be the number of samples, an int >= 0, e.g. len(dataset)",
+    ),
+    (
+        "a length instead of a sampler",
+        lambda: BatchSampler(8, 2),
+        ValueError,
+        "sampler=8: must be an iterable of indices",
+    ),
+    (
+        "the class of a sampler in a batch sampler",
+        lambda: BatchSampler(SequentialSampler, 2),
+        ValueError,
+        "sampler=<class 'gluonloader.sampler.ordered.SequentialSampler'>: it is a class; pass an object of the class: "
+        "SequentialSampler(len(dataset))",
+    ),
+    (
+        "negative weights",
+        lambda: gl.WeightedSampler([1, -1]),
+        ValueError,
+        "weights: pass a number >= 0 for each sample, and at least one number > 0; weights[1] is -1.0",
+    ),
+]
+
+BATCHIFY = [
+    (
+        "Stack() for arrays of different lengths",
+        lambda: load(RAGGED, 3, batchify_fn=Stack()),
+        BatchifyError,
+        f"sample 2 (row 2 of batch 0): it has shape (3,), but other samples have shape (2,); {PADDING}",
+    ),
+    (
+        "tuples with arrays of different lengths",
+        lambda: load(PAIRS, 2),
+        BatchifyError,
+        f"sample 1 (row 1 of batch 0) at [0]: it has shape (3,), but other samples have shape (2,); {PADDING}",
+    ),
+    (
+        "lists of different lengths",
+        lambda: load([[1, 2], [3]], 2),
+        BatchifyError,
+        f"sample 1 (row 1 of batch 0): it has 1 fields, but other samples have 2 fields; {PADDING}",
+    ),
+    (
+        "None as a sample, with Group",
+        lambda: load(Unreadable(), 6, batchify_fn=Group(Pad(), Stack())),
+        BatchifyError,
+        f"sample 3 (row 3 of batch 0): {IS_NONE}",
+    ),
+    (
+        "None as a sample, with Stack",
+        lambda: load(Unreadable(), 6, batchify_fn=Stack()),
+        BatchifyError,
+        f"sample 3 (row 3 of batch 0): {IS_NONE}",
+    ),
+    (
+        "None as a sample, among large arrays",
+        lambda: load([np.zeros(1 << 14), None, np.zeros(1 << 14)], 3),
+        BatchifyError,
+        f"sample 1 (row 1 of batch 0): {IS_NONE}",
+    ),
+    (
+        "None as a field",
+        lambda: load([(1, 2), (3, None)], 2),
+        BatchifyError,
+        f"sample 1 (row 1 of batch 0) at [1]: {IS_NONE}",
+    ),
+    (
+        "Pad() for dicts",
+        lambda: load(DICTS, 2, batchify_fn=Pad()),
+        BatchifyError,
+        "sample 0 (row 0 of batch 0): a dict cannot be converted to an array of numbers; pass one function for each "
+        "key, e.g. Dict({'x': Stack(), ...})",
+    ),
+    (
+        "Group for dicts",
+        lambda: load(DICTS, 2, batchify_fn=Group(Pad(), Stack())),
+        BatchifyError,
+        "sample 0 (row 0 of batch 0): it has type dict, but Group has 2 functions for the fields of a tuple",
+    ),
+    (
+        "Dict for tuples",
+        lambda: load(PAIRS, 2, batchify_fn=Dict({"x": Pad()})),
+        BatchifyError,
+        "sample 0 (row 0 of batch 0): it has type tuple, but Dict has functions for the keys of a dict",
+    ),
+    (
+        "too few functions in Group",
+        lambda: load([(1, 2, 3)] * 2, 2, batchify_fn=Group(Stack(), Stack())),
+        BatchifyError,
+        "sample 0 (row 0 of batch 0): it has 3 fields, but Group has 2 functions",
+    ),
+    (
+        "classes in Group",
+        lambda: Group(Stack, Pad),
+        ValueError,
+        "fn=<class 'gluonloader.batchify.functions.Stack'>: it is a class; pass an object of the class: Stack()",
+    ),
+    (
+        "the name of a batchify function",
+        lambda: load(RAGGED, 3, batchify_fn="pad"),
+        ValueError,
+        "batchify_fn='pad': must be a function or None",
+    ),
+    (
+        "a batchify_fn with an argument for each field",
+        lambda: load(PAIRS, 2, batchify_fn=lambda images, labels: images),
+        TypeError,
+        "...missing 1 required positional argument: 'labels'\ngluonloader: in batchify_fn, batch 0 of epoch 0",
+    ),
+    (
+        "samples of a class that cannot be stacked",
+        lambda: load([object()] * 2, 2),
+        BatchifyError,
+        "sample 0 (row 0 of batch 0): cannot make a batch of builtins.object objects; return arrays, numbers, str, "
+        "bytes, or tuples, lists, dicts and dataclasses of them, or pass a batchify_fn: AsList() keeps a list of "
+        "anything",
+    ),
+]
+
+USE = [
+    (
+        "iterating over a closed loader",
+        closed,
+        gl.LoaderClosed,
+        "this DataLoader is closed; make a new one, or iterate inside its `with` block",
+    ),
+    (
+        "next() of a loader",
+        lambda: next(gl.DataLoader(NUMBERS, 2)),
+        TypeError,
+        "'DataLoader' object is not an iterator",
+    ),
+    (
+        "a batch by its number",
+        lambda: gl.DataLoader(NUMBERS, 2)[0],
+        TypeError,
+        "'DataLoader' object is not subscriptable",
+    ),
+    (
+        "the length of a loader over a generator",
+        lambda: len(gl.DataLoader(gl.IterableDataset(lambda: iter(NUMBERS)), 2)),
+        TypeError,
+        "object of type 'IterableDataset' has no len()",
+    ),
+    (
+        "an epoch as text",
+        lambda: gl.DataLoader(NUMBERS, 2).set_epoch("1"),
+        ValueError,
+        "epoch='1': must be an int >= 0",
+    ),
+    (
+        "no state",
+        lambda: resume(None),
+        ValueError,
+        "state: it is a NoneType; pass what state_dict() returned, or its JSON text",
+    ),
+    (
+        "the path of a state",
+        lambda: resume("state.json"),
+        ValueError,
+        "state: the text is not complete JSON (...); pass all that state_dict() returned, or the text of the file that "
+        "contains it, not its path",
+    ),
+    (
+        "the state of a model",
+        lambda: resume({"weight": X}),
+        ValueError,
+        "state: version is missing: the state is incomplete, or was not saved by gluonloader",
+    ),
+    (
+        "the state of another dataset",
+        lambda: resume(saved(), range(10), shuffle=True),
+        ValueError,
+        "state: length=8: this dataset has length=10; it must be the same as in the state",
+    ),
+    (
+        "the state of a loader that shuffles",
+        lambda: resume(saved()),
+        ValueError,
+        "state: sampler.kind='RandomSampler': this sampler has kind='SequentialSampler'; it must be the same as in the "
+        "state",
+    ),
+]
+
+GLUON = [
+    (
+        "Gluon: the class Pad",
+        lambda: gluon("mxnet").DataLoader(RAGGED, 3, batchify_fn=gluon("mxnet.batchify").Pad),
+        ValueError,
+        "batchify_fn=<class 'gluonloader.mxnet.batchify.Pad'>: it is a class; pass an object of the class: Pad()",
+    ),
+    (
+        "Gluon: a dict in ArrayDataset",
+        lambda: gluon("mxnet").ArrayDataset({"x": Y}),
+        ValueError,
+        "arrays[0]={'x': array([0, 1, 2, 3, 4, 5])}: its keys are names; pass StackDataset(**arrays[0]), whose samples "
+        "are dicts",
+    ),
+    (
+        "Gluon: a tuple of arrays as dataset",
+        lambda: gluon("mxnet").DataLoader((X, Y), 2),
+        RuntimeWarning,
+        "dataset: a tuple of 2 arrays of length 6 is a dataset of 2 samples; did you mean ArrayDataset(X, Y)? If "
+        "each array is a sample, pass a list, not a tuple",
+    ),
+    (
+        "Gluon: Pad() for tuples",
+        lambda: list(gluon("mxnet").DataLoader(PAIRS, 2, batchify_fn=gluon("mxnet.batchify").Pad())),
+        BatchifyError,
+        f"sample 0 (row 0 of batch 0): {FIELDS}Group(Pad(), Stack())",
+    ),
+    (
+        "Gluon: None as a sample",
+        lambda: list(gluon("mxnet").DataLoader(Unreadable(), 2)),
+        BatchifyError,
+        f"sample 3 (row 1 of batch 1): {IS_NONE}",
+    ),
+    (
+        "Gluon: torch's order of arguments",
+        lambda: gluon("mxnet").DataLoader(NUMBERS, 4, True, None, None, 4),
+        ValueError,
+        "batch_sampler=4 is an int, but must be an iterable of lists of indices; torch's order of arguments differs, "
+        "so pass num_workers=4",
+    ),
+    (
+        "Gluon: a misspelled argument",
+        lambda: gluon("mxnet").DataLoader(NUMBERS, batchsize=2),
+        TypeError,
+        "DataLoader() got an unexpected keyword argument 'batchsize'; did you mean batch_size?",
+    ),
+]
+
+MISTAKES = [*SILENT, *DATASETS, *ARGUMENTS, *SAMPLERS, *BATCHIFY, *USE, *GLUON]
+
+
+@pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # NumPy 1.23, before the error
+@pytest.mark.parametrize(("call", "kind", "text"), [row[1:] for row in MISTAKES], ids=[row[0] for row in MISTAKES])
+def test_a_mistake_is_answered_with_a_text_that_helps(call, kind, text):
+    if issubclass(kind, Warning):
+        with pytest.warns(kind) as warned:
+            call()
+        assert [warning.filename for warning in warned] == [__file__]
+        said = str(warned[0].message)
+    else:
+        with pytest.raises(kind) as caught:
+            call()
+        said = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+    pattern = re.escape(text).replace(re.escape("..."), ".*")
+    assert re.fullmatch(pattern, said, re.DOTALL), said
+
+
+def test_there_are_as_many_rows_as_promised():
+    assert (len(SILENT), len(MISTAKES) >= 39) == (9, True)
+    assert len({name for name, *_ in MISTAKES}) == len(MISTAKES)
+
+
+@pytest.mark.spawn
+def test_a_script_without_a_main_guard_is_told_to_have_one(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from gluonloader import DataLoader\n"
+        "print(list(DataLoader(range(4), 2, num_workers=1, start_method='spawn')))\n"
+    )
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[-1] == (
+        "gluonloader.errors.WorkerStartError: 3 workers in a row ended while they started, the last worker with exit "
+        "code 1; probable cause: `if __name__ == '__main__':` is missing, or unpickling the dataset or worker_init_fn "
+        "ends them; use num_workers=0 to see why"
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "batches"),
+    [
+        (lambda: load([X, X], 2), 1),  # a list says that each array is a sample
+        (lambda: load((X, X, X, X, X), 2), 3),  # many arrays are samples
+        (lambda: load((X[:2], X[:2]), 2), 1),  # so are short ones
+        (lambda: load(((1, 2), (3, 4)), 2), 1),
+        (lambda: load(ArrayDataset([X, X]), 2), 1),
+        (lambda: load({"a": 1, "b": 2}, 2, sampler=["b", "a"]), 1),
+        (lambda: load({0: 1, 1: 2}, 2), 1),
+        (lambda: load(NUMBERS, 2, batchify_fn=list), 4),  # a class, but also a function of the samples
+        (lambda: load(SimpleDataset(NUMBERS).transform(float), 2), 4),
+        (lambda: load(NUMBERS, 2, output=np.float32), 4),
+        (lambda: load(NUMBERS, 8, last_batch="discard"), 1),
+        (lambda: load([], 8, last_batch="discard"), 0),
+        (lambda: load(NUMBERS, 32, last_batch="keep"), 1),
+        (lambda: load(NUMBERS, 2, thread_pool=None), 4),
+        (lambda: load(np.array([[1, 2], [3, 4]]), 2, batchify_fn=Group(Stack(), Stack())), 1),
+    ],
+)
+def test_a_call_that_can_be_right_is_neither_refused_nor_warned_of(call, batches):
+    assert len(call()) == batches
+
+
+def test_a_batchify_fn_may_drop_samples_that_are_none():
+    batches = load(Unreadable(), 2, batchify_fn=lambda samples: gl.default_batchify(list(filter(None, samples))))
+    assert [labels.tolist() for _, labels in batches] == [[0, 1], [2], [4, 5]]
