@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike
 
 from ..dataset import Dataset
 from ..dataset.bulk import bulk_read, each, read
+from ..describe import call, describe, short_repr
 from ..errors import ImageError, bad_argument
 from ..indices import as_list
 from ..memory import empty
@@ -115,6 +116,10 @@ class ImagePipeline(Dataset):
 
     def __len__(self) -> int:
         return len(self._encoded)
+
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, describe(self._dataset), describe(self._crop))
 
     @property
     def _parts(self) -> tuple[Any, ...]:

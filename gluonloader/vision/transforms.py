@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..declared import is_gil_free
+from ..describe import call, describe, short_repr
 from ..errors import bad_argument
 from ..randomness import get_rng
 from . import colors, geometry
@@ -28,7 +29,15 @@ __all__ = [
 Transform = Callable[[Any], Any]
 
 
-class Compose:
+class _Transform:
+    """Base class of the transforms: their `repr`."""
+
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, *[f"{name}={value}" for name, value in vars(self).items()])
+
+
+class Compose(_Transform):
     """Applies several transforms one after another.
 
     Args:
@@ -50,8 +59,12 @@ class Compose:
     def _parts(self) -> tuple[Any, ...]:
         return self.transforms
 
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, *map(describe, self.transforms))
 
-class RandomApply:
+
+class RandomApply(_Transform):
     """Applies transforms with probability `p`; otherwise returns the image unchanged.
 
     Args:
@@ -76,7 +89,7 @@ class RandomApply:
         return all(map(is_gil_free, self.transforms))
 
 
-class Cast:
+class Cast(_Transform):
     """Converts an array to another dtype.
 
     Args:
@@ -92,7 +105,7 @@ class Cast:
         return image.astype(self.dtype)
 
 
-class ToTensor:
+class ToTensor(_Transform):
     """Converts an image of shape (H, W, C) with values 0..255 to float32 of shape (C, H, W) with values 0..1.
 
     Also converts a batch of shape (N, H, W, C) to (N, C, H, W).
@@ -109,7 +122,7 @@ class ToTensor:
         return out
 
 
-class Normalize:
+class Normalize(_Transform):
     """Subtracts `mean` and divides by `std`, for each channel of a float image of shape (C, H, W) or (N, C, H, W).
 
     Args:
@@ -129,7 +142,7 @@ class Normalize:
         return (image - self.mean[:, None, None]) / self.std[:, None, None]
 
 
-class Resize:
+class Resize(_Transform):
     """Resizes an image, or a batch of images of shape (N, H, W, C).
 
     Args:
@@ -156,7 +169,7 @@ class Resize:
         return geometry.resize(image, size, self.interpolation)
 
 
-class CenterCrop:
+class CenterCrop(_Transform):
     """Cuts out the middle of an image. If the image is smaller than `size`, the largest crop of this shape is enlarged.
 
     Args:
@@ -178,7 +191,7 @@ class CenterCrop:
         return _cropped(image, self)
 
 
-class RandomCrop:
+class RandomCrop(_Transform):
     """Cuts out a random part of an image. If the image is smaller than `size`, a crop of this shape is enlarged.
 
     Args:
@@ -215,7 +228,7 @@ class RandomCrop:
         return _cropped(image, self)
 
 
-class RandomResizedCrop:
+class RandomResizedCrop(_Transform):
     """Cuts out a part of random area and aspect ratio, and resizes it.
 
     Args:
@@ -246,7 +259,7 @@ class RandomResizedCrop:
         return _cropped(image, self)
 
 
-class RandomFlipLeftRight:
+class RandomFlipLeftRight(_Transform):
     """Mirrors an image left to right with probability `p`.
 
     Args:
@@ -262,7 +275,7 @@ class RandomFlipLeftRight:
         return _flipped(image, 1) if get_rng().random() < self.p else image
 
 
-class RandomFlipTopBottom:
+class RandomFlipTopBottom(_Transform):
     """Mirrors an image top to bottom with probability `p`.
 
     Args:
@@ -278,7 +291,7 @@ class RandomFlipTopBottom:
         return _flipped(image, 0) if get_rng().random() < self.p else image
 
 
-class RandomColorJitter:
+class RandomColorJitter(_Transform):
     """Changes brightness, contrast, saturation and hue by random factors, in random order.
 
     Args:

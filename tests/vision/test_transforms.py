@@ -288,6 +288,11 @@ def test_transforms_can_be_pickled():
     )
 
 
+def test_repr_shows_the_arguments():
+    compose = transforms.Compose([transforms.CenterCrop(3), transforms.ToTensor(), picture])
+    assert repr(compose) == "Compose(CenterCrop(size=(3, 3), interpolation=1), ToTensor(), picture)"
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
