@@ -9,6 +9,7 @@
     variants   the same libraries, set up in another way
     bare       the limit: a loop that only fills batches
     copying    the limit: processes that only copy
+    images     decoders, and ImagePipeline beside the same calls without a loader
     report     what is printed: tables and the machine
     page       the results as a page of markdown
     plot       the results as a picture

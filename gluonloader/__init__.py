@@ -11,6 +11,7 @@ This file exports the public names. A module imports only from layers below its 
     loading      arguments, plan, window, choice of executor, statistics
     executors    where batches are made: in the caller, in threads or in processes
     work         a task, and how one batch is made
+    vision       images: decoding, datasets, transforms, a pipeline
     records      RecordIO files
     batchify
     dataset, sampler
@@ -47,6 +48,7 @@ from .errors import (
     BatchifyError,
     BatchTimeout,
     GluonLoaderError,
+    ImageError,
     LoaderClosed,
     MissingExtraError,
     RecordError,
@@ -86,7 +88,7 @@ __all__ = [
     "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError",
     "BlockShuffleSampler", "Bridge", "BridgeIterator", "BridgeStats", "ConcatDataset", "ConstWidthBucket",
     "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FilterSampler", "FixedBucketSampler",
-    "GluonLoaderError", "Group", "H5Dataset", "IntervalSampler", "IterableDataset", "LinearWidthBucket",
+    "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket",
     "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats", "MissingExtraError", "NamedTuple",
     "NpyDataset", "PackedList", "Pad", "RandomSampler", "RecordError", "Rows", "Sampler", "SequentialSampler",
     "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler", "SortedSampler", "Split",

@@ -102,6 +102,14 @@ class SharedMemoryError(GluonLoaderError, OSError):
     """
 
 
+class ImageError(GluonLoaderError, ValueError):
+    """An image cannot be decoded: the data are no image, are truncated or damaged, or the image is too large.
+
+    The text says what is wrong, and names the file if the image comes from a file. Copy the file again or remove it. If
+    the image is too large, pass a larger `max_pixels`.
+    """
+
+
 class RecordError(GluonLoaderError, ValueError):
     """A RecordIO file or its index is damaged, was cut off, or does not belong to the other.
 

@@ -218,3 +218,15 @@ def test_a_small_batch_passes_through_few_files():
     files, lines = map(int, done.stdout.split())
     assert files <= 18
     assert lines <= 3400
+
+
+def test_the_image_pipeline_is_compared_with_a_bare_loop(capsys):
+    for needed in ("cv2", "simplejpeg", "sklearn"):
+        pytest.importorskip(needed)
+    from benchmarks import images
+
+    images.compare((96, 72), 64, 2, 1)
+    images.decoder_times((96, 72), 1)
+    printed = capsys.readouterr().out
+    for name in ("bare loop", "processes", "threads", "processes, scaled_decode", "simplejpeg", "OpenCV", "resize"):
+        assert name in printed

@@ -63,6 +63,15 @@ def test_a_killed_run_resumes_and_ends_with_identical_weights():
     assert printed.splitlines()[-1] == "identical weights"
 
 
+@pytest.mark.parametrize("framework", ["torch", "mxnet"])
+def test_the_network_of_each_framework_learns_the_images(framework):
+    for needed in (framework, "cv2"):
+        if importlib.util.find_spec(needed) is None:
+            pytest.skip(f"needs {needed}")
+    arguments = ["--gluon"] if framework == "mxnet" else []
+    assert accuracy("images", *arguments, warnings=WARNINGS.get(framework, ())) > 0.9
+
+
 def test_the_parquet_example_reads_the_table():
     pytest.importorskip("pyarrow")
     assert "rows" in run("parquet_bulk")
@@ -71,5 +80,5 @@ def test_the_parquet_example_reads_the_table():
 def test_this_file_runs_every_example():
     written = {path.stem for path in (ROOT / "examples").glob("*.py")}
     assert written == {
-        "digits", "train_digits", "gluon_digits", "torch_digits", "jax_digits", "resume", "parquet_bulk"
+        "digits", "train_digits", "gluon_digits", "torch_digits", "jax_digits", "resume", "parquet_bulk", "images"
     }  # fmt: skip

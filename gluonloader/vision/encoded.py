@@ -1,0 +1,117 @@
+"""`ImageDataset`: decodes the images of a dataset whose samples are (bytes of an image file, label)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..checks import check_functions
+from ..dataset import Dataset, PackedList
+from ..errors import ImageError, bad_argument
+from .decoding import Color, decode
+from .header import MAX_PIXELS
+
+Path = str | os.PathLike[str]
+
+
+class ImageDataset(Dataset):
+    """Base class of the datasets of image files; a sample is (image, label), or what `transform` returns.
+
+    Args:
+        encoded: a dataset whose samples are (bytes of an image file, label).
+        flag: 1 for images of shape (H, W, 3), RGB; 0 for gray images of shape (H, W, 1). Images are uint8.
+        transform: called as `transform(image, label)`; what it returns is the sample.
+        min_size: see `decode`.
+        orient: see `decode`.
+        max_pixels: see `decode`.
+
+    The arguments are attributes, too (`transform` as `transform_fn`). If `encoded` has a method `name_of(index)`, an
+    error contains the name that it returns.
+    """
+
+    def __init__(
+        self,
+        encoded: Any,
+        flag: int = 1,
+        transform: Callable[..., Any] | None = None,
+        *,
+        min_size: int | None = None,
+        orient: bool = False,
+        max_pixels: int | None = MAX_PIXELS,
+    ) -> None:
+        check_functions(transform=transform)
+        if flag not in (0, 1):
+            raise bad_argument("flag", flag, "must be 1 for RGB or 0 for gray")
+        self.encoded, self.flag, self.transform_fn = encoded, flag, transform
+        self.min_size, self.orient, self.max_pixels = min_size, orient, max_pixels
+
+    def __getitem__(self, index: Any) -> Any:
+        data, label = self.encoded[index]
+        try:
+            image = decode(data, None, self.min_size, self.color, orient=self.orient, max_pixels=self.max_pixels)
+        except ImageError as error:
+            raise self.named(error, index) from None
+        return (image, label) if self.transform_fn is None else self.transform_fn(image, label)
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    @property
+    def color(self) -> Color:
+        """The argument `color` of `decode`."""
+        return "rgb" if self.flag else "gray"
+
+    def named(self, error: ImageError, index: Any) -> ImageError:
+        """The error about an image, with the name of its file."""
+        name_of = getattr(self.encoded, "name_of", None)
+        return ImageError(f"{f'sample {index}' if name_of is None else name_of(index)}: {error}")
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return (self.encoded,) if self.transform_fn is None else (self.encoded, self.transform_fn)
+
+
+class ImageFiles(Dataset):
+    """The bytes of image files, and their labels. Samples are (bytes, label)."""
+
+    def __init__(self, paths: Iterable[str], labels: Any) -> None:
+        self._paths, self._labels = PackedList(paths), labels
+
+    def __getitem__(self, index: Any) -> tuple[bytes, Any]:
+        with open(self.name_of(index), "rb") as file:
+            return file.read(), self.label_of(index)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    _parts = ()
+
+    def name_of(self, index: Any) -> str:
+        """The path of an image file."""
+        path: str = self._paths[index]
+        return path
+
+    def label_of(self, index: Any) -> Any:
+        label = self._labels[index]
+        return label.item() if isinstance(label, np.generic) else label
+
+
+class Items(Sequence[tuple[str, Any]]):
+    """The path and the label of each image. The tuples are made when they are read."""
+
+    def __init__(self, files: ImageFiles) -> None:
+        self._files = files
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        return self._files.name_of(index), self._files.label_of(index)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __repr__(self) -> str:
+        return f"[{self[0]!r}, ... {len(self)} in all]"

@@ -1,0 +1,134 @@
+"""Crop boxes and resizing, as MXNet computes them; the transforms and `ImagePipeline` use the same functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import bad_argument
+from ..randomness import get_rng
+from .libraries import opencv
+
+Array = NDArray[Any]
+Size = tuple[int, int]  # width, height
+Box = tuple[int, int, int, int]  # left, top, width, height
+
+_AUTO: Final = 9
+_RANDOM: Final = 10
+_TRIES: Final = 10  # random boxes that may be larger than the image, before the centre is taken
+
+
+def checked_size(size: Any, name: str = "size") -> Size:
+    """(width, height) from an int or a pair."""
+    pair = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
+    if len(pair) != 2 or not all(isinstance(side, (int, np.integer)) and side >= 1 for side in pair):
+        raise bad_argument(name, size, "must be an int >= 1 or a pair (width, height) of them")
+    return int(pair[0]), int(pair[1])
+
+
+def checked_interpolation(number: int) -> int:
+    if number not in (0, 1, 2, 3, 4, _AUTO, _RANDOM):
+        numbers = "0 nearest, 1 linear, 2 cubic, 3 area, 4 Lanczos, 9 by the sizes, 10 random"
+        raise bad_argument("interpolation", number, f"must be one of MXNet's numbers: {numbers}")
+    return number
+
+
+def checked_range(name: str, values: Any) -> tuple[float, float]:
+    """A pair of numbers, 0 < low <= high."""
+    pair = tuple(values) if isinstance(values, (tuple, list)) else ()
+    if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
+        raise bad_argument(name, values, "must be a pair of numbers (low, high) with 0 < low <= high")
+    return float(pair[0]), float(pair[1])
+
+
+def check_image(image: Any) -> None:
+    if not isinstance(image, np.ndarray) or image.ndim != 3:
+        found = f"has shape {image.shape}" if isinstance(image, np.ndarray) else f"is a {type(image).__name__}"
+        raise ValueError(f"the image {found}; pass a NumPy array of shape (height, width, channels)")
+
+
+def resize(image: Array, size: Size, interpolation: int, out: Array | None = None) -> Array:
+    """Resizes an image of shape (H, W, C) by OpenCV. An image that already has this size is returned, not copied.
+
+    Args:
+        out: contiguous array of shape (height, width, C) for the result. If the image already has this size, it is
+            copied there.
+    """
+    height, width = image.shape[:2]
+    if (width, height) == size:
+        if out is None:
+            return image
+        out[...] = image
+        return out
+    method = _method(interpolation, (width, height), size)
+    resized: Array = opencv().resize(image, size, dst=out, interpolation=method)
+    if resized.ndim == 2:  # OpenCV drops the axis of a single channel
+        resized = resized[:, :, None]
+    if out is None or np.may_share_memory(resized, out):
+        return resized
+    out[...] = resized
+    return out
+
+
+def _method(interpolation: int, old: Size, new: Size) -> int:
+    if interpolation == _AUTO:
+        if new[0] > old[0] and new[1] > old[1]:
+            return 2
+        return 3 if new[0] < old[0] and new[1] < old[1] else 1
+    return int(get_rng().integers(0, 5)) if interpolation == _RANDOM else interpolation
+
+
+def size_by_shorter_side(width: int, height: int, shorter: int) -> Size:
+    """The size of an image whose shorter side becomes `shorter`."""
+    return (shorter, height * shorter // width) if height > width else (width * shorter // height, shorter)
+
+
+def fitting_size(width: int, height: int, size: Size) -> Size:
+    """The size of the largest crop with the aspect ratio of `size` that is not larger than `size` or the image."""
+    crop_width: float
+    crop_height: float
+    crop_width, crop_height = size
+    if height < crop_height:
+        crop_width, crop_height = crop_width * height / crop_height, height
+    if width < crop_width:
+        crop_width, crop_height = width, crop_height * width / crop_width
+    return max(1, int(crop_width)), max(1, int(crop_height))
+
+
+def center_box(width: int, height: int, size: Size) -> Box:
+    """The box in the middle of the image, scaled down to fit into the image."""
+    crop_width, crop_height = fitting_size(width, height, size)
+    return (width - crop_width) // 2, (height - crop_height) // 2, crop_width, crop_height
+
+
+def random_box(width: int, height: int, size: Size) -> Box:
+    """A random box, scaled down to fit into the image."""
+    crop_width, crop_height = fitting_size(width, height, size)
+    rng = get_rng()
+    left = int(rng.integers(0, width - crop_width + 1))
+    return left, int(rng.integers(0, height - crop_height + 1)), crop_width, crop_height
+
+
+def random_resized_box(
+    width: int, height: int, size: Size, scale: tuple[float, float], ratio: tuple[float, float]
+) -> Box:
+    """A box with a random area, as a fraction of the image, and a random aspect ratio."""
+    rng = get_rng()
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    for _ in range(_TRIES):
+        area = rng.uniform(*scale) * width * height
+        aspect = math.exp(rng.uniform(low, high))
+        crop_width, crop_height = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 1 <= crop_width <= width and 1 <= crop_height <= height:
+            left = int(rng.integers(0, width - crop_width + 1))
+            return left, int(rng.integers(0, height - crop_height + 1)), crop_width, crop_height
+    return center_box(width, height, size)
+
+
+def crop(image: Array, box: Box) -> Array:
+    """The part of an image in a box, as a view."""
+    left, top, width, height = box
+    return image[top : top + height, left : left + width]

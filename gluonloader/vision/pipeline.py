@@ -1,0 +1,248 @@
+"""`ImagePipeline`: decodes, crops, resizes, flips and normalizes images straight into their batch.
+
+    bytes --decode--> pixels --resize (of the crop)--> scratch --flip--> scratch --tables--> row of the batch
+          reused for all images of the batch          H x W x C, uint8          dtype and layout of the batch
+
+Each image is written into `gluonloader.empty` memory, which in a worker process is the shared memory of the batch. No
+float array of an image, and no second copy of the batch, is ever made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from ..dataset import Dataset
+from ..dataset.bulk import bulk_read, each, read
+from ..describe import call, describe, short_repr
+from ..errors import ImageError, bad_argument
+from ..indices import as_list
+from ..memory import empty
+from ..randomness import get_rng
+from ..rows import Rows
+from . import geometry
+from .colors import checked_statistics, normalizing_tables
+from .decoding import Image, as_bytes, decode_as, scale_for
+from .encoded import ImageDataset
+from .geometry import Array, Box, Size
+from .header import Header, read_header
+from .libraries import opencv
+from .transforms import CenterCrop, RandomFlipLeftRight, RandomResizedCrop
+
+_DTYPES: Final = ("uint8", "float16", "float32")
+
+
+class ImagePipeline(Dataset):
+    """Images of a dataset, decoded, cropped, resized, flipped and normalized in one step into the memory of the batch.
+
+    A sample is (image, label). The images are equal to those of the following transforms, up to 1/255 before the
+    division by `std`: `RandomResizedCrop(size, scale, ratio)` if `scale` is passed, otherwise
+    `Resize(resize, keep_ratio=True)` and `CenterCrop(size)`; then `RandomFlipLeftRight(flip)`, `ToTensor()`,
+    `Normalize(mean, std)` and `Cast(dtype)`. Random numbers are drawn in the same order. `default_batchify` uses the
+    memory that this class fills as the batch, without a copy.
+
+    Args:
+        dataset: an `ImageDataset` without a transform, such as `ImageFolderDataset`; its `flag`, `orient` and
+            `max_pixels` apply. Or a dataset whose samples are (bytes of an image file, label).
+        size: of the images: an int or a pair (width, height).
+        scale: for random crops, as in `RandomResizedCrop`. None for the centre of the image.
+        ratio: for random crops, as in `RandomResizedCrop`.
+        resize: for the centre of the image: first resize the shorter side to this length. None for no resize.
+        flip: probability with which an image is mirrored left to right; 0.5 mirrors half of the images.
+        mean: subtracted from each channel; for values from 0 to 1. A number, or one number for each channel.
+        std: each channel is divided by it.
+        dtype: "float32", "float16" or "uint8". For "uint8" the values are 0 to 255, and `mean` and `std` must be left
+            out.
+        layout: "CHW" or "HWC".
+        interpolation: see `transforms.Resize`.
+        scaled_decode: decode JPEGs at 1/2, 1/4 or 1/8, if the crop then still has `size` pixels. This is faster and
+            changes the pixels; the crops stay the same. Images that `orient` may turn are always decoded at full size.
+
+    Raises:
+        ValueError: an argument is wrong, or the dataset has a transform.
+        MissingExtraError: OpenCV is not installed.
+        ImageError: raised by a read if an image cannot be decoded; the text names the file.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        size: int | tuple[int, int],
+        *,
+        scale: tuple[float, float] | None = None,
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        resize: int | None = None,
+        flip: float = 0,
+        mean: float | Sequence[float] = 0.0,
+        std: float | Sequence[float] = 1.0,
+        dtype: DTypeLike = "float32",
+        layout: Literal["CHW", "HWC"] = "CHW",
+        interpolation: int = 1,
+        scaled_decode: bool = False,
+    ) -> None:
+        opencv()
+        self._dataset = _checked_dataset(dataset)
+        self._encoded = self._dataset.encoded
+        self._scaled_decode, self._interpolation = scaled_decode, interpolation
+        if isinstance(flip, bool) or not 0 <= flip <= 1:
+            raise bad_argument("flip", flip, "must be a probability; pass 0.5 to mirror half of the images")
+        if scale is not None and resize is not None:
+            raise bad_argument("resize", resize, "is for the centre of images; leave out scale or resize")
+        self._shorter = None if resize is None else geometry.checked_size(resize, "resize")[0]
+        self._crop: CenterCrop | RandomResizedCrop = (
+            CenterCrop(size, interpolation) if scale is None else RandomResizedCrop(size, scale, ratio, interpolation)
+        )
+        self._flip = RandomFlipLeftRight(flip) if flip else None
+        self._size: Size = self._crop.size
+        self._store = _Store(self._size, 3 if self._dataset.flag else 1, np.dtype(dtype), layout, mean, std)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.__getitems__([index])[0]
+
+    @bulk_read(lambda self: True)
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        keys = as_list(indices)
+        images = empty((len(keys), *self._store.shape), self._store.dtype)
+        rows, scratch = iter(images), _Scratch(self._size, self._store.channels)
+        if hasattr(self._encoded, "__getitems__"):
+            samples = iter(read(self._encoded, keys))
+        else:  # one by one, so that only one file is in memory at a time
+            samples = map(self._encoded.__getitem__, keys)
+        labels = each(lambda key: self._fill(key, next(samples), next(rows), scratch), keys, keys)
+        return Rows((images, labels))
+
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, describe(self._dataset), describe(self._crop))
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._encoded, self._crop) if self._flip is None else (self._encoded, self._crop, self._flip)
+
+    def _fill(self, key: Any, sample: Any, row: Array, scratch: _Scratch) -> Any:
+        """Writes the image of a sample into its row of the batch, and returns the label."""
+        data, label = sample
+        try:
+            encoded = as_bytes(data)
+            header = read_header(encoded, self._dataset.max_pixels)
+            part = self._decoded_part(encoded, header, scratch)
+        except ImageError as error:
+            raise self._dataset.named(error, key) from None
+        pixels = row if self._store.holds_pixels else scratch.pixels
+        geometry.resize(part, self._size, self._interpolation, pixels)
+        if self._flip is not None and get_rng().random() < self._flip.p:
+            opencv().flip(pixels, 1, dst=pixels)
+        self._store.write(pixels, row)
+        return label
+
+    def _decoded_part(self, data: bytes, header: Header, scratch: _Scratch) -> Image:
+        """The crop of an image, decoded, not resized yet."""
+        if self._dataset.orient and header.may_turn:  # the size after the turn is known when the image is decoded
+            image = decode_as(data, header, 1, self._dataset.color, True, None)
+            height, width = image.shape[:2]
+            box, divisor = self._box(width, height), 1
+        else:
+            box = self._box(header.width, header.height)
+            divisor = self._divisor(header, box)
+            out = scratch.decoded(-(-header.height // divisor), -(-header.width // divisor))
+            image = decode_as(data, header, divisor, self._dataset.color, False, out)
+            width, height = header.width, header.height
+        if self._shorter is not None:
+            image = geometry.resize(image, self._resized(width, height), self._interpolation)
+        elif divisor > 1:
+            box = _divided(box, divisor, image.shape)
+        return geometry.crop(image, box)
+
+    def _resized(self, width: int, height: int) -> Size:
+        assert self._shorter is not None
+        return geometry.size_by_shorter_side(width, height, self._shorter)
+
+    def _box(self, width: int, height: int) -> Box:
+        return self._crop.box(*(self._resized(width, height) if self._shorter is not None else (width, height)))
+
+    def _divisor(self, header: Header, box: Box) -> int:
+        """1, 2, 4 or 8: by how much the decoder makes the image smaller."""
+        if not self._scaled_decode or header.kind != "jpeg":
+            return 1
+        if self._shorter is not None:
+            return scale_for(header, self._shorter)
+        (width, height), (_, _, box_width, box_height) = self._size, box
+        return next((d for d in (8, 4, 2) if box_width // d >= width and box_height // d >= height), 1)
+
+
+class _Scratch:
+    """Memory that all images of a batch use one after another, so that it causes no page faults."""
+
+    def __init__(self, size: Size, channels: int) -> None:
+        self.pixels: Image = np.empty((size[1], size[0], channels), np.uint8)
+        self._channels = channels
+        self._memory: Image = np.empty(0, np.uint8)
+
+    def decoded(self, height: int, width: int) -> Image:
+        """An array of shape (height, width, C) for a decoded image."""
+        nbytes = height * width * self._channels
+        if nbytes > self._memory.size:
+            self._memory = np.empty(nbytes, np.uint8)
+        return self._memory[:nbytes].reshape(height, width, self._channels)
+
+
+class _Store:
+    """Writes uint8 pixels of shape (H, W, C) into the batch, in the dtype and layout of the batch.
+
+    Attributes:
+        holds_pixels: whether the batch contains the pixels as they are, so that nothing has to be written.
+    """
+
+    def __init__(self, size: Size, channels: int, dtype: np.dtype[Any], layout: str, mean: Any, std: Any) -> None:
+        if dtype.name not in _DTYPES or not dtype.isnative:
+            raise bad_argument("dtype", dtype, f"must be one of {', '.join(_DTYPES)}")
+        if layout not in ("CHW", "HWC"):
+            raise bad_argument("layout", layout, 'must be "CHW" or "HWC"')
+        means, stds = checked_statistics(mean, std)
+        if dtype == np.uint8 and (means.any() or (stds != 1).any()):
+            raise bad_argument("dtype", dtype.name, "must be a float dtype if mean or std are passed")
+        self.channels, self.dtype, self._planar = channels, dtype, layout == "CHW"
+        self.shape = (channels, size[1], size[0]) if self._planar else (size[1], size[0], channels)
+        self.holds_pixels = dtype == np.uint8 and not self._planar
+        self._pairs = [channel for channel in range(channels) for _ in range(2)]  # from pixels to planes
+        self._tables: Array | None = None
+        if dtype != np.uint8:
+            tables = normalizing_tables(means, stds, channels, dtype)
+            # OpenCV copies table entries; it accepts float16 values only as uint16.
+            self._entries = np.dtype(np.uint16) if dtype == np.float16 else dtype
+            self._tables = (tables if self._planar else np.ascontiguousarray(tables.T)[None]).view(self._entries)
+
+    def write(self, pixels: Image, row: Array) -> None:
+        cv2 = opencv()
+        if self._tables is not None:
+            out = row.view(self._entries)
+            if not self._planar:
+                cv2.LUT(pixels, self._tables, dst=out)
+                return
+            for plane, table, part in zip(cv2.split(pixels), self._tables, out, strict=True):
+                cv2.LUT(plane, table, dst=part)
+        elif self._planar:
+            cv2.mixChannels([pixels], list(row), self._pairs)
+
+
+def _checked_dataset(dataset: Any) -> ImageDataset:
+    if not isinstance(dataset, ImageDataset):
+        return ImageDataset(dataset)
+    if dataset.transform_fn is not None:
+        raise ValueError("dataset: it has a transform; pass a dataset without transform")
+    if dataset.min_size is not None:
+        raise ValueError(f"dataset: it has min_size={dataset.min_size}; pass scaled_decode=True instead")
+    return dataset
+
+
+def _divided(box: Box, divisor: int, shape: tuple[int, ...]) -> Box:
+    """The box in an image that was decoded at 1/`divisor` of its size."""
+    left, top, width, height = (round(side / divisor) for side in box)
+    width, height = min(max(width, 1), shape[1]), min(max(height, 1), shape[0])
+    return min(left, shape[1] - width), min(top, shape[0] - height), width, height

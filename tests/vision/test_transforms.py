@@ -1,0 +1,325 @@
+"""Transforms: what random ones draw, what they do with it, that they repeat, and what they declare and refuse."""
+
+import pickle
+
+import numpy as np
+import pytest
+from conftest import FORK, FORKSERVER, SERIAL, THREAD, Way, load
+from pictures import picture
+
+from gluonloader import DataLoader, SimpleDataset, get_rng
+from gluonloader.declared import is_gil_free
+from gluonloader.vision import transforms
+
+cv2 = load("cv2")
+pytestmark = pytest.mark.skipif(cv2 is None, reason="needs OpenCV")
+
+
+def numbered(height, width):
+    """An image whose pixels contain their row and column."""
+    rows, columns = np.mgrid[:height, :width]
+    return np.stack([rows, columns, rows * 0], 2).astype(np.uint8)
+
+
+def box_of(part):
+    """Where a part of a numbered image lies: left, top, width, height; checks that it is a subarray."""
+    top, left, _ = part[0, 0].tolist()
+    height, width = part.shape[:2]
+    assert np.array_equal(part, numbered(256, 256)[top : top + height, left : left + width])
+    return left, top, width, height
+
+
+def draw(transform, image, count=400):
+    """What a transform returns for `count` batches."""
+    np.random.seed(0)
+    return [transform(image) for _ in range(count)]
+
+
+# -- deterministic -----------------------------------------------------------------------------------------------------
+
+
+def test_to_tensor_moves_the_channels_and_divides():
+    image = picture()
+    expected = (image.transpose(2, 0, 1) / 255).astype(np.float32)
+    assert np.abs(transforms.ToTensor()(image) - expected).max() < 1e-7
+    assert transforms.ToTensor()(image).flags.c_contiguous
+    assert transforms.ToTensor()(np.stack([image] * 2)).shape == (2, 3, 60, 80)
+    with pytest.raises(ValueError, match=r"has shape \(60, 80\); pass shape \(H, W, C\)"):
+        transforms.ToTensor()(image[:, :, 0])
+
+
+def test_normalize_works_by_channel_and_on_batches():
+    image = transforms.ToTensor()(picture())
+    normal = transforms.Normalize((0.1, 0.2, 0.3), (0.5, 0.4, 0.3))(image)
+    assert np.allclose(normal[1], (image[1] - 0.2) / 0.4, atol=1e-6)
+    assert normal.dtype == np.float32
+    assert np.array_equal(transforms.Normalize((0.1, 0.2, 0.3), (0.5, 0.4, 0.3))(image[None])[0], normal)
+    assert np.allclose(transforms.Normalize(0.5, 2)(image), (image - 0.5) / 2, atol=1e-6)
+    with pytest.raises(ValueError, match=r"the image is uint8 .*; pass floats"):
+        transforms.Normalize(0.5)(picture())
+
+
+def test_a_compose_applies_in_order_and_a_cast_casts():
+    assert transforms.Compose([lambda x: x + [1], lambda x: x + [2]])([0]) == [0, 1, 2]
+    assert transforms.Cast("float16")(picture()).dtype == np.float16
+    assert transforms.Cast()(picture()).dtype == np.float32
+
+
+def test_a_center_crop_is_a_subarray():
+    assert box_of(transforms.CenterCrop((20, 10))(numbered(60, 81))) == (30, 25, 20, 10)
+    assert box_of(transforms.CenterCrop(60)(numbered(60, 60))) == (0, 0, 60, 60)
+
+
+def test_a_small_image_is_enlarged():
+    image = picture()
+    for crop in (transforms.CenterCrop((160, 100)), transforms.RandomCrop((160, 100))):
+        assert crop(image).shape == (100, 160, 3)
+    assert np.array_equal(transforms.CenterCrop((160, 120))(image), cv2.resize(image, (160, 120)))
+
+
+def test_resize_keeps_the_ratio_on_request():
+    image = picture(0, 60, 80)
+    assert transforms.Resize(30)(image).shape == (30, 30, 3)
+    assert transforms.Resize((20, 10))(image).shape == (10, 20, 3)
+    assert transforms.Resize(30, True)(image).shape == (30, 40, 3)
+    assert transforms.Resize(30, True)(image.transpose(1, 0, 2)).shape == (40, 30, 3)
+    assert transforms.Resize((20, 10), True)(image).shape == (10, 20, 3)
+    assert transforms.Resize(30)(np.stack([image] * 2)).shape == (2, 30, 30, 3)
+    assert np.array_equal(transforms.Resize(30, interpolation=3)(image), cv2.resize(image, (30, 30), interpolation=3))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_the_axis_of_channels_stays(channels):
+    image = picture(0, 60, 80, channels)
+    for transform in (
+        transforms.Resize(30), transforms.CenterCrop(90), transforms.RandomResizedCrop(20),
+        transforms.RandomFlipLeftRight(1), transforms.RandomFlipTopBottom(1), transforms.RandomCrop(70, 5),
+        transforms.RandomColorJitter(0.5, 0.5, 0.5, 0.5),
+    ):  # fmt: skip
+        assert transform(image).shape[2:] == (channels,)
+        assert transform(image).dtype == np.uint8
+
+
+# -- random ------------------------------------------------------------------------------------------------------------
+
+
+def test_flips_mirror_half_of_the_images():
+    image = picture()
+    for transform, mirrored in (
+        (transforms.RandomFlipLeftRight(), image[:, ::-1]),
+        (transforms.RandomFlipTopBottom(), image[::-1]),
+    ):
+        flips = [np.array_equal(result, mirrored) for result in draw(transform, image)]
+        same = [np.array_equal(result, image) for result in draw(transform, image)]
+        assert [not flip for flip in flips] == same
+        assert 150 < sum(flips) < 250
+    assert np.array_equal(transforms.RandomFlipLeftRight(1)(image), image[:, ::-1])
+    assert transforms.RandomFlipLeftRight(0)(image) is image
+
+
+def test_a_random_crop_is_a_subarray_anywhere():
+    boxes = [box_of(part) for part in draw(transforms.RandomCrop((50, 40)), numbered(60, 80), 2000)]
+    assert {box[2:] for box in boxes} == {(50, 40)}
+    assert {box[0] for box in boxes} == set(range(31))
+    assert {box[1] for box in boxes} == set(range(21))
+    assert abs(np.mean([box[0] for box in boxes]) - 15) < 1
+
+
+def test_a_random_crop_pads():
+    image = np.ones((10, 20, 3), np.uint8)
+    crop = transforms.RandomCrop((26, 13), (1, 2, 4, 2), 9)(image)
+    assert np.array_equal(crop[1:-2, 4:-2], image)
+    assert (np.delete(crop, np.s_[4:-2], 1) == 9).all()
+    assert {result.shape for result in draw(transforms.RandomCrop(10, 4), image, 20)} == {(10, 10, 3)}
+
+
+def test_a_random_resized_crop_is_a_resized_subarray():
+    image = picture()
+    transform = transforms.RandomResizedCrop((32, 24))
+    for seed in range(20):
+        np.random.seed(seed)
+        left, top, width, height = transform.box(80, 60)
+        np.random.seed(seed)
+        part = image[top : top + height, left : left + width]
+        assert np.array_equal(transform(image), cv2.resize(part, (32, 24)))
+
+
+def test_areas_and_ratios_of_random_resized_crops_are_in_their_range():
+    np.random.seed(0)
+    transform = transforms.RandomResizedCrop(224, (0.1, 0.6), (0.5, 2))
+    boxes = np.array([transform.box(500, 400) for _ in range(3000)])
+    area = boxes[:, 2] * boxes[:, 3] / (500 * 400)
+    ratio = boxes[:, 2] / boxes[:, 3]
+    assert (area > 0.098).all()
+    assert (area < 0.602).all()
+    assert abs(area.mean() - 0.35) < 0.02
+    assert (ratio > 0.49).all()
+    assert (ratio < 2.02).all()
+    assert abs(np.log(ratio).mean()) < 0.05
+    assert (boxes[:, :2] >= 0).all()
+    assert (boxes[:, 0] + boxes[:, 2] <= 500).all()
+    assert (boxes[:, 1] + boxes[:, 3] <= 400).all()
+
+
+def test_a_crop_that_never_fits_becomes_the_centre():
+    transform = transforms.RandomResizedCrop(30, (1, 1), (8, 9))
+    assert transform.box(60, 60) == (15, 15, 30, 30)
+
+
+def test_random_apply_applies_with_its_probability():
+    applied = draw(transforms.RandomApply([lambda x: x + 1, lambda x: x * 2], 0.3), 1, 1000)
+    assert set(applied) == {1, 4}
+    assert 240 < applied.count(4) < 360
+    assert transforms.RandomApply(lambda x: x + 1, 1)(1) == 2
+    assert set(draw(transforms.RandomApply(lambda x: x + 1, 0), 1)) == {1}
+
+
+def test_a_random_interpolation_is_one_of_five():
+    image = picture()
+    results = [cv2.resize(image, (30, 30), interpolation=number) for number in range(5)]
+    found = {
+        [np.array_equal(result, right) for right in results].index(True)
+        for result in draw(transforms.Resize(30, interpolation=10), image, 100)
+    }
+    assert found == set(range(5))
+
+
+GRAY = np.array([0.299, 0.587, 0.114])
+
+
+def jittered(name, image, factor):
+    """The formulas, in float64."""
+    pixels = image.astype(float)
+    gray = (pixels * GRAY).sum(2, keepdims=True)
+    other = {"brightness": 0, "contrast": gray.mean(), "saturation": gray}[name]
+    return np.clip(pixels * factor + (1 - factor) * other, 0, 255)
+
+
+@pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
+def test_the_color_jitter_follows_its_formula(name):
+    image = picture()
+    transform = transforms.RandomColorJitter(**{name: 0.7})
+    for seed in range(10):
+        np.random.seed(seed)
+        rng = get_rng()
+        rng.permutation(1)
+        factor = rng.uniform(0.3, 1.7)
+        np.random.seed(seed)
+        result = transform(image)
+        assert np.abs(result - jittered(name, image, factor)).max() <= 1.01
+        np.random.seed(seed)
+        floats = transform(image.astype(np.float32))
+        assert np.abs(np.clip(floats, 0, 255) - jittered(name, image, factor)).max() <= 0.01
+
+
+def test_a_full_turn_of_the_hue_changes_nothing():
+    from gluonloader.vision import colors
+
+    image = picture()
+    assert np.abs(colors.turned_hue(image, 1.0).astype(int) - image).max() <= 1
+    primary = np.array([[[255, 0, 0], [0, 255, 0], [0, 0, 255]]], np.uint8)
+    assert np.abs(colors.turned_hue(primary, 1 / 3).astype(int) - primary[:, [1, 2, 0]]).max() <= 1
+
+
+def test_all_jitters_are_applied_in_random_order():
+    image = picture()
+    results = draw(transforms.RandomColorJitter(0.4, 0.4, 0.4, 0.1), image, 30)
+    assert len({result.tobytes() for result in results}) == 30
+    assert transforms.RandomColorJitter()(image) is image
+
+
+# -- in a loader -------------------------------------------------------------------------------------------------------
+
+AUGMENT = transforms.Compose(
+    [
+        transforms.RandomApply(transforms.RandomCrop(50, 3)), transforms.RandomResizedCrop((32, 24)),
+        transforms.RandomFlipLeftRight(), transforms.RandomFlipTopBottom(),
+        transforms.RandomColorJitter(0.4, 0.4, 0.4, 0.1), transforms.ToTensor(), transforms.Normalize(0.5, 0.2),
+    ]
+)  # fmt: skip
+IMAGES = SimpleDataset([picture(i) for i in range(20)]).transform(AUGMENT)
+FOUR = Way("fork-4", {"num_workers": 4, "start_method": "fork"})
+WAYS = [THREAD, FORK, FOUR, FORKSERVER, Way("fork-1", {"num_workers": 1, "start_method": "fork"})]
+
+
+def batches_of(way, **arguments):
+    with way.loader(IMAGES, 3, shuffle=True, **arguments) as loader:
+        return [batch.copy() for _ in range(2) for batch in loader]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_augmented_images_do_not_depend_on_the_workers(way):
+    for batch, expected in zip(batches_of(way), batches_of(SERIAL), strict=True):
+        assert np.array_equal(batch, expected)
+
+
+@pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
+def test_augmented_images_are_the_same_after_a_resume(way):
+    expected = batches_of(SERIAL)[3:7]
+    with way.loader(IMAGES, 3, shuffle=True) as loader:
+        iterator = iter(loader)
+        for _ in range(3):
+            next(iterator)
+        state = loader.state_dict()
+    with way.loader(IMAGES, 3, shuffle=True) as loader:
+        loader.load_state_dict(state)
+        for batch, right in zip(loader, expected, strict=True):
+            assert np.array_equal(batch, right)
+
+
+def test_epochs_and_seeds_differ():
+    first, second = np.concatenate(batches_of(SERIAL)[:7]), np.concatenate(batches_of(SERIAL)[7:])
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, np.concatenate(batches_of(SERIAL, seed=1)[:7]))
+
+
+def test_all_transforms_declare_that_they_release_the_gil():
+    assert is_gil_free(AUGMENT)
+    assert is_gil_free(transforms.Compose([transforms.Resize(3), transforms.CenterCrop(2), transforms.Cast()]))
+    assert not is_gil_free(transforms.Compose([transforms.Resize(3), lambda image: image]))
+    assert not is_gil_free(transforms.RandomApply(lambda image: image))
+    with DataLoader(IMAGES, 3, num_workers=2, executor="auto") as loader:
+        list(loader)
+
+
+def test_transforms_can_be_pickled():
+    assert np.array_equal(
+        *(draw(transform, picture(), 3)[2] for transform in (AUGMENT, pickle.loads(pickle.dumps(AUGMENT))))
+    )
+
+
+def test_repr_shows_the_arguments():
+    compose = transforms.Compose([transforms.CenterCrop(3), transforms.ToTensor(), picture])
+    assert repr(compose) == "Compose(CenterCrop(size=(3, 3), interpolation=1), ToTensor(), picture)"
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda: transforms.Resize(0), r"^size=0: must be an int >= 1 or a pair \(width, height\)"),
+        (lambda: transforms.Resize((1, 2, 3)), r"^size=\(1, 2, 3\): must be an int"),
+        (lambda: transforms.CenterCrop(2.5), r"^size=2.5: must be an int"),
+        (lambda: transforms.Resize(3, interpolation=5), r"^interpolation=5: must be one of MXNet's numbers: 0 nearest"),
+        (lambda: transforms.RandomResizedCrop(3, 0.5), r"^scale=0.5: must be a pair of numbers"),
+        (lambda: transforms.RandomResizedCrop(3, (0.5, 0.1)), r"^scale=\(0.5, 0.1\): must be"),
+        (lambda: transforms.RandomResizedCrop(3, ratio=(0, 1)), r"^ratio=\(0, 1\): must be"),
+        (lambda: transforms.RandomCrop(3, -1), r"^pad=-1: must be an int >= 0"),
+        (lambda: transforms.RandomCrop(3, (1, 2)), r"^pad=\(1, 2\): must be an int >= 0, or four"),
+        (lambda: transforms.RandomFlipLeftRight(2), r"^p=2: must be a number from 0 to 1"),
+        (lambda: transforms.RandomFlipTopBottom(-1), r"^p=-1: must be"),
+        (lambda: transforms.RandomApply([], 3), r"^p=3: must be"),
+        (lambda: transforms.RandomColorJitter(hue=-1), r"^hue=-1: must be a number >= 0"),
+        (lambda: transforms.Normalize(0, 0), r"^std=0: must be a number > 0"),
+        (lambda: transforms.Normalize((1, 2), (1, 2, 3)), r"^std=\(1, 2, 3\): it has 3 numbers, but mean has 2"),
+        (lambda: transforms.Compose([3]), r"^transforms=\[3\]: must be a list of functions"),
+        (lambda: transforms.Resize(3)(np.zeros((4, 4))), r"the image has shape \(4, 4\); pass a NumPy array of shape"),
+        (lambda: transforms.CenterCrop(3)([1]), r"the image is a list; pass a NumPy array"),
+        (lambda: transforms.RandomFlipLeftRight(1)(np.zeros(3)), r"the image has shape \(3,\)"),
+    ],
+)
+def test_a_wrong_argument_is_named(make, fault):
+    with pytest.raises(ValueError, match=fault):
+        make()
