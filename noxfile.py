@@ -69,8 +69,9 @@ def gluon(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def modern(session: nox.Session) -> None:
     """The newest NumPy, torch, JAX, MXNet, tables and streams."""
-    data = ["pyarrow", "pandas", "polars", "datasets", "webdataset", "h5py", "zarr", "opencv-python-headless"]
-    session.install("numpy>=2", TORCH, "jax", *data, "requests", "scikit-learn", "tqdm", *TEST, "-e", ".")
+    data = ["pyarrow", "pandas", "polars", "datasets", "webdataset", "h5py", "zarr"]
+    images = ["simplejpeg", "opencv-python-headless", "pillow"]
+    session.install("numpy>=2", TORCH, "jax", *data, *images, "requests", "scikit-learn", "tqdm", *TEST, "-e", ".")
     session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy
     run_tests(session, "-m", "not numpy_only")
 
@@ -101,8 +102,9 @@ def docs(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def soak(session: nox.Session) -> None:
     """The fault and memory tests at full length."""
-    session.install("numpy<1.24", MXNET, TORCH, "pyarrow<20", "opencv-python-headless<4.12", *TEST, "-e", ".")
+    session.install("numpy<1.24", MXNET, TORCH, "pyarrow<20", "opencv-python-headless<4.12", "pillow", *TEST, "-e", ".")
     session.env.update(GLUONLOADER_KILLS="300", GLUONLOADER_BIG="1")
+    session.env.update(GLUONLOADER_DAMAGES="1000", GLUONLOADER_RECORDS="100000")
     session.env.update(GLUONLOADER_BATCHES="10000", GLUONLOADER_DELETES="300", GLUONLOADER_LOADERS="100")
     session.env.update(GLUONLOADER_INTERRUPTS="1000", GLUONLOADER_CLOSES="300")
     session.run("python", "-m", "pytest", "-m", "soak", *session.posargs)

@@ -135,8 +135,8 @@ class RecordError(GluonLoaderError, ValueError):
 class MissingExtraError(GluonLoaderError, ImportError):
     """An optional package is not installed. The text contains the `pip install` command that installs it."""
 
-    def __init__(self, package: str) -> None:
-        super().__init__(f'{package} is not installed; run pip install "gluonloader[{package}]"')
+    def __init__(self, extra: str, package: str = "") -> None:
+        super().__init__(f'{package or extra} is not installed; run pip install "gluonloader[{extra}]"')
 
 
 class RemoteTraceback(Exception):
@@ -149,12 +149,12 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.args[0]}"""'
 
 
-def import_extra(module: str, package: str) -> ModuleType:
+def import_extra(module: str, extra: str) -> ModuleType:
     """Imports a module of an optional package; raises MissingExtraError if the package is not installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise MissingExtraError(package) from error
+        raise MissingExtraError(extra, "OpenCV" if module == "cv2" else "") from error
 
 
 def add_note(error: BaseException, note: str) -> None:

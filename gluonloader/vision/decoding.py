@@ -130,7 +130,7 @@ def _decode_by_first(decoders: list[Callable[..., Image]], *arguments: Any) -> I
             return decoder(*arguments)
         except ImageError as failure:
             error = failure
-    raise error or MissingExtraError("vision")
+    raise error or MissingExtraError("vision", "a decoder of this image format")
 
 
 def _decode_by_simplejpeg(

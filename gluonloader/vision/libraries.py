@@ -37,5 +37,5 @@ def opencv() -> Any:
     """
     cv2 = installed("cv2")
     if cv2 is None:
-        raise MissingExtraError("vision")
+        raise MissingExtraError("vision", "OpenCV")
     return cv2
