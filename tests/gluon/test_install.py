@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -97,6 +98,20 @@ def test_install_again_after_uninstall():
         with install():
             assert_installed()
         assert_not_installed()
+
+
+def test_install_in_several_threads_at_once_is_undone_by_one_uninstall():
+    before, hooks = attributes(), list(sys.meta_path)
+    for _ in range(20):
+        start = threading.Barrier(8)
+        threads = [threading.Thread(target=lambda start=start: (start.wait(), install())) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert_installed()
+        uninstall()
+        assert (attributes(), sys.meta_path) == (before, hooks)
 
 
 def test_install_logs_at_level_info_what_it_replaced(caplog):
