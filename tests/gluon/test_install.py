@@ -219,7 +219,7 @@ assert gluonnlp.data.ShardedDataLoader is ours.ShardedDataLoader is gluonnlp.dat
 assert gluoncv.data.RandomTransformDataLoader is ours.RandomTransformDataLoader
 assert gluoncv.data.dataloader.RandomTransformDataLoader is ours.RandomTransformDataLoader
 print("derived from ours:", issubclass(gluoncv.data.DetectionDataLoader, ours.DataLoader))
-print("warned of it:", [("DetectionDataLoader" in text, "RandomTransform" in text) for text in warned])
+print("warned:", warned)
 for workers in (0, 2):
     loader = gluoncv.data.DetectionDataLoader(gluon.data.ArrayDataset([1, 2, 3]), 2, num_workers=workers,
                                               batchify_fn=gluonnlp.data.batchify.Stack())
@@ -244,10 +244,9 @@ def test_the_loaders_of_gluonnlp_and_gluoncv_are_replaced_if_imported_before_or_
     assert "mxnet.gluon.data.DataLoader" in first
     assert ("gluonnlp.data.ShardedDataLoader" in first) == (order == "before")
     assert ("gluoncv.data.RandomTransformDataLoader" in first) == (order == "before")
-    warned = [(True, False)] if order == "before" else []
     assert lines[-6:] == [
         f"derived from ours: {order == 'after'}",
-        f"warned of it: {warned}",
+        "warned: []",  # the user has done nothing wrong
         "[[1, 2], [3]]",
         "[[1, 2], [3]]",
         "changed: []",
