@@ -17,6 +17,7 @@ from .bulk import are_ints, bulk_read, each, read
 from .packed import PackedList
 
 _LISTS: Final = (list, tuple, range, PackedList)  # a bulk read of them is as fast as single reads
+_COLUMNS: Final = {*IN_MEMORY, *_LISTS}
 _PLAIN: Final = (bool, int, float, str, bytes, np.ndarray)
 
 
@@ -24,6 +25,7 @@ class _SideBySide(Dataset):
     """Columns of equal length; a sample is the dict or tuple of their elements or, if `bare`, the only element."""
 
     _parts: tuple[Any, ...] = ()
+    _columns: Sequence[Any]
 
     def __init__(self, argument: str, columns: Any, bare: bool = False) -> None:
         lengths = lengths_of(argument, columns)
@@ -33,10 +35,7 @@ class _SideBySide(Dataset):
             what = f"the {argument} have lengths {found}"
             raise ValueError(f"{type(self).__name__}: {what}; all must have the same length")
         self._bare = bare
-        self._columns: tuple[Any, ...] = tuple(columns.values()) if self._names else columns
-        kinds = set(map(type, self._columns))
-        in_memory = not kinds.isdisjoint(IN_MEMORY) and kinds <= {*IN_MEMORY, *_LISTS}
-        self._rows = Rows(self._sample(self._columns)) if in_memory else None  # all samples
+        self._columns = tuple(columns.values()) if self._names else columns
         # A range replaces a list whose items draw no random numbers. A worker must not look at the items: it would
         # change their reference counts, and so copy their memory.
         self._parts = tuple([range(len(item)) if _draws_nothing(item) else item for item in self._columns])
@@ -48,8 +47,9 @@ class _SideBySide(Dataset):
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         if not are_ints(indices):
             return each(self.__getitem__, indices, indices)
-        if self._rows is not None:
-            return self._rows.at(indices)
+        kinds = set(map(type, self._columns))
+        if not kinds.isdisjoint(IN_MEMORY) and kinds <= _COLUMNS:
+            return Rows(self._sample(self._columns), indices)
         columns = [_read_column(column, indices) for column in self._columns]
         return columns[0] if self._bare else Rows(self._sample(columns))
 

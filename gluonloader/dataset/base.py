@@ -148,16 +148,20 @@ class SimpleDataset(Dataset):
 
     def __init__(self, data: Any) -> None:
         self._data = data
-        self._rows = Rows(data) if type(data) in IN_MEMORY and data.ndim else data if type(data) is Rows else None
+
+    @property
+    def _rows(self) -> Rows | None:
+        """All samples, if they are an array or `Rows`; not stored, since subclasses written for Gluon set `_data`."""
+        data = self._data
+        return Rows(data) if type(data) in IN_MEMORY and data.ndim else data if type(data) is Rows else None
 
     def __getitem__(self, index: Any) -> Any:
         return self._data[index]
 
     @bulk_read(lambda self: self._rows is not None or hasattr(self._data, "__getitems__"))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        if self._rows is not None and are_ints(indices):
-            return self._rows.at(indices)
-        return read(self._data, indices)
+        rows = self._rows
+        return rows.at(indices) if rows is not None and are_ints(indices) else read(self._data, indices)
 
     @property
     def _parts(self) -> tuple[Any, ...]:
