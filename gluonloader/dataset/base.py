@@ -149,19 +149,15 @@ class SimpleDataset(Dataset):
     def __init__(self, data: Any) -> None:
         self._data = data
 
-    @property
-    def _rows(self) -> Rows | None:
-        """All samples, if they are an array or `Rows`; not stored, since subclasses written for Gluon set `_data`."""
-        data = self._data
-        return Rows(data) if type(data) in IN_MEMORY and data.ndim else data if type(data) is Rows else None
-
     def __getitem__(self, index: Any) -> Any:
         return self._data[index]
 
-    @bulk_read(lambda self: self._rows is not None or hasattr(self._data, "__getitems__"))
+    @bulk_read(lambda self: _in_columns(self._data) or hasattr(self._data, "__getitems__"))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        rows = self._rows
-        return rows.at(indices) if rows is not None and are_ints(indices) else read(self._data, indices)
+        data = self._data  # a subclass may have set it, as in Gluon, so nothing is computed from it beforehand
+        if _in_columns(data) and are_ints(indices):
+            return data.at(indices) if type(data) is Rows else Rows(data, indices)
+        return read(data, indices)
 
     @property
     def _parts(self) -> tuple[Any, ...]:
@@ -173,6 +169,10 @@ class SimpleDataset(Dataset):
     @short_repr
     def __repr__(self) -> str:
         return call(self, describe(self._data)) if isinstance(self._data, Dataset) else sized(self)
+
+
+def _in_columns(data: Any) -> bool:
+    return type(data) is Rows or (type(data) in IN_MEMORY and data.ndim > 0)
 
 
 class Subset(Dataset):
