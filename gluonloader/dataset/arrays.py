@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,6 @@ from .bulk import are_ints, bulk_read, each, read
 from .packed import PackedList
 
 _LISTS: Final = (list, tuple, range, PackedList)  # a bulk read of them is as fast as single reads
-_COLUMNS: Final = {*IN_MEMORY, *_LISTS}
 _PLAIN: Final = (bool, int, float, str, bytes, np.ndarray)
 
 
@@ -26,6 +26,7 @@ class _SideBySide(Dataset):
 
     _parts: tuple[Any, ...] = ()
     _columns: Sequence[Any]
+    _kept_rows: tuple[tuple[Any, ...], Rows | None] = ((), None)  # columns, and all their samples
 
     def __init__(self, argument: str, columns: Any, bare: bool = False) -> None:
         lengths = lengths_of(argument, columns)
@@ -47,14 +48,24 @@ class _SideBySide(Dataset):
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         if not are_ints(indices):
             return each(self.__getitem__, indices, indices)
-        kinds = set(map(type, self._columns))
-        if not kinds.isdisjoint(IN_MEMORY) and kinds <= _COLUMNS:
-            return Rows(self._sample(self._columns), indices)
+        rows = self._all_rows()
+        if rows is not None:
+            return rows.at(indices)
         columns = [_read_column(column, indices) for column in self._columns]
         return columns[0] if self._bare else Rows(self._sample(columns))
 
     def __len__(self) -> int:
         return len(self._columns[0])
+
+    def _all_rows(self) -> Rows | None:
+        """All samples, if the columns lie in memory."""
+        columns, (seen, rows) = self._columns, self._kept_rows
+        if len(seen) != len(columns) or not all(map(is_, seen, columns)):  # at first, and if a subclass has changed one
+            kinds = set(map(type, columns))
+            in_memory = not kinds.isdisjoint(IN_MEMORY) and kinds <= {*IN_MEMORY, *_LISTS}
+            rows = Rows(self._sample(columns)) if in_memory else None
+            self._kept_rows = tuple(columns), rows
+        return rows
 
     def _sample(self, fields: Sequence[Any]) -> Any:
         if self._bare:

@@ -146,18 +146,25 @@ class SimpleDataset(Dataset):
     'b'
     """
 
+    _kept_rows: tuple[Any, Rows | None] = (None, None)  # an array or `Rows`, and all its samples
+
     def __init__(self, data: Any) -> None:
         self._data = data
 
     def __getitem__(self, index: Any) -> Any:
         return self._data[index]
 
-    @bulk_read(lambda self: _in_columns(self._data) or hasattr(self._data, "__getitems__"))
+    @bulk_read(lambda self: self._all_rows() is not None or hasattr(self._data, "__getitems__"))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        data = self._data  # a subclass may have set it, as in Gluon, so nothing is computed from it beforehand
-        if _in_columns(data) and are_ints(indices):
-            return data.at(indices) if type(data) is Rows else Rows(data, indices)
-        return read(data, indices)
+        rows = self._all_rows()
+        return rows.at(indices) if rows is not None and are_ints(indices) else read(self._data, indices)
+
+    def _all_rows(self) -> Rows | None:
+        data, (seen, rows) = self._data, self._kept_rows
+        if seen is not data:  # at first, and if a subclass has set `_data`, as subclasses of Gluon's class do
+            rows = Rows(data) if type(data) in IN_MEMORY and data.ndim else data if type(data) is Rows else None
+            self._kept_rows = data, rows
+        return rows
 
     @property
     def _parts(self) -> tuple[Any, ...]:
@@ -169,10 +176,6 @@ class SimpleDataset(Dataset):
     @short_repr
     def __repr__(self) -> str:
         return call(self, describe(self._data)) if isinstance(self._data, Dataset) else sized(self)
-
-
-def _in_columns(data: Any) -> bool:
-    return type(data) is Rows or (type(data) in IN_MEMORY and data.ndim > 0)
 
 
 class Subset(Dataset):
