@@ -295,6 +295,16 @@ def test_a_script_sees_what_python_shows_it(program, tmp_path, command):
 
 @needs_old_numpy
 @pytest.mark.spawn
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has no safe path")
+def test_with_a_safe_path_the_folder_of_the_script_is_not_searched(program):
+    """As with `python -P train.py`: also the first folder of PYTHONPATH stays."""
+    script = "import sys\nprint(sys.path[:2])\n"
+    plain, ours = (program("-P", *command, "train.py", train=script) for command in ([], MXNET))
+    assert (ours.stdout, ours.returncode) == (plain.stdout, 0)
+
+
+@needs_old_numpy
+@pytest.mark.spawn
 def test_the_classes_of_a_script_reach_workers_that_are_spawned(program):
     script = SCRIPT.replace('({}, {"num_workers": 2})', '[{"num_workers": 2, "start_method": "spawn"}]')
     done = program(*MXNET, "train.py", train=script, beside="")
