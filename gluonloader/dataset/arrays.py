@@ -121,9 +121,12 @@ class StackDataset(_SideBySide):
 
 def warn_of_columns(name: str, dataset: Any) -> None:
     """Warns if a dataset is a tuple of a few arrays of equal length, such as (X, Y), which may be meant as columns."""
-    if type(dataset) is not tuple or not 2 <= len(dataset) <= 4 or not all(hasattr(item, "shape") for item in dataset):
+    if type(dataset) is not tuple or not 2 <= len(dataset) <= 4:
         return
-    (length, *_), *others = [tuple(item.shape[:1]) or (0,) for item in dataset]
+    shapes: list[Any] = [getattr(item, "shape", None) for item in dataset]
+    if not all(isinstance(shape, tuple) and shape for shape in shapes):
+        return
+    (length, *_), *others = [tuple(shape[:1]) for shape in shapes]
     if length > len(dataset) and all(other == (length,) for other in others):
         what = f"{name}: a tuple of {len(dataset)} arrays of length {length:,} is a dataset of {len(dataset)} samples"
         columns = ", ".join("XYZW"[: len(dataset)])
