@@ -49,7 +49,8 @@ def check_indices(name: str, indices: Any, example: str) -> None:
     if isinstance(indices, type):
         call = f"{indices.__name__}({'len(dataset)' if name == 'sampler' else '...'})"
         raise bad_argument(name, indices, f"it is a class; pass an object of the class: {call}")
-    if not hasattr(indices, "__iter__") or isinstance(indices, str):
+    # Python also iterates over objects that have only __getitem__.
+    if not (hasattr(indices, "__iter__") or hasattr(indices, "__getitem__")) or isinstance(indices, str):
         cure = "; for a random order, pass shuffle=True" if isinstance(indices, str) else ""
         raise bad_argument(name, indices, f"must be an iterable of {example}{cure}")
 

@@ -42,6 +42,26 @@ class Unreadable:
         return None if index == 3 else (np.zeros(2), index)
 
 
+class Shaped:
+    """No array, although it has a shape."""
+
+    def __init__(self, shape):
+        self.shape = shape
+
+
+class OnlyIndexed:
+    """Python iterates over it by `__getitem__`, until an IndexError."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, index):
+        return self.values[index]
+
+
 class Debugged:
     def __len__(self):
         return 4
@@ -798,6 +818,10 @@ def test_a_script_without_a_main_guard_is_told_to_have_one(tmp_path):
         (lambda: load(NUMBERS, 32, last_batch="keep"), 1),
         (lambda: load(NUMBERS, 2, thread_pool=None), 4),
         (lambda: load(np.array([[1, 2], [3, 4]]), 2, batchify_fn=Group(Stack(), Stack())), 1),
+        (lambda: load((Shaped("round"), Shaped("oval")), 2, batchify_fn=list), 1),
+        (lambda: load((Shaped(None), Shaped(None)), 2, batchify_fn=list), 1),
+        (lambda: load(NUMBERS, 2, sampler=OnlyIndexed([3, 1, 2])), 2),
+        (lambda: load(NUMBERS, batch_sampler=OnlyIndexed([[3, 1], [2]])), 2),
     ],
 )
 def test_a_call_that_can_be_right_is_neither_refused_nor_warned_of(call, batches):

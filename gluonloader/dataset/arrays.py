@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +25,8 @@ class _SideBySide(Dataset):
     """Columns of equal length; a sample is the dict or tuple of their elements or, if `bare`, the only element."""
 
     _parts: tuple[Any, ...] = ()
+    _columns: Sequence[Any]
+    _kept_rows: tuple[tuple[Any, ...], Rows | None] = ((), None)  # columns, and all their samples
 
     def __init__(self, argument: str, columns: Any, bare: bool = False) -> None:
         lengths = lengths_of(argument, columns)
@@ -33,10 +36,7 @@ class _SideBySide(Dataset):
             what = f"the {argument} have lengths {found}"
             raise ValueError(f"{type(self).__name__}: {what}; all must have the same length")
         self._bare = bare
-        self._columns: tuple[Any, ...] = tuple(columns.values()) if self._names else columns
-        kinds = set(map(type, self._columns))
-        in_memory = not kinds.isdisjoint(IN_MEMORY) and kinds <= {*IN_MEMORY, *_LISTS}
-        self._rows = Rows(self._sample(self._columns)) if in_memory else None  # all samples
+        self._columns = tuple(columns.values()) if self._names else columns
         # A range replaces a list whose items draw no random numbers. A worker must not look at the items: it would
         # change their reference counts, and so copy their memory.
         self._parts = tuple([range(len(item)) if _draws_nothing(item) else item for item in self._columns])
@@ -48,13 +48,24 @@ class _SideBySide(Dataset):
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         if not are_ints(indices):
             return each(self.__getitem__, indices, indices)
-        if self._rows is not None:
-            return self._rows.at(indices)
+        rows = self._all_rows()
+        if rows is not None:
+            return rows.at(indices)
         columns = [_read_column(column, indices) for column in self._columns]
         return columns[0] if self._bare else Rows(self._sample(columns))
 
     def __len__(self) -> int:
         return len(self._columns[0])
+
+    def _all_rows(self) -> Rows | None:
+        """All samples, if the columns lie in memory."""
+        columns, (seen, rows) = self._columns, self._kept_rows
+        if len(seen) != len(columns) or not all(map(is_, seen, columns)):  # at first, and if a subclass has changed one
+            kinds = set(map(type, columns))
+            in_memory = not kinds.isdisjoint(IN_MEMORY) and kinds <= {*IN_MEMORY, *_LISTS}
+            rows = Rows(self._sample(columns)) if in_memory else None
+            self._kept_rows = tuple(columns), rows
+        return rows
 
     def _sample(self, fields: Sequence[Any]) -> Any:
         if self._bare:
@@ -110,9 +121,12 @@ class StackDataset(_SideBySide):
 
 def warn_of_columns(name: str, dataset: Any) -> None:
     """Warns if a dataset is a tuple of a few arrays of equal length, such as (X, Y), which may be meant as columns."""
-    if type(dataset) is not tuple or not 2 <= len(dataset) <= 4 or not all(hasattr(item, "shape") for item in dataset):
+    if type(dataset) is not tuple or not 2 <= len(dataset) <= 4:
         return
-    (length, *_), *others = [tuple(item.shape[:1]) or (0,) for item in dataset]
+    shapes: list[Any] = [getattr(item, "shape", None) for item in dataset]
+    if not all(isinstance(shape, tuple) and shape for shape in shapes):
+        return
+    (length, *_), *others = [tuple(shape[:1]) for shape in shapes]
     if length > len(dataset) and all(other == (length,) for other in others):
         what = f"{name}: a tuple of {len(dataset)} arrays of length {length:,} is a dataset of {len(dataset)} samples"
         columns = ", ".join("XYZW"[: len(dataset)])

@@ -146,18 +146,25 @@ class SimpleDataset(Dataset):
     'b'
     """
 
+    _kept_rows: tuple[Any, Rows | None] = (None, None)  # an array or `Rows`, and all its samples
+
     def __init__(self, data: Any) -> None:
         self._data = data
-        self._rows = Rows(data) if type(data) in IN_MEMORY and data.ndim else data if type(data) is Rows else None
 
     def __getitem__(self, index: Any) -> Any:
         return self._data[index]
 
-    @bulk_read(lambda self: self._rows is not None or hasattr(self._data, "__getitems__"))
+    @bulk_read(lambda self: self._all_rows() is not None or hasattr(self._data, "__getitems__"))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        if self._rows is not None and are_ints(indices):
-            return self._rows.at(indices)
-        return read(self._data, indices)
+        rows = self._all_rows()
+        return rows.at(indices) if rows is not None and are_ints(indices) else read(self._data, indices)
+
+    def _all_rows(self) -> Rows | None:
+        data, (seen, rows) = self._data, self._kept_rows
+        if seen is not data:  # at first, and if a subclass has set `_data`, as subclasses of Gluon's class do
+            rows = Rows(data) if type(data) in IN_MEMORY and data.ndim else data if type(data) is Rows else None
+            self._kept_rows = data, rows
+        return rows
 
     @property
     def _parts(self) -> tuple[Any, ...]:

@@ -61,7 +61,8 @@ def _run(path: str) -> None:
     script.__file__ = path
     vars(script)["__builtins__"] = __builtins__
     sys.modules["__main__"] = script
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):  # otherwise Python adds no folder
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
     exec(code, vars(script))
 
 

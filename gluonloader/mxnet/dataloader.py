@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ..checks import LastBatch
 from ..frameworks import map_arrays
 from ..loader import DataLoader as CoreDataLoader
+from ..loading.sources import IndexSource
 from .gluon import dataloader as _gluon
 from .gluon import mx, to_ndarray
 from .sampler import with_gluons_names
@@ -35,7 +36,8 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
     """A `mxnet.gluon.data.DataLoader` whose batches are loaded by gluonloader.
 
     The attributes that code for Gluon reads, such as `_dataset` and `_num_workers`, contain the arguments. Changing
-    them has no effect. `_worker_pool` is None, since the workers do not take tasks from a `multiprocessing.Pool`.
+    them has no effect, except that a new `_batch_sampler` decides the batches from the next epoch on. `_worker_pool` is
+    None, since the workers do not take tasks from a `multiprocessing.Pool`.
 
     The arguments are those of Gluon, in the same order. If no `batchify_fn` is passed, batches are NDArrays (in
     `cpu_shared(0)` with workers, otherwise in `cpu(0)`), and samples that are tuples become a list of NDArrays. Batches
@@ -106,7 +108,19 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
 
     @property
     def _batch_sampler(self) -> Any:
-        return with_gluons_names(self.epochs.source.sampler)
+        return with_gluons_names(self.epochs.source.sampler) if hasattr(self, "epochs") else self._own_batch_sampler
+
+    @_batch_sampler.setter
+    def _batch_sampler(self, batch_sampler: Any) -> None:
+        if hasattr(self, "epochs"):
+            self.epochs.ahead = None
+            self.epochs.source = IndexSource(batch_sampler)
+        else:  # a subclass that does not call our constructor, and makes its own batches
+            self._own_batch_sampler = batch_sampler
+
+    def __len__(self) -> int:
+        """Number of batches of the next epoch."""
+        return super().__len__() if hasattr(self, "epochs") else len(self._batch_sampler)
 
     @property
     def auto_reload(self) -> bool:

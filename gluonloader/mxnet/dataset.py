@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .. import dataset as core
@@ -59,10 +59,19 @@ class SimpleDataset(core.SimpleDataset, Dataset, _gluon.SimpleDataset):
 class ArrayDataset(core.ArrayDataset, Dataset, _gluon.ArrayDataset):
     """A dataset of sequences of equal length; an NDArray with one axis yields NumPy numbers, as in Gluon."""
 
+    _data: list[Any]  # the name in Gluon, which subclasses read and change
+
     def __init__(self, *args: Any) -> None:
-        arrays = [x.asnumpy() if isinstance(x, mx.nd.NDArray) and x.ndim == 1 else x for x in args]
-        super().__init__(*arrays)
-        self._data = arrays  # Gluon's name, which GluonNLP reads
+        super().__init__(*[x.asnumpy() if isinstance(x, mx.nd.NDArray) and x.ndim == 1 else x for x in args])
+        self._length = len(self._data[0])  # another name of Gluon
+
+    @property
+    def _columns(self) -> Sequence[Any]:
+        return self._data
+
+    @_columns.setter
+    def _columns(self, columns: Sequence[Any]) -> None:
+        self._data = list(columns)
 
 
 class RecordFileDataset(records.RecordFileDataset, Dataset, _gluon.RecordFileDataset):

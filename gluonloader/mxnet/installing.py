@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
@@ -49,6 +50,7 @@ class _Replaced:
 
 
 _replaced: list[_Replaced] = []
+_lock = threading.RLock()  # while classes are replaced or restored
 
 
 class Installed:
@@ -77,34 +79,37 @@ def install() -> Installed:
     Returns:
         A context manager: `with install():` calls `uninstall` at the end of the block.
     """
-    if _replaced:
-        return Installed(first=False)
-    if too_early := sorted({*_derived(_MXNETS_LOADER), *_imported_by_name()}):
-        warn(
-            "these use MXNet's DataLoader, since they were imported before gluonloader.mxnet.install(): "
-            f"{', '.join(too_early)}; call install() before you import them"
-        )
-    for module in (_gluon, _gluon.dataloader, _gluon.dataset, _gluon.sampler):
-        _replace(module, {name: new for name, new in _CLASSES.items() if hasattr(module, name)})
-    _replace(mx.contrib.io, {"DataLoaderIter": other_loaders.DataLoaderIter})
-    for name in _OTHER_LOADERS:
-        if name in sys.modules:
-            _replace_in_package(sys.modules[name])
-    sys.meta_path.insert(0, _FINDER)
-    _LOG.info("install: replaced %s", ", ".join(f"{item.module.__name__}.{item.name}" for item in _replaced))
-    return Installed(first=True)
+    with _lock:
+        if _replaced:
+            return Installed(first=False)
+        if too_early := sorted({*_derived(_MXNETS_LOADER), *_imported_by_name()}):
+            warn(
+                "these use MXNet's DataLoader, since they were imported before gluonloader.mxnet.install(): "
+                f"{', '.join(too_early)}; call install() before you import them"
+            )
+        for module in (_gluon, _gluon.dataloader, _gluon.dataset, _gluon.sampler):
+            _replace(module, {name: new for name, new in _CLASSES.items() if hasattr(module, name)})
+        _replace(mx.contrib.io, {"DataLoaderIter": other_loaders.DataLoaderIter})
+        for name in _OTHER_LOADERS:
+            if name in sys.modules:
+                _replace_in_package(sys.modules[name])
+        sys.meta_path.insert(0, _FINDER)
+        _LOG.info("install: replaced %s", ", ".join(f"{item.module.__name__}.{item.name}" for item in _replaced))
+        return Installed(first=True)
 
 
 def uninstall() -> None:
     """Puts the original classes of MXNet, GluonNLP and GluonCV back; loaders that exist keep working."""
-    changed = [module for module in _modules() if _top(module) in _PACKAGES]  # and those that copied the names since
-    while _replaced:
-        item = _replaced.pop()
-        for module in changed:
-            if vars(module).get(item.name) is item.replacement:
-                setattr(module, item.name, item.original)
-    if _FINDER in sys.meta_path:
-        sys.meta_path.remove(_FINDER)
+    with _lock:
+        # All modules of these packages, since some may have copied the names meanwhile.
+        changed = [module for module in _modules() if _top(module) in _PACKAGES]
+        while _replaced:
+            item = _replaced.pop()
+            for module in changed:
+                if vars(module).get(item.name) is item.replacement:
+                    setattr(module, item.name, item.original)
+        if _FINDER in sys.meta_path:
+            sys.meta_path.remove(_FINDER)
 
 
 def _replace(module: ModuleType, names: dict[str, Any]) -> None:
@@ -134,7 +139,9 @@ class _Finder:
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            _replace_in_package(module)
+            with _lock:
+                if _replaced:  # otherwise `uninstall` was called meanwhile
+                    _replace_in_package(module)
 
         loader.exec_module = exec_module
         return spec
@@ -152,11 +159,10 @@ def _top(module: ModuleType) -> str:
 
 
 def _derived(base: Any) -> Iterator[str]:
-    """The classes of others that derive from MXNet's loader and not from ours, and are not replaced themselves."""
+    """The classes of the user that derive from MXNet's loader and not from ours."""
     for kind in base.__subclasses__():
         if not issubclass(kind, dataloader.DataLoader):
-            new = _OTHER_LOADERS.get(kind.__module__)
-            if new is None or new.__name__ != kind.__name__:
+            if kind.__module__.partition(".")[0] not in _PACKAGES:  # `import gluoncv` alone derives some
                 yield f"{kind.__module__}.{kind.__qualname__}"
             yield from _derived(kind)
 

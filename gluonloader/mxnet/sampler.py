@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from .. import sampler as core
@@ -34,26 +35,16 @@ class IntervalSampler(core.IntervalSampler, Sampler):
     """Yields every `interval`-th index from 0; with `rollover`, then from 1, from 2, ... until each index came once."""
 
 
+def _renamed(name: str) -> Any:
+    """A property that reads and sets the attribute `name`."""
+    return property(attrgetter(name), lambda self, value: setattr(self, name, value))
+
+
 class BatchSampler(core.BatchSampler, Sampler, _gluon.BatchSampler):
     """Cuts the indices of a sampler into lists of `batch_size`; `last_batch` is 'keep', 'discard' or 'rollover'."""
 
-    # The names of these attributes in Gluon:
-
-    @property
-    def _sampler(self) -> Any:
-        return self.sampler
-
-    @property
-    def _batch_size(self) -> int:
-        return self.batch_size
-
-    @property
-    def _last_batch(self) -> str:
-        return self.last_batch
-
-    @property
-    def _prev(self) -> list[Any]:
-        return self.carried
+    # The names of these attributes in Gluon, which subclasses also set:
+    _sampler, _batch_size, _last_batch, _prev = map(_renamed, ("sampler", "batch_size", "last_batch", "carried"))
 
 
 def with_gluons_names(batch_sampler: Any) -> Any:

@@ -61,6 +61,57 @@ def test_names_of_datasets(gdata):
     assert transformed._fn is plus
 
 
+def test_a_subclass_of_a_dataset_may_change_its_data(gdata, way):
+    class Tenfold(gdata.SimpleDataset):
+        def __init__(self, data):
+            super().__init__(data)
+            self._data = self._data * 10
+
+    class Field(gdata.ArrayDataset):
+        def __init__(self, *arrays):
+            super().__init__(*arrays)
+            self._data[0] = [-number for number in self._data[0]]
+
+        def __len__(self):
+            return self._length
+
+    assert epoch(gdata.DataLoader(Tenfold(np.arange(3)), 2, **WAYS[way])) == [[0, 10], [20]]
+    fields = gdata.DataLoader(Field(np.arange(3), np.arange(3)), 2, **WAYS[way])
+    assert epoch(fields) == [[[0, -1], [0, 1]], [[-2], [2]]]
+
+
+def test_a_subclass_of_a_batch_sampler_may_set_its_attributes(gdata, way):
+    class Batches(gdata.BatchSampler):
+        def __init__(self, sampler, batch_size):
+            self._sampler, self._batch_size, self._last_batch, self._prev = sampler, batch_size, "rollover", [4]
+
+    batches = Batches(gdata.SequentialSampler(4), 2)
+    loader = gdata.DataLoader(range(5), batch_sampler=batches, **WAYS[way])
+    assert (len(batches), epoch(loader), batches._prev) == (2, [[4, 0], [1, 2]], [3])
+
+
+def test_a_subclass_of_the_loader_may_set_another_batch_sampler(gdata, way):
+    class Loader(gdata.DataLoader):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            self._batch_sampler = [[4, 3, 2], [1]]
+
+    loader = Loader(range(5), 2, **WAYS[way])
+    assert (len(loader), epoch(loader), loader._batch_sampler) == (2, [[4, 3, 2], [1]], [[4, 3, 2], [1]])
+
+
+def test_a_subclass_of_the_loader_may_make_its_own_batches(gdata):
+    class Loader(gdata.DataLoader):
+        def __init__(self, dataset, batch_sampler):
+            self._dataset, self._batch_sampler, self._worker_pool = dataset, batch_sampler, None
+
+        def __iter__(self):
+            for batch in self._batch_sampler:
+                yield [self._dataset[index] for index in batch]
+
+    assert list(Loader([10, 11, 12], [[2, 1], [0]])) == [[12, 11], [10]]
+
+
 def test_shuffle_none_means_false(gdata, way):
     assert epoch(gdata.DataLoader(range(4), 2, None, **WAYS[way])) == [[0, 1], [2, 3]]
 
