@@ -159,7 +159,8 @@ def temporary_file(name: str) -> Path:
 
 @cache
 def _files(count: int) -> Sequence[bytes]:
-    # One by one from a process that ends: a large block that this program has freed would warm its workers' memory.
+    # Another process makes the files. If this process freed large blocks, glibc would keep freed memory in all workers
+    # that are forked later, and the benchmark would not measure their page faults.
     with get_context("fork").Pool(1) as pool:
         return list(pool.imap(_file, range(count)))
 

@@ -1,9 +1,10 @@
-"""Samples that are NDArrays: ms per batch of `mxnet.gluon.data.DataLoader` and of `gluonloader.mxnet.DataLoader`.
+"""Compares `gluonloader.mxnet.DataLoader` with `mxnet.gluon.data.DataLoader` for samples that are NDArrays.
 
 python -m benchmarks.ndarrays
 
-Each round times an epoch of both loaders, one directly after the other, and the loader that is first alternates. The
-ratio is computed within a round. An epoch ends when MXNet has computed everything. The output is a Markdown table.
+Each round times an epoch of both loaders, one directly after the other. The loader that comes first changes from round
+to round. An epoch ends when MXNet has computed all arrays. The output is a Markdown table: the median time per batch of
+both loaders, and gluonloader's time divided by MXNet's time in the same round, as the median and the range.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ _MODES: Final = {"mx.nd": False, "mx.np": True}  # whether MXNet is in its NumPy
 _EPOCH_S: Final = 0.1  # a shorter epoch is repeated until this time has passed
 
 NewArray = Callable[[Any], Any]
-Sample = Callable[[int, NewArray], Any]  # from the index of a sample and a function that makes an NDArray
+Sample = Callable[[int, NewArray], Any]  # makes a sample from its index and a function that makes NDArrays
 
 
 @dataclass(frozen=True)
 class Case:
-    """A row of the table: what a sample is, the size of the batch, and the number of batches in an epoch."""
+    """A row of the table: its name, the samples, the batch size, and the number of batches in an epoch."""
 
     what: str
     sample: Sample
     batch_size: int
     batches: int = 10
-    transform: Callable[[], Any] | None = None  # makes a transform of the first field
+    transform: Callable[[], Any] | None = None  # makes the transform for the first field
 
 
 def random(*shape: int, dtype: str = "float32") -> Any:
@@ -77,7 +78,7 @@ CASES: Final[Sequence[Case]] = (
 
 
 class Samples:
-    """Samples in memory, whose first field is transformed at each read."""
+    """A dataset of samples in memory; each read transforms the first field."""
 
     def __init__(self, samples: list[Any], transform: Callable[..., Any] | None) -> None:
         self._samples, self._transform = samples, transform
@@ -95,7 +96,7 @@ class Samples:
 def main() -> None:
     """Measures all cases, or the cases whose names contain an argument, and prints the table."""
     arguments = _parse()
-    warnings.simplefilter("ignore", DeprecationWarning)  # of MXNet
+    warnings.simplefilter("ignore", DeprecationWarning)  # MXNet causes them
     gluonloader.mxnet.patch_numpy()
     mx = importlib.import_module("mxnet")
     columns = [(workers, mode) for workers in arguments.workers for mode in _MODES]

@@ -39,13 +39,14 @@ def check_functions(**functions: object) -> None:
 def check_function(name: str, function: object, expected: str = "must be a function") -> None:
     if not callable(function):
         raise bad_argument(name, function, expected)
-    # Not dir(type(function)): calling a class that has no __call__, such as `list`, may be what the user wants.
+    # A class without __call__, such as `list`, is accepted: the user may want to call the class itself. All classes
+    # inherit a __call__ from `type`, but `dir` of a class does not show it.
     if isinstance(function, type) and "__call__" in dir(function):
         raise bad_argument(name, function, f"it is a class; pass an object of the class: {function.__name__}()")
 
 
 def check_indices(name: str, indices: Any, example: str) -> None:
-    """Checks that an argument is an iterable of `example`, and not what is often passed instead by mistake."""
+    """Checks that an argument is an iterable of `example`; for a class or a text, the error says what to pass."""
     if isinstance(indices, type):
         call = f"{indices.__name__}({'len(dataset)' if name == 'sampler' else '...'})"
         raise bad_argument(name, indices, f"it is a class; pass an object of the class: {call}")
@@ -56,7 +57,7 @@ def check_indices(name: str, indices: Any, example: str) -> None:
 
 
 def cure_of(dataset: Any, name: str) -> str:
-    """What to pass instead of an object that contains samples, but not at 0, 1, 2, ...; "" if it may be a dataset."""
+    """Says what to pass instead of an object that has no samples at 0, 1, 2, ...; "" if the object may be a dataset."""
     kind = type(dataset)
     if kind.__module__.partition(".")[0] in ("pandas", "polars", "pyarrow") and hasattr(kind, "columns"):
         return "pass ArrowDataset(table), whose samples are the rows of the table"
@@ -64,7 +65,7 @@ def cure_of(dataset: Any, name: str) -> str:
     if any(base.__name__ == "DataLoader" and base.__module__.startswith(loaders) for base in kind.__mro__):
         return "it yields batches, not samples; pass its dataset, or use bridge(loader) to read its batches ahead"
     if isinstance(dataset, Mapping) and isinstance(next(iter(dataset), None), str):
-        return f"its keys are names; pass StackDataset(**{name}), whose samples are dicts"
+        return f"its keys are strings, not indices; pass StackDataset(**{name}), whose samples are dicts"
     return ""
 
 
@@ -84,7 +85,7 @@ def check_timeout(timeout: Any) -> None:
 def check_last_batch(value: Any) -> LastBatch:
     """Checks the argument `last_batch`."""
     if value not in ("keep", "discard", "rollover"):
-        torch = "; torch's drop_last=True is last_batch='discard'" if value is True else ""
+        torch = "; instead of torch's drop_last=True, pass last_batch='discard'" if value is True else ""
         raise bad_argument("last_batch", value, f"must be 'keep', 'discard' or 'rollover'{torch}")
     checked: LastBatch = value
     return checked

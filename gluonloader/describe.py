@@ -13,14 +13,14 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-_MAX_OBJECTS: Final = 24  # in one text; datasets may contain each other, so there may be very many
-_MAX_PARTS: Final = 12  # of one object
+_MAX_OBJECTS: Final = 24  # described in one text; datasets may contain each other, so there may be very many
+_MAX_PARTS: Final = 12  # of one object that its text shows
 _MAX_OUTER: Final = 240  # characters of a text
 _MAX_INNER: Final = 100  # characters of a text inside another text
 
 
 class _Described(threading.local):
-    objects = 0  # how many objects the text that is being made contains
+    objects = 0  # described so far in the current text
 
 
 _described = _Described()
@@ -37,7 +37,7 @@ def short_repr(method: Callable[[T], str]) -> Callable[[T], str]:
         try:
             _described.objects += 1
             text = method(self)
-        except Exception:  # for example if the constructor has failed
+        except Exception:  # for example, an attribute is missing because the constructor has failed
             text = f"{type(self).__name__}(...)"
         finally:
             if not outer:
@@ -81,13 +81,13 @@ def counted(number: int, one: str, many: str) -> str:
 
 
 def call(value: Any, *parts: str) -> str:
-    """The class of an object and parts in parentheses, like a call of the class."""
+    """Formats `parts` as the arguments of a call of the object's class, for example `Pad(val=-1)`."""
     more = [f"{len(parts) - _MAX_PARTS:,} more"] * (len(parts) > _MAX_PARTS)
     return f"{type(value).__name__}({', '.join([*parts[:_MAX_PARTS], *more])})"
 
 
 def arguments(**values: Any) -> list[str]:
-    """Arguments for `call`, without those that are None.
+    """Formats keyword arguments for `call`, and omits arguments that are None.
 
     >>> arguments(val=-1, dtype=None)
     ['val=-1']

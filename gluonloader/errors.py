@@ -200,7 +200,7 @@ def _shown(value: object) -> str:
 
 
 def warn(text: str) -> None:
-    """Warns at the line of the user's program that has called the library."""
+    """Emits a RuntimeWarning that shows the line of the user's program that called the library."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(f"{__package__}."):
         level, frame = level + 1, frame.f_back
@@ -208,7 +208,7 @@ def warn(text: str) -> None:
 
 
 def explain_torch_arguments(**replacements: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorates a function so that the error about an argument of torch or a misspelled one says what to pass."""
+    """Decorates a function: its error for an argument of torch or a misspelled argument says what to pass instead."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name, known = function.__qualname__.removesuffix(".__init__"), inspect.signature(function).parameters

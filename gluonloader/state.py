@@ -54,7 +54,7 @@ def parse_state(state: Any) -> dict[str, Any]:
         except RecursionError:
             raise ValueError("state: the JSON is nested too deeply; pass all that state_dict() returned") from None
         except ValueError as error:
-            right = "pass all that state_dict() returned, or the text of the file that contains it, not its path"
+            right = "pass all that state_dict() returned; if it is in a file, pass the text of the file, not the path"
             raise ValueError(f"state: the text is not complete JSON ({error}); {right}") from None
     if not isinstance(state, Mapping):
         raise ValueError(f"state: it is a {type(state).__name__}; pass what state_dict() returned, or its JSON text")

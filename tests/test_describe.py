@@ -1,4 +1,4 @@
-"""What `repr` says of loaders, iterators, datasets and functions: one short line, without a look at the data."""
+"""`repr` of loaders, iterators, datasets and functions is one short line, and is made without reading samples."""
 
 import functools
 import pickle
@@ -25,7 +25,7 @@ def collate(samples):
 
 
 class Mine:
-    """A dataset whose samples nobody may read here."""
+    """A dataset that fails the test if a sample is read."""
 
     def __len__(self):
         return 1000
@@ -68,7 +68,7 @@ def test_values_are_described_by_class_and_length_or_by_name(value, text):
     assert describe(value) == text
 
 
-def test_numbers_have_nouns():
+def test_counted_uses_the_singular_only_for_one():
     assert [counted(number, "batch", "batches") for number in (0, 1, 2000)] == ["0 batches", "1 batch", "2,000 batches"]
 
 
@@ -94,7 +94,7 @@ def test_a_description_is_one_line_of_limited_length(names, depth, width):
     assert len(text.splitlines()) == 1
 
 
-def test_of_many_parts_only_the_first_are_described():
+def test_only_the_first_twelve_parts_of_an_object_are_described():
     text = repr(gl.ConcatDataset([[0] * number for number in range(2000)]))
     assert text.startswith("ConcatDataset(list(0), list(1), list(2), ")
     assert text.endswith(", list(11), 1,988 more)")
@@ -104,7 +104,7 @@ def test_a_part_that_contains_itself_is_described():
     part = Described()
     part.parts = (part, part)
     assert repr(part).startswith("Described(Described(")
-    assert repr(Described()) == "Described()"  # the limit holds for one text
+    assert repr(Described()) == "Described()"  # each text has its own limit
 
 
 def test_a_repr_of_an_unfinished_object_raises_nothing():
@@ -162,7 +162,7 @@ def test_a_subclass_a_copy_and_a_pickled_loader_are_described_too():
 # -- iterators ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_iterator_shows_its_epoch_and_how_far_it_is(any_way):
+def test_an_iterator_shows_its_epoch_and_its_position(any_way):
     with any_way.loader(list(range(10)), 2) as loader:
         list(loader)
         iterator = iter(loader)
@@ -207,7 +207,7 @@ def test_an_iterator_over_shards_counts_batches(samples, shards, batch_size, las
 
 
 class Gate:
-    """Its samples arrive when the gate is open."""
+    """A dataset that returns samples only after `open` is set."""
 
     def __init__(self):
         self.reached, self.open = threading.Event(), threading.Event()

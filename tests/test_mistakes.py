@@ -1,7 +1,7 @@
-"""Mistakes of newcomers from Gluon, torch, NumPy and Keras: each one is refused or warned of, with a text that helps.
+"""Common mistakes of users who know Gluon, torch, NumPy or Keras, and the errors and warnings that answer them.
 
-Each row of the tables: what was done wrong, the call, the type of the error or warning, and the complete text with its
-notes. In a text "..." stands for anything, such as the numbers of processes.
+Each row of the tables contains a description of the mistake, the call, the type of the error or warning, and its
+complete text with all notes. In a text, "..." stands for any characters, such as the number of a process.
 """
 
 import bdb
@@ -25,15 +25,15 @@ RAGGED = [np.zeros(2), np.zeros(2), np.zeros(3)]
 PAIRS = [(np.zeros(2), 0), (np.zeros(3), 1)]
 DICTS = [{"x": np.zeros(2), "y": 0}, {"x": np.zeros(3), "y": 1}]
 IS_NONE = (
-    "it is None, which cannot be stacked (is a `return` missing in the dataset or a transform?); filter such samples "
-    "out beforehand, or return a placeholder, or pass a batchify_fn that drops None"
+    "it is None, which cannot be stacked (is a `return` missing in the dataset or a transform?); remove such samples "
+    "from the dataset, return a placeholder, or pass a batchify_fn that drops None"
 )
-PADDING = "make them equal in the dataset, or pad them with Pad() in the batchify_fn"
-FIELDS = "a tuple cannot be converted to an array of numbers; pass one function for each of its 2 fields, e.g. "
+PADDING = "make the samples equal in size in the dataset, or pad them with Pad() in the batchify_fn"
+FIELDS = "a tuple cannot be converted to an array of numbers; use one batchify function for each of its 2 fields, e.g. "
 
 
 class Unreadable:
-    """Sample 3 is None."""
+    """A dataset whose sample 3 is None."""
 
     def __len__(self):
         return 6
@@ -67,7 +67,7 @@ class Debugged:
         return 4
 
     def __getitem__(self, index):
-        pdb.Pdb(stdin=sys.stdin).set_trace()  # as pdb.set_trace(), which pytest replaces
+        pdb.Pdb(stdin=sys.stdin).set_trace()  # does the same as pdb.set_trace(), which pytest replaces
         return index
 
 
@@ -100,13 +100,13 @@ def frame():
 
 
 def gluon(name):
-    """A module of the drop-in replacement."""
+    """The module `gluonloader.<name>`, which replaces a module of Gluon."""
     if load_mxnet() is None:
         pytest.skip("needs mxnet")
     return importlib.import_module(f"gluonloader.{name}")
 
 
-# Those that passed silently, or with a text that did not help.
+# Earlier versions reported no error for these mistakes, or an error that did not name the cause.
 SILENT = [
     (
         "the class Pad instead of an object",
@@ -125,11 +125,11 @@ SILENT = [
         "a dict in ArrayDataset",
         lambda: ArrayDataset({"x": Y}),
         ValueError,
-        "arrays[0]={'x': array([0, 1, 2, 3, 4, 5])}: its keys are names; pass StackDataset(**arrays[0]), whose samples "
-        "are dicts",
+        "arrays[0]={'x': array([0, 1, 2, 3, 4, 5])}: its keys are strings, not indices; pass "
+        "StackDataset(**arrays[0]), whose samples are dicts",
     ),
     (
-        "discarding a batch that is larger than the data",
+        "last_batch='discard' with a batch that is larger than the dataset",
         lambda: load(NUMBERS, 32, last_batch="discard"),
         RuntimeWarning,
         "last_batch='discard' drops all 8 samples, which are fewer than batch_size=32, so the loader yields no "
@@ -152,8 +152,8 @@ SILENT = [
         "torch's order of arguments",
         lambda: load(NUMBERS, 4, True, None, None, 4),
         ValueError,
-        "batch_sampler=4 is an int, but must be an iterable of lists of indices; torch's order of arguments differs, "
-        "so pass num_workers=4",
+        "batch_sampler=4 is an int, but must be an iterable of lists of indices; if you passed the arguments in the "
+        "order of torch, pass num_workers=4 by name",
     ),
     (
         "None as a sample",
@@ -166,7 +166,8 @@ SILENT = [
         lambda: load(Debugged(), 2, num_workers=1),
         bdb.BdbQuit,
         "\ngluonloader: in dataset[0], batch 0 of epoch 0\n"
-        "gluonloader: a debugger cannot run in a worker process, which has no input; pass num_workers=0\n"
+        "gluonloader: a debugger cannot run in a worker process, because the worker has no standard input; pass "
+        "num_workers=0\n"
         "gluonloader: in worker 0 (pid ...)",
     ),
 ]
@@ -196,8 +197,8 @@ DATASETS = [
         "a dict of arrays as dataset",
         lambda: load({"x": X, "y": Y}, 2),
         ValueError,
-        "dataset: <class 'dict'>; its keys are names; pass StackDataset(**dataset), whose samples are dicts, or a "
-        "sampler of names",
+        "dataset: <class 'dict'>; its keys are strings, not indices; pass StackDataset(**dataset), whose samples are "
+        "dicts, or pass a sampler of its keys",
     ),
     (
         "a path as dataset",
@@ -237,7 +238,7 @@ DATASETS = [
         "two arrays instead of a dataset",
         lambda: load(X, Y, 2),
         ValueError,
-        "batch_size=array([0, 1, 2, 3, 4, 5]): must be an int >= 1; to read several arrays, pass "
+        "batch_size=array([0, 1, 2, 3, 4, 5]): must be an int >= 1; to load several arrays, call "
         "DataLoader(ArrayDataset(X, Y), batch_size)",
     ),
     (
@@ -284,7 +285,7 @@ DATASETS = [
         "fn=3: must be a function",
     ),
     (
-        "nothing as transform",
+        "None as transform",
         lambda: SimpleDataset(X).transform_first(None),
         ValueError,
         "fn=None: must be a function",
@@ -299,7 +300,7 @@ DATASETS = [
         "a transform of the image for samples of two fields",
         lambda: load(ArrayDataset(X, Y).transform(lambda image: image), 2),
         TypeError,
-        "...takes 1 positional argument but 2 were given\ngluonloader: the sample has type tuple: transform calls "
+        "...takes 1 positional argument but 2 were given\ngluonloader: the sample has type tuple, so transform calls "
         "fn(*sample) with 2 arguments; transform_first(fn) passes only the first field\n"
         "gluonloader: in dataset[0], batch 0 of epoch 0",
     ),
@@ -307,8 +308,8 @@ DATASETS = [
         "a transform of two fields for samples that are lists",
         lambda: load(SimpleDataset([[1, 2], [3, 4]]).transform(lambda image, label: image), 2),
         TypeError,
-        "...missing 1 required positional argument: 'label'\ngluonloader: the sample has type list: transform calls "
-        "fn(sample); it passes only the fields of a tuple as separate arguments\n"
+        "...missing 1 required positional argument: 'label'\ngluonloader: the sample has type list, so transform calls "
+        "fn(sample); only the fields of a tuple are passed as separate arguments\n"
         "gluonloader: in dataset[0], batch 0 of epoch 0",
     ),
     (
@@ -372,7 +373,8 @@ ARGUMENTS = [
         "the value of torch's drop_last",
         lambda: load(NUMBERS, 2, last_batch=True),
         ValueError,
-        "last_batch=True: must be 'keep', 'discard' or 'rollover'; torch's drop_last=True is last_batch='discard'",
+        "last_batch=True: must be 'keep', 'discard' or 'rollover'; instead of torch's drop_last=True, pass "
+        "last_batch='discard'",
     ),
     (
         "torch's drop_last",
@@ -423,7 +425,7 @@ ARGUMENTS = [
         "thread_pool='no': must be True or False",
     ),
     (
-        "timeout as a switch",
+        "timeout as a bool",
         lambda: load(NUMBERS, 2, timeout=True),
         ValueError,
         "timeout=True: must be a number of seconds > 0, or None to wait without limit",
@@ -598,20 +600,20 @@ BATCHIFY = [
         "Pad() for dicts",
         lambda: load(DICTS, 2, batchify_fn=Pad()),
         BatchifyError,
-        "sample 0 (row 0 of batch 0): a dict cannot be converted to an array of numbers; pass one function for each "
-        "key, e.g. Dict({'x': Stack(), ...})",
+        "sample 0 (row 0 of batch 0): a dict cannot be converted to an array of numbers; use one batchify function "
+        "for each key, e.g. Dict({'x': Stack(), ...})",
     ),
     (
         "Group for dicts",
         lambda: load(DICTS, 2, batchify_fn=Group(Pad(), Stack())),
         BatchifyError,
-        "sample 0 (row 0 of batch 0): it has type dict, but Group has 2 functions for the fields of a tuple",
+        "sample 0 (row 0 of batch 0): it has type dict, but Group needs a tuple or list of 2 fields",
     ),
     (
         "Dict for tuples",
         lambda: load(PAIRS, 2, batchify_fn=Dict({"x": Pad()})),
         BatchifyError,
-        "sample 0 (row 0 of batch 0): it has type tuple, but Dict has functions for the keys of a dict",
+        "sample 0 (row 0 of batch 0): it has type tuple, but Dict needs a dict",
     ),
     (
         "too few functions in Group",
@@ -679,17 +681,17 @@ USE = [
         "epoch='1': must be an int >= 0",
     ),
     (
-        "no state",
+        "None as state",
         lambda: resume(None),
         ValueError,
         "state: it is a NoneType; pass what state_dict() returned, or its JSON text",
     ),
     (
-        "the path of a state",
+        "the path of a saved state",
         lambda: resume("state.json"),
         ValueError,
-        "state: the text is not complete JSON (...); pass all that state_dict() returned, or the text of the file that "
-        "contains it, not its path",
+        "state: the text is not complete JSON (...); pass all that state_dict() returned; if it is in a file, pass "
+        "the text of the file, not the path",
     ),
     (
         "the state of a model",
@@ -723,8 +725,8 @@ GLUON = [
         "Gluon: a dict in ArrayDataset",
         lambda: gluon("mxnet").ArrayDataset({"x": Y}),
         ValueError,
-        "arrays[0]={'x': array([0, 1, 2, 3, 4, 5])}: its keys are names; pass StackDataset(**arrays[0]), whose samples "
-        "are dicts",
+        "arrays[0]={'x': array([0, 1, 2, 3, 4, 5])}: its keys are strings, not indices; pass "
+        "StackDataset(**arrays[0]), whose samples are dicts",
     ),
     (
         "Gluon: a tuple of arrays as dataset",
@@ -749,8 +751,8 @@ GLUON = [
         "Gluon: torch's order of arguments",
         lambda: gluon("mxnet").DataLoader(NUMBERS, 4, True, None, None, 4),
         ValueError,
-        "batch_sampler=4 is an int, but must be an iterable of lists of indices; torch's order of arguments differs, "
-        "so pass num_workers=4",
+        "batch_sampler=4 is an int, but must be an iterable of lists of indices; if you passed the arguments in the "
+        "order of torch, pass num_workers=4 by name",
     ),
     (
         "Gluon: a misspelled argument",
@@ -763,9 +765,9 @@ GLUON = [
 MISTAKES = [*SILENT, *DATASETS, *ARGUMENTS, *SAMPLERS, *BATCHIFY, *USE, *GLUON]
 
 
-@pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # NumPy 1.23, before the error
+@pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # NumPy 1.23 emits this before the error
 @pytest.mark.parametrize(("call", "kind", "text"), [row[1:] for row in MISTAKES], ids=[row[0] for row in MISTAKES])
-def test_a_mistake_is_answered_with_a_text_that_helps(call, kind, text):
+def test_a_mistake_causes_an_error_or_a_warning_with_this_text(call, kind, text):
     if issubclass(kind, Warning):
         with pytest.warns(kind) as warned:
             call()
@@ -779,13 +781,13 @@ def test_a_mistake_is_answered_with_a_text_that_helps(call, kind, text):
     assert re.fullmatch(pattern, said, re.DOTALL), said
 
 
-def test_there_are_as_many_rows_as_promised():
+def test_the_tables_have_enough_rows_and_no_row_twice():
     assert (len(SILENT), len(MISTAKES) >= 39) == (9, True)
     assert len({name for name, *_ in MISTAKES}) == len(MISTAKES)
 
 
 @pytest.mark.spawn
-def test_a_script_without_a_main_guard_is_told_to_have_one(tmp_path):
+def test_a_script_without_a_main_guard_gets_an_error_that_names_the_guard(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(
         "from gluonloader import DataLoader\n"
@@ -803,14 +805,14 @@ def test_a_script_without_a_main_guard_is_told_to_have_one(tmp_path):
 @pytest.mark.parametrize(
     ("call", "batches"),
     [
-        (lambda: load([X, X], 2), 1),  # a list says that each array is a sample
-        (lambda: load((X, X, X, X, X), 2), 3),  # many arrays are samples
-        (lambda: load((X[:2], X[:2]), 2), 1),  # so are short ones
+        (lambda: load([X, X], 2), 1),  # in a list, each array is a sample
+        (lambda: load((X, X, X, X, X), 2), 3),  # in a tuple of more than four arrays, each array is a sample
+        (lambda: load((X[:2], X[:2]), 2), 1),  # in a tuple that is not shorter than its arrays, each array is a sample
         (lambda: load(((1, 2), (3, 4)), 2), 1),
         (lambda: load(ArrayDataset([X, X]), 2), 1),
         (lambda: load({"a": 1, "b": 2}, 2, sampler=["b", "a"]), 1),
         (lambda: load({0: 1, 1: 2}, 2), 1),
-        (lambda: load(NUMBERS, 2, batchify_fn=list), 4),  # a class, but also a function of the samples
+        (lambda: load(NUMBERS, 2, batchify_fn=list), 4),  # a class, but calling it makes a batch
         (lambda: load(SimpleDataset(NUMBERS).transform(float), 2), 4),
         (lambda: load(NUMBERS, 2, output=np.float32), 4),
         (lambda: load(NUMBERS, 8, last_batch="discard"), 1),
@@ -824,7 +826,7 @@ def test_a_script_without_a_main_guard_is_told_to_have_one(tmp_path):
         (lambda: load(NUMBERS, batch_sampler=OnlyIndexed([[3, 1], [2]])), 2),
     ],
 )
-def test_a_call_that_can_be_right_is_neither_refused_nor_warned_of(call, batches):
+def test_a_call_that_may_be_correct_causes_no_error_and_no_warning(call, batches):
     assert len(call()) == batches
 
 

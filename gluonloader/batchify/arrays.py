@@ -13,10 +13,10 @@ from ..frameworks import owner_by_base
 
 Array = NDArray[Any]
 
-PADDING: Final = "; make them equal in the dataset, or pad them with Pad() in the batchify_fn"
+PADDING: Final = "; make the samples equal in size in the dataset, or pad them with Pad() in the batchify_fn"
 IS_NONE: Final = (
-    "it is None, which cannot be stacked (is a `return` missing in the dataset or a transform?); filter such samples "
-    "out beforehand, or return a placeholder, or pass a batchify_fn that drops None"
+    "it is None, which cannot be stacked (is a `return` missing in the dataset or a transform?); remove such samples "
+    "from the dataset, return a placeholder, or pass a batchify_fn that drops None"
 )
 
 
@@ -43,9 +43,9 @@ def _no_array(sample: Any, why: str) -> str:
     if sample is None:
         return IS_NONE
     if isinstance(sample, tuple):
-        why = f"; pass one function for each of its {len(sample)} fields, e.g. Group(Pad(), Stack())"
+        why = f"; use one batchify function for each of its {len(sample)} fields, e.g. Group(Pad(), Stack())"
     elif isinstance(sample, Mapping):
-        why = f"; pass one function for each key, e.g. Dict({{{next(iter(sample), 'x')!r}: Stack(), ...}})"
+        why = f"; use one batchify function for each key, e.g. Dict({{{next(iter(sample), 'x')!r}: Stack(), ...}})"
     return f"a {type(sample).__name__} cannot be converted to an array of numbers{why}"
 
 

@@ -214,7 +214,7 @@ class Group:
 
     def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
         samples = list(samples)
-        needed = f"Group has {len(self._parts)} functions for the fields of a tuple"
+        needed = f"Group needs a tuple or list of {len(self._parts)} fields"
         check_types(samples, lambda kind: hasattr(kind, "__len__") and not issubclass(kind, Mapping), needed)
         for row, sample in enumerate(samples):
             if len(sample) != len(self._parts):
@@ -263,7 +263,7 @@ class Dict:
 
     def __call__(self, samples: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
         samples = list(samples)
-        check_types(samples, lambda kind: hasattr(kind, "keys"), "Dict has functions for the keys of a dict")
+        check_types(samples, lambda kind: hasattr(kind, "keys"), "Dict needs a dict")
         for row, sample in enumerate(samples):
             missing = self._fns.keys() - sample.keys()
             if missing:

@@ -258,10 +258,10 @@ class Transformed(Dataset):
             return self._fn(*sample) if isinstance(sample, tuple) else self._fn(sample)
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # fn did not start
-                how = "fn(sample); it passes only the fields of a tuple as separate arguments"
+                how = "fn(sample); only the fields of a tuple are passed as separate arguments"
                 if isinstance(sample, tuple):
                     how = f"fn(*sample) with {len(sample)} arguments; transform_first(fn) passes only the first field"
-                add_note(error, f"gluonloader: the sample has type {type(sample).__name__}: transform calls {how}")
+                add_note(error, f"gluonloader: the sample has type {type(sample).__name__}, so transform calls {how}")
             raise
 
 

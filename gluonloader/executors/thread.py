@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from ..errors import BatchTimeout, LoaderClosed, WorkerStartError, text_of
 from ..memory.buffers import BatchMemory, BufferPool
-from ..memory.warm import OF_A_PROGRAM, keep_freed_memory
+from ..memory.warm import LARGEST_IN_PROGRAM, keep_freed_memory
 from ..randomness import set_current_seed
 from ..work.maker import BatchMaker
 from ..work.task import Job, Task
@@ -54,7 +54,7 @@ class ThreadExecutor:
         self._threads: list[threading.Thread] = []
         self._start_error: WorkerStartError | None = None
         self._closed = self._shut = False  # `close` was called; `close` came to its end
-        keep_freed_memory(OF_A_PROGRAM)
+        keep_freed_memory(LARGEST_IN_PROGRAM)
         numbers: SimpleQueue[int] = SimpleQueue()
         for worker in range(job.num_workers):
             numbers.put(worker)

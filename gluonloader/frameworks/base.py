@@ -55,10 +55,10 @@ class Framework(Protocol):
         """
 
     def stack(self, arrays: Sequence[Any], empty: Empty) -> Array | None:
-        """Returns arrays of the same type, stacked along a new first axis as a NumPy array that `empty` has allocated.
+        """Stacks arrays of the same type along a new first axis, into a NumPy array that `empty` allocates.
 
-        Returns None if the framework has no faster way than `to_numpy` of each array, or if the arrays differ in shape
-        or dtype.
+        Returns None if the framework cannot stack the arrays faster than by `to_numpy` for each array, or if the arrays
+        differ in shape or dtype.
         """
 
     def pin(self, array: Any, device_id: int) -> Any:

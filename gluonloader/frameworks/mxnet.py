@@ -27,7 +27,7 @@ class MXNet:
         self.name = {None: "mxnet", False: "mxnet.nd", True: "mxnet.np"}[numpy_like]
         self._mx: Any = sys.modules["mxnet"]
         if not self._mx.__version__.startswith("1."):
-            what = f"MXNet {self._mx.__version__} is installed, whose arrays gluonloader cannot read"
+            what = f"MXNet {self._mx.__version__} is installed, but gluonloader cannot read its arrays"
             raise ImportError(f'{what}; run pip install "mxnet==1.9.1"')
         self._memory = MXNetMemory(self._mx)
         self._numpy_like, self._shared = numpy_like, shared

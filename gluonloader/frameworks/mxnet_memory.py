@@ -94,10 +94,11 @@ class MXNetMemory:
     def __init__(self, mx: Any) -> None:
         self._mx, self._lib, self._handle = mx, mx.base._LIB, mx.base.NDArrayHandle
         self._lib.MXGetLastError.restype = ctypes.c_char_p
-        # Each item of a library is a new function, so MXNet's own functions keep their argument types.
+        # `lib[name]` returns a new object each time, so MXNet's own function objects keep their argument types.
         self._copy_values = self._lib["MXNDArraySyncCopyToCPU"]
         self._copy_values.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
-        # These two never wait, so they are called without releasing the GIL, which another thread might then keep.
+        # These two functions never block, so PyDLL calls them without releasing the GIL. If the GIL were released, this
+        # thread might have to wait until another thread gives it back.
         library = ctypes.PyDLL(mx.libinfo.find_lib_path()[0])
         self._get_shape, self._get_dtype = library["MXNDArrayGetShapeEx"], library["MXNDArrayGetDType"]
         types = mx.nd.ndarray._DTYPE_NP_TO_MX
@@ -191,10 +192,12 @@ class MXNetMemory:
         return self._memory_of(array)
 
     def stack(self, arrays: Sequence[Any], empty: Empty) -> Array | None:
-        """Copies NDArrays into an array that `empty` allocates; None if they differ or are no dense arrays on the host.
+        """Copies NDArrays into an array that `empty` allocates.
 
-        To call `view` for each of them would take 10 us more per array. MXNet's operator `stack` takes 20 times as long
-        for images of uint8, reports failed operations only later, and stacks (2,) and (2, 1) without an error.
+        Returns None if the NDArrays differ in shape or dtype, are sparse or on a GPU, or have no axes or no elements.
+        To call `view` for each NDArray would take 10 us more per NDArray. MXNet's operator `stack` takes 20 times as
+        long for images of uint8, reports failed operations only later, and stacks NDArrays of shapes (2,) and (2, 1)
+        without an error.
         """
         first, count = arrays[0], len(arrays)
         shape, dtype = first.shape, np.dtype(first.dtype)

@@ -95,7 +95,7 @@ def _shards(dataset: Any, batching: Batching, num_workers: int) -> Shards:
 def _batch_sampler(dataset: Any, batching: Batching, seed: int, seed_given: bool) -> Any:
     batch_size, sampler, last_batch = batching.batch_size, batching.sampler, batching.last_batch
     if hasattr(batch_size, "__len__") and not isinstance(batch_size, str):
-        right = "must be an int >= 1; to read several arrays, pass DataLoader(ArrayDataset(X, Y), batch_size)"
+        right = "must be an int >= 1; to load several arrays, call DataLoader(ArrayDataset(X, Y), batch_size)"
         raise bad_argument("batch_size", batch_size, right)
     if batching.batch_sampler is not None:
         _check_indices("batch_sampler", batching.batch_sampler, "lists of indices")
@@ -123,7 +123,7 @@ def _batch_sampler(dataset: Any, batching: Batching, seed: int, seed_given: bool
 
 
 def _check_dataset(dataset: Any, sized: bool) -> None:
-    """Checks that samples can be read; `sized`: the dataset needs a length, since no sampler was passed."""
+    """Checks that samples can be read; `sized` says that no sampler was passed, so the dataset needs a length."""
     if right := _cure(dataset, sized):
         raise ValueError(f"dataset: {type(dataset)}; {right}")
     if is_iterable(dataset):
@@ -137,19 +137,19 @@ def _check_dataset(dataset: Any, sized: bool) -> None:
 
 
 def _cure(dataset: Any, sized: bool) -> str:
-    """What to pass instead of an object that contains samples, but not at 0, 1, 2, ...; "" if it may be a dataset."""
+    """Says what to pass instead of an object that has no samples at 0, 1, 2, ...; "" if the object may be a dataset."""
     if isinstance(dataset, (str, os.PathLike)):
         return "pass a dataset that reads the file, e.g. ArrowDataset(path) for Parquet, or list(text) for characters"
     cure = cure_of(dataset, "dataset")
     if cure and isinstance(dataset, Mapping):
-        return f"{cure}, or a sampler of names" if sized else ""
+        return f"{cure}, or pass a sampler of its keys" if sized else ""
     return cure
 
 
 def _check_indices(name: str, indices: Any, example: str) -> None:
     if name == "batch_sampler" and type(indices) is int:
-        right = f"must be an iterable of {example}; torch's order of arguments differs, so pass num_workers={indices}"
-        raise ValueError(f"batch_sampler={indices} is an int, but {right}")
+        cure = f"if you passed the arguments in the order of torch, pass num_workers={indices} by name"
+        raise ValueError(f"batch_sampler={indices} is an int, but must be an iterable of {example}; {cure}")
     check_indices(name, indices, example)
     if hasattr(indices, "__next__"):
         raise bad_argument(name, indices, f"it can be iterated only once; pass a list or a Sampler of {example}")

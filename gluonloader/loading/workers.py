@@ -139,7 +139,7 @@ class Workers:
         self._close_executor()
 
     def describe(self) -> list[str]:
-        """The workers in words, for `repr`: `["2 processes"]`, or [] without workers."""
+        """Describes the workers for `repr`: `["2 processes"]`, or [] without workers."""
         automatic, count = self.options.executor == "auto", self.job.num_workers
         name = self.options.executor if self._choice is None else self._choice.name
         names = {"process": ("process", "processes"), "thread": ("thread", "threads")}

@@ -1,9 +1,10 @@
-"""Keeps freed memory in this process, so that every sample reuses the pages of the sample before.
+"""Keeps freed memory in this process, so that each sample reuses the pages of the previous sample.
 
-glibc returns large freed blocks to the system. Each sample that allocates, say, a decoded image would then fault all of
-its pages in again, which can take as long as the decoding. glibc adapts: when a block of up to 32 MB is freed for the
-first time, it keeps blocks of this size from then on, and returns memory only above twice this size. Allocating and
-freeing one block is enough. None of its pages is touched, and a `MALLOC_TRIM_THRESHOLD_` of the user still decides.
+By default, glibc returns large freed blocks to the system. If each sample allocates large arrays, for example decoded
+images, then each sample causes page faults for these arrays, which can take as long as the decoding. But glibc adapts:
+after a program has freed a block of at most 32 MB, glibc keeps freed blocks of up to this size, and returns memory to
+the system only above twice this size. So this module allocates and frees one block. It touches no page of the block. If
+the user has set `MALLOC_TRIM_THRESHOLD_`, glibc does not adapt, and the user's threshold applies.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Final
 import numpy as np
 
 # glibc adapts to blocks of at most 32 MB, including its own header.
-OF_A_PROCESS: Final = (32 << 20) - (64 << 10)  # bytes
-# Threads share their memory with the program of the user, and larger blocks make samples of 16 MB slower.
-OF_A_PROGRAM: Final = 8 << 20  # bytes
+LARGEST_IN_WORKER: Final = (32 << 20) - (64 << 10)  # bytes
+# Threads share their memory with the user's program, and a larger block would make samples of 16 MB slower.
+LARGEST_IN_PROGRAM: Final = 8 << 20  # bytes
 
 
 def keep_freed_memory(largest: int) -> None:

@@ -3,8 +3,9 @@
     gluonloader.mxnet.install()                       # or: python -m gluonloader.mxnet script.py
     from gluonloader.mxnet import DataLoader          # was: from mxnet.gluon.data import DataLoader
 
-After `install()`, unchanged code that uses `mxnet.gluon.data` loads its batches by gluonloader. MXNet is imported at
-the first use of a name, so `patch_numpy` can run before. docs/migrating-from-gluon.md lists what differs from Gluon.
+After `install()`, unchanged code that uses `mxnet.gluon.data` loads its batches with gluonloader. MXNet is imported at
+the first use of a name other than `patch_numpy`, so `patch_numpy` can be called before the import.
+docs/migrating-from-gluon.md lists what differs from Gluon.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m gluonloader.mxnet script.py arg ...` runs an unchanged Gluon script over gluonloader."""
+"""`python -m gluonloader.mxnet script.py arg ...` runs a Gluon script unchanged, with gluonloader's classes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import patch_numpy
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m gluonloader.mxnet",
-        description="Runs a Gluon script with gluonloader's classes in the place of mxnet.gluon.data's.",
+        description="Runs a script that uses mxnet.gluon.data, with gluonloader's classes instead of MXNet's.",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="print what is replaced")
     parser.add_argument("-m", dest="is_module", action="store_true", help="run a module, e.g. -m package.train")
@@ -30,7 +30,7 @@ def main() -> None:
         _log_to_stderr()
     patch_numpy()
     try:
-        from .installing import install  # it imports MXNet, which needs the names that `patch_numpy` adds
+        from .installing import install  # this imports MXNet, which needs the names that `patch_numpy` adds
     except MissingExtraError as error:
         parser.error(str(error))
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _log_to_stderr() -> None:
-    """Not by `logging.basicConfig`, which would make the script's own call of it do nothing."""
+    """Prints the log of the library. `logging.basicConfig` is not used, since the script could not call it again."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
     logger = logging.getLogger("gluonloader")
@@ -53,10 +53,10 @@ def _log_to_stderr() -> None:
 
 
 def _run(path: str) -> None:
-    """Runs a file as `python path` does; unlike with `runpy.run_path`, its names exist until the program has ended."""
-    path = os.path.abspath(path)  # as Python does for `__file__`; sys.argv[0] stays as it was written
+    """Runs a file as `python path` does. `runpy.run_path` would delete the script's names before the program ends."""
+    path = os.path.abspath(path)  # Python makes `__file__` absolute, too, but not sys.argv[0]
     with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec", dont_inherit=True)  # not with the __future__ imports of this file
+        code = compile(file.read(), path, "exec", dont_inherit=True)  # without the __future__ imports of this file
     script = ModuleType("__main__")
     script.__file__ = path
     vars(script)["__builtins__"] = __builtins__
@@ -67,7 +67,7 @@ def _run(path: str) -> None:
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Prints an error as `python script.py` does, without the calls in this file and in runpy that run the script."""
+    """Prints an error as `python script.py` does, without the frames of this file and of runpy."""
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>", runpy.__file__):
         trace = trace.tb_next
     sys.__excepthook__(kind, error.with_traceback(trace), trace)

@@ -31,7 +31,7 @@ class _WithNDArrays:
         return map_arrays(convert, self._batchify(data))
 
     def __mx_handle__(self) -> _WithNDArrays:
-        """The function itself: it can be called, like the handle of a batchify function in Gluon 2.0."""
+        """Returns the function itself, which can be called like the handle of a batchify function in Gluon 2.0."""
         return self
 
     @short_repr
@@ -93,5 +93,5 @@ class Group(core.Group):
     """Applies a batchify function to each field of a tuple; the batch is a tuple."""
 
     def __mx_handle__(self) -> Group:
-        """See `Stack`."""
+        """Returns the function itself, as `Stack` does."""
         return self

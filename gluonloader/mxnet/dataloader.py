@@ -36,8 +36,8 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
     """A `mxnet.gluon.data.DataLoader` whose batches are loaded by gluonloader.
 
     The attributes that code for Gluon reads, such as `_dataset` and `_num_workers`, contain the arguments. Changing
-    them has no effect, except that a new `_batch_sampler` decides the batches from the next epoch on. `_worker_pool` is
-    None, since the workers do not take tasks from a `multiprocessing.Pool`.
+    these attributes has no effect, except that a new `_batch_sampler` decides the batches from the next epoch on.
+    `_worker_pool` is None, since the loader has no `multiprocessing.Pool` that takes tasks.
 
     The arguments are those of Gluon, in the same order. If no `batchify_fn` is passed, batches are NDArrays (in
     `cpu_shared(0)` with workers, otherwise in `cpu(0)`), and samples that are tuples become a list of NDArrays. Batches

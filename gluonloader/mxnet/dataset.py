@@ -44,7 +44,7 @@ class Dataset(core.Dataset, _gluon.Dataset):
         return _Transformed(self, fn) if lazy else SimpleDataset(transformed)
 
     def __mx_handle__(self) -> Dataset:
-        """The dataset itself: it can be indexed and has a length, like the handle of a dataset in Gluon 2.0."""
+        """Returns the dataset itself: like the handle of a dataset in Gluon 2.0, it has a length and can be indexed."""
         return self
 
 

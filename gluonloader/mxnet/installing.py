@@ -1,6 +1,7 @@
-"""`install` and `uninstall`: put gluonloader's classes into MXNet's modules, so that unchanged code uses them.
+"""`install` replaces classes of MXNet by gluonloader's, so that unchanged code uses them; `uninstall` restores them.
 
-`Dataset` and `Sampler` stay MXNet's. All classes of both libraries derive from them, so `isinstance` checks still pass.
+MXNet's `Dataset` and `Sampler` are not replaced. The datasets and samplers of both libraries derive from these two
+classes, so `isinstance` checks still pass.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from .gluon import mx
 
 _LOG = logging.getLogger("gluonloader")
 
-# Not the batchify functions: MXNet's loaders that were made before `install` send these to their workers by name.
+# The batchify functions are not replaced: loaders of MXNet that were made before `install` still send them to their
+# workers, and pickle finds a function by its name.
 _CLASSES: Final[dict[str, Any]] = {
     "ArrayDataset": dataset.ArrayDataset,
     "BatchSampler": sampler.BatchSampler,
@@ -33,7 +35,8 @@ _CLASSES: Final[dict[str, Any]] = {
     "SimpleDataset": dataset.SimpleDataset,
 }
 _MXNETS_LOADER: Final = _gluon.DataLoader
-# Classes of other packages, by the module that defines them. The package may have copied them into other modules.
+# The replacements for classes of other packages. A key is the module that defines the original class; other modules of
+# the package may have imported that class.
 _OTHER_LOADERS: Final[dict[str, type]] = {
     "gluoncv.data.dataloader": other_loaders.RandomTransformDataLoader,
     "gluonnlp.data.dataloader": other_loaders.ShardedDataLoader,
@@ -54,7 +57,7 @@ _lock = threading.RLock()  # while classes are replaced or restored
 
 
 class Installed:
-    """What `install` returns: as a context manager, it undoes the call at the end of the `with` block."""
+    """The context manager that `install` returns; it calls `uninstall` at the end of the `with` block."""
 
     def __init__(self, first: bool) -> None:
         self._first = first
@@ -63,18 +66,20 @@ class Installed:
         pass
 
     def __exit__(self, *exception: object) -> None:
-        if self._first:  # otherwise an earlier call of `install` is still in force
+        if self._first:  # otherwise an earlier call of `install` still has effect
             uninstall()
 
 
 def install() -> Installed:
-    """Puts gluonloader's classes into `mxnet.gluon.data`, so that unchanged code loads its batches by gluonloader.
+    """Puts gluonloader's classes into `mxnet.gluon.data`, so that unchanged code loads its batches with gluonloader.
 
-    It replaces the loader, the datasets and the samplers in `mxnet.gluon.data` and its modules, and `DataLoaderIter` in
-    `mxnet.contrib.io`. In GluonNLP it replaces `ShardedDataLoader` and in GluonCV `RandomTransformDataLoader`, also if
-    these packages are imported later. What was replaced is logged at level INFO on the logger "gluonloader". Call it
-    before other imports: a name that another module has already imported from MXNet, and a class that was already
-    derived from MXNet's `DataLoader`, cannot be replaced, and give a warning. A second call does nothing.
+    `install` replaces the loader, the datasets and the samplers in `mxnet.gluon.data` and its modules, and
+    `DataLoaderIter` in `mxnet.contrib.io`. It also replaces GluonNLP's `ShardedDataLoader` and GluonCV's
+    `RandomTransformDataLoader`, even if these packages are imported later. The names of the replaced classes are logged
+    at level INFO on the logger "gluonloader". A second call does nothing.
+
+    Call `install` before other imports. If another module has already imported MXNet's `DataLoader` by name, or has
+    derived a class from it, `install` warns, because that module continues to use MXNet's loader.
 
     Returns:
         A context manager: `with install():` calls `uninstall` at the end of the block.
@@ -84,8 +89,8 @@ def install() -> Installed:
             return Installed(first=False)
         if too_early := sorted({*_derived(_MXNETS_LOADER), *_imported_by_name()}):
             warn(
-                "these use MXNet's DataLoader, since they were imported before gluonloader.mxnet.install(): "
-                f"{', '.join(too_early)}; call install() before you import them"
+                "MXNet's DataLoader was imported or subclassed before the call of gluonloader.mxnet.install(); these "
+                f"names continue to use MXNet's loader: {', '.join(too_early)}; call install() before the other imports"
             )
         for module in (_gluon, _gluon.dataloader, _gluon.dataset, _gluon.sampler):
             _replace(module, {name: new for name, new in _CLASSES.items() if hasattr(module, name)})
@@ -101,7 +106,7 @@ def install() -> Installed:
 def uninstall() -> None:
     """Puts the original classes of MXNet, GluonNLP and GluonCV back; loaders that exist keep working."""
     with _lock:
-        # All modules of these packages, since some may have copied the names meanwhile.
+        # Also modules that imported the new classes after `install`.
         changed = [module for module in _modules() if _top(module) in _PACKAGES]
         while _replaced:
             item = _replaced.pop()
@@ -159,7 +164,7 @@ def _top(module: ModuleType) -> str:
 
 
 def _derived(base: Any) -> Iterator[str]:
-    """The classes of the user that derive from MXNet's loader and not from ours."""
+    """Classes of the user that derive from MXNet's loader but not from gluonloader's."""
     for kind in base.__subclasses__():
         if not issubclass(kind, dataloader.DataLoader):
             if kind.__module__.partition(".")[0] not in _PACKAGES:  # `import gluoncv` alone derives some
@@ -168,7 +173,7 @@ def _derived(base: Any) -> Iterator[str]:
 
 
 def _imported_by_name() -> Iterator[str]:
-    """Where modules of the user have imported MXNet's `DataLoader` by name."""
+    """The names under which modules of the user's program have imported MXNet's `DataLoader`."""
     users = [module for module in _modules() if _top(module) not in (*_PACKAGES, __name__.partition(".")[0])]
     for module in users:
         for name, value in list(vars(module).items()):

@@ -1,6 +1,6 @@
-"""The loaders that GluonNLP and GluonCV build on Gluon's, and MXNet's `DataLoaderIter`, over gluonloader.
+"""Replacements for the loaders of GluonNLP and GluonCV, and for MXNet's `DataLoaderIter`; they load with gluonloader.
 
-`install` puts them in the place of the original classes; the arguments and the batches are the same.
+`install` replaces the original classes with these classes. Their arguments and batches are the same.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Batchify = Callable[[Sequence[Any]], Any]
 class ShardedDataLoader(DataLoader):
     """GluonNLP's loader: if a batch sampler yields a list of lists of indices, a batch is a list of batches.
 
-    The arguments are those of `gluonnlp.data.ShardedDataLoader`; for their meaning see `DataLoader`. As there, waiting
-    for a batch has no time limit.
+    The arguments are those of `gluonnlp.data.ShardedDataLoader`; `DataLoader` explains them. As in
+    GluonNLP, waiting for a batch has no time limit.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ShardedDataLoader(DataLoader):
 
 
 class _Shard(list[Any]):
-    """The samples of one of the batches that a batch consists of."""
+    """The samples of an inner batch, if each batch of the loader is a list of batches."""
 
 
 class _Sharded:
@@ -88,15 +88,16 @@ class _BatchifyShards:
 
 
 class RandomTransformDataLoader(DataLoader):
-    """GluonCV's loader: applies one of several transforms, which changes at random after `interval` batches.
+    """GluonCV's loader: chooses one of several transforms at random for each group of `interval` batches.
 
-    The arguments are those of `gluoncv.data.RandomTransformDataLoader`; for the others see `DataLoader`. As there,
-    NumPy's global generator in this process chooses the transforms, so an epoch that is resumed may choose others.
+    The arguments are those of `gluoncv.data.RandomTransformDataLoader`; `DataLoader` explains the arguments that this
+    list omits. As in GluonCV, NumPy's global generator in this process chooses the transforms, so an epoch that is
+    resumed may use other transforms than the original epoch.
 
     Args:
         transform_fns: the transforms.
         dataset: a dataset with a method `transform`.
-        interval: number of batches with the same transform.
+        interval: number of consecutive batches with the same transform.
 
     Raises:
         ValueError: `transform_fns` is empty, or another argument is wrong.
@@ -119,7 +120,7 @@ class RandomTransformDataLoader(DataLoader):
         prefetch: int | None = None,
     ) -> None:
         if not (transforms := list(transform_fns)):
-            raise ValueError("transform_fns is empty; pass at least one function of a sample")
+            raise ValueError("transform_fns is empty; pass at least one transform")
         interval = max(int(interval), 1)
         plain = DataLoader(dataset, batch_size, shuffle, sampler, last_batch, batch_sampler)
         super().__init__(
@@ -141,7 +142,9 @@ class _RandomTransforms(Sampler):
         self._batches, self._transforms, self._interval = batch_sampler, transforms, interval
 
     def __iter__(self) -> Iterator[list[tuple[int, Any]]]:
-        chosen = np.random.choice(self._transforms)  # not used, but GluonCV draws it as well
+        chosen = np.random.choice(
+            self._transforms
+        )  # not used, but GluonCV also draws it, and both must leave the generator in the same state
         for number, batch in enumerate(self._batches):
             if number % self._interval == 0:
                 chosen = np.random.choice(self._transforms)
@@ -166,16 +169,16 @@ class _Transformed:
 
 
 class DataLoaderIter(_DataLoaderIter):
-    """MXNet's `DataIter` over a loader, which starts no epoch that is not read.
+    """MXNet's `DataIter` over a loader; it does not start epochs whose batches are never read.
 
-    MXNet's own class starts an epoch to learn the shapes of a batch, and drops it. This class keeps it as the first
-    epoch; the next epoch starts with the first batch that is read after `reset`.
+    MXNet's own class starts an epoch to learn the shapes of a batch, and then drops that epoch. This class yields the
+    batches of that epoch as the first epoch. After `reset`, the next epoch starts when its first batch is read.
 
     Args:
         loader: a loader whose batches are pairs (data, label) of NDArrays.
         data_name: the name of the data in `provide_data`.
         label_name: the name of the label in `provide_label`.
-        dtype: dtype of the arrays that it returns.
+        dtype: dtype of the arrays that the iterator returns.
     """
 
     def __init__(
@@ -185,14 +188,14 @@ class DataLoaderIter(_DataLoaderIter):
         epoch = iter(loader)
         first = next(epoch)
         data, label = first
-        DataIter.__init__(self, data.shape[0])  # MXNet's class would start two epochs
+        DataIter.__init__(self, data.shape[0])  # the constructor of MXNet's class would start two epochs
         self.provide_data = [DataDesc(data_name, data.shape, dtype)]
         self.provide_label = [DataDesc(label_name, label.shape, dtype)]
         self.dtype, self._loader, self._current_batch = dtype, loader, None
         self._iter: Iterator[Any] = chain([first], epoch)
 
     def reset(self) -> None:
-        """Makes the next batch the first one of a new epoch, unless no batch of this epoch was read yet."""
+        """Ends the epoch, so that the next batch starts a new epoch; does nothing before the first batch is read."""
         if not self._untouched:
             self._iter = _late(self._loader)
             self._untouched = True
@@ -204,5 +207,5 @@ class DataLoaderIter(_DataLoaderIter):
 
 
 def _late(loader: Any) -> Iterator[Any]:
-    """The batches of an epoch that starts with the first `next`."""
+    """Yields the batches of an epoch, which starts at the first `next` and not at the call of this function."""
     yield from loader

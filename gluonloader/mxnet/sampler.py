@@ -43,12 +43,12 @@ def _renamed(name: str) -> Any:
 class BatchSampler(core.BatchSampler, Sampler, _gluon.BatchSampler):
     """Cuts the indices of a sampler into lists of `batch_size`; `last_batch` is 'keep', 'discard' or 'rollover'."""
 
-    # The names of these attributes in Gluon, which subclasses also set:
+    # Gluon's names for the attributes of this class; subclasses also set them:
     _sampler, _batch_size, _last_batch, _prev = map(_renamed, ("sampler", "batch_size", "last_batch", "carried"))
 
 
 def with_gluons_names(batch_sampler: Any) -> Any:
-    """The batch sampler that a loader has made, as an object of Gluon's class; both share their attributes."""
+    """A batch sampler that the loader has made, with Gluon's class and names; both objects share their attributes."""
     if type(batch_sampler) is not core.BatchSampler:
         return batch_sampler
     shown = object.__new__(BatchSampler)

@@ -32,14 +32,14 @@ BucketScheme = Callable[[BucketKey, BucketKey, int], Sequence[BucketKey]]
 class _WidthBucket:
     """Base class of bucket schemes: calling a scheme returns the bucket keys, in rising order.
 
-    A key is an int; it is a tuple of ints if the lengths are tuples, lists or arrays.
+    A key is an int if the length of a sample is an int, and a tuple of ints if it is a tuple, a list or an array.
     """
 
     def __call__(self, max_lengths: BucketKey, min_lengths: BucketKey, num_buckets: int) -> list[BucketKey]:
         check_int("num_buckets", num_buckets, 1)
         if not np.ndim(max_lengths):
             return self._keys(index(max_lengths), index(min_lengths), num_buckets)
-        ranges = zip(max_lengths, min_lengths, strict=True)  # one for each axis
+        ranges = zip(max_lengths, min_lengths, strict=True)  # one range for each axis
         return list(zip(*[self._keys(index(most), index(least), num_buckets) for most, least in ranges], strict=True))
 
     def _keys(self, most: int, least: int, number: int) -> list[int]:

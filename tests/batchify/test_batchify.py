@@ -345,7 +345,7 @@ IMAGE = np.zeros((3, 4))
         ([(1, 2), (1, 2, 3), (1, 2)], 1, "", "3 fields, but other samples have 2 fields"),
         ([{"x": [1]}, {"x": [1]}, {"x": []}], 2, "['x']", "0 fields, but other samples have 1 fields"),
         ([1, 2, "a"], 2, "", "type str, but other samples have type int"),
-        ([None, 1, 2], 0, "", "it is None, which cannot be stacked .* filter such samples out"),
+        ([None, 1, 2], 0, "", "it is None, which cannot be stacked .* remove such samples from the dataset"),
         ([1, None, None], 1, "", "it is None, which cannot be stacked"),
         ([(1, 2), [1, 2], (3, 4)], 1, "", "type list, but other samples have type tuple"),
         ([{"a": 1}, OrderedDict(a=1), {"a": 1}], 1, "", "type OrderedDict, but other samples have type dict"),

@@ -72,7 +72,7 @@ def test_lengths_without_an_axis_are_those_of_the_first():
 
 
 @given(differing(), st.none() | st.integers(1, 4), st.booleans())
-def test_the_mask_is_true_where_the_data_are(samples_and_axis, round_to, ret_length):
+def test_the_mask_is_true_for_data_and_false_for_padding(samples_and_axis, round_to, ret_length):
     samples, axis = samples_and_axis
     batch, *lengths, mask = Pad(-1, None, round_to, axis=axis, ret_length=ret_length, mask=True)(samples)
     sizes = [sample.shape[axis] for sample in samples]
@@ -237,7 +237,7 @@ def test_tensors_give_tensors(dtype):
 
 
 @pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
-def test_a_loader_gives_batches_lengths_and_masks(way):
+def test_a_loader_yields_batches_lengths_and_masks(way):
     data = [(list(range(i + 1)), i) for i in range(6)]
     fn = Tuple(Pad(-1, np.int32, axis=0, ret_length=True, mask=True), Stack())
     with way.loader(data, 3, batchify_fn=fn) as loader:

@@ -380,7 +380,7 @@ def test_the_error_for_a_missing_framework_says_how_to_install_it():
     assert re.search(r'^gluonloader.*MissingExtraError: .*pip install "gluonloader\[jax\]"', done.stderr, re.MULTILINE)
 
 
-def test_repr_shows_the_source_and_how_far_an_iterator_is():
+def test_repr_shows_the_source_and_the_position_of_an_iterator():
     def batches_of_epoch(epoch):
         return [1]
 

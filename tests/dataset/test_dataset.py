@@ -296,7 +296,7 @@ def test_the_base_class_says_what_is_missing():
         len(Unfinished())
 
 
-def test_repr_shows_class_and_length_and_what_a_view_applies():
+def test_repr_shows_the_class_the_length_and_the_transforms():
     class Mine(Dataset):
         def __getitem__(self, index):
             raise AssertionError("a sample was read")

@@ -28,7 +28,7 @@ CONTEXTS = {"serial": "cpu(0)", "threads": "cpu_shared(0)", "processes": "cpu_sh
 # For what MXNet itself does not allow in several threads at once: its Blocks, such as the vision transforms.
 NOT_THREADS = pytest.mark.parametrize("way", ["serial", "processes"])
 
-# For programs that import MXNet without `patch_numpy`.
+# For tests of programs that import MXNet without a call of `patch_numpy`.
 needs_old_numpy = pytest.mark.skipif(
     np.lib.NumpyVersion(np.__version__) >= "1.24.0", reason="MXNet itself needs NumPy older than 1.24"
 )

@@ -23,14 +23,15 @@ CLASSES = {
     "dataset": ["ArrayDataset", "RecordFileDataset", "SimpleDataset"],
     "sampler": ["BatchSampler", "FilterSampler", "RandomSampler", "SequentialSampler"],
 }
-# Other tests in this process may have derived classes from MXNet's loader. The programs below run with `-W error`.
-pytestmark = pytest.mark.filterwarnings("ignore:these use MXNet's DataLoader:RuntimeWarning")
+# `install` warns of classes that other tests in this process have derived from MXNet's loader. The programs below run
+# with `-W error`, so a warning in a program still fails the test.
+pytestmark = pytest.mark.filterwarnings("ignore:MXNet's DataLoader was imported or subclassed:RuntimeWarning")
 THEIRS = {name: getattr(GLUON, name) for names in CLASSES.values() for name in names}
 
 
 @pytest.fixture(autouse=True)
 def uninstalled():
-    gc.collect()  # classes that a test has derived from MXNet's loader exist until then, and install warns of them
+    gc.collect()  # deletes classes that a test has derived from MXNet's loader, since install would warn of them
     yield
     uninstall()
 
@@ -114,7 +115,7 @@ def test_install_in_several_threads_at_once_is_undone_by_one_uninstall():
         assert (attributes(), sys.meta_path) == (before, hooks)
 
 
-def test_install_logs_at_level_info_what_it_replaced(caplog):
+def test_install_logs_the_replaced_names_at_level_info(caplog):
     with caplog.at_level(logging.INFO, "gluonloader"), install():
         pass
     texts = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
@@ -123,7 +124,7 @@ def test_install_logs_at_level_info_what_it_replaced(caplog):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_class_derived_after_install_is_ours(num_workers):
+def test_a_class_derived_after_install_uses_gluonloader(num_workers):
     with install():
 
         class Loader(mx.gluon.data.DataLoader):
@@ -138,13 +139,13 @@ def test_a_class_derived_before_install_is_named_in_a_warning():
     class Derived(mx.gluon.data.DataLoader):
         pass
 
-    with pytest.warns(RuntimeWarning, match=r"use MXNet's DataLoader.*Derived.*call install\(\) before"), install():
+    with pytest.warns(RuntimeWarning, match=r"use MXNet's loader: .*Derived; call install\(\) before"), install():
         pass
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.filterwarnings("ignore")
-def test_estimator_accepts_loaders_of_both_sides_before_during_and_after(num_workers):
+def test_estimator_accepts_loaders_of_both_libraries_before_during_and_after_install(num_workers):
     from mxnet.gluon.contrib.estimator import Estimator
 
     def loader(data):
@@ -167,7 +168,7 @@ def test_estimator_accepts_loaders_of_both_sides_before_during_and_after(num_wor
     assert all(fit(each) >= 0 for each in loaders)
 
 
-def test_objects_made_before_work_together_with_those_made_after():
+def test_objects_made_before_install_work_with_objects_made_after_install():
     dataset, sampler = THEIRS["SimpleDataset"](list(range(5))), THEIRS["SequentialSampler"](5)
     with install():
         data = mx.gluon.data
@@ -179,7 +180,7 @@ def test_objects_made_before_work_together_with_those_made_after():
 
 @pytest.fixture
 def program(tmp_path):
-    """Runs `python *arguments` in a folder with the files that it is given as text, by name."""
+    """A function that runs `python *arguments` in a new folder with files; `name=text` adds the file `name`.py."""
 
     def run(*arguments, **files):
         for name, text in files.items():
@@ -280,8 +281,8 @@ MXNET = ["-W", "error", "-W", "ignore::DeprecationWarning", "-m", "gluonloader.m
 @needs_old_numpy
 @pytest.mark.spawn
 @pytest.mark.parametrize("command", [["folder/train.py"], ["-m", "folder.train"]], ids=["file", "module"])
-def test_a_script_sees_what_python_shows_it(program, tmp_path, command):
-    """Its arguments, its name, its file, the files beside it; its classes reach workers of both start methods."""
+def test_a_script_runs_in_the_same_environment_as_under_python(program, tmp_path, command):
+    """Arguments, `__name__`, `__file__` and imports from its folder are the same; workers can unpickle its classes."""
     (tmp_path / "folder").mkdir()
     script = SCRIPT.replace("import beside", "from . import beside") if "-m" in command else SCRIPT
     arguments = ["--num-workers", "2", "-v", "-m", "-h", "--", "a b", ""]
@@ -305,7 +306,7 @@ def test_with_a_safe_path_the_folder_of_the_script_is_not_searched(program):
 
 @needs_old_numpy
 @pytest.mark.spawn
-def test_the_classes_of_a_script_reach_workers_that_are_spawned(program):
+def test_spawned_workers_can_unpickle_the_classes_of_a_script(program):
     script = SCRIPT.replace('({}, {"num_workers": 2})', '[{"num_workers": 2, "start_method": "spawn"}]')
     done = program(*MXNET, "train.py", train=script, beside="")
     assert (done.stderr, done.returncode) == ("", 3)
@@ -329,13 +330,13 @@ ENDS = {
 @pytest.mark.spawn
 @pytest.mark.parametrize("end", ENDS)
 def test_a_script_ends_as_under_python(program, end):
-    """The exit status, the output and the traceback, which shows the script alone."""
+    """The exit status, the output and the traceback are the same; the traceback shows only the script."""
     ours, plain = program(*MXNET, "train.py", train=ENDS[end]), program("train.py")
     assert (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
 
 
 @pytest.mark.spawn
-def test_what_it_says_when_no_script_can_be_run(program):
+def test_the_error_if_no_script_can_be_run(program):
     none, missing, asked, no_module = (
         program(*MXNET, *arguments) for arguments in ([], ["nowhere.py"], ["-h"], ["-m", "nowhere.train"])
     )
@@ -354,7 +355,7 @@ def test_what_it_says_when_no_script_can_be_run(program):
 
 
 @pytest.mark.spawn
-def test_verbose_prints_what_was_replaced_and_leaves_logging_to_the_script(program):
+def test_verbose_prints_the_replaced_names_and_the_script_can_still_configure_logging(program):
     script = "import logging, sys\nlogging.basicConfig(stream=sys.stdout)\nlogging.warning('of the script')\n"
     done = program(*MXNET, "-v", "train.py", train=script)
     assert (done.returncode, done.stdout) == (0, "WARNING:root:of the script\n")

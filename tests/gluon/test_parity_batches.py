@@ -208,15 +208,15 @@ def test_ndarrays_of_different_dtypes_meet_in_the_common_one(gdata):
 SHAPES = [(8,), (28, 28), (3, 32, 32), (1, 2, 1, 3)]
 
 
-def drawn(dtype, shape, count):
-    """Arrays with the values 0 to 99, or 0 and 1 for bool."""
+def random_arrays(dtype, shape, count):
+    """`count` arrays with values from 0 to 99, or of 0 and 1 for bool."""
     return (np.random.default_rng(0).random((count, *shape)) * 100).astype("uint8").astype(dtype)
 
 
 @pytest.mark.parametrize("numpy_like", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_ndarrays_of_any_shape(gdata, way, dtype, numpy_like):
-    arrays = [drawn(dtype, shape, 5) for shape in SHAPES]
+    arrays = [random_arrays(dtype, shape, 5) for shape in SHAPES]
     with mx.util.np_shape(numpy_like), mx.util.np_array(numpy_like):
         kind, new = (mx.np.ndarray, mx.np.array) if numpy_like else (mx.nd.NDArray, mx.nd.array)
         samples = [(*(new(array[i], dtype=dtype) for array in arrays), i) for i in range(5)]
@@ -229,7 +229,7 @@ def test_ndarrays_of_any_shape(gdata, way, dtype, numpy_like):
 @pytest.mark.parametrize("shape", [(3, 224, 224), (3, 300, 300)])
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_large_ndarrays(gdata, way, dtype, shape):
-    images = drawn(dtype, shape, 3)
+    images = random_arrays(dtype, shape, 3)
     (batch,) = gdata.DataLoader([mx.nd.array(image, dtype=dtype) for image in images], 3, **WAYS[way])
     assert (type(batch), str(batch.ctx), batch.dtype) == (mx.nd.NDArray, CONTEXTS[way], images.dtype)
     np.testing.assert_array_equal(batch.asnumpy(), images)
@@ -279,7 +279,7 @@ def test_row_sparse_samples_become_dense(gdata):
 
 @differs("batchify-errors", raises=(pytest.fail.Exception, mx.base.MXNetError))
 @pytest.mark.parametrize("other", [(3,), (2, 1), (1, 2), (4,), (2, 2)])
-def test_ndarrays_of_different_shapes_are_an_error_that_names_the_sample(gdata, other):
+def test_the_error_for_ndarrays_of_different_shapes_names_the_sample(gdata, other):
     import gluonloader
 
     samples = [(mx.nd.ones(shape), 0) for shape in [(2,), (2,), other, (2,)]]
@@ -289,7 +289,7 @@ def test_ndarrays_of_different_shapes_are_an_error_that_names_the_sample(gdata, 
     assert f"[0]: it has shape {other}, but other samples have shape (2,)" in str(raised.value)
 
 
-def test_an_operation_that_fails_in_the_engine_is_an_error(gdata, way):
+def test_an_operation_that_fails_in_mxnets_engine_raises_an_error(gdata, way):
     class Dataset:
         def __len__(self):
             return 4

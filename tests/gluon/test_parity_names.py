@@ -1,4 +1,4 @@
-"""Names without a place in Gluon's documentation that published code reads, and what Gluon 2.0's tests call."""
+"""Attributes that Gluon does not document but published code reads, and methods that the tests of Gluon 2.0 call."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_arguments_are_kept_as_they_were_passed(gdata):
     assert loader._prefetch == 7
 
 
-def test_no_pool_serves_the_tasks_of_a_worker(way):
+def test_a_loader_has_no_multiprocessing_pool(way):
     assert OURS.DataLoader(range(3), 2, **WAYS[way])._worker_pool is None
 
 
@@ -153,11 +153,11 @@ def test_the_batches_of_a_data_loader_iter(make, way):
         batches.reset()
 
 
-def test_a_data_loader_iter_starts_no_epoch_that_is_not_read(way):
+def test_a_data_loader_iter_reads_every_epoch_that_it_starts(way):
     loader, sampler = loader_and_sampler(way)
     batches = gluonloader.mxnet.DataLoaderIter(loader)
     assert sampler.passes == 1
-    batches.reset()  # as Module.score does before it reads
+    batches.reset()  # as Module.score does before the first batch
     for passes in (1, 2, 3):
         assert [batch.data[0].shape for batch in batches] == [(3, 2)] * 2
         assert sampler.passes == passes
@@ -189,7 +189,7 @@ def test_the_handle_of_a_batchify_function_can_be_called():
     assert lists(OURS.batchify.Stack().__mx_handle__()([1, 2])) == [1, 2]
 
 
-def test_mxnet_2_is_refused_with_a_text_that_says_what_to_install(monkeypatch):
+def test_the_import_error_for_mxnet_2_says_what_to_install(monkeypatch):
     from gluonloader.frameworks.mxnet import MXNet
 
     monkeypatch.setattr(mx, "__version__", "2.0.0b1")

@@ -1,6 +1,7 @@
-"""Scripts in the forms of published code, with MXNet's loader and then unchanged with ours: all batches are equal.
+"""Scripts that use Gluon as published code does read the same batches from MXNet's loader and from gluonloader's.
 
-The scripts know nothing of gluonloader. `scripts/record.py` writes their batches to a file; the test compares files.
+The scripts do not import gluonloader. Each script runs twice, unchanged: with `python`, and with
+`python -m gluonloader.mxnet`. `scripts/record.py` writes the batches to a file, and the test compares the two files.
 """
 
 import os
@@ -28,7 +29,7 @@ NEEDS = {
     "fit_estimator": "mxnet",
     "d2l_softmax": "mxnet",
 }
-# MXNet's loader asks for pinned memory silently on a machine without a GPU; ours says that there is none.
+# On a machine without a GPU, gluonloader warns that it ignores `pin_memory`; MXNet's loader does not warn.
 KNOWN_WARNING = "ignore:pin_memory=True:RuntimeWarning"
 
 pytestmark = pytest.mark.spawn
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.spawn
 
 @pytest.fixture
 def environment(tmp_path):
-    """That of the programs. It hides torch, since GluonCV refuses to be imported beside torch 2."""
+    """The environment variables of the programs. They hide torch, since GluonCV cannot be imported if torch 2 can."""
     (tmp_path / "torch.py").write_text("raise ImportError('hidden from GluonCV')\n")
     root = Path(__file__).parents[2]
     return {**os.environ, "PYTHONPATH": f"{root}:{tmp_path}", "PYTHONWARNINGS": KNOWN_WARNING}
@@ -44,7 +45,7 @@ def environment(tmp_path):
 
 @dataclass
 class Done:
-    """What a program did until it ended."""
+    """The results of a program that has ended."""
 
     status: int
     stdout: str
@@ -53,7 +54,7 @@ class Done:
 
 
 def run(environment, record, command, seconds):
-    """Runs a program; no process of its session may outlive it."""
+    """Runs a program, and checks that no process of its session is left."""
     program = subprocess.Popen(
         command,
         cwd=record.parent,
@@ -65,10 +66,10 @@ def run(environment, record, command, seconds):
     )
     try:
         stdout, stderr = program.communicate(timeout=seconds)
-        deadline = time.monotonic() + 5  # of workers that have to notice that the program was killed
+        deadline = time.monotonic() + 5  # for workers, which have to notice that the program was killed
         while session(program.pid) and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert session(program.pid) == [], "the program has left processes behind"
+        assert session(program.pid) == [], "the program left processes running"
     finally:
         if session(program.pid):
             os.killpg(program.pid, signal.SIGKILL)
@@ -77,7 +78,7 @@ def run(environment, record, command, seconds):
 
 
 def run_theirs(environment, record, command):
-    """MXNet's loader may hang at the end of a program, so the program has three attempts."""
+    """Runs a program with MXNet's loader; it may hang at its end, so the program is run up to three times."""
     for _ in range(2):
         try:
             return run(environment, record, command, 15)
@@ -114,7 +115,7 @@ def loaders(done):
 
 
 def shared_files_of(done):
-    """Files of shared memory that a child of the program made and left behind; their names contain its number."""
+    """Files in /dev/shm that a child process of the program made and did not delete; their names contain its pid."""
     children = {pid for record in done.records for pid in record["children"]}
     return [name for pid in children for name in Path("/dev/shm").glob(f"mx_{pid:x}_*")]
 
@@ -134,7 +135,7 @@ def test_a_script_reads_the_same_batches(environment, tmp_path, script, num_work
     assert ours.stdout == theirs.stdout
     assert ours.stderr == theirs.stderr
 
-    # Each loader is of the package that was asked for, and as long as the other one.
+    # Each loader is a loader of the right package, and has the same length as the other loader.
     for (name, their), (same_name, our) in zip(loaders(theirs), loaders(ours), strict=True):
         assert (name, their["length"]) == (same_name, our["length"])
         assert "gluonloader" in our["packages"]
@@ -143,11 +144,11 @@ def test_a_script_reads_the_same_batches(environment, tmp_path, script, num_work
     assert shared_files_of(ours) == []
 
 
-def test_the_scripts_are_all_run():
+def test_all_scripts_are_run():
     assert {path.stem for path in SCRIPTS.glob("*.py")} == {*NEEDS, "record"}
 
 
-BROKEN_OFF = """
+LEAVES_AN_EPOCH = """
 import os, signal, sys
 import record
 from mxnet import gluon, nd
@@ -171,10 +172,10 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_script_that_ends_within_an_epoch_leaves_nothing(environment, tmp_path, end):
+def test_a_script_that_ends_within_an_epoch_leaves_no_processes_and_no_files(environment, tmp_path, end):
     statement, status = ENDS[end]
     script = tmp_path / "train.py"
-    script.write_text(BROKEN_OFF.format(end=statement))
+    script.write_text(LEAVES_AN_EPOCH.format(end=statement))
     environment["PYTHONPATH"] += f":{SCRIPTS}"
     done = run(environment, tmp_path / "record", [sys.executable, "-m", "gluonloader.mxnet", script], 50)
     assert (done.status, len(done.records)) == (status, 4), done.stderr

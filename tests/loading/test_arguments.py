@@ -38,7 +38,7 @@ DATA = [1, 2, 3, 4, 5]
             "sampler=[True, False]: it is a mask; pass the indices where it is true: np.flatnonzero(mask)",
         ),
         ({"batch_size": 1, "batch_sampler": [[0]]}, "batch_sampler replaces batch_size"),
-        ({"batch_sampler": 7}, "batch_sampler=7 is an int, but must be an iterable of lists of indices; torch's order"),
+        ({"batch_sampler": 7}, "batch_sampler=7 is an int, but must be an iterable of lists of indices; if you passed"),
         ({"batch_sampler": 7.5}, "batch_sampler=7.5: must be an iterable of lists of indices"),
         ({"batch_sampler": iter([[0]])}, "it can be iterated only once"),
         ({"batch_size": 1, "batchify_fn": 3}, "batchify_fn=3: must be a function or None"),
@@ -90,7 +90,7 @@ def test_a_wrong_argument_is_named_with_its_value_and_what_is_right(arguments, s
         (gl.IterableDataset([1]).take, "dataset: <class 'method'> has no __len__"),
         ("train.parquet", r"dataset: <class 'str'>; pass .* ArrowDataset\(path\) for Parquet, or list\(text\)"),
         (Path("train.parquet"), r"dataset: <class '.*PosixPath'>; pass .* ArrowDataset\(path\)"),
-        ({"x": DATA, "y": DATA}, r"dataset: <class 'dict'>; .* pass StackDataset\(\*\*dataset\).* or a sampler"),
+        ({"x": DATA, "y": DATA}, r"dataset: <class 'dict'>; .* pass StackDataset\(\*\*dataset\).* or pass a sampler"),
     ],
 )
 def test_what_is_no_dataset_is_refused(dataset, said):

@@ -1,4 +1,4 @@
-"""Workers keep freed memory, so that samples with large temporaries do not fault their pages in again."""
+"""Workers keep freed memory, so that samples with large temporary arrays do not cause page faults again."""
 
 import platform
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc returns freed blocks and adapts")
 
-# In a new program, since one large block that the parent has freed before the fork hides the effect.
+# The test runs a new program. If this process has freed a large block, glibc keeps freed memory in forked workers, too.
 PROGRAM = """
 import resource, sys
 import numpy as np
@@ -32,7 +32,7 @@ if __name__ == "__main__":
 
 def faults(tmp_path, start_method):
     """Page faults per sample, after the first hundred samples."""
-    script = tmp_path / "program.py"  # workers that start by spawn import it
+    script = tmp_path / "program.py"  # a file, because spawned workers import the main module
     script.write_text(PROGRAM)
     command = [sys.executable, str(script), start_method]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -45,6 +45,6 @@ def test_samples_reuse_the_memory_of_earlier_samples(tmp_path, start_method):
     assert faults(tmp_path, start_method) < 10
 
 
-def test_a_threshold_of_the_user_decides(tmp_path, monkeypatch):
+def test_a_threshold_that_the_user_has_set_applies(tmp_path, monkeypatch):
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
     assert faults(tmp_path, "fork") > 100

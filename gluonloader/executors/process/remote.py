@@ -38,7 +38,8 @@ def encode_error(error: BaseException, who: str) -> bytes:
     with suppress(BaseException):
         notes += notes_of(error)
     if kind.__name__ == "BdbQuit":
-        notes.append("gluonloader: a debugger cannot run in a worker process, which has no input; pass num_workers=0")
+        what = "a debugger cannot run in a worker process, because the worker has no standard input"
+        notes.append(f"gluonloader: {what}; pass num_workers=0")
     return pickle.dumps((own, f"{name}: {text}", [*notes, f"gluonloader: {who}"], shown))
 
 

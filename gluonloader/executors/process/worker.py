@@ -28,7 +28,7 @@ from ...memory import set_allocator
 from ...memory.allocator import Arena
 from ...memory.reduce import Head, reduce
 from ...memory.slab import HEADER, ROW, STARTED, TICKET, TOOK, Slab
-from ...memory.warm import OF_A_PROCESS, keep_freed_memory
+from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker
 from ...work.task import Job
@@ -64,7 +64,7 @@ def serve_lane(job: Job | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent closes the lane
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _give_way()
-    keep_freed_memory(OF_A_PROCESS)
+    keep_freed_memory(LARGEST_IN_WORKER)
     threading.Thread(target=_watch, args=(lane.fileno(),), name="gluonloader-watch", daemon=True).start()
     worker = _Worker(lane, process.worker)
     try:

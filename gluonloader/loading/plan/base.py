@@ -47,7 +47,7 @@ class Plan(Protocol):
 
     @property
     def position(self) -> int:
-        """How many batches come before the position; needs no lock."""
+        """The number of batches before the current position; it may be read without the lock."""
 
     def next(self) -> Task | None:
         """Adds the next task to `in_flight`; None until other batches are settled; StopIteration at the end."""

@@ -52,7 +52,7 @@ class ShardEnds:
         return chunk > self.last_chunks.get(shard, chunk)
 
     def full_chunks(self, number: int) -> int:
-        """How many chunks with lower numbers are full, as far as the ends are known."""
+        """How many chunks before chunk `number` are full; a shard whose end is unknown counts as endless."""
         chunks = [len(range(shard, number, self.num_shards)) for shard in range(self.num_shards)]
         return sum(min(count, self.last_chunks.get(shard, count)) for shard, count in enumerate(chunks))
 

@@ -1,4 +1,4 @@
-"""Form 8, `set_np` mode: `mx.np` arrays, several epochs, rollover and `len(loader)`, as in the notebooks of d2l.ai."""
+"""Form 8: `mx.np` arrays under `set_np`, several epochs, rollover and `len(loader)`, as in the notebooks of d2l.ai."""
 
 import argparse
 
@@ -38,7 +38,7 @@ def load_data(batch_size, last_batch, features, labels):
 
 
 def stack_pairs(samples):
-    """A tuple of one array and a list of arrays."""
+    """Returns a tuple of an array and a list of arrays."""
     return np.stack([x for x, _ in samples]), [y.reshape(1) if hasattr(y, "reshape") else y for _, y in samples]
 
 

@@ -1,4 +1,4 @@
-"""Form 7, Estimator: `fit` and `evaluate` with loaders for training and validation, and event handlers."""
+"""Form 7: `fit` and `evaluate` of an Estimator, with loaders for training and validation, and with event handlers."""
 
 import argparse
 import logging

@@ -1,4 +1,6 @@
-"""Writes what a script got from its loaders to the file that `RECORD` names. Knows only MXNet and NumPy.
+"""Writes what a script reads from its loaders to the file that the environment variable `RECORD` names.
+
+This module imports MXNet and NumPy, but not gluonloader.
 
 Each record is one pickle of plain values, so two records are equal only if the values are equal bit for bit.
 """
@@ -14,7 +16,7 @@ _file = open(os.environ.get("RECORD", os.devnull), "wb", buffering=0)  # noqa: S
 
 
 def loader(name, loader):
-    """Records the length of a loader, and from which packages its class comes."""
+    """Records the length of a loader, and the packages of its class and of the base classes."""
     packages = {cls.__module__.partition(".")[0] for cls in type(loader).__mro__}
     _write("loader", name, {"packages": sorted(packages - {"__main__", "builtins"}), "length": len(loader)})
 
@@ -28,7 +30,7 @@ def value(name, value):
 
 
 def samples(name, batches):
-    """Records an epoch in any order: the sizes of its batches, and its samples sorted."""
+    """Records an epoch without the order of its samples: the sizes of the batches, and the sorted samples."""
     sizes, found = [], []
     for fields in batches:
         fields = [field.asnumpy() for field in (fields if isinstance(fields, (list, tuple)) else [fields])]
@@ -47,7 +49,7 @@ def _children():
         try:
             found += map(int, (task / "children").read_text().split())
         except FileNotFoundError:
-            pass  # the thread has ended meanwhile
+            pass  # the thread has ended in the meantime
     return found
 
 

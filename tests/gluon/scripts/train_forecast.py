@@ -1,4 +1,4 @@
-"""Form 2, name import: `from mxnet.gluon.data import DataLoader, ArrayDataset`, and own batchify functions."""
+"""Form 2: classes imported by name, `from mxnet.gluon.data import DataLoader`, and batchify functions of the script."""
 
 import argparse
 from collections import namedtuple
@@ -15,7 +15,7 @@ Series = namedtuple("Series", ["past", "future"])
 
 
 def collate_series(samples, use_shared_mem):
-    """Pads the series of a batch at the left, and keeps the names of the items."""
+    """Pads each series of a batch on the left, and keeps the names of the items."""
     longest = max(len(past) for past, _ in samples)
     past = np.zeros((len(samples), longest), np.float32)
     for row, (values, _) in zip(past, samples):

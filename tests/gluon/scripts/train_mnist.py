@@ -1,4 +1,4 @@
-"""Form 1, attribute access: `gluon.data.DataLoader` over a vision dataset, as in MXNet's MNIST example."""
+"""Form 1: the attribute `gluon.data.DataLoader`, over a dataset of `vision`, as in MXNet's MNIST example."""
 
 import argparse
 
@@ -18,7 +18,7 @@ opt = parser.parse_args()
 
 
 class Digits(gluon.data.dataset._DownloadedDataset):
-    """Images of a bright bar each, whose row is the label; nothing is downloaded."""
+    """Each image contains a bright bar, and the row of the bar is the label. Nothing is downloaded."""
 
     def __init__(self, root, train=True, transform=None):
         self._train = train

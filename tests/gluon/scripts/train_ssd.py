@@ -1,4 +1,4 @@
-"""Form 3, subclass: a `DataLoader` of the script, as GluonCV's `DetectionDataLoader`, with own dataset and sampler."""
+"""Form 3: the script derives from `DataLoader`, `Dataset` and `Sampler`, like GluonCV's `DetectionDataLoader`."""
 
 import argparse
 
@@ -25,7 +25,7 @@ def pad_batchify_fn(data):
 
 
 def mp_pad_batchify_fn(data):
-    """The same in shared memory."""
+    """Does the same as `pad_batchify_fn`, in shared memory."""
     shared = mx.Context("cpu_shared", 0)
     if isinstance(data[0], nd.NDArray):
         out = nd.empty((len(data),) + data[0].shape, dtype=data[0].dtype, ctx=shared)
@@ -36,7 +36,7 @@ def mp_pad_batchify_fn(data):
 
 
 class DetectionLoader(DataLoader):
-    """Pads the labels of a batch, unless it is told to do something else."""
+    """Pads the labels of a batch, unless another `batchify_fn` is passed."""
 
     def __init__(self, dataset, batch_size=None, shuffle=False, sampler=None, last_batch="keep",
                  batch_sampler=None, batchify_fn=None, num_workers=0):  # fmt: skip
@@ -51,7 +51,7 @@ class DetectionLoader(DataLoader):
 
 
 class Shapes(Dataset):
-    """Images with one to four boxes: (image, [[x0, y0, x1, y1, class]])."""
+    """Images with one to four boxes; a sample is (image, [[x0, y0, x1, y1, class], ...])."""
 
     CLASSES = ("square", "bar")
 
@@ -77,7 +77,7 @@ class Shapes(Dataset):
 
 
 class SplitSampler(Sampler):
-    """One of `num_parts` parts of `[0, length)`, as in the examples of training on several machines."""
+    """Yields one of `num_parts` parts of `range(length)`, as in the examples for training on several machines."""
 
     def __init__(self, length, num_parts=1, part_index=0):
         self.part_len = length // num_parts

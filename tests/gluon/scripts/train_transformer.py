@@ -1,4 +1,4 @@
-"""Form 5, GluonNLP's sharded loader: buckets of sentences for several devices, as in its Transformer scripts."""
+"""Form 5: GluonNLP's `ShardedDataLoader` and buckets of sentences for several devices, as in its scripts."""
 
 import argparse
 import logging
@@ -96,7 +96,7 @@ def main():
         data_train, batch_sampler=tokens_batch_sampler, batchify_fn=train_batchify_fn, num_workers=args.num_workers
     )
     for epoch in range(2):
-        np.random.seed(100 + epoch)  # the sampler shuffles with the global generator
+        np.random.seed(100 + epoch)  # the sampler shuffles with NumPy's global generator
         for shards in by_tokens:
             record.batch(f"tokens {epoch}", shards)
         words = 0

@@ -1,4 +1,4 @@
-"""Form 4, `_dataset` with mixup: switched between the epochs, as in GluonCV's YOLO and Faster R-CNN scripts."""
+"""Form 4: `loader._dataset` sets mixup between the epochs, as in GluonCV's YOLO and Faster R-CNN scripts."""
 
 import argparse
 
@@ -25,7 +25,7 @@ class Boxes(gluon.data.Dataset):
 
 
 class RepeatableMixup(MixupDetection):
-    """Draws the same random numbers for a sample in each run and in each worker."""
+    """Seeds the generator for each sample, so the sample has the same random numbers in each run and each worker."""
 
     def __getitem__(self, idx):
         np.random.seed(233 + idx)
@@ -33,7 +33,7 @@ class RepeatableMixup(MixupDetection):
 
 
 class TrainTransform:
-    """A light transform with the result of a training transform: image, boxes, ratios of the mixup."""
+    """A fast transform that returns the same fields as a training transform: image, boxes, ratios of the mixup."""
 
     def __init__(self, width, height):
         self._width, self._height = width, height
@@ -103,7 +103,7 @@ if __name__ == "__main__":
         record.value(name, [loader._num_workers, loader._prefetch, len(loader._dataset)])
     train(*loaders, args)
 
-    # Faster R-CNN mixes evenly, and reads the dataset without a transform between.
+    # The script for Faster R-CNN mixes images evenly, and passes the mixup dataset to the loader without a transform.
     even = gluon.data.DataLoader(
         RepeatableMixup(Boxes().take(6)), 1, last_batch="keep", batchify_fn=Tuple(Stack(), Stack()),
         num_workers=args.num_workers,

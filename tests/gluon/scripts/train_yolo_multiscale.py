@@ -1,4 +1,4 @@
-"""Form 6, GluonCV's random-transform loader: another input size every few batches, as in its YOLO scripts."""
+"""Form 6: GluonCV's `RandomTransformDataLoader` changes the image size every few batches, as in its YOLO scripts."""
 
 import argparse
 
