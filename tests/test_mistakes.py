@@ -465,7 +465,7 @@ ARGUMENTS = [
         "a lambda in a worker that is spawned",
         lambda: load(NUMBERS, 2, batchify_fn=lambda samples: samples, num_workers=1, start_method="spawn"),
         gl.TransportError,
-        "start_method='spawn' needs to pickle batchify_fn, but this failed: Can't ...pickle ...lambda.... Define its "
+        "start_method='spawn' needs to pickle batchify_fn, but this failed: Can't ...lambda.... Define its "
         "functions and classes at the top level of a module, or use start_method='fork'",
     ),
     (

@@ -125,8 +125,14 @@ class Progress:
         issued = set(range(position + 1, upcoming)).difference(in_flight)
         return sorted(issued.union(number for number in self._ahead if number >= upcoming and number > position))
 
+    def frozen(self) -> Progress:
+        """A copy that does not change, since another thread may settle a task between two looks at the position."""
+        copied = Progress(self.upcoming, (), dict(self._in_flight))
+        copied._ahead = set(self._ahead)
+        return copied
+
     def state(self) -> dict[str, Any]:
-        """The fields `batch` and `ahead` of a position."""
+        """The fields `batch` and `ahead` of a position, for a frozen object."""
         return {"batch": self.position, "ahead": to_ranges(self.ahead)}
 
     def rewind(self) -> None:

@@ -97,8 +97,9 @@ class IndexPlan:
     def state(self) -> dict[str, Any]:
         if isinstance(self._pass_state, TypeError):
             raise self._pass_state
-        number, pass_state = self._progress.position, refreshed(self._batch_sampler, self._pass_state)
-        fields = {**self._progress.state(), "skip": number - self._pass_start, "sampler": pass_state}
+        progress = self._progress.frozen()
+        number, pass_state = progress.position, refreshed(self._batch_sampler, self._pass_state)
+        fields = {**progress.state(), "skip": number - self._pass_start, "sampler": pass_state}
         if self._stateful is not None:
             is_drawn = number in self._snapshots
             fields["snapshot"] = self._snapshots[number] if is_drawn else sampler_state.snapshot(self._stateful)

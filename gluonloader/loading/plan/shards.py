@@ -198,14 +198,14 @@ class ShardPlan:
         if self._restart is not None:
             return dict(self._restart)
         hints = self._known_hints()
-        progress = self._progress
+        progress = self._progress.frozen()
+        # A chunk may have added its leftover, but is not settled yet; then it is read again.
+        in_flight = [divmod(number, self._shards.num_shards) for number in progress.in_flight]
         if self._ends.all_known and not self._in_leftovers:
             # The chunks that are still in flight are empty, and leftover batches may have the same numbers.
             first, ahead = self._ends.first_leftover_batch, progress.ahead
             if all(number in ahead or self._ends.is_beyond(number) for number in range(progress.position, first)):
                 progress = Progress(first, (), {})
-        # A chunk may have added its leftover, but is not settled yet; then it is read again.
-        in_flight = [divmod(number, self._shards.num_shards) for number in self._progress.in_flight]
         leftovers = [
             leftover
             for leftover in self._leftovers
