@@ -98,12 +98,16 @@ def count(samples):
     return len(samples)
 
 
+def sample(number):
+    return number, float(number), f"sample {number}"
+
+
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's /proc/<pid>/smaps_rollup")
 def test_workers_do_not_copy_it():
     number = 200_000
-    few = private_memory(PackedList([(0, 0.0, "")] * 2000))
-    packed = private_memory(PackedList((i, float(i), f"sample {i}") for i in range(number)))
-    plain = private_memory(SimpleDataset([(i, float(i), f"sample {i}") for i in range(number)]))
-    print(f"private bytes per worker: few {few:,}, packed {packed:,}, list {plain:,}")
-    assert packed - few < 2 * MB
-    assert plain - few > 8 * max(packed - few, MB)
+    computed = private_memory(SimpleDataset(range(number)).transform(sample))  # with no samples in memory
+    packed = private_memory(PackedList(map(sample, range(number))))
+    plain = private_memory(SimpleDataset(list(map(sample, range(number)))))
+    print(f"private bytes per worker: computed {computed:,}, packed {packed:,}, list {plain:,}")
+    assert packed - computed < 2 * MB
+    assert plain - computed > 8 * max(packed - computed, MB)
