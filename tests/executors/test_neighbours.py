@@ -3,11 +3,13 @@
 import multiprocessing
 import os
 import resource
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FORK, SERIAL, THREAD
+from conftest import FORK, SERIAL, THREAD, run_program
 from samples import MB, Numbered
 
 from gluonloader import DataLoader
@@ -139,3 +141,32 @@ def test_a_timeout_may_be_very_long(any_way, timeout):
 def test_a_timeout_of_an_endless_number_means_no_limit():
     with DataLoader(Numbered(8), 2, num_workers=1, timeout=float("inf")) as loader:
         assert len(list(loader)) == 4
+
+
+# The parent has a temporary folder of multiprocessing, and its child starts a fork server.
+CHILD_WITH_FORK_SERVER = """
+import os
+from multiprocessing import util
+from pathlib import Path
+from conftest import eventually
+from gluonloader import DataLoader
+
+folder = util.get_temp_dir()
+read, write = os.pipe()
+child = os.fork()
+if not child:
+    with DataLoader(range(4), 2, num_workers=1, start_method="forkserver") as loader:
+        list(loader)
+    os.write(write, util.get_temp_dir().encode())
+    os._exit(0)
+os.waitpid(child, 0)
+of_the_child = os.read(read, 4096).decode()
+print(eventually(lambda: not Path(of_the_child).exists()), Path(folder).exists())
+"""
+
+
+@pytest.mark.spawn
+def test_the_fork_server_of_a_child_leaves_the_temporary_folder_of_the_parent():
+    code = f"import sys\nsys.path[:0] = {[str(Path(__file__).parents[1]), *sys.path]!r}\n{CHILD_WITH_FORK_SERVER}"
+    done = run_program(code)
+    assert (done.stdout, done.stderr) == ("True True\n", "")

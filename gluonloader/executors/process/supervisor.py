@@ -31,10 +31,10 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import context, forkserver
+from multiprocessing import context, forkserver, util
 from multiprocessing.connection import Connection
 from multiprocessing.pool import Pool
-from multiprocessing.process import BaseProcess
+from multiprocessing.process import BaseProcess, current_process
 from typing import Any, Final, TypeVar
 
 from ...interrupts import Uninterrupted, from_signal_handler
@@ -337,7 +337,12 @@ def _preload_numpy() -> None:
 
 
 def _start_own_fork_server() -> None:
-    """Starts the fork server, if it does not run; a forked child gets a fork server of its own."""
+    """Starts the fork server, if it does not run; a forked child gets its own server and its own temporary folder."""
+    finalizers = [vars(item) for item in list(util._finalizer_registry.values())]  # type: ignore[attr-defined]
+    removers = [item for item in finalizers if item["_callback"] is vars(util)["_remove_temp_dir"]]
+    if os.getpid() not in [item["_pid"] for item in removers]:  # an inherited folder belongs to the parent
+        # The server removes the folder of its socket when this process has ended, but the parent may still need it.
+        current_process()._config["tempdir"] = None  # type: ignore[attr-defined]
     try:
         forkserver.ensure_running()
     except ChildProcessError:  # multiprocessing in a forked child takes the parent's fork server for a child
