@@ -60,6 +60,8 @@ class SignalAt:
             if code not in self._codes:
                 self._codes[code] = code.co_code
             self._last[frame] = self._codes[code][frame.f_lasti]
+        elif event == "exception":
+            self._last[frame] = -1  # after a call that has failed, Python runs no handler before the `except` block
         elif event == "return":
             self._last.pop(frame, None)
             if frame.f_back is not None:
