@@ -149,12 +149,12 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.args[0]}"""'
 
 
-def import_extra(module: str, extra: str) -> ModuleType:
+def import_extra(module: str, extra: str, package: str = "") -> ModuleType:
     """Imports a module of an optional package; raises MissingExtraError if the package is not installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise MissingExtraError(extra, "OpenCV" if module == "cv2" else "") from error
+        raise MissingExtraError(extra, package) from error
 
 
 def add_note(error: BaseException, note: str) -> None:

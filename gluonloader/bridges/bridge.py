@@ -9,7 +9,6 @@ Bridge: state_dict, load_state_dict, set_epoch, stats, close
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any, Literal
 
 from ..checks import check_int, check_timeout
 from ..describe import call, counted, describe, short_repr
+from ..errors import warn
 from ..loading.arguments import check_pins, choose_output
 from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
 from .reader import Position, Reader, Result, Run
@@ -166,11 +166,9 @@ class Bridge:
         check_same(fields, "length", self._source.length(), "this source")
         verify_checksum(fields)
         if batch and own is None:
-            warnings.warn(
+            warn(
                 f"resuming a bridge to {self._source.name} reads {batch:,} batches again, to skip them; a source with "
                 "state_dict() and load_state_dict() resumes without reading them again",
-                RuntimeWarning,
-                stacklevel=2,
             )
         self._move_to(Position(epoch, batch, own, load=True))
 

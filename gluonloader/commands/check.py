@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import io
 import os
 from typing import Any, Final
@@ -17,6 +16,7 @@ from ..loader import DataLoader
 from ..records import unpack
 from ..records.frames import check_no_frame_in, data_of, mapped, next_start, spans_of
 from ..records.index import index_path, read_index
+from ..vision.libraries import installed
 from .progress import Progress
 
 _BATCH: Final = 32  # records per task of a worker
@@ -98,8 +98,8 @@ def _checked_index(path: str, index: str, starts: list[int]) -> tuple[dict[int, 
 
 def _undecodable(path: str, starts: list[int], num_workers: Any) -> _Errors:
     """The errors of the records whose images cannot be decoded."""
-    if not any(map(_found, ("PIL", "cv2"))):
-        import_extra("cv2", "vision")  # raises the error that says what to install
+    if not any(map(installed, ("PIL.Image", "cv2"))):
+        import_extra("cv2", "vision", "OpenCV")  # raises the error that says what to install
     loader = DataLoader(
         DecodedRecords(path, starts), _BATCH, batchify_fn=AsList(), num_workers=num_workers, output="numpy"
     )
@@ -111,22 +111,15 @@ def _undecodable(path: str, starts: list[int], num_workers: Any) -> _Errors:
     return errors
 
 
-def _found(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
-
-
 def _decode(data: bytes) -> None:
     """Raises an error if the image is damaged. Pillow is asked first: OpenCV returns images that were cut off."""
-    if data[:2] == _JPEG and (simplejpeg := _found("simplejpeg")):
+    if data[:2] == _JPEG and (simplejpeg := installed("simplejpeg")):
         simplejpeg.decode_jpeg(data)
-    elif pillow := _found("PIL.Image"):
+    elif pillow := installed("PIL.Image"):
         try:
             with pillow.open(io.BytesIO(data)) as image:
                 image.load()
         except pillow.UnidentifiedImageError:  # its text names no more than an object in memory
             raise ValueError("Pillow knows no image format that starts like these data") from None
-    elif not len(data) or _found("cv2").imdecode(np.frombuffer(data, np.uint8), -1) is None:
+    elif not len(data) or installed("cv2").imdecode(np.frombuffer(data, np.uint8), -1) is None:
         raise ValueError("OpenCV cannot decode this image")

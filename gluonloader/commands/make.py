@@ -56,7 +56,7 @@ def make(options: argparse.Namespace) -> int:
     if not 1 <= options.quality <= 100:
         raise ValueError(f"--quality {options.quality}: must be from 1 to 100")
     if options.resize is not None:
-        import_extra("cv2", "vision")  # here, since each image would raise the error otherwise
+        import_extra("cv2", "vision", "OpenCV")  # here, since each image would raise the error otherwise
     count, order = len(images), range(len(images))
     rows = np.random.default_rng(options.seed).permutation(count) if options.shuffle else order
     dataset = PackedImages(Subset(PackedList(images), rows), options.resize, options.quality)
@@ -131,7 +131,7 @@ def _listed(path: str, root: str | None) -> Iterator[_Image]:
 
 def _shrunk(data: bytes, size: int) -> Any:
     """The image with `size` pixels at its shorter side, blue first; None if it is not larger than that."""
-    cv2 = import_extra("cv2", "vision")
+    cv2 = import_extra("cv2", "vision", "OpenCV")
     image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYCOLOR)
     if image is None:
         raise ValueError("OpenCV cannot decode this image")

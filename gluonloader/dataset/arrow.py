@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..describe import call, short_repr
-from ..errors import add_note, bad_argument
+from ..errors import add_note, bad_argument, warn
 from ..indices import checked_index, checked_indices
 from ..rows import Rows
 from .arrow_columns import column_of, counts_nulls, pyarrow
@@ -123,11 +122,9 @@ class ArrowDataset(Dataset):
         decoded_rows = kept.reads * len(self) // len(self._ends)  # estimated by the mean length
         if kept.reads > 8 * self._keep and decoded_rows > 100 * kept.rows and not kept.warned:
             kept.warned = True
-            warnings.warn(
+            warn(
                 f"ArrowDataset: {kept.reads:,} row groups were decoded for {kept.rows:,} samples; shuffle in blocks "
                 "with sampler=BlockShuffleSampler(dataset.row_groups), or pass a larger keep to ArrowDataset",
-                RuntimeWarning,
-                stacklevel=2,
             )
 
 

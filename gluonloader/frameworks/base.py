@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import resource
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..errors import warn
 
 Array = NDArray[Any]
 Empty = Callable[[tuple[int, ...], "np.dtype[Any]"], Array]
@@ -140,7 +141,7 @@ def fit_for_views(array: Array) -> Array:
 @cache
 def warn_once(text: str) -> None:
     """Warns the first time that it is called with this text."""
-    warnings.warn(text, RuntimeWarning, stacklevel=3)
+    warn(text)
 
 
 def no_dtype(framework: str, array: Array, cure: str) -> TypeError:

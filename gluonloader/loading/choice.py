@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-import warnings
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
 from ..checks import ExecutorName
 from ..declared import in_memory, is_gil_free
+from ..errors import warn
 from ..tree import leaves
 from ..work.maker import may_draw
 from ..work.task import Job
@@ -87,7 +87,7 @@ def possible(choice: Choice) -> Choice:
         )
     if multiprocessing.current_process().daemon:
         text = "a worker process cannot start worker processes, so this DataLoader uses threads"
-        warnings.warn(f"{text}; pass executor='thread'", RuntimeWarning, stacklevel=5)
+        warn(f"{text}; pass executor='thread'")
         return Choice("thread", text)
     return choice
 

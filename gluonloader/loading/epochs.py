@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from ..describe import counted, describe
+from ..errors import warn
 from ..interrupts import from_signal_handler
 from ..sampler import keep_epochs, knows_epoch
 from ..state import add_checksum, check_same, field, has_state, int_field, parse_state, to_json
@@ -251,9 +251,7 @@ def _length(dataset: Any) -> int | None:
 def _warn_of_reading(dataset: Any, fields: Mapping[str, Any]) -> None:
     samples = fields["batch"] * fields["batch_size"]
     if samples and not any(fields["hints"]):
-        warnings.warn(
+        warn(
             f"resuming {type(dataset).__name__} reads about {samples:,} samples again, to skip them; "
             "a dataset with state_dict() and load_state_dict() resumes without reading them again",
-            RuntimeWarning,
-            stacklevel=6,
         )

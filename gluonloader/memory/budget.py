@@ -9,8 +9,8 @@ keeps every batch never stops the loader.
 from __future__ import annotations
 
 import mmap
-import warnings
 
+from ..errors import warn
 from .slab import align
 
 
@@ -56,9 +56,7 @@ class Budget:
         """Warns once that batches are copied because the user keeps many batches."""
         if not self._warned:
             self._warned = True
-            warnings.warn(
+            warn(
                 f"memory_limit={self.limit:,} bytes: {self.lent:,} bytes are used by batches that you keep, so further "
                 "batches are private copies; delete batches that you no longer need, or raise memory_limit",
-                RuntimeWarning,
-                stacklevel=9,  # the user's loop
             )

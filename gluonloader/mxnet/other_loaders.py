@@ -142,9 +142,8 @@ class _RandomTransforms(Sampler):
         self._batches, self._transforms, self._interval = batch_sampler, transforms, interval
 
     def __iter__(self) -> Iterator[list[tuple[int, Any]]]:
-        chosen = np.random.choice(
-            self._transforms
-        )  # not used, but GluonCV also draws it, and both must leave the generator in the same state
+        # Not used, but GluonCV also draws it, and both must leave the generator in the same state.
+        chosen = np.random.choice(self._transforms)
         for number, batch in enumerate(self._batches):
             if number % self._interval == 0:
                 chosen = np.random.choice(self._transforms)

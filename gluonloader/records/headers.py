@@ -96,7 +96,7 @@ def pack_img(header: Any, img: NDArray[Any], quality: int = 95, img_fmt: str = "
         MissingExtraError: OpenCV is not installed.
         ValueError: OpenCV cannot encode the image in this format.
     """
-    cv2 = import_extra("cv2", "vision")
+    cv2 = import_extra("cv2", "vision", "OpenCV")
     formats = {".JPG": cv2.IMWRITE_JPEG_QUALITY, ".JPEG": cv2.IMWRITE_JPEG_QUALITY, ".PNG": cv2.IMWRITE_PNG_COMPRESSION}
     option = formats.get(img_fmt.upper())
     try:
@@ -124,7 +124,9 @@ def unpack_img(record: Any, iscolor: int = -1) -> tuple[IRHeader, NDArray[Any]]:
         RecordError: the record has no header, or OpenCV cannot decode the image.
     """
     header, data = unpack(record)
-    image = import_extra("cv2", "vision").imdecode(np.frombuffer(data, np.uint8), iscolor) if len(data) else None
+    image = (
+        import_extra("cv2", "vision", "OpenCV").imdecode(np.frombuffer(data, np.uint8), iscolor) if len(data) else None
+    )
     if image is None:
         raise RecordError(f"OpenCV cannot decode the {len(data)} bytes of record {header.id} as an image")
     return header, image

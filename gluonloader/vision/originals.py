@@ -6,15 +6,14 @@ import gzip
 import os
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import check_functions
-from ..dataset import ArrayDataset, Dataset
-from ..dataset.bulk import bulk_read, read
+from ..dataset import ArrayDataset, Dataset, SimpleDataset
 from .encoded import Path
 
 Pixels = NDArray[np.uint8]
@@ -23,27 +22,15 @@ Labels = NDArray[np.int32]
 _CIFAR_URL: Final = "https://www.cs.toronto.edu/~kriz"
 
 
-class _ImagesInMemory(Dataset):
+class _ImagesInMemory(SimpleDataset):
     """Images and labels in memory, read in bulk."""
 
     def __init__(self, images: Pixels, labels: Labels, transform: Callable[..., Any] | None) -> None:
         check_functions(transform=transform)
         data = ArrayDataset(images, labels)
-        self._data: Dataset = data if transform is None else data.transform(transform)
+        super().__init__(data if transform is None else data.transform(transform))
 
-    def __getitem__(self, index: Any) -> Any:
-        return self._data[index]
-
-    @bulk_read(lambda self: hasattr(self._data, "__getitems__"))
-    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
-        return read(self._data, indices)
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    @property
-    def _parts(self) -> tuple[Any, ...]:
-        return (self._data,)
+    __repr__ = Dataset.__repr__  # not with the datasets inside
 
 
 class MNIST(_ImagesInMemory):

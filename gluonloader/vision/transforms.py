@@ -51,9 +51,7 @@ class Compose(_Transform):
         self.transforms = _checked_transforms(transforms)
 
     def __call__(self, image: Any) -> Any:
-        for transform in self.transforms:
-            image = transform(image)
-        return image
+        return _applied(self.transforms, image)
 
     @property
     def _parts(self) -> tuple[Any, ...]:
@@ -77,11 +75,7 @@ class RandomApply(_Transform):
         self.p = _checked_probability(p)
 
     def __call__(self, image: Any) -> Any:
-        if get_rng().random() >= self.p:
-            return image
-        for transform in self.transforms:
-            image = transform(image)
-        return image
+        return image if get_rng().random() >= self.p else _applied(self.transforms, image)
 
     @property
     def gil_free(self) -> bool:
@@ -259,7 +253,21 @@ class RandomResizedCrop(_Transform):
         return _cropped(image, self)
 
 
-class RandomFlipLeftRight(_Transform):
+class _RandomFlip(_Transform):
+    _axis: int
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = _checked_probability(p)
+
+    def __call__(self, image: Array) -> Array:
+        if get_rng().random() >= self.p:
+            return image
+        geometry.check_image(image)
+        flipped: Array = opencv().flip(image, self._axis)
+        return flipped.reshape(image.shape)  # OpenCV drops the axis of a single channel
+
+
+class RandomFlipLeftRight(_RandomFlip):
     """Mirrors an image left to right with probability `p`.
 
     Args:
@@ -267,15 +275,10 @@ class RandomFlipLeftRight(_Transform):
     """
 
     gil_free = True
-
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = _checked_probability(p)
-
-    def __call__(self, image: Array) -> Array:
-        return _flipped(image, 1) if get_rng().random() < self.p else image
+    _axis = 1
 
 
-class RandomFlipTopBottom(_Transform):
+class RandomFlipTopBottom(_RandomFlip):
     """Mirrors an image top to bottom with probability `p`.
 
     Args:
@@ -283,12 +286,7 @@ class RandomFlipTopBottom(_Transform):
     """
 
     gil_free = True
-
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = _checked_probability(p)
-
-    def __call__(self, image: Array) -> Array:
-        return _flipped(image, 0) if get_rng().random() < self.p else image
+    _axis = 0
 
 
 class RandomColorJitter(_Transform):
@@ -330,6 +328,12 @@ def _checked_transforms(transforms: Sequence[Transform]) -> tuple[Transform, ...
     return tuple(transforms)
 
 
+def _applied(transforms: Sequence[Transform], image: Any) -> Any:
+    for transform in transforms:
+        image = transform(image)
+    return image
+
+
 def _checked_probability(p: float) -> float:
     if not 0 <= p <= 1:
         raise bad_argument("p", p, "must be a number from 0 to 1")
@@ -341,9 +345,3 @@ def _cropped(image: Array, transform: CenterCrop | RandomCrop | RandomResizedCro
     height, width = image.shape[:2]
     part = geometry.crop(image, transform.box(width, height))
     return geometry.resize(part, transform.size, transform.interpolation)
-
-
-def _flipped(image: Array, axis: int) -> Array:
-    geometry.check_image(image)
-    flipped: Array = opencv().flip(image, axis)
-    return flipped.reshape(image.shape)  # OpenCV drops the axis of a single channel

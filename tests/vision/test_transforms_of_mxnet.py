@@ -74,14 +74,21 @@ def test_compose():
     check(composed(transforms)(image), composed(theirs())(nd(image)))
 
 
-def test_random_resized_crop_cuts_and_resizes_like_mxnet():
-    image = picture(0, 375, 500)
-    transform = transforms.RandomResizedCrop((224, 200))
+@pytest.mark.parametrize(
+    ("transform", "height", "width"),
+    [
+        (transforms.RandomResizedCrop((224, 200)), 375, 500),
+        (transforms.RandomCrop((100, 40)), 60, 80),  # wider than the image: a smaller crop is enlarged
+    ],
+    ids=["RandomResizedCrop", "RandomCrop"],
+)
+def test_random_crops_cut_and_resize_like_mxnet(transform, height, width):
+    image = picture(0, height, width)
     for seed in range(10):
         np.random.seed(seed)
-        box = transform.box(500, 375)
+        box = transform.box(width, height)
         np.random.seed(seed)
-        check(transform(image), mxnet.image.fixed_crop(nd(image), *box, (224, 200), 1))
+        check(transform(image), mxnet.image.fixed_crop(nd(image), *box, transform.size, 1))
 
 
 def test_boxes_are_distributed_like_those_of_mxnet():
@@ -98,16 +105,6 @@ def test_boxes_are_distributed_like_those_of_mxnet():
     )
     quantiles = [0.05, 0.25, 0.5, 0.75, 0.95]
     assert np.abs(np.quantile(ours, quantiles, 0) - np.quantile(right, quantiles, 0)).max() <= 2
-
-
-def test_random_crop_cuts_like_mxnet():
-    image = picture(0, 60, 80)
-    transform = transforms.RandomCrop((100, 40))  # wider than the image: a smaller crop is enlarged
-    for seed in range(10):
-        np.random.seed(seed)
-        box = transform.box(80, 60)
-        np.random.seed(seed)
-        check(transform(image), mxnet.image.fixed_crop(nd(image), *box, (100, 40), 1))
 
 
 def test_flips():

@@ -9,11 +9,10 @@ Samplers are restored in one of three ways:
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...errors import bad_state
+from ...errors import bad_state, warn
 from ...randomness import batch_seed
 from ...sampler import BatchSampler, ShardedSampler, knows_epoch, load_saved_pass, saved_pass
 from ...state import field, has_state, int_field, ranges_field, to_json
@@ -64,12 +63,10 @@ def load(batch_sampler: Any, state: Mapping[str, Any]) -> Start:
         field(state, "snapshot")
     skip = load_saved_pass(batch_sampler, pass_state, drawn)
     if state.get("epoch", 0) > 0 and not (knows_epoch(sampler) or hasattr(sampler, "set_epoch")):
-        warnings.warn(
+        warn(
             f"a {type(sampler).__name__} has no epoch and no state, so it restarts from the beginning; this is "
             "correct only if it yields the same order every epoch. Otherwise add state_dict() and load_state_dict(), "
             "or use a sampler of gluonloader",
-            RuntimeWarning,
-            stacklevel=5,
         )
     if stateful is not None:
         stateful.load_state_dict(state["snapshot"])

@@ -12,12 +12,11 @@ numbers after the last chunk of the longest shard. So seeds and positions do not
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...errors import BatchTimeout, WorkerDied
+from ...errors import BatchTimeout, WorkerDied, warn
 from ...state import ranges_field
 from ...work.maker import ShardBatch
 from ...work.task import Chunk, Hint, Samples, Task
@@ -158,14 +157,12 @@ class ShardPlan:
         self._first_sample = self._first_sample or first
         if first != self._first_sample:
             self._first_sample = None
-            warnings.warn(
+            warn(
                 f"shard {shard} of this iterable dataset read a different first sample than the other shards. Each "
                 "shard reads the whole dataset and keeps every num_shards-th sample, so samples may now be missing or "
                 "come twice. If the dataset orders its samples at random, let it draw from gluonloader.get_rng(), or "
                 "shuffle in the loader instead (shuffle=True, shuffle_buffer=n). If it yields only the samples of the "
                 "current worker, define a method shard(num_shards, index) instead",
-                RuntimeWarning,
-                stacklevel=6,
             )
 
     def fail(self, task: Task, error: BaseException) -> bool:
