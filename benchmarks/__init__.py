@@ -7,6 +7,7 @@
     datasets   the datasets, and the data in them
     loaders    who loads it: one class for each library
     variants   the same libraries, set up in another way
+    decoding   who decodes images in its own way
     bare       the limit: a loop that only fills batches
     copying    the limit: processes that only copy
     images     decoders, and ImagePipeline beside the same calls without a loader

@@ -116,10 +116,11 @@ _COLUMNS: Final = (
     "bare loop",
 )  # fmt: skip
 _PHOTOS: Final = (
-    "auto", "gluonloader", "threads", "torch", "MXNet", "ImageRecordIter", "Grain", "Grain threads", "SPDL",
-    "bare loop",
+    "auto", "gluonloader", "threads", "ImagePipeline", "scaled decode", "torch", "MXNet", "Gluon vision",
+    "ImageRecordIter", "Grain", "Grain threads", "SPDL", "SPDL decoder", "bare loop",
 )  # fmt: skip
 _TOKENS: Final = ("gluonloader", "auto", "serial", "torch", "MXNet", "Grain", "SPDL", "bare loop")
+_CROPPED: Final = "decoded, a random part resized to 224 x 224, half of them flipped, normalised; with a label"
 _START: Final = "constructor and first batch"
 _RESTART: Final = "end of an epoch to the next first batch"
 
@@ -145,8 +146,13 @@ CASES: Final = {
         ),
         Case(
             "jpeg",
-            "32 of JPEGs of 500 x 375, decoded, resized to 224 x 224, flipped and normalised to float32, with a label",
-            photos, 32, 76, needs=("cv2", "sklearn"), base="auto", contenders=_PHOTOS,
+            f"32 of JPEGs of 500 x 375, {_CROPPED}",
+            photos(500, 375, 600), 32, 76, needs=("cv2", "sklearn"), base="auto", contenders=_PHOTOS,
+        ),
+        Case(
+            "jpeg-large",
+            f"32 of JPEGs of 2000 x 1333, {_CROPPED}",
+            photos(2000, 1333, 48), 32, 20, needs=("cv2", "sklearn"), base="auto", contenders=_PHOTOS,
         ),
         Case(
             "tokens",

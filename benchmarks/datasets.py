@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import math
+import random
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -14,7 +16,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 __all__ = [
+    "AREA",
     "MEAN",
+    "RATIO",
+    "SIDE",
     "STD",
     "Columns",
     "Photos",
@@ -23,6 +28,7 @@ __all__ = [
     "columns",
     "opencv",
     "photos",
+    "random_part",
     "recycled",
     "temporary_file",
     "windows",
@@ -31,8 +37,9 @@ __all__ = [
 Array = NDArray[Any]
 Maker = Callable[[int], Any]  # the number of samples -> a dataset
 
-_PHOTOS: Final = 600
-_HEIGHT, _WIDTH, _SIDE = 375, 500, 224  # of a photo, and of what is made of it
+SIDE: Final = 224  # of what is made of a photo
+AREA: Final = (0.08, 1.0)  # of the part that is cut out of a photo, to that of the photo
+RATIO: Final = (3 / 4, 4 / 3)  # of its width to its height
 MEAN: Final = (0.485, 0.456, 0.406)  # of red, green and blue, as is usual
 STD: Final = (0.229, 0.224, 0.225)
 
@@ -64,9 +71,10 @@ class Columns:
 
 
 class Photos:
-    """JPEGs in memory, over and over: decoded, resized, flipped and normalised to 3 x 224 x 224 float32, and a label.
+    """JPEGs in memory, over and over: a random part of each, as 3 x 224 x 224 float32, and a label.
 
-    The normalisation is the cheap one: channel by channel into the sample's own memory.
+    The part depends on the index alone, so all loaders make the same batches. The normalisation is the cheap one:
+    channel by channel into the sample's own memory.
     """
 
     gil_free = True
@@ -78,14 +86,27 @@ class Photos:
         return self._length
 
     def __getitem__(self, index: int) -> tuple[Array, int]:
-        cv2 = opencv()
+        cv2, rng = opencv(), random.Random(index)
         pixels = cv2.imdecode(np.frombuffer(self.files[index % len(self.files)], np.uint8), cv2.IMREAD_COLOR)
-        pixels = cv2.flip(cv2.resize(pixels, (_SIDE, _SIDE)), 1)
-        image = np.empty((3, _SIDE, _SIDE), np.float32)
+        left, top, width, height = random_part(pixels.shape[1], pixels.shape[0], rng)
+        pixels = cv2.resize(pixels[top : top + height, left : left + width], (SIDE, SIDE))
+        pixels = cv2.flip(pixels, 1) if rng.random() < 0.5 else pixels
+        image = np.empty((3, SIDE, SIDE), np.float32)
         for channel, (plane, mean, std) in enumerate(zip(image, MEAN, STD, strict=True)):
             np.multiply(pixels[..., 2 - channel], np.float32(1 / 255 / std), out=plane)  # OpenCV has blue first
             plane -= np.float32(mean / std)
         return image, index % 10
+
+
+def random_part(width: int, height: int, rng: random.Random) -> tuple[int, int, int, int]:
+    """Left, top, width and height of a random part: of the area AREA, with the ratio RATIO of its sides."""
+    for _ in range(10):
+        area = width * height * rng.uniform(*AREA)
+        ratio = math.exp(rng.uniform(*map(math.log, RATIO)))
+        wide, high = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if wide <= width and high <= height:
+            return rng.randint(0, width - wide), rng.randint(0, height - high), wide, high
+    return 0, 0, width, height
 
 
 class Windows:
@@ -120,9 +141,9 @@ def columns(dtype: DTypeLike) -> Maker:
     return make
 
 
-def photos(length: int) -> Photos:
-    """JPEGs cut from the sample photos of scikit-learn, at most 600 different ones."""
-    return Photos(_files(min(length, _PHOTOS)), length)
+def photos(width: int, height: int, different: int) -> Maker:
+    """JPEGs of this size, cut from the sample photos of scikit-learn; at most so many different ones."""
+    return lambda length: Photos(_files(min(length, different), width, height), length)
 
 
 def windows(width: int) -> Maker:
@@ -158,23 +179,24 @@ def temporary_file(name: str) -> Path:
 
 
 @cache
-def _files(count: int) -> Sequence[bytes]:
+def _files(count: int, width: int, height: int) -> Sequence[bytes]:
     # Another process makes the files. If this process freed large blocks, glibc would keep freed memory in all workers
     # that are forked later, and the benchmark would not measure their page faults.
+    paths = [temporary_file(f"{width}x{height}-{number}.jpg") for number in range(count)]
     with get_context("fork").Pool(1) as pool:
-        return list(pool.imap(_file, range(count)))
+        pool.starmap(_write_photo, [(path, number, width, height) for number, path in enumerate(paths)])
+    return [path.read_bytes() for path in paths]
 
 
-def _file(number: int) -> bytes:
+def _write_photo(path: Path, number: int, width: int, height: int) -> None:
     cv2, rng, scenes = opencv(), np.random.default_rng(number), _scenes()
     scene = scenes[number % len(scenes)]
-    height = int(rng.integers(240, scene.shape[0] + 1))
-    width = height * _WIDTH // _HEIGHT
-    top, left = rng.integers(0, scene.shape[0] - height + 1), rng.integers(0, scene.shape[1] - width + 1)
-    crop = cv2.resize(scene[top : top + height, left : left + width], (_WIDTH, _HEIGHT))
+    high = int(rng.integers(240, scene.shape[0] + 1))
+    wide = high * 4 // 3
+    top, left = rng.integers(0, scene.shape[0] - high + 1), rng.integers(0, scene.shape[1] - wide + 1)
+    crop = cv2.resize(scene[top : top + high, left : left + wide], (width, height))
     crop = cv2.flip(crop, 1) if number % 4 >= 2 else crop
-    encoded: bytes = cv2.imencode(".jpg", crop, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
-    return encoded
+    cv2.imwrite(str(path), crop, [cv2.IMWRITE_JPEG_QUALITY, 90])
 
 
 @cache

@@ -1,5 +1,7 @@
 """Times decoders, and `ImagePipeline` beside the same calls without a loader: `python -m benchmarks.images`.
 
+It also counts the page faults of workers that decode, for each start method.
+
 The limit is a loop in two processes at once that calls simplejpeg and OpenCV directly, with memory that it reuses. It
 writes into one batch again and again, and sends nothing. Rounds of the loader and of the limit alternate.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,28 +24,10 @@ import numpy as np
 from gluonloader import DataLoader, SimpleDataset, vision
 from gluonloader.vision import transforms
 
-from .datasets import opencv
+from .datasets import AREA, MEAN, SIDE, STD, Maker, Photos, opencv, photos
+from .usage import processes
 
-_MEAN: Final = np.array([0.485, 0.456, 0.406], np.float32)
-_STD: Final = np.array([0.229, 0.224, 0.225], np.float32)
-_SIDE: Final = 224
 _BATCH: Final = 32
-_SIZES: Final = {"500x375": (500, 375), "2000x1333": (2000, 1333)}
-
-
-def photos(size: tuple[int, int], count: int) -> list[bytes]:
-    """JPEG files of crops of scikit-learn's sample pictures, quality 90."""
-    cv2, rng = opencv(), np.random.default_rng(0)
-    scenes = importlib.import_module("sklearn.datasets").load_sample_images().images
-    files = []
-    for number in range(count):
-        scene = scenes[number % len(scenes)]
-        height = int(rng.integers(240, scene.shape[0] + 1))
-        width = height * 4 // 3
-        top, left = rng.integers(0, scene.shape[0] - height + 1), rng.integers(0, scene.shape[1] - width + 1)
-        crop = cv2.resize(scene[top : top + height, left : left + width], size, interpolation=cv2.INTER_CUBIC)
-        files.append(cv2.imencode(".jpg", crop[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes())
-    return files
 
 
 # -- the limit ---------------------------------------------------------------------------------------------------------
@@ -51,17 +36,18 @@ def photos(size: tuple[int, int], count: int) -> list[bytes]:
 def bare_loop(lane: Connection, files: Sequence[bytes], batches: int) -> None:
     """Makes `batches` batches whenever it is told to."""
     cv2, simplejpeg = opencv(), importlib.import_module("simplejpeg")
-    crop, rng = transforms.RandomResizedCrop(_SIDE), np.random.default_rng(0)
-    tables = (np.arange(256, dtype=np.float32) / 255 - _MEAN[:, None]) / _STD[:, None]
-    batch = np.empty((_BATCH, 3, _SIDE, _SIDE), np.float32)
-    pixels = np.empty((_SIDE, _SIDE, 3), np.uint8)
+    crop, rng = transforms.RandomResizedCrop(SIDE), np.random.default_rng(0)
+    mean, std = np.array([MEAN, STD], np.float32)[:, :, None]
+    tables = (np.arange(256, dtype=np.float32) / 255 - mean) / std
+    batch = np.empty((_BATCH, 3, SIDE, SIDE), np.float32)
+    pixels = np.empty((SIDE, SIDE, 3), np.uint8)
     height, width = simplejpeg.decode_jpeg_header(files[0])[:2]
     decoded = np.empty((height, width, 3), np.uint8)
     while lane.recv():
         for number in range(batches * _BATCH):
             left, top, wide, high = crop.box(width, height)
             image = simplejpeg.decode_jpeg(files[number % len(files)], "RGB", buffer=decoded, strict=False)
-            cv2.resize(image[top : top + high, left : left + wide], (_SIDE, _SIDE), dst=pixels)
+            cv2.resize(image[top : top + high, left : left + wide], (SIDE, SIDE), dst=pixels)
             if rng.random() < 0.5:
                 cv2.flip(pixels, 1, dst=pixels)
             for plane, table, out in zip(cv2.split(pixels), tables, batch[number % _BATCH], strict=True):
@@ -106,15 +92,17 @@ def loader_epoch(loader: DataLoader) -> float:
     return time.perf_counter() - start
 
 
-def compare(size: tuple[int, int], count: int, workers: int, rounds: int) -> None:
-    """Prints images per second of the loader and of the limit, and the median of their ratios."""
-    files = photos(size, count)
+def pipeline(files: Sequence[bytes], **options: Any) -> vision.ImagePipeline:
+    """The same as the bare loop."""
+    dataset = SimpleDataset([(data, number) for number, data in enumerate(files)])
+    return vision.ImagePipeline(dataset, SIDE, scale=AREA, flip=0.5, mean=MEAN, std=STD, **options)
+
+
+def compare(files: Sequence[bytes], workers: int, rounds: int) -> None:
+    """Prints images per second of the loader and of the limit, and the median and the range of their ratios."""
     batches = len(files) // _BATCH
     limit = Limit(files, workers, batches)
-    pipeline = {"scale": (0.08, 1.0), "flip": 0.5, "mean": _MEAN.tolist(), "std": _STD.tolist()}
-    dataset = SimpleDataset([(data, number) for number, data in enumerate(files)])
-    scaled = vision.ImagePipeline(dataset, _SIDE, scaled_decode=True, **pipeline)  # type: ignore[arg-type]
-    plain = vision.ImagePipeline(dataset, _SIDE, **pipeline)  # type: ignore[arg-type]
+    plain, scaled = pipeline(files), pipeline(files, scaled_decode=True)
     options: dict[str, Any] = {"num_workers": workers, "last_batch": "discard", "seed": 0}
     with (
         DataLoader(plain, _BATCH, executor="process", **options) as loader,
@@ -137,7 +125,34 @@ def compare(size: tuple[int, int], count: int, workers: int, rounds: int) -> Non
     for name, seconds_of in times.items():
         ratios = [bare / mine for bare, mine in zip(times["bare loop"], seconds_of, strict=True)]
         speed = batches * _BATCH / median(seconds_of)
-        print(f"  {name:26}{speed:8,.0f} images/s   {median(ratios):5.0%} of the bare loop")
+        print(
+            f"  {name:26}{speed:8,.0f} images/s   {median(ratios):5.0%} of the bare loop "
+            f"({min(ratios):.0%} to {max(ratios):.0%})"
+        )
+
+
+# -- page faults -------------------------------------------------------------------------------------------------------
+
+
+def faults(dataset: Any, workers: int, start_method: str) -> float:
+    """Page faults of the workers per sample, after two epochs."""
+    with DataLoader(dataset, _BATCH, num_workers=workers, executor="process", start_method=start_method) as loader:
+        for _ in range(2):
+            loader_epoch(loader)
+        before = _worker_faults()
+        loader_epoch(loader)
+        return (_worker_faults() - before) / len(dataset)
+
+
+def _worker_faults() -> int:
+    return sum(int(stat[7]) for pid, stat in processes().items() if pid != os.getpid())
+
+
+def print_faults(size: str, files: Sequence[bytes], workers: int) -> None:
+    """Of the pipeline and of a user's dataset that decodes by OpenCV, for each start method."""
+    for name, dataset in (("ImagePipeline", pipeline(files)), ("OpenCV", Photos(files, len(files)))):
+        counts = [f"{method} {faults(dataset, workers, method):.1f}" for method in ("fork", "forkserver", "spawn")]
+        print(f"page faults per image, {size}, {name}: {', '.join(counts)}", flush=True)
 
 
 # -- decoders ----------------------------------------------------------------------------------------------------------
@@ -153,9 +168,8 @@ def milliseconds(call: Callable[[], object], repeats: int) -> float:
     return 1000 * median(times[2:])
 
 
-def decoder_times(size: tuple[int, int], repeats: int) -> None:
+def decoder_times(data: bytes, repeats: int) -> None:
     """Prints the time of `decode` with each decoder, at full size and scaled, and of `resize`."""
-    (data,) = photos(size, 1)
     image = vision.decode(data)
     hidden: list[str] = []
     for module, name in (("simplejpeg", "simplejpeg"), ("cv2", "OpenCV"), ("PIL.Image", "Pillow")):
@@ -167,7 +181,7 @@ def decoder_times(size: tuple[int, int], repeats: int) -> None:
         saved = {other: sys.modules.get(other) for other in hidden}
         sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: the import fails
         full = milliseconds(lambda: vision.decode(data), repeats)
-        small = milliseconds(lambda: vision.decode(data, min_size=_SIDE), repeats)
+        small = milliseconds(lambda: vision.decode(data, min_size=SIDE), repeats)
         gray = milliseconds(lambda: vision.decode(data, color="gray"), repeats)
         print(f"  {name:12} full {full:6.2f} ms   min_size=224 {small:6.2f} ms   gray {gray:6.2f} ms")
         for other, value in saved.items():
@@ -175,8 +189,8 @@ def decoder_times(size: tuple[int, int], repeats: int) -> None:
             if value is not None:
                 sys.modules[other] = value
         hidden.append(module)
-    linear = milliseconds(lambda: transforms.Resize(_SIDE)(image), repeats)
-    area = milliseconds(lambda: transforms.Resize(_SIDE, interpolation=3)(image), repeats)
+    linear = milliseconds(lambda: transforms.Resize(SIDE)(image), repeats)
+    area = milliseconds(lambda: transforms.Resize(SIDE, interpolation=3)(image), repeats)
     print(f"  resize to 224: linear {linear:.2f} ms, area {area:.2f} ms")
 
 
@@ -185,10 +199,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()
-    for name, size in _SIZES.items():
+    sizes = {
+        "500x375": _repeated(photos(500, 375, 600), 2048),
+        "2000x1333": _repeated(photos(2000, 1333, 48), 256),
+    }
+    for name, files in sizes.items():  # first: what this process frees later hides the page faults of its workers
+        print_faults(name, files, arguments.workers)
+    for name, files in sizes.items():
         print(name, flush=True)
-        decoder_times(size, 60 if size[0] < 1000 else 15)
-        compare(size, 2048 if size[0] < 1000 else 256, arguments.workers, arguments.rounds)
+        compare(files, arguments.workers, arguments.rounds)
+        decoder_times(files[0], 60 if name == "500x375" else 15)
+
+
+def _repeated(make: Maker, count: int) -> list[bytes]:
+    files = make(count).files
+    return [files[number % len(files)] for number in range(count)]
 
 
 if __name__ == "__main__":

@@ -26,7 +26,20 @@ import gluonloader.mxnet
 from .cases import Array, Case, fill_rows, pad
 from .datasets import Columns
 
-__all__ = ["SPDL", "Chunks", "GluonLoader", "Grain", "Loader", "MXNet", "NDArrays", "Run", "Tensors", "Torch"]
+__all__ = [
+    "SPDL",
+    "Chunks",
+    "EndlessRun",
+    "GluonLoader",
+    "Grain",
+    "Loader",
+    "MXNet",
+    "NDArrays",
+    "Run",
+    "Tensors",
+    "Torch",
+    "for_ever",
+]
 
 
 class Run:
@@ -282,16 +295,22 @@ class SPDL(Loader):
                 return dataset[indices]
             return collate([dataset[index] for index in indices.tolist()])
 
+        with self.pipeline(Chunks(len(dataset), case.batch_size, case.shuffled), load, workers) as pipeline:
+            yield EndlessRun(for_ever(pipeline), case.batches, 4 * workers)
+
+    @contextmanager
+    def pipeline(self, source: Chunks, load: Callable[[Array], Any], workers: int) -> Iterator[Any]:
+        """Threads that call `load` with the indices of each batch."""
         pipeline = (
-            self.imported()
+            importlib.import_module("spdl.pipeline")
             .PipelineBuilder()
-            .add_source(Chunks(len(dataset), case.batch_size, case.shuffled), continuous=True)
+            .add_source(source, continuous=True)
             .pipe(load, concurrency=workers, output_order="input")
             .add_sink(2 * workers)
             .build(num_threads=workers)
         )
         with pipeline.auto_stop():
-            yield EndlessRun(_for_ever(pipeline), case.batches, 4 * workers)
+            yield pipeline
 
 
 class Chunks:
@@ -318,6 +337,7 @@ def _stack(samples: Sequence[Any]) -> Any:
     return np.stack(samples)
 
 
-def _for_ever(epochs: Iterable[Any]) -> Iterator[Any]:
+def for_ever(epochs: Iterable[Any]) -> Iterator[Any]:
+    """One epoch after another."""
     while True:
         yield from epochs

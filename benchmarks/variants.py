@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from .bare import BareLoop
 from .cases import CASES, Case
-from .datasets import MEAN, STD, Columns, temporary_file
-from .loaders import SPDL, GluonLoader, Grain, Loader, MXNet, NDArrays, Run, Tensors, Torch
+from .datasets import Columns
+from .decoding import GluonVision, ImageRecordIter, Pipeline, ScaledPipeline, SPDLDecoder
+from .loaders import SPDL, GluonLoader, Grain, Loader, MXNet, NDArrays, Tensors, Torch
 from .measure import Result, measure
 
 __all__ = ["CHOICES", "LOADERS", "measure_choices"]
@@ -101,57 +98,10 @@ class GrainThreads(Grain):
         return batches.to_iter_dataset(self.imported().ReadOptions(num_threads=workers, prefetch_buffer_size=4))
 
 
-class ImageRecordIter(Loader):
-    """MXNet's native reader, on a file of the same JPEGs: threads in C++ that decode, resize and normalise.
-
-    It makes the shorter edge 224 long and cuts out the middle, where the dataset scales both edges.
-    """
-
-    name, distribution, module = "ImageRecordIter", "mxnet", "mxnet"
-
-    @contextmanager
-    def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:
-        mx = self.imported()
-        path = temporary_file("photos.rec")
-        record = mx.recordio.MXRecordIO(str(path), "w")
-        for index in range(len(dataset)):
-            header = mx.recordio.IRHeader(0, index % 10, index, 0)
-            record.write(mx.recordio.pack(header, dataset.files[index % len(dataset.files)]))
-        record.close()
-        scaled = np.multiply([MEAN, STD], 255).tolist()
-        means, deviations = (dict(zip("rgb", values, strict=True)) for values in scaled)
-        source = mx.io.ImageRecordIter(
-            path_imgrec=str(path),
-            data_shape=(3, 224, 224),
-            batch_size=case.batch_size,
-            resize=224,
-            mirror=True,
-            preprocess_threads=workers,
-            verbose=False,
-            **{f"mean_{colour}": value for colour, value in means.items()},
-            **{f"std_{colour}": value for colour, value in deviations.items()},
-        )
-        yield Run(RecordBatches(source), case.batches)
-        del source
-        path.unlink()
-
-
-class RecordBatches:
-    """An epoch each time it is iterated; a batch counts when it is there."""
-
-    def __init__(self, source: Any) -> None:
-        self._source = source
-
-    def __iter__(self) -> Iterator[Any]:
-        self._source.reset()
-        for batch in self._source:
-            batch.data[0].wait_to_read()
-            yield batch.data[0], batch.label[0]
-
-
 LOADERS: tuple[Loader, ...] = (
     GluonLoader(), Tensors(), NDArrays(), Auto(), Serial(), Threads(), Torch(), TorchWorkers(), TorchTensors(),
-    TorchBatches(), MXNet(), ImageRecordIter(), Grain(), GrainThreads(), SPDL(), BareLoop(),
+    TorchBatches(), Pipeline(), ScaledPipeline(), MXNet(), GluonVision(), ImageRecordIter(), Grain(), GrainThreads(),
+    SPDL(), SPDLDecoder(), BareLoop(),
 )  # fmt: skip
 CHOICES: tuple[Loader, ...] = (Serial(), Threads(), Processes(), Auto())
 

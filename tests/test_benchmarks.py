@@ -13,7 +13,8 @@ import benchmarks.__main__ as command
 from benchmarks import ndarrays, usage
 from benchmarks.bare import BareLoop
 from benchmarks.cases import CASES, Case
-from benchmarks.datasets import recycled
+from benchmarks.datasets import photos, recycled
+from benchmarks.decoding import GluonVision, ImageRecordIter, Pipeline, ScaledPipeline, SPDLDecoder
 from benchmarks.measure import UNMEASURED, Result
 from benchmarks.page import page
 from benchmarks.plot import plot
@@ -22,12 +23,15 @@ from benchmarks.variants import CHOICES, LOADERS, Auto, Serial, Threads
 
 BATCHES, BATCH_SIZE = 3, 4
 NEW = ["columns", "columns-f32", "jpeg", "tokens"]
+OWN_DECODING = [
+    loader.name for loader in (Pipeline(), ScaledPipeline(), GluonVision(), ImageRecordIter(), SPDLDecoder())
+]
 PAIRS = [
     (loader, name)
     for name in NEW
     for loader in {loader.name: loader for loader in (*LOADERS, *CHOICES)}.values()
     if loader.name in CASES[name].contenders or loader in CHOICES
-    if loader.name not in ("ImageRecordIter", "bare loop")  # the first crops, the second is compared with
+    if loader.name not in ("bare loop", *OWN_DECODING)
 ]
 
 
@@ -83,6 +87,19 @@ def test_jpegs_become_normalised_images():
     assert (image.shape, image.dtype, label) == ((3, 224, 224), np.float32, 3)
     assert image.std() > 0.3
     assert abs(image.mean()) < 3
+
+
+@pytest.mark.filterwarnings("ignore")  # of the others
+@pytest.mark.parametrize("name", OWN_DECODING)
+def test_loaders_with_their_own_decoders_make_batches_of_the_same_kind(name):
+    loader = next(loader for loader in LOADERS if loader.name == name)
+    case = small("jpeg")
+    if absence := loader.absence():
+        pytest.skip(absence)
+    for images, labels in epoch(loader, case, case.dataset()):
+        assert (images.shape, images.dtype, labels.shape) == ((BATCH_SIZE, 3, 224, 224), np.float32, (BATCH_SIZE,))
+        assert images.std() > 0.3
+        assert abs(images.mean()) < 3
 
 
 class Hungry:
@@ -225,8 +242,11 @@ def test_the_image_pipeline_is_compared_with_a_bare_loop(capsys):
         pytest.importorskip(needed)
     from benchmarks import images
 
-    images.compare((96, 72), 64, 2, 1)
-    images.decoder_times((96, 72), 1)
+    files = photos(96, 72, 64)(64).files
+    images.print_faults("96x72", files, 1)
+    images.compare(files, 2, 1)
+    images.decoder_times(files[0], 1)
     printed = capsys.readouterr().out
-    for name in ("bare loop", "processes", "threads", "processes, scaled_decode", "simplejpeg", "OpenCV", "resize"):
+    names = ["ImagePipeline: fork", "forkserver", "spawn", "bare loop", "processes", "threads"]
+    for name in [*names, "processes, scaled_decode", "simplejpeg", "OpenCV", "resize"]:
         assert name in printed
