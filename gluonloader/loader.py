@@ -11,15 +11,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
 from types import FunctionType
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 
 from .batchify import default_batchify
 from .checks import ExecutorName, LastBatch, check_flags, check_functions, check_int, check_timeout
 from .describe import arguments, call, describe, short_repr
 from .errors import explain_torch_arguments
+from .generics import Batch
 from .iterator import LoaderIterator
 from .loading.arguments import (
     TORCH_WORDS,
@@ -39,7 +40,7 @@ from .work.info import LoaderInfo, WorkerInfo
 from .work.task import Job
 
 
-class DataLoader:
+class DataLoader(Generic[Batch]):
     """Loads batches of a dataset ahead of time, in worker processes or threads.
 
     The first fourteen arguments are those of `mxnet.gluon.data.DataLoader`, in the same order. Workers start once, in
@@ -122,7 +123,7 @@ class DataLoader:
         sampler: Any = None,
         last_batch: LastBatch | None = None,
         batch_sampler: Any = None,
-        batchify_fn: Callable[[Sequence[Any]], Any] | None = None,
+        batchify_fn: Callable[[Any], Batch] | None = None,
         num_workers: int | Literal["auto"] = 0,
         pin_memory: bool = False,
         pin_device_id: int = 0,
@@ -165,7 +166,7 @@ class DataLoader:
         workers.start(epoch=0)
         self.epochs.start_ahead()
 
-    def __iter__(self) -> LoaderIterator:
+    def __iter__(self) -> LoaderIterator[Batch]:
         """Starts the next epoch. Iterators are independent: several threads may read several iterators at a time."""
         return LoaderIterator(self.epochs, self.epochs.next())
 
@@ -246,12 +247,12 @@ class DataLoader:
         return getattr(self.batch_sampler, "sampler", None)
 
     @property
-    def batchify_fn(self) -> Callable[[Any], Any]:
+    def batchify_fn(self) -> Callable[[Any], Batch]:
         """The function that makes a batch from its samples."""
         return self.epochs.workers.job.batchify_fn
 
     @property
-    def collate_fn(self) -> Callable[[Any], Any]:
+    def collate_fn(self) -> Callable[[Any], Batch]:
         """Torch's name of `batchify_fn`."""
         return self.batchify_fn
 
@@ -304,13 +305,13 @@ class DataLoader:
         shown = arguments(**passed, batchify_fn=None if is_default else batchify_fn)
         return call(self, describe(dataset), *shown, *workers.describe(), *["closed"] * workers.closed)
 
-    def __copy__(self) -> DataLoader:
+    def __copy__(self) -> DataLoader[Batch]:
         """An independent loader at the same position; it starts its own workers at its first use."""
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__, epochs=copy.copy(self.epochs))
         return new
 
-    def __enter__(self) -> DataLoader:
+    def __enter__(self) -> DataLoader[Batch]:
         return self
 
     def __exit__(self, *exception: object) -> None:

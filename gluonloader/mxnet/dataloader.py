@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ..checks import LastBatch
 from ..frameworks import map_arrays
+from ..generics import Batch
 from ..loader import DataLoader as CoreDataLoader
 from ..loading.sources import IndexSource
 from .gluon import dataloader as _gluon
@@ -42,7 +43,7 @@ class _Replaceable:
         return self if loader is None else self._read(loader)
 
 
-class DataLoader(CoreDataLoader, _gluon.DataLoader):
+class DataLoader(CoreDataLoader[Batch], _gluon.DataLoader):
     """A `mxnet.gluon.data.DataLoader` whose batches are loaded by gluonloader.
 
     The attributes that code for Gluon reads, such as `_dataset` and `_num_workers`, contain the arguments. Changing
@@ -69,7 +70,7 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         sampler: Any = None,
         last_batch: LastBatch | None = None,
         batch_sampler: Any = None,
-        batchify_fn: Callable[[Sequence[Any]], Any] | None = None,
+        batchify_fn: Callable[[Any], Batch] | None = None,
         num_workers: int | Literal["auto"] = 0,
         pin_memory: bool = False,
         pin_device_id: int = 0,
