@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Generic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from ..checks import check_flags, check_function, check_int
 from ..declared import IN_MEMORY, in_memory
 from ..describe import call, describe, short_repr, sized
 from ..errors import add_note, bad_argument
+from ..generics import Sample
 from ..indices import as_list, checked_indices
 from ..rows import Rows
 from .bulk import are_ints, bulk_read, check_no_mask, each, read
@@ -20,7 +21,7 @@ from .bulk import are_ints, bulk_read, check_no_mask, each, read
 _MAX_BULK: Final = 64  # samples per bulk read of an iteration: nearly as fast as larger reads, and uses little memory
 
 
-class Dataset:
+class Dataset(Generic[Sample]):
     """Base class of datasets; a subclass defines `__getitem__(index)` and `__len__()`.
 
     A loader accepts any object with these two methods, such as a list; this class adds the methods below.
@@ -31,7 +32,7 @@ class Dataset:
     sequence.
     """
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Sample:
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
 
     def __len__(self) -> int:
@@ -39,13 +40,13 @@ class Dataset:
 
     __repr__ = short_repr(sized)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Sample]:
         count = len(self)
         if not hasattr(self, "__getitems__"):
             return (self[i] for i in range(count))
         return chain.from_iterable(read(self, indices) for indices in _growing_ranges(count))
 
-    def filter(self, fn: Callable[[Any], object]) -> Dataset:
+    def filter(self, fn: Callable[[Sample], object]) -> Dataset[Sample]:
         """Returns the samples for which `fn(sample)` is true; this call runs `fn` once on every sample.
 
         `fn` takes one argument, the sample, even if the sample is a tuple.
@@ -56,7 +57,7 @@ class Dataset:
         # Not `iter(self)`, since a subclass may iterate in another order.
         return Subset(self, [i for i, sample in enumerate(Dataset.__iter__(self)) if fn(sample)])
 
-    def shard(self, num_shards: int, index: int) -> Dataset:
+    def shard(self, num_shards: int, index: int) -> Dataset[Sample]:
         """Returns part `index` of `num_shards` contiguous parts; the first parts may have one sample more.
 
         Raises:
@@ -72,7 +73,7 @@ class Dataset:
         start = size * index + min(index, longer)
         return Subset(self, range(start, start + size + (index < longer)))
 
-    def take(self, count: int | None) -> Dataset:
+    def take(self, count: int | None) -> Dataset[Sample]:
         """Returns the first `count` samples; all samples if `count` is None or larger than the dataset.
 
         Raises:
@@ -82,7 +83,7 @@ class Dataset:
             check_int("count", count, 0, "must be an int >= 0, or None for all samples")
         return Subset(self, range(len(self) if count is None else min(count, len(self))))
 
-    def sample(self, sampler: Iterable[Any]) -> Dataset:
+    def sample(self, sampler: Iterable[Any]) -> Dataset[Sample]:
         """Returns the samples at the indices that `sampler` yields; this call iterates over `sampler` once.
 
         Raises:

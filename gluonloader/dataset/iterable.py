@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Generic
 
 from ..checks import check_function
 from ..describe import describe, short_repr, sized
 from ..errors import bad_argument
+from ..generics import Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Take:
 Step = Transform | Filter | Take
 
 
-class IterableDataset:
+class IterableDataset(Generic[Sample]):
     """A dataset that is iterated, not indexed. Pass a `source` of samples, or define `__iter__` in a subclass.
 
     A loader accepts any object with `__iter__` and no `__getitem__`. This class makes such a dataset from a generator
@@ -72,7 +73,7 @@ class IterableDataset:
     _source: Any = None
     _steps: tuple[Step, ...] = ()
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> IterableDataset:
+    def __new__(cls, *args: Any, **kwargs: Any) -> IterableDataset[Sample]:
         sized = cls is IterableDataset and hasattr((*args, *kwargs.values(), None)[0], "__len__")
         return super().__new__(_Sized if sized else cls)
 
@@ -82,7 +83,7 @@ class IterableDataset:
         _check_repeatable("source", source)
         self._source = source
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Sample]:
         if self._source is None:
             raise NotImplementedError(f"{type(self).__name__} must define __iter__")
         samples: Iterator[Any] = iter(self._source if hasattr(self._source, "__iter__") else self._source())
@@ -107,11 +108,11 @@ class IterableDataset:
         check_function("fn", fn)
         return self._with(Transform(fn))
 
-    def filter(self, fn: Callable[[Any], object]) -> IterableDataset:
+    def filter(self, fn: Callable[[Sample], object]) -> IterableDataset[Sample]:
         """Returns the samples for which `fn(sample)` is true; `fn` takes one argument, even if that is a tuple."""
         return self._with(Filter(fn))
 
-    def take(self, count: int) -> IterableDataset:
+    def take(self, count: int) -> IterableDataset[Sample]:
         """Returns the first `count` samples, counted over all shards; all samples if there are fewer.
 
         Raises:
@@ -121,7 +122,7 @@ class IterableDataset:
             raise bad_argument("count", count, "must be an int >= 0")
         return self._with(Take(count))
 
-    def _with(self, step: Step) -> IterableDataset:
+    def _with(self, step: Step) -> IterableDataset[Any]:
         sized = hasattr(self, "__len__") and not isinstance(step, Filter)
         dataset = object.__new__(_Sized if sized else IterableDataset)
         dataset._source, dataset._steps = self, (step,)

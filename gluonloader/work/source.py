@@ -30,12 +30,14 @@ class ShardSource:
         self._name = type(dataset).__name__
         # If `cut`, the shard is every `num_shards`-th sample of the whole dataset.
         counted = any(isinstance(step, Take) for step in steps)  # take() counts the samples of all shards
-        shard, self.cut = (dataset, True) if counted else _shard_of(dataset, chunk.num_shards, chunk.shard)
+        shard, self.cut = (dataset, True) if counted else _shard_of(dataset, chunk)
         # Between two samples of a shard that is cut out lie samples of the other shards.
         self._skip_before = chunk.shard if self.cut else 0
         self._skip_after = chunk.num_shards - 1 - chunk.shard if self.cut else 0
         self._is_iterator = hasattr(shard, "__next__")
-        if self._is_iterator:
+        # A dataset that is an iterator has a method `reset`. Any other iterator comes from `shard`, and has to be new.
+        self._is_reset = self._is_iterator and callable(getattr(shard, "reset", None))
+        if self._is_reset:
             self._token = _readers[id(shard)] = object()
             shard.reset()
         elif shard is dataset and (hasattr(shard, "set_epoch") or hasattr(shard, "load_state_dict")):
@@ -79,7 +81,7 @@ class ShardSource:
 
     def check_alone(self) -> None:
         """Raises a RuntimeError if another stream has started to read the same iterator."""
-        if self._is_iterator and _readers.get(id(self._shard)) is not self._token:
+        if self._is_reset and _readers.get(id(self._shard)) is not self._token:
             raise RuntimeError(
                 f"{self._name} is a single iterator, and another shard or iteration in this process reads it; "
                 "pass a function that makes a new iterator: IterableDataset(make)"
@@ -87,9 +89,10 @@ class ShardSource:
 
     def check_new(self, others: Iterable[Any]) -> None:
         """Raises a RuntimeError if the dataset returned one of the iterators `others`, which were read before."""
-        if not self._is_iterator and any(self.iterator is other for other in others):
+        if not self._is_reset and any(self.iterator is other for other in others):
+            method = "shard" if self._is_iterator else "__iter__"
             raise RuntimeError(
-                f"{self._name}.__iter__ returned the same iterator again, which was read already; return a new one "
+                f"{self._name}.{method} returned the same iterator again, which was read already; return a new one "
                 "from each call, as a generator function does"
             )
 
@@ -129,17 +132,24 @@ class ShardSource:
                 self._skipped_error = error
 
 
-def _shard_of(dataset: Any, num_shards: int, index: int) -> tuple[Any, bool]:
+def _shard_of(dataset: Any, chunk: Chunk) -> tuple[Any, bool]:
     """A shard that the dataset has made, and False; or the whole dataset, and True: the shard is cut out of it.
 
     If the dataset has too few shards, it makes shard 0 of 1, which is an object that no other stream reads.
     """
     if not callable(getattr(dataset, "shard", None)):
         return dataset, True
+    if hasattr(dataset, "set_epoch"):  # the shard may be a generator, which has no such method
+        dataset = copy.copy(dataset)
+        dataset.set_epoch(chunk.epoch)
     most = getattr(dataset, "num_shards", getattr(dataset, "n_shards", None))
-    if isinstance(most, int) and most < num_shards:
-        return dataset.shard(1, 0), True
-    return dataset.shard(num_shards, index), False
+    cut = isinstance(most, int) and most < chunk.num_shards
+    arguments = (1, 0) if cut else (chunk.num_shards, chunk.shard)
+    shard = dataset.shard(*arguments)
+    if not (hasattr(shard, "__iter__") or hasattr(shard, "__getitem__")) or isinstance(shard, (set, frozenset)):
+        what = f"{type(dataset).__name__}.shard{arguments} returned {shard!r:.80}"
+        raise TypeError(f"{what}; return the samples of the shard in a fixed order: a list, a generator, a dataset")
+    return shard, cut
 
 
 def _iterate(dataset: Any) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """Streams: chunks of an iterable dataset in any order, opened again anywhere, are those of one plain reading."""
 
+import io
 import itertools
 import random
 
@@ -305,6 +306,75 @@ def test_set_epoch_is_called_on_a_copy():
     files = Files()
     assert flat(read_all(files, epoch=7)[0]) == [7] * 4
     assert files.epoch is None
+
+
+class Lines:
+    """Twelve lines, whose shards are what `wrap` makes of a new iterator."""
+
+    def __init__(self, wrap):
+        self.wrap = wrap
+
+    def shard(self, num_shards, index):
+        return self.wrap(range(index, 12, num_shards))
+
+    def __iter__(self):
+        raise AssertionError("only the shards are wanted")
+
+
+def generated(numbers):
+    yield from numbers
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        generated, list, tuple, np.array, iter, lambda numbers: map(int, numbers),
+        lambda numbers: (number for (number,) in zip(numbers, strict=True)),
+        lambda numbers: map(int, io.StringIO("\n".join(map(str, numbers)))),
+    ],
+    ids=["generator", "list", "tuple", "array", "iterator", "map", "zip", "file"],
+)  # fmt: skip
+@pytest.mark.parametrize("buffer", [0, 6])
+def test_a_shard_may_be_anything_that_is_iterated_once(wrap, buffer):
+    dataset = Lines(wrap)
+    for epoch in range(2):
+        streams = Streams(dataset)
+        for shard in range(2):
+            about = {"shard": shard, "num_shards": 2, "buffer": buffer, "epoch": epoch}
+            chunks = [ask(streams, number, **about).samples for number in range(3)]
+            assert sorted(flat(chunks)) == list(range(shard, 12, 2))
+            assert [ask(streams, number, **about).samples for number in range(3)] == chunks  # a new iterator again
+            assert ask(Streams(dataset), 1, **about).samples == chunks[1]
+
+
+def test_a_shard_that_is_a_generator_knows_the_epoch():
+    class Epochs(Lines):
+        epoch = None
+
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+        def shard(self, num_shards, index):
+            yield from [(self.epoch, index)] * 2
+
+    dataset = Epochs(None)
+    assert flat(read_all(dataset, shard=1, num_shards=2, epoch=4)[0]) == [(4, 1)] * 2
+    assert dataset.epoch is None
+
+
+def test_a_shard_that_returns_the_same_iterator_again_is_an_error():
+    numbers = iter(range(12))
+    for again in ({"shard": 1}, {"epoch": 1}):
+        streams = Streams(Lines(lambda shard: numbers))
+        ask(streams, 0, num_shards=2)
+        with pytest.raises(RuntimeError, match="Lines.shard returned the same iterator again, which was read already"):
+            ask(streams, 0, num_shards=2, **again)
+
+
+@pytest.mark.parametrize("shard", [None, 5, {1, 2}])
+def test_a_shard_that_cannot_be_read_is_an_error(shard):
+    with pytest.raises(TypeError, match=r"Lines.shard\(2, 1\) returned .*; return the samples of the shard in a fixed"):
+        ask(Streams(Lines(lambda numbers: shard)), 0, shard=1, num_shards=2)
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
