@@ -11,9 +11,10 @@ from typing import Any
 
 from ..describe import counted, describe
 from ..errors import warn
+from ..frameworks import state_from_json, state_to_json
 from ..interrupts import from_signal_handler
 from ..sampler import keep_epochs, knows_epoch
-from ..state import add_checksum, check_same, field, has_state, int_field, parse_state, to_json
+from ..state import add_checksum, check_same, field, has_state, int_field, parse_state
 from .epoch import Delivery, Epoch
 from .plan import Plan
 from .sources import Source
@@ -230,14 +231,14 @@ class Epochs:
 
     def _dataset_state(self) -> Any:
         dataset = self.workers.job.dataset
-        return to_json(type(dataset).__name__, dataset.state_dict()) if self._keeps_dataset_state else None
+        return state_to_json(type(dataset).__name__, dataset.state_dict()) if self._keeps_dataset_state else None
 
     def _load_dataset(self, fields: Mapping[str, Any]) -> None:
         dataset, saved = self.workers.job.dataset, fields["dataset"]
         if self.workers.job.iterable:
             _warn_of_reading(dataset, fields)
         elif saved is not None and saved != self._dataset_state():
-            dataset.load_state_dict(saved)
+            dataset.load_state_dict(state_from_json(saved))
             self.workers.stop()  # they still have the dataset from before the load
 
 
