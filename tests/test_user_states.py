@@ -156,3 +156,95 @@ def test_a_hint_of_an_iterable_dataset_that_cannot_come_back_fails_its_batch():
 
     with pytest.raises(TypeError, match=r"Odd\.state_dict\(\) .* JSON cannot store \(an object of type Random\)"):
         next(iter(DataLoader(IterableDataset(Odd()), 5)))
+
+
+# -- a dataset whose state contains the state of a global generator ----------------------------------------------------
+
+
+class Global:
+    """A global random generator: seeds it, draws an order from it, and saves and restores it."""
+
+    def __init__(self, name):
+        if name == "torch":
+            torch = pytest.importorskip("torch")
+            self.seed, self.save, self.restore = torch.manual_seed, torch.get_rng_state, torch.set_rng_state
+            self.order = lambda: iter(torch.utils.data.RandomSampler(range(LENGTH)))
+        elif name == "numpy":
+            self.seed, self.save, self.restore = np.random.seed, np.random.get_state, np.random.set_state
+            self.order = lambda: iter(np.random.permutation(LENGTH))
+        else:
+            self.seed, self.save, self.restore = random.seed, random.getstate, random.setstate
+            self.order = lambda: iter(random.sample(range(LENGTH), LENGTH))
+
+
+class Ordered:
+    def __init__(self, generator):
+        self.generator = generator
+
+    def __len__(self):
+        return LENGTH
+
+    def __iter__(self):
+        yield from self.generator.order()
+
+
+class Numbers:
+    def __init__(self, generator):
+        self.generator = generator
+
+    def __len__(self):
+        return LENGTH
+
+    def __getitem__(self, index):
+        return index
+
+    def state_dict(self):
+        return {"generator": self.generator.save()}
+
+    def load_state_dict(self, state):
+        self.generator.restore(state["generator"])
+
+
+@pytest.mark.parametrize("moment", ["before the load", "after the load"])
+@pytest.mark.parametrize("batches", [0, 3])
+@pytest.mark.parametrize("name", ["torch", "numpy", "random"])
+@pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
+def test_a_sampler_draws_its_order_before_the_dataset_restores_the_generator(way, name, batches, moment):
+    generator = Global(name)
+
+    def make():
+        generator.seed(1)
+        return way.loader(Numbers(generator), 2, sampler=Ordered(generator))
+
+    with make() as loader:
+        iterator = iter(loader)
+        first = [next(iterator).tolist() for _ in range(batches)]
+        state = json.dumps(loader.state_dict())
+        rest, following = [[batch.tolist() for batch in epoch] for epoch in (iterator, loader)]
+    assert sorted(sum(first + rest, [])) == list(range(LENGTH))
+    with make() as loader:
+        generator.seed(1 if moment == "before the load" else 2)
+        loader.load_state_dict(state)
+        if moment == "after the load":
+            generator.seed(1)
+        assert [batch.tolist() for batch in loader] == rest
+        assert [batch.tolist() for batch in loader] == following
+
+
+@pytest.mark.parametrize("name", ["torch", "numpy", "random"])
+def test_a_state_from_between_two_epochs_restores_the_generator_at_once(name):
+    generator = Global(name)
+
+    def make():
+        generator.seed(1)
+        return DataLoader(Numbers(generator), 2, sampler=Ordered(generator), seed=0)
+
+    loader = make()
+    first = [batch.tolist() for batch in loader]
+    state = loader.state_dict()
+    second = [batch.tolist() for batch in loader]
+    assert first != second
+    loader = make()
+    with pytest.warns(RuntimeWarning, match="has no epoch and no state"):
+        loader.load_state_dict(state)
+    assert [batch.tolist() for batch in loader] == second
