@@ -17,7 +17,7 @@ from ..randomness import postponed
 from ..sampler import keep_epochs, knows_epoch
 from ..state import add_checksum, check_same, field, has_state, int_field, parse_state
 from .epoch import Delivery, Epoch
-from .plan import Plan
+from .plan import Plan, ShardPlan
 from .sources import Source
 from .workers import Workers
 
@@ -44,6 +44,7 @@ class Epochs:
         self._open: list[weakref.ref[Epoch]] = []  # epochs that may still be read
         self.ahead: Epoch | None = None
         self._current: Plan | None = None  # of the epoch that was started last
+        self._compares_length = True  # until the user was warned
         self._loaded: Mapping[str, Any] | None = None  # the state that was loaded, where the next epoch starts
         self._loaded_number: int | None = None  # number of that epoch, until it starts
         self._restore: Callable[[], None] | None = None  # takes back what an interrupted start did to the sampler
@@ -113,6 +114,7 @@ class Epochs:
     def finish(self, epoch: Epoch) -> None:
         """Called when the last batch of an epoch was delivered, or the epoch was closed."""
         self.source.finish(epoch.plan)
+        self._compare_length(epoch.plan)
         with self.lock:
             try:
                 self.start_ahead()
@@ -120,6 +122,19 @@ class Epochs:
                 if from_signal_handler(error):
                     raise
                 # Not raised: the same error is raised again when the user starts that epoch.
+
+    def _compare_length(self, plan: Plan) -> None:
+        """Warns once if an iterable dataset has yielded more samples than its length."""
+        dataset = self.workers.job.dataset
+        if not self._compares_length or not isinstance(plan, ShardPlan):
+            return
+        length = _length(dataset)
+        if length is not None and plan.samples_read > length:
+            self._compares_length = False
+            warn(
+                f"{type(dataset).__name__} yielded {plan.samples_read:,} samples, but its length is {length:,}, so "
+                "len(loader) is too small; return the right number from __len__, or remove __len__",
+            )
 
     def _finish_current(self) -> None:
         """Moves what the last epoch carries over, if that epoch is finished, to the next epoch."""
