@@ -65,14 +65,15 @@ class Passes:
         start_pass(order, loader, state["draws_seed"])
         workers = 0 if state["ended"] and not _keeps_workers(loader) else loader.num_workers
         core = core_loader(loader, order, position["seed"], workers)
+        # Drawn before the load, which sets the sampler and the generators to their states after the pass.
+        for _ in order if state["ended"] and isinstance(order, Order) else ():
+            pass
         core.load_state_dict(position)
         newest = Pass(core, position["epoch"], states, state["draws_seed"])
         self._loaded = None
         if not state["ended"]:
             self._newest = newest
             return PassIterator(loader, newest)
-        for _ in order if isinstance(order, Order) else ():  # so that the next pass draws other random numbers
-            pass
         newest.epoch, newest.exhausted = newest.epoch - 1, True
         self._newest = newest if _keeps_workers(loader) else None
         return iter(())
