@@ -29,6 +29,9 @@ class Order:
         inner = _inner(index_sampler)
         if has_state(inner) or hasattr(inner, "rank"):
             self.sampler = inner  # its state is saved, and ranks get different random numbers
+        for part in (index_sampler, getattr(index_sampler, "batch_sampler", None)):
+            if hasattr(part, "process_index"):  # Accelerate's BatchSamplerShard; skip_first_batches wraps it
+                self.num_replicas, self.rank = part.num_processes, part.process_index
 
     def start_pass(self) -> None:
         """Calls `iter` of torch's sampler for the next pass; torch does so before it draws the seed of the workers."""
@@ -102,7 +105,7 @@ def as_states(texts: Any, generators: Sequence[Any]) -> list[Any]:
 
 
 def _inner(sampler: Any) -> Any:
-    """The sampler inside batch samplers."""
-    while hasattr(sampler, "sampler"):
-        sampler = sampler.sampler
+    """The sampler inside batch samplers, and inside those that wrap a batch sampler."""
+    while (inner := getattr(sampler, "sampler", getattr(sampler, "batch_sampler", None))) is not None:
+        sampler = inner
     return sampler

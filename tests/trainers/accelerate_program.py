@@ -19,13 +19,12 @@ EPOCHS, SAVED_EPOCH, SAVED_STEP = 3, 1, 5
 def main(folder, task, way):
     set_seed(0)
     config = DataLoaderConfiguration(use_seedable_sampler=True, use_stateful_dataloader=way == "stateful")
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, dataloader_config=config)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=3, dataloader_config=config)
     data = Points(noise=0.1 if way == "stateful" else 0)
     loader = DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=2)
     network = model()
     optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
     network, optimizer, loader = prepare(accelerator, network, optimizer, loader)
-    assert isinstance(loader.base_dataloader, DataLoader)
     first_epoch, first_step, steps = 0, 0, []
     if task == "resume":
         accelerator.load_state(folder)
@@ -33,7 +32,6 @@ def main(folder, task, way):
     for epoch in range(first_epoch, EPOCHS):
         loader.set_epoch(epoch)
         batches = loader if way == "stateful" else skip_first_batches(loader, first_step)
-        assert isinstance(batches.base_dataloader, DataLoader)
         for step, batch in enumerate(batches, first_step):
             with accelerator.accumulate(network):
                 loss = loss_of(network, batch)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+import gluonloader
+
 FOLDER = Path(__file__).parent
 SAMPLES, BATCH = 44, 2
 
@@ -15,13 +17,14 @@ SAMPLES, BATCH = 44, 2
 class Points(torch.utils.data.Dataset):
     """A sample is its index, four numbers with random noise, and what the model should make of them."""
 
-    def __init__(self, length=SAMPLES, noise=0.1):
-        self.length, self.noise = length, noise
+    def __init__(self, length=SAMPLES, noise=0.1, reader="gluonloader"):
+        self.length, self.noise, self.reader = length, noise, reader
 
     def __len__(self):
         return self.length
 
     def __getitem__(self, index):
+        assert self.reader == ("torch" if gluonloader.get_worker_info() is None else "gluonloader")
         x = torch.linspace(0, index / self.length, 4) + self.noise * torch.rand(4)
         return {"index": index, "x": x, "labels": torch.tensor([index % 3 - 1.0])}
 
