@@ -42,7 +42,7 @@ def run(program, *arguments, processes=1):
     """What each process of a program of this folder prints in its last line, which is JSON."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command = [sys.executable, *(launcher if processes > 1 else []), FOLDER / f"{program}.py", *arguments]
-    root = FOLDER.parent.parent
+    root = FOLDER.parent.parent.parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(FOLDER)]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
