@@ -12,6 +12,7 @@ tells gradient accumulation where an epoch ends. Then they replace torch's loade
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from ..bridges import Bridge
@@ -85,7 +86,12 @@ def skip_first_batches(loader: Any, num_batches: int = 0) -> Any:
     """
     rest = import_extra("accelerate", "accelerate").skip_first_batches(loader, num_batches)
     base = getattr(loader, "base_dataloader", loader)
-    return keep_gluonloader(rest, base) if isinstance(base, DataLoader) else rest
+    if not isinstance(base, DataLoader):
+        return rest
+    kept = keep_gluonloader(rest, base)
+    if num_batches and isinstance(base, _Base):
+        kept.base_dataloader.continue_epoch()
+    return kept
 
 
 def keep_gluonloader(loader: Any, like: DataLoader | None = None) -> Any:
@@ -126,8 +132,22 @@ class _Base(DataLoader):
     """Our loader inside a loader of Accelerate, which reads the state before each batch, even if nobody needs it."""
 
     def __init__(self, outer: Any, dataset: Any, **arguments: Any) -> None:
-        self._outer = weakref.proxy(outer)
+        self._outer, self._continues = weakref.proxy(outer), False
         super().__init__(dataset, **arguments)
+
+    def continue_epoch(self) -> None:
+        """The next iteration is the rest of an epoch: it leaves torch's generator, which dropout uses, as it is."""
+        self._continues = True
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._continues:
+            return super().__iter__()
+        self._continues = False
+        state = torch.get_rng_state()
+        try:
+            return super().__iter__()
+        finally:
+            torch.set_rng_state(state)
 
     def state_dict(self) -> dict[str, Any]:
         outer = self._outer
@@ -143,3 +163,5 @@ class _Base(DataLoader):
             )
         super().load_state_dict({name: state[name] for name in state.keys() - {"iteration", "_iterator_finished"}})
         self._outer.set_epoch(state["iteration"])  # on which the order depends
+        if state["position"] is not None:
+            self.continue_epoch()

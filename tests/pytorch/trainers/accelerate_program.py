@@ -22,7 +22,7 @@ def main(folder, task, way):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=3, dataloader_config=config)
     data = Points(noise=0.1 if way == "stateful" else 0)
     loader = DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=2)
-    network = model()
+    network = model(dropout=0.2)  # its random numbers are in the checkpoint, too
     optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
     network, optimizer, loader = prepare(accelerator, network, optimizer, loader)
     first_epoch, first_step, steps = 0, 0, []

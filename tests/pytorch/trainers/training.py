@@ -29,9 +29,11 @@ class Points(torch.utils.data.Dataset):
         return {"index": index, "x": x, "labels": torch.tensor([index % 3 - 1.0])}
 
 
-def model():
+def model(dropout=0.0):
     torch.manual_seed(7)
-    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Dropout(dropout), torch.nn.Linear(8, 1)
+    )
 
 
 def loss_of(model, batch):

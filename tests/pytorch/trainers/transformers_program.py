@@ -19,14 +19,14 @@ class Trainer(TrainerMixin, transformers.Trainer):
 
 
 class Network(torch.nn.Module):
-    """Returns the loss, and writes down the samples of each step; with dropout, which depends on torch's generator."""
+    """Returns the loss, and writes down the samples of each step."""
 
     def __init__(self):
         super().__init__()
-        self.network, self.dropout, self.steps = model(), torch.nn.Dropout(0.1), []
+        self.network, self.steps = model(dropout=0.2), []
 
     def forward(self, x, labels, index):
-        loss = loss_of(self.network, {"x": self.dropout(x), "labels": labels})
+        loss = loss_of(self.network, {"x": x, "labels": labels})
         if self.training:
             self.steps.append([loss.item(), index.tolist()])
         return {"loss": loss, "logits": labels}
