@@ -30,7 +30,7 @@ _COPIED = (  # by Accelerate, too; the other arguments of torch's loader decide 
 
 
 def prepare(accelerator: Any, *objects: Any) -> Any:
-    """Prepares models, optimizers and loaders like `accelerator.prepare`, but keeps each `gluonloader.torch.DataLoader`.
+    """Prepares models, optimizers and loaders like `accelerator.prepare`, but keeps `gluonloader.torch.DataLoader`.
 
     Accelerate divides the batches over the processes (`split_batches`, `even_batches`, `dispatch_batches` and
     `use_seedable_sampler` have their usual meaning), and puts them on the device of the process.
@@ -44,7 +44,7 @@ def prepare(accelerator: Any, *objects: Any) -> Any:
 
     Raises:
         TypeError: a loader is a `gluonloader.DataLoader` or a bridge, whose samples Accelerate cannot divide.
-        ValueError: `use_stateful_dataloader=True` cannot be combined with `dispatch_batches=True` and several processes.
+        ValueError: with several processes, `use_stateful_dataloader=True` needs `dispatch_batches=False`.
     """
     for item in objects:
         if isinstance(item, (CoreDataLoader, Bridge)):
@@ -76,14 +76,22 @@ def _prepare_loader(accelerator: Any, loader: DataLoader) -> Any:
 def skip_first_batches(loader: Any, num_batches: int = 0) -> Any:
     """Returns a loader for the rest of an epoch: without its first `num_batches` batches.
 
-    Like `accelerate.skip_first_batches`, but keeps our loader. Do not use it with `use_stateful_dataloader=True`,
-    because then `accelerator.load_state` already restores the position.
+    Like `accelerate.skip_first_batches`, but keeps our loader.
 
     Args:
         loader: what `prepare` returned, or any other loader.
         num_batches: number of batches of this process to skip. Their samples are not read, except from an
             iterable dataset.
+
+    Raises:
+        ValueError: the loader was prepared with `use_stateful_dataloader=True`. Then `accelerator.load_state` already
+            restores the position.
     """
+    if num_batches and getattr(loader, "use_stateful_dataloader", False):
+        raise ValueError(
+            f"skip_first_batches(num_batches={num_batches}): with use_stateful_dataloader=True, accelerator.load_state "
+            "already restores the position; iterate over the loader itself"
+        )
     rest = import_extra("accelerate", "accelerate").skip_first_batches(loader, num_batches)
     base = getattr(loader, "base_dataloader", loader)
     if not isinstance(base, DataLoader):

@@ -42,7 +42,7 @@ class TrainerMixin:
 @contextmanager
 def _keep_when_skipping() -> Iterator[None]:
     """Within the block, `skip_first_batches` of transformers' trainer is ours."""
-    trainer = importlib.import_module("transformers.trainer")
+    trainer: Any = importlib.import_module("transformers.trainer")
     original = trainer.skip_first_batches
     trainer.skip_first_batches = skip_first_batches
     try:

@@ -41,7 +41,9 @@ def test_the_rest_of_an_epoch_has_the_order_of_that_epoch(workers, rank, epoch_a
     assert batches(resumed, 2) == batches(loader(rank), 2)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"num_workers": 1, "persistent_workers": True}], ids=["serial", "persistent"])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"num_workers": 1, "persistent_workers": True}], ids=["serial", "persistent"]
+)
 def test_a_state_between_epochs_leaves_the_epoch_to_the_program(arguments):
     saving = loader(**arguments)
     assert batches(saving, 0) == batches(loader(), 0)

@@ -100,6 +100,8 @@ def test_a_state_from_the_last_batch_starts_the_next_epoch():
     resumed = prepared()
     resumed.load_state_dict(state)
     assert [batch["index"].tolist() for batch in resumed] == [batch["index"].tolist() for batch in loader]
+    with pytest.raises(ValueError, match="accelerator.load_state already restores the position"):
+        skip_first_batches(resumed, 2)
 
 
 def test_only_loaders_of_torch_are_replaced():
@@ -113,6 +115,8 @@ def test_only_loaders_of_torch_are_replaced():
 
 @pytest.mark.spawn
 def test_accelerate_is_imported_only_when_it_is_used():
-    code = "import sys, gluonloader.torch.accelerate, gluonloader.torch.transformers; print('accelerate' in sys.modules)"
+    code = (
+        "import sys, gluonloader.torch.accelerate, gluonloader.torch.transformers; print('accelerate' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -31,9 +31,7 @@ class Points(torch.utils.data.Dataset):
 
 def model(dropout=0.0):
     torch.manual_seed(7)
-    return torch.nn.Sequential(
-        torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Dropout(dropout), torch.nn.Linear(8, 1)
-    )
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Dropout(dropout), torch.nn.Linear(8, 1))
 
 
 def loss_of(model, batch):
