@@ -6,7 +6,6 @@ pytest.importorskip("lightning")
 
 from training import SAMPLES, run  # noqa: E402
 
-
 PROGRAMS = [("lightning_program", 1), ("lightning_program", 2), ("fabric_program", 1)]
 
 
