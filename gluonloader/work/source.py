@@ -17,7 +17,6 @@ from .. import frameworks
 from ..dataset.iterable import Step, Take
 from ..dataset.opening import at_epoch, check_unread, iterate, make_shard, most_shards
 from ..interrupts import from_signal_handler
-from ..state import to_json
 from ..tree import leaves
 from .task import Chunk, Hint
 
@@ -63,7 +62,7 @@ class ShardSource:
         if self._state_owner is None:
             raise ValueError(f"state: {self._name} has no state_dict() here, but it had one when the state was saved")
         loads = samples if hasattr(samples, "load_state_dict") else self._shard
-        loads.load_state_dict(copy.deepcopy(state))  # some datasets keep the state and change it
+        loads.load_state_dict(frameworks.state_from_json(state))  # a copy: some datasets keep the state and change it
         if loads is not samples:
             samples = iterate(self._shard)
             self._state_owner = _state_owner(samples, self._shard)
@@ -78,7 +77,7 @@ class ShardSource:
         """The hint before the next group, `group`; `last` if the source has ended, since its state is then useless."""
         if self._state_owner is None or self._ended:
             return last
-        return Hint(group, to_json(self._name, self._state_owner.state_dict()))
+        return Hint(group, frameworks.state_to_json(self._name, self._state_owner.state_dict()))
 
     def check_alone(self) -> None:
         """Raises a RuntimeError if another stream has started to read the same iterator."""
