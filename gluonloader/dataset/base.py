@@ -1,9 +1,10 @@
-"""`Dataset`, and the datasets that its methods return: filtered, sharded, sampled, transformed, as in Gluon."""
+"""`Dataset`, and the datasets that its methods return: filtered, sharded, sampled, transformed, joined."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, Final, Generic
 
 import numpy as np
@@ -14,9 +15,10 @@ from ..declared import IN_MEMORY, in_memory
 from ..describe import call, describe, short_repr, sized
 from ..errors import add_note, bad_argument
 from ..generics import Sample
-from ..indices import as_list, checked_indices
+from ..indices import as_list, checked_index, checked_indices, lengths_of
 from ..rows import Rows
-from .bulk import are_ints, bulk_read, check_no_mask, each, read
+from .bulk import are_ints, bulk_read, check_no_mask, each, interleave, read, split_where_changed
+from .iterable import is_iterable
 
 _MAX_BULK: Final = 64  # samples per bulk read of an iteration: nearly as fast as larger reads, and uses little memory
 
@@ -45,6 +47,15 @@ class Dataset(Generic[Sample]):
         if not hasattr(self, "__getitems__"):
             return (self[i] for i in range(count))
         return chain.from_iterable(read(self, indices) for indices in _growing_ranges(count))
+
+    def __add__(self, other: Any) -> Dataset[Any]:
+        """Joins the dataset and any other object with `__len__` and `__getitem__` end to end, like `ConcatDataset`.
+
+        >>> list(SimpleDataset([1, 2]) + [3])
+        [1, 2, 3]
+        """
+        parts = [part.datasets if type(part) is ConcatDataset else [part] for part in (self, other)]
+        return ConcatDataset(*parts[0], *parts[1])
 
     def filter(self, fn: Callable[[Sample], object]) -> Dataset[Sample]:
         """Returns the samples for which `fn(sample)` is true; this call runs `fn` once on every sample.
@@ -225,6 +236,63 @@ class Subset(Dataset):
     def _key(self, index: Any) -> Any:
         key = self._indices[index]
         return int(key) if isinstance(key, np.int64) else key
+
+
+class ConcatDataset(Dataset):
+    """Joins datasets end to end: all samples of the first dataset, then all samples of the second dataset, and so on.
+
+    If a dataset has a bulk read, a batch reads all its samples from that dataset at once; all other datasets are read
+    sample by sample.
+
+    Args:
+        datasets: at least one object with `__len__` and `__getitem__`; or a list of such objects.
+
+    Raises:
+        ValueError: no dataset is passed, or a dataset has no length.
+
+    >>> data = ConcatDataset(["a", "b"], ["c"])
+    >>> len(data), data[2], data[-3]
+    (3, 'c', 'a')
+    """
+
+    def __init__(self, *datasets: Any) -> None:
+        parts = datasets[0] if len(datasets) == 1 and isinstance(datasets[0], (list, tuple)) else datasets
+        if not parts:
+            raise ValueError("ConcatDataset() needs at least one dataset, e.g. ConcatDataset(first, second)")
+        for number, part in enumerate(parts):
+            if is_iterable(part) and not hasattr(part, "__next__"):
+                right = "it cannot be indexed; join iterable datasets: IterableDataset(first) + IterableDataset(second)"
+                raise bad_argument(f"datasets[{number}]", part, right)
+        self.datasets: list[Any] = list(parts)
+        self._ends = list(accumulate(lengths_of("datasets", self.datasets)))
+        self._bounds = np.array([0, *self._ends])  # for bulk reads
+
+    def __getitem__(self, index: Any) -> Any:
+        index = checked_index(index, len(self))
+        part = bisect_right(self._ends, index)
+        return self.datasets[part][index - self._ends[part - 1] if part else index]
+
+    @bulk_read(lambda self: any(hasattr(dataset, "__getitems__") for dataset in self.datasets))
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        keys = checked_indices(indices, len(self))
+        owners = np.searchsorted(self._bounds[1:], keys, side="right")
+        keys = keys - self._bounds[owners]
+        if not len(keys) or (owners == owners[0]).all():
+            return read(self.datasets[owners[0] if len(keys) else 0], keys)
+        order = np.argsort(owners, kind="stable")
+        parts = split_where_changed(order, owners)
+        return interleave([read(self.datasets[owners[part[0]]], keys[part]) for part in parts], order)
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple(self.datasets)
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, *map(describe, self.datasets))
 
 
 class Transformed(Dataset):

@@ -23,6 +23,10 @@ def __getattr__(name: str) -> Any:
 class Dataset(core.Dataset[Sample], _gluon.Dataset):
     """Base class of datasets; a subclass defines `__getitem__(index)` and `__len__()`."""
 
+    def __add__(self, other: Any) -> Dataset:
+        """Joins the dataset and any other object with `__len__` and `__getitem__` end to end."""
+        return SimpleDataset(super().__add__(other))
+
     def filter(self, fn: Callable[[Any], object]) -> Dataset:
         """Returns the samples for which `fn(sample)` is true; this call runs `fn` once on every sample."""
         return SimpleDataset(super().filter(fn))

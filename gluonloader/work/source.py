@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import frameworks
 from ..dataset.iterable import Step, Take
+from ..dataset.opening import at_epoch, check_unread, iterate, make_shard, most_shards
 from ..interrupts import from_signal_handler
 from ..tree import leaves
 from .task import Chunk, Hint
@@ -43,7 +44,7 @@ class ShardSource:
             shard = copy.copy(shard)  # since other streams read the same object
         if hasattr(shard, "set_epoch"):
             shard.set_epoch(chunk.epoch)
-        self._shard, self.iterator = shard, _iterate(shard)
+        self._shard, self.iterator = shard, iterate(shard)
         samples = self.iterator
         self._state_owner = None if counted else _state_owner(samples, shard)
         if hint is not None and hint.group:
@@ -63,7 +64,7 @@ class ShardSource:
         loads = samples if hasattr(samples, "load_state_dict") else self._shard
         loads.load_state_dict(frameworks.state_from_json(state))  # a copy: some datasets keep the state and change it
         if loads is not samples:
-            samples = _iterate(self._shard)
+            samples = iterate(self._shard)
             self._state_owner = _state_owner(samples, self._shard)
         return samples
 
@@ -88,12 +89,8 @@ class ShardSource:
 
     def check_new(self, others: Iterable[Any]) -> None:
         """Raises a RuntimeError if the dataset returned one of the iterators `others`, which were read before."""
-        if not self._is_reset and any(self.iterator is other for other in others):
-            method = "shard" if self._is_iterator else "__iter__"
-            raise RuntimeError(
-                f"{self._name}.{method} returned the same iterator again, which was read already; return a new one "
-                "from each call, as a generator function does"
-            )
+        if not self._is_reset:
+            check_unread(f"{self._name}.{'shard' if self._is_iterator else '__iter__'}", self.iterator, others)
 
     def next(self) -> Any:
         """The next sample of this shard. If the shard is cut out, this also reads the samples of the other shards."""
@@ -138,22 +135,10 @@ def _shard_of(dataset: Any, chunk: Chunk) -> tuple[Any, bool]:
     """
     if not callable(getattr(dataset, "shard", None)):
         return dataset, True
-    if hasattr(dataset, "set_epoch"):  # the shard may be a generator, which has no such method
-        dataset = copy.copy(dataset)
-        dataset.set_epoch(chunk.epoch)
-    most = getattr(dataset, "num_shards", getattr(dataset, "n_shards", None))
-    cut = isinstance(most, int) and most < chunk.num_shards
-    arguments = (1, 0) if cut else (chunk.num_shards, chunk.shard)
-    shard = dataset.shard(*arguments)
-    if not (hasattr(shard, "__iter__") or hasattr(shard, "__getitem__")) or isinstance(shard, (set, frozenset)):
-        what = f"{type(dataset).__name__}.shard{arguments} returned {shard!r:.80}"
-        raise TypeError(f"{what}; return the samples of the shard in a fixed order: a list, a generator, a dataset")
-    return shard, cut
-
-
-def _iterate(dataset: Any) -> Iterator[Any]:
-    as_numpy = getattr(dataset, "as_numpy_iterator", None)  # tf.data
-    return iter(dataset if as_numpy is None else as_numpy())
+    dataset = at_epoch(dataset, chunk.epoch)  # the shard may be a generator, which has no method `set_epoch`
+    most = most_shards(dataset)
+    cut = most is not None and most < chunk.num_shards
+    return make_shard(dataset, *((1, 0) if cut else (chunk.num_shards, chunk.shard))), cut
 
 
 def _hash(sample: Any) -> int:

@@ -68,6 +68,13 @@ def test_a_subclass_may_use_these_names_for_attributes():
     assert [batch.asnumpy().tolist() for batch in loader] == [[1, 2], [3]]
 
 
+def test_a_sum_of_datasets_is_a_dataset_of_gluon():
+    joined = OURS.SimpleDataset([1, 2]) + OURS.ArrayDataset([3]) + [4]
+    assert isinstance(joined, OURS.Dataset)
+    assert isinstance(joined, mx.gluon.data.Dataset)
+    assert list(joined.transform(Plus(1))) == [2, 3, 4, 5]
+
+
 def test_a_loader_has_no_multiprocessing_pool(way):
     assert OURS.DataLoader(range(3), 2, **WAYS[way])._worker_pool is None
 
