@@ -42,6 +42,7 @@ def main(folder, task):
     trainer = Trainer(network, arguments, train_dataset=Points(noise=0), eval_dataset=Points(8, noise=0))
     trainer.train(resume_from_checkpoint=f"{folder}/checkpoint-{SAVED_STEP}" if task == "resume" else None)
     evaluations = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    trainer.predict(Points(4, noise=0))
     report({"steps": network.steps, "evaluations": evaluations})
 
 
