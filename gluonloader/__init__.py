@@ -5,6 +5,7 @@ This file exports the public names. A module imports only from layers below its 
     __main__     the command line
     commands     the commands of the command line
     mxnet        replaces mxnet.gluon.data
+    torch        replaces torch.utils.data.DataLoader
     bridges, testing
     loader       DataLoader: builds its parts from its arguments
     iterator     one epoch

@@ -136,14 +136,12 @@ def load_or_skip(name: str) -> Any:
 
 
 def modules() -> list[str]:
-    """Every module of the package that can be imported here: most of the drop-in needs MXNet."""
-    found = load_mxnet() is not None
+    """Every module of the package that can be imported here: the drop-ins need MXNet and torch."""
+    frameworks = {"gluonloader.mxnet.": load_mxnet(), "gluonloader.torch.": load("torch")}
+    absent = tuple(package for package, framework in frameworks.items() if framework is None)
     names = [module.name for module in pkgutil.walk_packages(gluonloader.__path__, "gluonloader.")]
     alone = ("gluonloader.mxnet.numpy_names", "gluonloader.mxnet.structure")
-    return [
-        "gluonloader",
-        *(name for name in names if found or name in alone or not name.startswith("gluonloader.mxnet.")),
-    ]
+    return ["gluonloader", *(name for name in names if name in alone or not name.startswith(absent))]
 
 
 def children() -> set[int]:

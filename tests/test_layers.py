@@ -1,7 +1,7 @@
 """The shape of the code: imports point down, private names stay private, and files, functions and classes stay short.
 
-Out of the package, imports go to the standard library and NumPy only. The drop-in for `mxnet.gluon.data` imports MXNet,
-too; frameworks are found among the modules that are loaded.
+Out of the package, imports go to the standard library and NumPy only. The drop-ins import MXNet and torch, too;
+frameworks are found among the modules that are loaded.
 
 The order is read from the comment in `gluonloader/__init__.py`, so that the text and the code cannot part.
 """
@@ -86,7 +86,7 @@ def test_imports_point_down(file):
 @pytest.mark.parametrize("file", FILES, ids=module_name)
 def test_only_the_standard_library_and_numpy_are_imported(file):
     outside = {name.split(".")[0] for name in imports(file)} - {"gluonloader"}
-    drop_in = {"mxnet"} if part_of(module_name(file)) == "mxnet" else set()
+    drop_in = {part_of(module_name(file))} & {"mxnet", "torch"}
     assert outside <= OUTSIDE | drop_in | set(sys.stdlib_module_names)
 
 

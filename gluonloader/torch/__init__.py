@@ -1,0 +1,25 @@
+"""Replaces `torch.utils.data.DataLoader`: the same arguments, attributes and batches, but loaded by gluonloader.
+
+    from gluonloader.torch import DataLoader          # was: from torch.utils.data import DataLoader
+
+All other names of `torch.utils.data` can be imported from here, too, and are torch's. docs/migrating-from-torch.md
+lists what differs from torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .dataloader import DataLoader
+
+__all__ = ["DataLoader"]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if name == "DataLoader":
+        return importlib.import_module(".dataloader", __name__).DataLoader
+    return getattr(importlib.import_module(".utils_data", __name__).data, name)

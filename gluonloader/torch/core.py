@@ -1,0 +1,60 @@
+"""Makes the `gluonloader.DataLoader` that loads the batches of a `gluonloader.torch.DataLoader`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dataset as own
+from ..loader import DataLoader as CoreDataLoader
+from .collate import own_collate
+from .order import order_of
+from .reading import OfFirst, Replicas, StartWorker, Whole
+from .utils_data import data
+
+
+def is_iterable(loader: Any) -> bool:
+    """Whether torch iterates the dataset."""
+    return isinstance(loader.dataset, data.IterableDataset)
+
+
+def batch_sampler_of(loader: Any) -> Any:
+    """The batch sampler of the core loader; for an iterable dataset it is not used by the core loader."""
+    return order_of(loader, loader.batch_sampler is None or _reads_in_bulk(loader))
+
+
+def core_loader(loader: Any, batch_sampler: Any, seed: int, num_workers: int) -> CoreDataLoader:
+    """A core loader with the arguments of `loader`. Its workers have started."""
+    dataset, whole, collate_fn = loader.dataset, True, own_collate(loader.collate_fn)
+    options: dict[str, Any] = {}
+    if is_iterable(loader):
+        dataset = Replicas(dataset, loader.batch_size, loader.drop_last)
+        options["num_shards"] = max(1, loader.num_workers)
+    else:
+        options["batch_sampler"] = batch_sampler
+        bulk = _reads_in_bulk(loader)
+        whole = loader.batch_sampler is None or bulk
+        dataset = Whole(dataset, bulk) if whole else dataset
+    if num_workers:
+        context = loader.multiprocessing_context
+        options["start_method"] = None if context is None else context.get_start_method()
+        options["prefetch"] = loader.prefetch_factor * num_workers
+        options["worker_init_fn"] = StartWorker(seed, loader.worker_init_fn)
+    return CoreDataLoader(
+        dataset,
+        batchify_fn=OfFirst(collate_fn) if whole else collate_fn,
+        num_workers=num_workers,
+        pin_memory=loader.pin_memory,
+        timeout=loader.timeout or None,
+        output="torch" if collate_fn is not loader.collate_fn else None,
+        seed=seed,
+        in_order=loader.in_order,
+        max_retries=loader.max_retries,
+        memory_limit=loader.memory_limit,
+        **options,
+    )
+
+
+def _reads_in_bulk(loader: Any) -> bool:
+    """Whether torch calls the dataset's `__getitems__`; gluonloader reads its own datasets in bulk in any case."""
+    by_torch = loader.batch_sampler is not None and bool(getattr(loader.dataset, "__getitems__", None))
+    return by_torch and not isinstance(loader.dataset, own.Dataset)

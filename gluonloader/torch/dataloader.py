@@ -1,0 +1,132 @@
+"""`DataLoader` with the arguments, attributes and batches of torch's.
+
+torch's constructor checks the arguments and makes the samplers. Each `iter` starts a pass (passes.py) over them, and a
+`gluonloader.DataLoader`, here called the core loader, makes the batches:
+
+    torch's sampler --indices--> core loader --> worker: dataset, collate_fn --> core loader --> iterator --> user
+       order.py                    core.py       reading.py    collate.py                       passes.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .passes import Passes
+from .utils_data import data
+
+
+class DataLoader(data.DataLoader):
+    """A `torch.utils.data.DataLoader` whose batches are loaded by gluonloader.
+
+    The arguments are those of torch, in the same order, with two more. The batches contain the same samples in the same
+    order as torch's for the same seeds. docs/migrating-from-torch.md lists what differs.
+
+    Without `persistent_workers`, workers start at each `iter(loader)`, with the dataset as it is then, and end with the
+    iterator. With `persistent_workers=True` they start at the first `iter(loader)`, and end at `close()`, or when the
+    loader is deleted.
+
+    Args:
+        max_retries: how often a batch whose worker died is tried again before `WorkerDied` is raised.
+        memory_limit: the maximum shared memory for batches, in bytes or as text ("256MB"); None for no limit.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        num_workers: int = 0,
+        collate_fn: Any = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Any = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        max_retries: int = 1,
+        memory_limit: int | str | None = None,
+    ) -> None:
+        if isinstance(dataset, data.IterDataPipe):
+            raise ValueError("dataset: it is an IterDataPipe of torch; pass a torch.utils.data.IterableDataset instead")
+        self.max_retries, self.memory_limit = max_retries, memory_limit
+        self._passes = Passes()
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """Starts a pass over the sampler. Iterators are independent, also with `persistent_workers`."""
+        return self._passes.start(self)
+
+    def _get_iterator(self) -> Any:
+        return iter(self)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after the last delivered batch of the newest iterator, as a dict that JSON can store.
+
+        As in torchdata's `StatefulDataLoader`: a state that is saved inside the loop after the last batch has no batch
+        left; a state that is saved after the loop is the start of the next pass.
+
+        Raises:
+            TypeError: the state of your own sampler or dataset contains something that JSON does not have.
+        """
+        return self._passes.state(self)
+
+    def load_state_dict(self, state: Any) -> None:
+        """Makes the next `iter(loader)` start at the position `state`, without reading the samples before it.
+
+        torch's generators, also the global one, get the state that they had at the start of the saved pass, since the
+        order is drawn from them again. For an iterable dataset, `num_workers` must be the same as when it was saved.
+
+        Args:
+            state: what `state_dict()` returned, or the same as JSON text.
+
+        Raises:
+            ValueError: the state does not fit this loader, or was edited; the text names the field. Nothing has
+                changed.
+        """
+        self._passes.load(self, state)
+
+    def close(self) -> None:
+        """Ends the workers and frees the shared memory; the next `iter(loader)` starts new workers.
+
+        Batches that were delivered stay valid. Only `persistent_workers` need it, and only if the loader is not
+        deleted. `with DataLoader(...) as loader` closes the loader at the end of the block.
+        """
+        self._passes.close()
+
+    def __enter__(self) -> DataLoader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_passes": Passes()}  # a copy has no workers yet

@@ -1,0 +1,170 @@
+"""The passes of one `DataLoader` over its sampler: starts them, and saves and loads where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import bad_state, warn
+from ..loader import DataLoader as CoreDataLoader
+from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
+from .core import batch_sampler_of, core_loader, is_iterable
+from .order import Order, as_states, as_text, draw_seed, generators_of, restore, save
+
+
+@dataclass(slots=True)
+class Pass:
+    """One pass over the sampler.
+
+    Attributes:
+        core: the loader that makes its batches.
+        epoch: its number in `core`.
+        generators: the states of torch's generators at its start.
+        draws_seed: whether its start drew a seed for the workers.
+        exhausted: `next` has raised StopIteration.
+    """
+
+    core: CoreDataLoader
+    epoch: int
+    generators: list[Any]
+    draws_seed: bool
+    exhausted: bool = False
+
+
+class Passes:
+    """The newest pass of a loader, and the state where the next one starts. The methods get the loader itself."""
+
+    def __init__(self) -> None:
+        self._newest: Pass | None = None
+        self._loaded: dict[str, Any] | None = None
+
+    def start(self, loader: Any) -> Iterator[Any]:
+        """Starts the next pass."""
+        generators = generators_of(loader)
+        state = self._loaded
+        if state is not None:
+            restore(generators, as_states(state["generators"], generators))
+            if state["position"] is not None:
+                return self._resume(loader, state)
+        states, last, core = save(generators), self._newest, None
+        if _keeps_workers(loader) and last is not None and not last.core.epochs.workers.closed:
+            core = last.core
+        order = batch_sampler_of(loader) if core is None else core.epochs.source.sampler
+        _start_pass(order)
+        if core is None or last is None:
+            self._newest = Pass(core_loader(loader, order, draw_seed(loader), loader.num_workers), 0, states, True)
+        else:
+            self._newest = Pass(core, last.epoch + 1, states, False)
+        self._loaded = None
+        return PassIterator(loader, self._newest)
+
+    def _resume(self, loader: Any, state: dict[str, Any]) -> Iterator[Any]:
+        self.close()
+        states, position, order = save(generators_of(loader)), state["position"], batch_sampler_of(loader)
+        _start_pass(order)
+        if state["draws_seed"]:
+            draw_seed(loader)
+        workers = 0 if state["ended"] and not _keeps_workers(loader) else loader.num_workers
+        core = core_loader(loader, order, position["seed"], workers)
+        core.load_state_dict(position)
+        newest = Pass(core, position["epoch"], states, state["draws_seed"])
+        self._loaded = None
+        if not state["ended"]:
+            self._newest = newest
+            return PassIterator(loader, newest)
+        for _ in order if isinstance(order, Order) else ():  # so that the next pass draws other random numbers
+            pass
+        newest.epoch, newest.exhausted = newest.epoch - 1, True
+        self._newest = newest if _keeps_workers(loader) else None
+        return iter(())
+
+    def state(self, loader: Any) -> dict[str, Any]:
+        """The position of the newest pass, or of the start of the next one."""
+        if self._loaded is not None:
+            return dict(self._loaded)
+        newest, now, keeps = self._newest, save(generators_of(loader)), _keeps_workers(loader)
+        if newest is None:
+            return _sealed(loader, now, True, False, None)
+        position = newest.core.state_dict()
+        ended = position["epoch"] != newest.epoch
+        if ended and newest.exhausted:
+            own = not (keeps or isinstance(newest.core.epochs.source.sampler, Order) or is_iterable(loader))
+            return _sealed(loader, now, not keeps, False, position if keeps or own else None)
+        return _sealed(loader, newest.generators, newest.draws_seed, ended, position)
+
+    def load(self, loader: Any, state: Any) -> None:
+        """Makes the next pass start at the position `state`; raises ValueError if the position does not fit."""
+        fields = parse_state(state)
+        for name, value in _about(loader).items():
+            check_same(fields, name, value, "this DataLoader")
+        as_states(field(fields, "generators"), generators_of(loader))
+        for name in ("draws_seed", "ended"):
+            if not isinstance(field(fields, name), bool):
+                raise bad_state(name, fields[name], "must be true or false")
+        position = field(fields, "position")
+        verify_checksum(fields)
+        if position is not None:  # checked now by a core loader without workers, which is not used any more
+            seed = int_field(position, "seed", None, "position.")
+            core_loader(loader, batch_sampler_of(loader), seed, 0).load_state_dict(position)
+        self._loaded = fields
+
+    def close(self) -> None:
+        if self._newest is not None:
+            self._newest.core.close()
+
+
+class PassIterator(Iterator[Any]):
+    """The iterator over one pass. If a batch raised an error, `next` returns the following batch."""
+
+    def __init__(self, loader: Any, of: Pass) -> None:
+        self._pass, self._ends_workers = of, not _keeps_workers(loader)
+        self._length, self._yielded = loader._IterableDataset_len_called, 0
+        self._batches = iter(of.core)
+
+    def __iter__(self) -> PassIterator:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._pass.exhausted = True
+            self.close()
+            raise
+        self._yielded += 1
+        if self._length is not None and self._yielded == self._length + 1:
+            warn(
+                f"len(dataset) of the iterable dataset is {self._length:,}, but more batches were read; if it does not "
+                "divide its samples by torch.utils.data.get_worker_info(), each worker reads all of them"
+            )
+        return batch
+
+    def close(self) -> None:
+        """Ends the workers of this iterator, unless they stay for the next one."""
+        if self._ends_workers:
+            self._pass.core.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_batches"):
+            self.close()
+
+
+def _keeps_workers(loader: Any) -> bool:
+    return bool(loader.persistent_workers and loader.num_workers)
+
+
+def _start_pass(order: Any) -> None:
+    if isinstance(order, Order):
+        order.start_pass()
+
+
+def _about(loader: Any) -> dict[str, Any]:
+    """What must be the same when a state is loaded."""
+    about = {"batch_size": loader.batch_size, "drop_last": loader.drop_last, "sampler": type(loader.sampler).__name__}
+    return {**about, "num_workers": loader.num_workers} if is_iterable(loader) else about
+
+
+def _sealed(loader: Any, generators: Any, draws_seed: bool, ended: bool, position: Any) -> dict[str, Any]:
+    fields = {"generators": [as_text(state) for state in generators], "draws_seed": draws_seed, "ended": ended}
+    return add_checksum({**_about(loader), **fields, "position": position})

@@ -1,0 +1,129 @@
+"""What the workers of a `DataLoader` read: torch's kinds of datasets, as datasets that gluonloader reads.
+
+map-style, batched            the dataset itself; keys are indices               batch = collate_fn(samples)
+map-style, bulk or unbatched  `Whole`; a key is all that one batch is read with   batch = collate_fn(samples[0])
+iterable                      `Replicas`; a shard is one worker's dataset         batch = collate_fn(samples[0])
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ..state import has_state
+from ..work.info import WorkerInfo
+from .utils_data import torch, worker
+
+
+@dataclass(frozen=True, slots=True)
+class OfFirst:
+    """Calls `collate_fn` with the first sample, which is all that the batch contains."""
+
+    collate_fn: Callable[[Any], Any]
+
+    def __call__(self, samples: Any) -> Any:
+        return self.collate_fn(samples[0])
+
+
+class Whole:
+    """A dataset whose keys are those of whole batches: by `__getitems__` if `bulk`, otherwise by `__getitem__`."""
+
+    def __init__(self, dataset: Any, bulk: bool) -> None:
+        self.dataset = dataset
+        self._read = dataset.__getitems__ if bulk else dataset.__getitem__
+        if has_state(dataset):
+            self.state_dict, self.load_state_dict = dataset.state_dict, dataset.load_state_dict
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._read(key)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+
+class Replicas:
+    """An iterable dataset of torch: every worker reads a copy of it, and makes its own batches."""
+
+    def __init__(self, dataset: Any, batch_size: int | None, drop_last: bool) -> None:
+        self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.shard(1, 0))
+
+    def shard(self, num_shards: int, index: int) -> Replica:
+        """What one worker reads."""
+        return Replica(self)
+
+
+class Replica:
+    """The samples that one worker reads, as lists for batches."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def __iter__(self) -> Iterator[Any]:
+        dataset = self._replicas.dataset
+        samples = iter(dataset)
+        stateful = has_state(dataset) or has_state(samples)
+        return (_StatefulBatches if stateful else _Batches)(self._replicas, samples)
+
+
+class _Batches:
+    def __init__(self, replicas: Replicas, samples: Any) -> None:
+        self._replicas, self._samples, self._ended = replicas, samples, False
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        size = self._replicas.batch_size
+        if size is None:
+            return next(self._samples)
+        if self._ended:
+            raise StopIteration
+        batch = list(islice(self._samples, size))
+        self._ended = len(batch) < size
+        if not batch or (self._ended and self._replicas.drop_last):
+            raise StopIteration
+        return batch
+
+
+class _StatefulBatches(_Batches):
+    """Batches of a dataset that can save where it stands."""
+
+    def state_dict(self) -> dict[str, Any]:
+        owner = self._samples if has_state(self._samples) else self._replicas.dataset
+        return {"dataset": owner.state_dict(), "ended": self._ended}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        dataset = self._replicas.dataset
+        if has_state(self._samples):
+            self._samples.load_state_dict(state["dataset"])
+        else:
+            dataset.load_state_dict(state["dataset"])
+            self._samples = iter(dataset)
+        self._ended = state["ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorker:
+    """What torch does when a worker starts; a `worker_init_fn` of gluonloader."""
+
+    base_seed: int
+    worker_init_fn: Callable[[int], object] | None
+
+    def __call__(self, info: WorkerInfo) -> None:
+        torch.set_num_threads(1)
+        seed = self.base_seed + info.id
+        random.seed(seed)
+        torch.manual_seed(seed)
+        np.random.seed(worker._generate_state(self.base_seed, info.id))
+        dataset = info.dataset.dataset if isinstance(info.dataset, (Whole, Replicas)) else info.dataset
+        worker._worker_info = worker.WorkerInfo(id=info.id, num_workers=info.num_workers, seed=seed, dataset=dataset)
+        if self.worker_init_fn is not None:
+            self.worker_init_fn(info.id)

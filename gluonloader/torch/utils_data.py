@@ -1,0 +1,13 @@
+"""Imports torch, or raises an error that says what to install."""
+
+from __future__ import annotations
+
+from .. import frameworks
+
+frameworks.named("torch")  # if torch is not installed, this raises an error that says what to do
+
+import torch  # noqa: E402
+from torch.utils import data  # noqa: E402
+from torch.utils.data._utils import collate, worker  # noqa: E402
+
+__all__ = ["collate", "data", "torch", "worker"]
