@@ -90,7 +90,7 @@ def observe(pipeline, loader_class, state):
     return returned, raised, seen, generators() if state else None
 
 
-def same(pipeline, *, raises=None, state=True, text=False):
+def same(pipeline, *, raises=None, state=True, text=False, warns=False):
     """Runs a pipeline with both loaders and compares; returns what it returns, in plain terms.
 
     Args:
@@ -98,6 +98,7 @@ def same(pipeline, *, raises=None, state=True, text=False):
         raises: the type of the error that both must raise.
         state: whether the global generators must be in the same state afterwards.
         text: whether the texts of the errors must be equal, too.
+        warns: whether both must warn.
     """
     returned, raised, warned, after = observe(pipeline, THEIRS, state)
     if raised is not None and raises is None:
@@ -108,7 +109,7 @@ def same(pipeline, *, raises=None, state=True, text=False):
         raise same_raised
     assert type(same_raised) is type(raised), repr(same_raised)
     assert same_returned == returned
-    assert same_warned == warned
+    assert bool(same_warned) == bool(warned) == warns, (same_warned, warned)
     assert same_after == after, "the global generators are in another state"
     if text:
         assert str(same_raised) == str(raised)
