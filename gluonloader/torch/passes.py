@@ -10,7 +10,7 @@ from ..errors import bad_state, warn
 from ..loader import DataLoader as CoreDataLoader
 from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
 from .core import batch_sampler_of, core_loader, is_iterable
-from .order import Order, as_states, as_text, draw_seed, generators_of, restore, save
+from .order import Order, as_states, as_text, generators_of, restore, save, start_pass
 
 
 @dataclass(slots=True)
@@ -51,9 +51,9 @@ class Passes:
         if _keeps_workers(loader) and last is not None and not last.core.epochs.workers.closed:
             core = last.core
         order = batch_sampler_of(loader) if core is None else core.epochs.source.sampler
-        _start_pass(order)
+        seed = start_pass(order, loader, draws_seed=core is None)
         if core is None or last is None:
-            self._newest = Pass(core_loader(loader, order, draw_seed(loader), loader.num_workers), 0, states, True)
+            self._newest = Pass(core_loader(loader, order, seed, loader.num_workers), 0, states, True)
         else:
             self._newest = Pass(core, last.epoch + 1, states, False)
         self._loaded = None
@@ -62,9 +62,7 @@ class Passes:
     def _resume(self, loader: Any, state: dict[str, Any]) -> Iterator[Any]:
         self.close()
         states, position, order = save(generators_of(loader)), state["position"], batch_sampler_of(loader)
-        _start_pass(order)
-        if state["draws_seed"]:
-            draw_seed(loader)
+        start_pass(order, loader, state["draws_seed"])
         workers = 0 if state["ended"] and not _keeps_workers(loader) else loader.num_workers
         core = core_loader(loader, order, position["seed"], workers)
         core.load_state_dict(position)
@@ -119,26 +117,25 @@ class PassIterator(Iterator[Any]):
 
     def __init__(self, loader: Any, of: Pass) -> None:
         self._pass, self._ends_workers = of, not _keeps_workers(loader)
-        self._length, self._yielded = loader._IterableDataset_len_called, 0
+        length = loader._IterableDataset_len_called
+        self._yielded, self._warns_at = 0, None if length is None else length + 1
         self._batches = iter(of.core)
 
     def __iter__(self) -> PassIterator:
         return self
 
     def __next__(self) -> Any:
-        try:
-            batch = next(self._batches)
-        except StopIteration:
-            self._pass.exhausted = True
-            self.close()
-            raise
-        self._yielded += 1
-        if self._length is not None and self._yielded == self._length + 1:
-            warn(
-                f"len(dataset) of the iterable dataset is {self._length:,}, but more batches were read; if it does not "
-                "divide its samples by torch.utils.data.get_worker_info(), each worker reads all of them"
-            )
-        return batch
+        for batch in self._batches:  # unlike `next(self._batches)`: after a call, a signal handler could lose the batch
+            self._yielded += 1
+            if self._yielded == self._warns_at:
+                warn(
+                    f"len(dataset) of the iterable dataset is {self._yielded - 1:,}, but more batches were read; if it "
+                    "does not divide its samples by torch.utils.data.get_worker_info(), each worker reads all of them"
+                )
+            return batch
+        self._pass.exhausted = True
+        self.close()
+        raise StopIteration
 
     def close(self) -> None:
         """Ends the workers of this iterator, unless they stay for the next one."""
@@ -152,11 +149,6 @@ class PassIterator(Iterator[Any]):
 
 def _keeps_workers(loader: Any) -> bool:
     return bool(loader.persistent_workers and loader.num_workers)
-
-
-def _start_pass(order: Any) -> None:
-    if isinstance(order, Order):
-        order.start_pass()
 
 
 def _about(loader: Any) -> dict[str, Any]:

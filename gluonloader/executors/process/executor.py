@@ -77,17 +77,22 @@ class ProcessExecutor:
         self._shutting = threading.RLock()  # while `close` waits for the workers
         self._leader: int | None = None  # the thread that polls
         self._followers: set[Window] = set()  # the windows of the threads that wait for the leader
-        self._closed = self._shut = False  # `close` was called; `close` came to its end
+        self._closed = False  # `close` was called
+        self._shut = True  # no workers have to be ended: there are none yet, or `close` came to its end
         self._spins = _MOST_SPINS
         self._woken, waker = map(track_end, socket.socketpair())
         self._waker = waker
         self._woken.setblocking(False)
         waker.setblocking(False)
         self._slabs = SlabPool(2 * job.num_workers if prefetch is None else prefetch, memory_limit)
-        self.crew = Crew(job, start_method, packed, waker)
-        self.crew.poll.register(self._woken, select.POLLIN)
-        self._dispatcher = Dispatcher(self._lock, self.crew, self._slabs, max_retries, max_per_worker, job.iterable)
         try:
+            with Uninterrupted():
+                self.crew = Crew(job, start_method, packed, waker)
+                self.crew.poll.register(self._woken, select.POLLIN)
+                self._dispatcher = Dispatcher(
+                    self._lock, self.crew, self._slabs, max_retries, max_per_worker, job.iterable
+                )
+                self._shut = False
             self.crew.start_requested(self._epoch)
         except BaseException:
             self.close()
