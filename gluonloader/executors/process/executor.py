@@ -60,6 +60,8 @@ class ProcessExecutor:
         TransportError: the job has to be pickled and cannot be.
     """
 
+    makes_ahead = True
+
     def __init__(
         self,
         job: Job,

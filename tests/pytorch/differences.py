@@ -1,0 +1,15 @@
+"""The differences between `gluonloader.torch.DataLoader` and torch's, with reasons; their tests must fail with torch.
+
+The table in docs/migrating-from-torch.md lists the same ids and reasons for users; a test compares them.
+"""
+
+import pytest
+
+DIFFERENCES = {}
+
+
+def differs(name, raises=AssertionError):
+    """Marks a test that passes with `gluonloader.torch` and fails with torch, which raises `raises`."""
+    expected = pytest.mark.xfail(strict=True, raises=raises, reason=f"{name}: {DIFFERENCES[name]}")
+    sides = [pytest.param("torch", marks=expected), "gluonloader"]
+    return pytest.mark.parametrize("loader_class", sides, indirect=True)
