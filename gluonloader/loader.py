@@ -97,6 +97,9 @@ class DataLoader(Generic[Batch]):
             is one shard per worker. The order of the samples depends on `num_shards`, not on the number of workers.
         shuffle_buffer: for an iterable dataset with `shuffle`: how many samples of each shard are kept in memory and
             shuffled with each other; default 1000.
+        reseed_generators: give new seeds to the random generators that the dataset, its transforms and `batchify_fn`
+            hold as attributes (of NumPy, `random` and torch, also inside of Albumentations' pipelines) before each
+            batch, so that augmentation does not repeat; see `docs/determinism.md`. Threads do not do this.
 
     Attributes:
         epochs: the object that starts epochs, and saves and loads positions; for subclasses.
@@ -144,8 +147,9 @@ class DataLoader(Generic[Batch]):
         max_per_worker: int | None = None,
         num_shards: int | None = None,
         shuffle_buffer: int | None = None,
+        reseed_generators: bool = True,
     ) -> None:
-        check_flags(shuffle=shuffle, in_order=in_order, auto_reload=auto_reload)
+        check_flags(shuffle=shuffle, in_order=in_order, auto_reload=auto_reload, reseed_generators=reseed_generators)
         check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn, worker_payload=worker_payload)
         check_pins(pin_memory, pin_device_id, output)
         check_timeout(timeout)
@@ -158,7 +162,15 @@ class DataLoader(Generic[Batch]):
         source = choose_source(dataset, batching, used_seed, seed is not None, options.num_workers)
         if batchify_fn is None:
             batchify_fn = only_sample if source.sampler is None and batch_size is None else default_batchify
-        job = Job(dataset, batchify_fn, worker_init_fn, options.num_workers, used_seed, iterable=source.sampler is None)
+        job = Job(
+            dataset,
+            batchify_fn,
+            worker_init_fn,
+            options.num_workers,
+            used_seed,
+            iterable=source.sampler is None,
+            reseed_generators=bool(reseed_generators),
+        )
         workers = Workers(job, options, batch_size, worker_payload)
         workers.job = workers.job_with(used_seed)
         delivery = Delivery(bool(in_order), timeout, choose_output(output, pin_memory, pin_device_id))

@@ -15,7 +15,7 @@ import hashlib
 import struct
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final
@@ -26,7 +26,6 @@ from . import mxnet, numpy, python, torch
 
 _WORDS: Final = struct.Struct("<QQQ")
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
-
 
 # The modules with `seed` (of 64 bits), `save` and `restore`. The keys are the packages that the generators belong to;
 # packages that are not loaded are skipped.
@@ -70,9 +69,10 @@ def seed_restorable(seed: int) -> None:
 
 
 @contextmanager
-def preserved_generators() -> Iterator[None]:
-    """Saves the state of the generators and restores it after the block; seed them at the start of the block."""
-    saved = [(generator, generator.save()) for package, generator in RESTORABLE.items() if package in sys.modules]
+def preserved_generators(held: Iterable[Any] = ()) -> Iterator[None]:
+    """Saves the states of the global and the `held` generators, and restores them after the block; seed them in it."""
+    used = [generator for package, generator in RESTORABLE.items() if package in sys.modules]
+    saved = [(generator, generator.save()) for generator in (*used, *held)]
     seed, rng = _current.seed, _current.rng
     try:
         yield

@@ -10,15 +10,17 @@ torch's constructor checks the arguments and makes the samplers. Each `iter` sta
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..checks import check_functions, check_int, parse_bytes
 from ..describe import arguments, call, describe, short_repr
 from .passes import Passes
 from .utils_data import data
 
+_Batch_co = TypeVar("_Batch_co", covariant=True)
 
-class DataLoader(data.DataLoader):
+
+class DataLoader(data.DataLoader, Generic[_Batch_co]):
     """A `torch.utils.data.DataLoader` whose batches are loaded by gluonloader.
 
     The arguments are those of torch, in the same order, with two more. The batches contain the same samples in the same
@@ -126,7 +128,7 @@ class DataLoader(data.DataLoader):
         """
         self._passes.close()
 
-    def __enter__(self) -> DataLoader:
+    def __enter__(self) -> DataLoader[_Batch_co]:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -63,7 +63,9 @@ class _OrderPass(Iterator[Any]):
 
     def __next__(self) -> Any:
         keys = next(self._keys)
-        return [keys] if self._order.whole else keys
+        if self._order.whole:
+            return [keys]
+        return list(keys) if isinstance(keys, np.ndarray) else keys  # the dataset gets NumPy's integers, as with torch
 
     def seek(self, offset: int) -> None:
         """Makes `next` return the batch with this number, for example after a signal handler has interrupted it."""

@@ -133,10 +133,17 @@ class PassIterator(Iterator[Any]):
         self._pass, self._ends_workers = of, not _keeps_workers(loader)
         length = loader._IterableDataset_len_called
         self._yielded, self._warns_at = 0, None if length is None else length + 1
+        self._order = loader._index_sampler
         self._batches = iter(of.core)
 
     def __iter__(self) -> PassIterator:
         return self
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError("an iterator over a DataLoader cannot be pickled; save loader.state_dict() instead")
 
     def __next__(self) -> Any:
         for batch in self._batches:  # unlike `next(self._batches)`: after a call, a signal handler could lose the batch

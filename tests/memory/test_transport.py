@@ -18,8 +18,8 @@ from gluonloader.executors.process.packed_job import load_job, pickle_job
 from gluonloader.executors.process.records import REPLY_BYTES, Reply, Request, RequestReader, Status, Verb, read_replies
 from gluonloader.memory import slab as slab_module
 from gluonloader.memory.allocator import ALIGNMENT, Arena
-from gluonloader.memory.reduce import Head, rebuild, reduce
-from gluonloader.memory.slab import HEADER, Slab, align, anonymous_file, reserve
+from gluonloader.memory.reduce import rebuild, reduce
+from gluonloader.memory.slab import HEADER, Head, Slab, align, anonymous_file, reserve
 from gluonloader.work.task import Job
 
 Point = namedtuple("Point", ["x", "y"])

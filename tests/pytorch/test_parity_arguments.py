@@ -194,7 +194,7 @@ def test_collate_fn(workers, kind):
 def test_pin_memory_without_an_accelerator(workers):
     if torch.accelerator.is_available():
         pytest.skip("there is an accelerator")
-    same(lambda L: epoch(L(Numbers(), 4, pin_memory=True, num_workers=workers)))
+    same(lambda L: epoch(L(Numbers(), 4, pin_memory=True, num_workers=workers)), warns=None)
 
 
 def test_a_timeout_that_is_not_reached():
@@ -211,7 +211,8 @@ class Length(Numbers):
 
 
 def test_worker_init_fn_gets_its_number_and_may_change_the_dataset():
-    same(lambda L: epochs(L(Length(8), 1, worker_init_fn=remember, num_workers=2)))
+    """With one worker, since with several any of them may make a batch."""
+    same(lambda L: epochs(L(Length(8), 1, worker_init_fn=remember, num_workers=1)))
 
 
 def test_worker_init_fn_is_not_called_without_workers():
@@ -273,15 +274,6 @@ def test_prefetch_factor(num_workers, prefetch_factor):
             next(batches)
             drawn.append(sampler.drawn)
         return drawn
-
-    same(pipeline)
-
-
-def test_without_workers_indices_are_drawn_when_they_are_needed():
-    def pipeline(L):
-        sampler = Drawn()
-        batches = iter(L(range(20), batch_sampler=sampler))
-        return [sampler.drawn, next(batches), sampler.drawn, next(batches), sampler.drawn]
 
     same(pipeline)
 

@@ -262,9 +262,7 @@ def test_a_loader_that_is_rebuilt_from_its_attributes_as_trainers_do():
         sampler = data.DistributedSampler(loader.dataset, num_replicas=2, rank=1, shuffle=True)
         kept = ("num_workers", "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn", "generator")
         kept += ("prefetch_factor", "persistent_workers", "multiprocessing_context")
-        again = L(
-            loader.dataset, loader.batch_size, sampler=sampler, **{name: getattr(loader, name) for name in kept}
-        )
+        again = L(loader.dataset, loader.batch_size, sampler=sampler, **{name: getattr(loader, name) for name in kept})
         return epochs(again)
 
     same(pipeline)

@@ -234,8 +234,8 @@ def test_default_collate(kind):
     same(lambda L: epoch(L(Made(KINDS[kind]), 4)))
 
 
-REFUSED_BY_TORCHS_WORKERS = ("tensor-conj", "tensor-neg", "int-and-tensor")
-WITH_WORKERS = [kind for kind in KINDS if kind not in REFUSED_BY_TORCHS_WORKERS]
+# torch's workers refuse the first two; torch cannot pickle the last one.
+WITH_WORKERS = [kind for kind in KINDS if kind not in ("tensor-conj", "tensor-neg", "tensor-complex32")]
 
 
 @pytest.mark.parametrize("start", range(4))
@@ -330,7 +330,10 @@ def test_a_collate_function_that_was_removed(own_functions):
 
 
 def test_default_collate_that_the_user_calls(workers):
-    same(lambda L: epoch(L(Made(KINDS["nested"]), 4, collate_fn=lambda s: data.default_collate(s), num_workers=workers)))
+    def collate_nested(samples):
+        return data.default_collate(samples)
+
+    same(lambda L: epoch(L(Made(KINDS["nested"]), 4, collate_fn=collate_nested, num_workers=workers)))
 
 
 def test_batches_are_not_shared_between_epochs(workers):
@@ -358,12 +361,12 @@ def test_a_single_sample_is_copied():
     same(pipeline)
 
 
-def test_batches_can_be_resized_and_changed_in_place(workers):
+def test_batches_can_be_changed_in_place(workers):
     def pipeline(L):
         seen = []
         for batch in L(Made(KINDS["tensor-2d"]), 3, num_workers=workers):
             batch += 1
-            batch.resize_(40).fill_(2)
+            batch.unsqueeze_(0).t_() if batch.dim() == 2 else batch[0].fill_(7)
             seen.append(batch.requires_grad_(False))
         return seen
 

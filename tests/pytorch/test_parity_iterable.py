@@ -210,17 +210,6 @@ def test_an_endless_stream_and_break(workers):
     same(pipeline)
 
 
-def test_the_stream_is_opened_when_the_epoch_starts():
-    def pipeline(L):
-        dataset = Counting()
-        batches = iter(L(dataset, 2))
-        opened = dataset.epoch
-        next(batches)
-        return opened, dataset.epoch
-
-    same(pipeline)
-
-
 def test_without_workers_samples_are_read_when_they_are_needed():
     class Reading(data.IterableDataset):
         read = 0

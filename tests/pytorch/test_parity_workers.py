@@ -168,7 +168,7 @@ def test_zip_of_a_loader_with_itself(workers):
 def test_nested_loops(workers):
     def pipeline(L):
         loader = L(range(6), 2, shuffle=True, num_workers=workers)
-        return [(outer, [inner for inner in loader]) for outer in loader]
+        return [(outer, list(loader)) for outer in loader]
 
     same(pipeline)
 

@@ -113,6 +113,12 @@ def test_only_loaders_of_torch_are_replaced():
     assert keep_gluonloader([1]) == [1]
 
 
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(gluonloader.MissingExtraError, match=r'run pip install "gluonloader\[accelerate\]"'):
+        skip_first_batches(DataLoader(Points(), batch_size=4), 2)
+
+
 @pytest.mark.spawn
 def test_accelerate_is_imported_only_when_it_is_used():
     code = (

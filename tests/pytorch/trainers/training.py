@@ -44,7 +44,7 @@ def run(program, *arguments, processes=1):
     command = [sys.executable, *(launcher if processes > 1 else []), FOLDER / f"{program}.py", *arguments]
     root = FOLDER.parent.parent.parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(FOLDER)]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=400, env=environment)
     assert done.returncode == 0, done.stderr
     return [json.loads(line[2:]) for line in done.stdout.splitlines() if line.startswith("> ")]
 
