@@ -28,8 +28,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "source",
         metavar="FOLDER|LIST.lst",
         help="a folder that contains a folder for each class: each folder that contains images gets the next label, "
-        "in sorted order; or a list, as MXNet's im2rec writes it: each line contains INDEX, one or more LABELs and PATH, "
-        "separated by tabs",
+        "in sorted order; or a list, as MXNet's im2rec writes it: each line contains INDEX, one or more LABELs and "
+        "PATH, separated by tabs",
     )
     root = "folder to which the paths in LIST.lst are relative (default: the folder of LIST.lst)"
     command.add_argument("--root", metavar="FOLDER", help=root)
@@ -37,8 +37,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--resize",
         type=_positive,
         metavar="PIXELS",
-        help="shrink each image whose shorter side has more than PIXELS pixels, so that it has PIXELS pixels, and encode "
-        "the image as JPEG; all other files, and without this option all files, are packed unchanged",
+        help="shrink each image whose shorter side has more than PIXELS pixels, so that it has PIXELS pixels, and "
+        "encode the image as JPEG; all other files, and without this option all files, are packed unchanged",
     )
     quality = "quality of the JPEGs that --resize encodes, 1 to 100 (default 95)"
     command.add_argument("--quality", type=int, default=95, help=quality)
