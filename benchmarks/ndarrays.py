@@ -24,7 +24,7 @@ import gluonloader.mxnet
 
 from .report import machine
 
-_MODES: Final = {"mx.nd": False, "mx.np": True}  # whether MXNet is in its NumPy mode
+_MODES: Final = {"mx.nd": False, "mx.np": True}  # the value is True if MXNet is in its NumPy mode
 _EPOCH_S: Final = 0.1  # an epoch is repeated until this many seconds have passed
 
 NewArray = Callable[[Any], Any]
@@ -39,7 +39,7 @@ class Case:
     sample: Sample
     batch_size: int
     batches: int = 10
-    transform: Callable[[], Any] | None = None  # makes the transform for the first field
+    transform: Callable[[], Any] | None = None  # function that makes the transform for the first field of a sample
 
 
 def random(*shape: int, dtype: str = "float32") -> Any:
@@ -148,7 +148,9 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python -m benchmarks.ndarrays", description="Compares batches of NDArrays with MXNet."
     )
-    parser.add_argument("cases", nargs="*", help="parts of the names of the cases (default: all cases)")
+    parser.add_argument(
+        "cases", nargs="*", help="run the cases whose names contain one of these texts (default: all cases)"
+    )
     parser.add_argument("--workers", type=int, nargs="*", default=[0, 2], help="numbers of workers (default 0 and 2)")
     parser.add_argument("--rounds", type=int, default=7, help="number of timed rounds (default 7)")
     return parser.parse_args()

@@ -116,7 +116,7 @@ def open_by_pillow(data: bytes) -> Any:
     except pillow.UnidentifiedImageError:
         return None
     except pillow.DecompressionBombError as error:
-        raise ImageError(f"{error}; if you trust the file, raise PIL.Image.MAX_IMAGE_PIXELS") from None
+        raise ImageError(f"{error}; if you trust the file, set PIL.Image.MAX_IMAGE_PIXELS to a larger number") from None
 
 
 def _truncated(data: bytes) -> ImageError:
