@@ -18,7 +18,7 @@ Measure = Literal["epoch", "first-batch", "restart"]
 Array = NDArray[Any]
 
 # Those whose workers outlive an epoch, and that start them by fork.
-_POOLS: Final = ("gluonloader", "tensors out", "NDArrays out", "torch", "MXNet")
+_POOLS: Final = ("gluonloader", "tensors out", "NDArrays out", "gluonloader.torch", "torch", "MXNet")
 _LOADERS: Final = (*_POOLS, "auto", "Grain", "SPDL")
 
 
@@ -116,8 +116,8 @@ _COLUMNS: Final = (
     "bare loop",
 )  # fmt: skip
 _PHOTOS: Final = (
-    "auto", "gluonloader", "threads", "ImagePipeline", "scaled decode", "torch", "MXNet", "Gluon vision",
-    "ImageRecordIter", "Grain", "Grain threads", "SPDL", "SPDL decoder", "bare loop",
+    "auto", "gluonloader", "threads", "ImagePipeline", "scaled decode", "gluonloader.torch", "torch", "MXNet",
+    "Gluon vision", "ImageRecordIter", "Grain", "Grain threads", "SPDL", "SPDL decoder", "bare loop",
 )  # fmt: skip
 _TOKENS: Final = ("gluonloader", "auto", "serial", "torch", "MXNet", "Grain", "SPDL", "bare loop")
 _CROPPED: Final = "decoded, a random part resized to 224 x 224, half of them flipped, normalised; with a label"

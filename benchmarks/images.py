@@ -199,6 +199,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()
+    opencv()
     sizes = {
         "500x375": _repeated(photos(500, 375, 600), 2048),
         "2000x1333": _repeated(photos(2000, 1333, 48), 256),

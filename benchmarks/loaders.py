@@ -35,6 +35,7 @@ __all__ = [
     "Loader",
     "MXNet",
     "NDArrays",
+    "OneImport",
     "Run",
     "Tensors",
     "Torch",
@@ -208,6 +209,16 @@ class Torch(Loader):
 
     def _source(self, case: Case, dataset: Any) -> dict[str, Any]:
         return {"dataset": dataset, "batch_size": case.batch_size, "shuffle": case.shuffled}
+
+
+class OneImport(Torch):
+    """gluonloader.torch.DataLoader, which takes torch's place."""
+
+    name, distribution, module, peer = "gluonloader.torch", "gluonloader", "gluonloader.torch", "torch"
+
+    @property
+    def version(self) -> str:
+        return gluonloader.__version__
 
 
 def _pad_to_torch(samples: Sequence[Array]) -> Any:

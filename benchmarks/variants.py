@@ -10,7 +10,7 @@ from .bare import BareLoop
 from .cases import CASES, Case
 from .datasets import Columns
 from .decoding import GluonVision, ImageRecordIter, Pipeline, ScaledPipeline, SPDLDecoder
-from .loaders import SPDL, GluonLoader, Grain, Loader, MXNet, NDArrays, Tensors, Torch
+from .loaders import SPDL, GluonLoader, Grain, Loader, MXNet, NDArrays, OneImport, Tensors, Torch
 from .measure import Result, measure
 
 __all__ = ["CHOICES", "LOADERS", "measure_choices"]
@@ -99,9 +99,9 @@ class GrainThreads(Grain):
 
 
 LOADERS: tuple[Loader, ...] = (
-    GluonLoader(), Tensors(), NDArrays(), Auto(), Serial(), Threads(), Torch(), TorchWorkers(), TorchTensors(),
-    TorchBatches(), Pipeline(), ScaledPipeline(), MXNet(), GluonVision(), ImageRecordIter(), Grain(), GrainThreads(),
-    SPDL(), SPDLDecoder(), BareLoop(),
+    GluonLoader(), Tensors(), NDArrays(), Auto(), Serial(), Threads(), OneImport(), Torch(), TorchWorkers(),
+    TorchTensors(), TorchBatches(), Pipeline(), ScaledPipeline(), MXNet(), GluonVision(), ImageRecordIter(), Grain(),
+    GrainThreads(), SPDL(), SPDLDecoder(), BareLoop(),
 )  # fmt: skip
 CHOICES: tuple[Loader, ...] = (Serial(), Threads(), Processes(), Auto())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 
@@ -53,14 +54,16 @@ def refill(container: Any, items: Any) -> Any:
     kind = type(container)
     if isinstance(container, tuple):
         return kind._make(items) if hasattr(kind, "_make") else kind(items)
-    if isinstance(container, list):
-        return kind(items)
+    if kind is list:
+        return list(items)
     mapping = isinstance(container, Mapping)
     if mapping and (kind is dict or not hasattr(container, "update")):
-        return dict(zip(container, items, strict=True))
-    new = copy.copy(container)  # an OrderedDict or a defaultdict keeps its type
-    for key, item in zip(container if mapping else _field_names(container), items, strict=True):
-        if mapping:
+        return _frozen(kind, dict(zip(container, items, strict=True)))
+    new = copy.copy(container)  # an OrderedDict or a defaultdict keeps its type, and a user's class its attributes
+    indexed = mapping or isinstance(container, list)
+    keys = container if mapping else range(len(container)) if indexed else _field_names(container)
+    for key, item in zip(keys, items, strict=True):
+        if indexed:
             new[key] = item  # not update(), which adds numbers in a Counter
         else:
             # The only way for a frozen dataclass: `replace` would call __post_init__, which may accept only samples.
@@ -92,6 +95,16 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         return
     for step, item in items:
         yield from leaves(item, path + step)
+
+
+def _frozen(kind: Any, items: dict[Any, Any]) -> Any:
+    """The items as an immutable mapping of the user's class, if that can be made from a dict; otherwise as a dict."""
+    if kind is dict or kind is MappingProxyType:  # a proxy cannot be pickled
+        return items
+    try:
+        return kind(items)
+    except TypeError:
+        return items
 
 
 def _field_names(container: Any) -> list[str]:

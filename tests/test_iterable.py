@@ -115,6 +115,40 @@ def test_a_source_that_draws_its_own_order_is_cut_right():
     assert runs[0][0] != runs[0][1]
 
 
+class Generated(IterableDataset):
+    """Its shards are generators."""
+
+    def __init__(self):
+        pass
+
+    def shard(self, num_shards, index):
+        yield from range(index, 11, num_shards)
+
+
+def test_a_shard_that_is_a_generator_is_made_again_in_each_epoch(any_way):
+    expected = [[0, 2], [1, 3], [4, 6], [5, 7], [8, 10], [9]]
+    with any_way.loader(Generated(), 2, num_shards=2) as loader:
+        for _ in range(2):
+            assert [batch.tolist() for batch in loader] == expected
+        batches = iter(loader)
+        assert [next(batches).tolist() for _ in range(3)] == expected[:3]
+        with pytest.warns(RuntimeWarning, match="reads about 6 samples again"):
+            loader.load_state_dict(loader.state_dict())
+        assert [batch.tolist() for batch in loader] == expected[3:]
+
+
+def test_joined_datasets_are_loaded_and_resumed(any_way):
+    with any_way.loader(Generated() + Generated(), 4, num_shards=2) as loader:
+        expected = [batch.tolist() for batch in loader]
+        assert sorted(sum(expected, [])) == sorted([*range(11)] * 2)
+        batches = iter(loader)
+        assert [next(batches).tolist() for _ in range(3)] == expected[:3]
+        state = loader.state_dict()
+        with pytest.warns(RuntimeWarning, match="reads about 12 samples again"):
+            loader.load_state_dict(state)
+        assert [batch.tolist() for batch in loader] == expected[3:]
+
+
 @pytest.mark.parametrize("way", WORKERS, ids=str)
 def test_last_batch_means_what_it_means_elsewhere(way):
     lengths = [5, 3, 3]

@@ -189,6 +189,10 @@ class Executor(Protocol):
     def window(self) -> int:
         """How many batches an epoch should have in flight now."""
 
+    @property
+    def makes_ahead(self) -> bool:
+        """Whether batches are made before the user asks for them. Otherwise `iter(loader)` draws no indices."""
+
     def submit(self, task: Task, window: Window) -> None:
         """Starts making a batch that is in flight in `window`; its outcome arrives there."""
 

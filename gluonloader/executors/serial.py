@@ -18,7 +18,7 @@ from .base import Failed, Made, Outcome, Window
 class SerialExecutor:
     """Makes batches one at a time, in the thread that waits for them."""
 
-    window = 1
+    window, makes_ahead = 1, False
 
     def __init__(self, job: Job) -> None:
         self._maker = BatchMaker(job, 0, seed_restorable)

@@ -45,6 +45,8 @@ class _Pool(ThreadPool):
 class ThreadExecutor:
     """Makes batches in `job.num_workers` threads, for code that releases the GIL."""
 
+    makes_ahead = True
+
     def __init__(self, job: Job, window: int) -> None:
         self.window = window
         self._job, self._buffers = job, BufferPool(window)

@@ -50,8 +50,15 @@ class Epoch:
         self.ended = self.workers_failed = False
         self._complete = True  # no batch was lost because the loader was closed
         self._sampler_error: Exception | None = None
-        self._fill()
+        if self._executor.makes_ahead:
+            self._fill()
         self._interrupted = False
+
+    def draw_ahead(self) -> None:
+        """Draws the first indices, also if the executor makes batches only when the user asks for them."""
+        before, self._interrupted = self._interrupted, True
+        self._fill()
+        self._interrupted = before
 
     def next(self) -> Any:
         """The next batch.

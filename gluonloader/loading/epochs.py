@@ -73,11 +73,12 @@ class Epochs:
     def start_ahead(self) -> None:
         """With auto_reload: starts the next epoch before the user asks for it."""
         if self.auto_reload and not self.workers.closed and self.ahead is None:
-            self.ahead = self._start()
+            self.start_now()
 
     def start_now(self) -> None:
         """Starts the next epoch, also without `auto_reload`."""
         self.ahead = self._start()
+        self.ahead.draw_ahead()
 
     def next(self) -> Epoch:
         """The next epoch.

@@ -14,11 +14,20 @@ from .utils_data import collate, torch
 
 _DTYPES: Final = frozenset(map(np.dtype, ("?", "u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16")))
 
+_FUNCTIONS: Final = {  # torch's own functions, by type; users change them to collate samples of other types
+    torch.Tensor: collate.collate_tensor_fn,
+    np.ndarray: collate.collate_numpy_array_fn,
+    (np.bool_, np.number, np.object_): collate.collate_numpy_scalar_fn,
+    float: collate.collate_float_fn,
+    int: collate.collate_int_fn,
+    str: collate.collate_str_fn,
+    bytes: collate.collate_str_fn,
+}
+
 
 def own_collate(collate_fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`collate_batch` instead of torch's `default_collate`; other functions are returned unchanged."""
-    functions = collate.default_collate_fn_map.values()
-    unchanged = all(getattr(function, "__module__", None) == collate.__name__ for function in functions)
+    unchanged = collate.default_collate_fn_map == _FUNCTIONS
     return collate_batch if collate_fn is collate.default_collate and unchanged else collate_fn
 
 
@@ -55,6 +64,8 @@ def _are_plain_tensors(tensors: Sequence[Any]) -> bool:
     """Whether `torch.stack` only copies them."""
     first = tensors[0]
     if first.layout is not torch.strided or first.is_nested or first.is_quantized or first.device.type != "cpu":
+        return False
+    if first.dtype is torch.complex32:  # NumPy has none
         return False
     shape, dtype = first.shape, first.dtype
     return all(

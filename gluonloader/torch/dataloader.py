@@ -10,13 +10,17 @@ torch's constructor checks the arguments and makes the samplers. Each `iter` sta
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from ..checks import check_functions, check_int, parse_bytes
+from ..describe import arguments, call, describe, short_repr
 from .passes import Passes
 from .utils_data import data
 
+_Batch_co = TypeVar("_Batch_co", covariant=True)
 
-class DataLoader(data.DataLoader):
+
+class DataLoader(data.DataLoader, Generic[_Batch_co]):
     """A `torch.utils.data.DataLoader` whose batches are loaded by gluonloader.
 
     The arguments are those of torch, in the same order, with two more. The batches contain the same samples in the same
@@ -59,7 +63,9 @@ class DataLoader(data.DataLoader):
     ) -> None:
         if isinstance(dataset, data.IterDataPipe):
             raise ValueError("dataset: it is an IterDataPipe of torch; pass a torch.utils.data.IterableDataset instead")
-        self.max_retries, self.memory_limit = max_retries, memory_limit
+        check_functions(collate_fn=collate_fn, worker_init_fn=worker_init_fn)
+        parse_bytes(memory_limit)
+        self.max_retries, self.memory_limit = check_int("max_retries", max_retries), memory_limit
         self._passes = Passes()
         super().__init__(
             dataset,
@@ -122,11 +128,17 @@ class DataLoader(data.DataLoader):
         """
         self._passes.close()
 
-    def __enter__(self) -> DataLoader:
+    def __enter__(self) -> DataLoader[_Batch_co]:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    @short_repr
+    def __repr__(self) -> str:
+        sampler = None if isinstance(self.dataset, data.IterableDataset) else self.sampler
+        shown = arguments(batch_size=self.batch_size, sampler=sampler, num_workers=self.num_workers or None)
+        return call(self, describe(self.dataset), *shown)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_passes": Passes()}  # a copy has no workers yet

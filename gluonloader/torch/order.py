@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from .. import sampler as own
-from ..errors import bad_state
 from ..state import has_state
 from .utils_data import data, torch
 
@@ -24,26 +23,59 @@ class Order:
     """
 
     def __init__(self, index_sampler: Any, whole: bool) -> None:
-        self._index_sampler, self._whole = index_sampler, whole
-        self._next_pass: Iterator[Any] | None = None
+        self.index_sampler, self.whole = index_sampler, whole
+        self._next_pass: _OrderPass | None = None
         inner = _inner(index_sampler)
         if has_state(inner) or hasattr(inner, "rank"):
             self.sampler = inner  # its state is saved, and ranks get different random numbers
+        for part in _chain(index_sampler):
+            if hasattr(part, "process_index"):  # Accelerate's BatchSamplerShard
+                self.num_replicas, self.rank = part.num_processes, part.process_index
 
-    def start_pass(self) -> None:
-        """Calls `iter` of torch's sampler for the next pass; torch does so before it draws the seed of the workers."""
-        self._next_pass = iter(self._index_sampler)
+    def start_pass(self, loader: Any, draws_seed: bool) -> int:
+        """Starts the next pass as torch does; returns the seed of the workers, or 0 if none is drawn."""
+        self._next_pass = started = _OrderPass(self, generators_of(loader), loader.generator, draws_seed)
+        return started.seed
 
     def __iter__(self) -> Iterator[Any]:
-        keys, self._next_pass = self._next_pass, None
-        keys = iter(self._index_sampler) if keys is None else keys
-        return ([key] for key in keys) if self._whole else keys
+        started, self._next_pass = self._next_pass, None
+        return _OrderPass(self, [], None, False) if started is None else started
 
     def __len__(self) -> int:
-        return len(self._index_sampler)
+        return len(self.index_sampler)
 
     def set_epoch(self, epoch: int) -> None:
         """Does nothing: as with torch, the program itself calls `set_epoch` of its sampler."""
+
+
+class _OrderPass(Iterator[Any]):
+    """One pass over torch's sampler. It can return to an earlier batch: it draws the batches before it again."""
+
+    def __init__(self, order: Order, generators: Sequence[Any], of_seed: Any, draws_seed: bool) -> None:
+        self._order, self._generators, self._of_seed, self._draws_seed = order, generators, of_seed, draws_seed
+        self._states = save(generators)
+        self._start()
+
+    def _start(self) -> None:
+        """Calls `iter` of torch's sampler, and then draws the seed of the workers, in torch's order."""
+        self._keys = iter(self._order.index_sampler)
+        self.seed = draw_seed(self._of_seed) if self._draws_seed else 0
+
+    def __next__(self) -> Any:
+        keys = next(self._keys)
+        if self._order.whole:
+            return [keys]
+        return list(keys) if isinstance(keys, np.ndarray) else keys  # the dataset gets NumPy's integers, as with torch
+
+    def seek(self, offset: int) -> None:
+        """Makes `next` return the batch with this number, for example after a signal handler has interrupted it."""
+        now = save(self._generators)
+        restore(self._generators, self._states)
+        self._start()
+        for _ in range(offset):
+            next(self._keys)
+        if self._generators:
+            restore(self._generators[:1], now[:1])  # torch's global generator, from which other code also draws
 
 
 def order_of(loader: Any, whole: bool) -> Any:
@@ -56,9 +88,16 @@ def order_of(loader: Any, whole: bool) -> Any:
     return Order(loader.sampler if batches is None else batches, whole)
 
 
-def draw_seed(loader: Any) -> int:
-    """Draws the seed of the workers, as torch does at the start of a pass."""
-    return int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator))
+def start_pass(order: Any, loader: Any, draws_seed: bool) -> int:
+    """Starts the next pass of a batch sampler from `order_of`; returns the seed of the workers, or 0."""
+    if isinstance(order, Order):
+        return order.start_pass(loader, draws_seed)
+    return draw_seed(loader.generator) if draws_seed else 0
+
+
+def draw_seed(generator: Any) -> int:
+    """Draws the seed of the workers, from torch's global generator if `generator` is None."""
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
 
 
 def generators_of(loader: Any) -> list[Any]:
@@ -90,19 +129,47 @@ def as_states(texts: Any, generators: Sequence[Any]) -> list[Any]:
         ValueError: they do not fit these generators.
     """
     if not isinstance(texts, list) or len(texts) != len(generators):
-        right = f"this loader draws from {len(generators)} generators; pass generator= as when the state was saved"
-        raise bad_state("generators", texts, right)
+        raise ValueError(
+            f"state: generators: this loader draws from {len(generators)} generators, but the state does not have as "
+            "many; pass generator= and a sampler as to the loader that was saved"
+        )
     try:
-        states = [np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8) for text in texts]
-        for state in states:
-            torch.Generator().set_state(torch.from_numpy(state.copy()))  # raises an error if it is not a state
-        return [torch.from_numpy(state.copy()) for state in states]
+        states = [np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8).copy() for text in texts]
+        tensors = [torch.from_numpy(state) for state in states]
+        for tensor in tensors:
+            torch.Generator().set_state(tensor)  # raises an error if it is not a state
     except (ValueError, TypeError, RuntimeError, zlib.error) as error:
-        raise bad_state("generators", texts, f"these are not states of torch.Generator ({error})") from None
+        raise ValueError(f"state: generators: they are not states of torch.Generator ({error})") from None
+    return tensors
+
+
+def saved_epoch(loader: Any) -> int | None:
+    """The epoch of a sampler such as `DistributedSampler`, on which its order depends; None if it has no epoch."""
+    sampler = _with_epoch(loader)
+    return None if sampler is None else int(sampler.epoch)
+
+
+def set_saved_epoch(loader: Any, epoch: int | None) -> None:
+    """Sets the epoch of the sampler as it was when the state was saved: trainers may set it after they call `iter`."""
+    sampler = _with_epoch(loader)
+    if sampler is not None and epoch is not None:
+        sampler.set_epoch(epoch)
+
+
+def _with_epoch(loader: Any) -> Any:
+    for part in (*_chain(loader.batch_sampler), *_chain(loader.sampler)):
+        if hasattr(part, "set_epoch") and isinstance(getattr(part, "epoch", None), int) and not has_state(part):
+            return part
+    return None
+
+
+def _chain(sampler: Any) -> Iterator[Any]:
+    """A sampler, and the samplers that it wraps."""
+    while sampler is not None:
+        yield sampler
+        sampler = getattr(sampler, "sampler", getattr(sampler, "batch_sampler", None))
 
 
 def _inner(sampler: Any) -> Any:
-    """The sampler inside batch samplers."""
-    while hasattr(sampler, "sampler"):
-        sampler = sampler.sampler
-    return sampler
+    *_, inner = (None, *_chain(sampler))
+    return inner

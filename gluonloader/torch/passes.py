@@ -10,7 +10,17 @@ from ..errors import bad_state, warn
 from ..loader import DataLoader as CoreDataLoader
 from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
 from .core import batch_sampler_of, core_loader, is_iterable
-from .order import Order, as_states, as_text, draw_seed, generators_of, restore, save
+from .order import (
+    Order,
+    as_states,
+    as_text,
+    generators_of,
+    restore,
+    save,
+    saved_epoch,
+    set_saved_epoch,
+    start_pass,
+)
 
 
 @dataclass(slots=True)
@@ -51,9 +61,9 @@ class Passes:
         if _keeps_workers(loader) and last is not None and not last.core.epochs.workers.closed:
             core = last.core
         order = batch_sampler_of(loader) if core is None else core.epochs.source.sampler
-        _start_pass(order)
+        seed = start_pass(order, loader, draws_seed=core is None)
         if core is None or last is None:
-            self._newest = Pass(core_loader(loader, order, draw_seed(loader), loader.num_workers), 0, states, True)
+            self._newest = Pass(core_loader(loader, order, seed, loader.num_workers), 0, states, True)
         else:
             self._newest = Pass(core, last.epoch + 1, states, False)
         self._loaded = None
@@ -61,10 +71,9 @@ class Passes:
 
     def _resume(self, loader: Any, state: dict[str, Any]) -> Iterator[Any]:
         self.close()
+        set_saved_epoch(loader, state["sampler_epoch"])
         states, position, order = save(generators_of(loader)), state["position"], batch_sampler_of(loader)
-        _start_pass(order)
-        if state["draws_seed"]:
-            draw_seed(loader)
+        start_pass(order, loader, state["draws_seed"])
         workers = 0 if state["ended"] and not _keeps_workers(loader) else loader.num_workers
         core = core_loader(loader, order, position["seed"], workers)
         # Drawn before the load, which sets the sampler and the generators to their states after the pass.
@@ -92,7 +101,7 @@ class Passes:
         if ended and newest.exhausted:
             own = not (keeps or isinstance(newest.core.epochs.source.sampler, Order) or is_iterable(loader))
             return _sealed(loader, now, not keeps, False, position if keeps or own else None)
-        return _sealed(loader, newest.generators, newest.draws_seed, ended, position)
+        return _sealed(loader, newest.generators, newest.draws_seed, ended, position, saved_epoch(loader))
 
     def load(self, loader: Any, state: Any) -> None:
         """Makes the next pass start at the position `state`; raises ValueError if the position does not fit."""
@@ -103,6 +112,8 @@ class Passes:
         for name in ("draws_seed", "ended"):
             if not isinstance(field(fields, name), bool):
                 raise bad_state(name, fields[name], "must be true or false")
+        if field(fields, "sampler_epoch") is not None:
+            int_field(fields, "sampler_epoch", 0)
         position = field(fields, "position")
         verify_checksum(fields)
         if position is not None:  # checked now by a core loader without workers, which is not used any more
@@ -120,26 +131,32 @@ class PassIterator(Iterator[Any]):
 
     def __init__(self, loader: Any, of: Pass) -> None:
         self._pass, self._ends_workers = of, not _keeps_workers(loader)
-        self._length, self._yielded = loader._IterableDataset_len_called, 0
+        length = loader._IterableDataset_len_called
+        self._yielded, self._warns_at = 0, None if length is None else length + 1
+        self._order = loader._index_sampler
         self._batches = iter(of.core)
 
     def __iter__(self) -> PassIterator:
         return self
 
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError("an iterator over a DataLoader cannot be pickled; save loader.state_dict() instead")
+
     def __next__(self) -> Any:
-        try:
-            batch = next(self._batches)
-        except StopIteration:
-            self._pass.exhausted = True
-            self.close()
-            raise
-        self._yielded += 1
-        if self._length is not None and self._yielded == self._length + 1:
-            warn(
-                f"len(dataset) of the iterable dataset is {self._length:,}, but more batches were read; if it does not "
-                "divide its samples by torch.utils.data.get_worker_info(), each worker reads all of them"
-            )
-        return batch
+        for batch in self._batches:  # unlike `next(self._batches)`: after a call, a signal handler could lose the batch
+            self._yielded += 1
+            if self._yielded == self._warns_at:
+                warn(
+                    f"len(dataset) of the iterable dataset is {self._yielded - 1:,}, but more batches were read; if it "
+                    "does not divide its samples by torch.utils.data.get_worker_info(), each worker reads all of them"
+                )
+            return batch
+        self._pass.exhausted = True
+        self.close()
+        raise StopIteration
 
     def close(self) -> None:
         """Ends the workers of this iterator, unless they stay for the next one."""
@@ -155,17 +172,14 @@ def _keeps_workers(loader: Any) -> bool:
     return bool(loader.persistent_workers and loader.num_workers)
 
 
-def _start_pass(order: Any) -> None:
-    if isinstance(order, Order):
-        order.start_pass()
-
-
 def _about(loader: Any) -> dict[str, Any]:
     """What must be the same when a state is loaded."""
     about = {"batch_size": loader.batch_size, "drop_last": loader.drop_last, "sampler": type(loader.sampler).__name__}
     return {**about, "num_workers": loader.num_workers} if is_iterable(loader) else about
 
 
-def _sealed(loader: Any, generators: Any, draws_seed: bool, ended: bool, position: Any) -> dict[str, Any]:
+def _sealed(
+    loader: Any, generators: Any, draws_seed: bool, ended: bool, position: Any, epoch: int | None = None
+) -> dict[str, Any]:
     fields = {"generators": [as_text(state) for state in generators], "draws_seed": draws_seed, "ended": ended}
-    return add_checksum({**_about(loader), **fields, "position": position})
+    return add_checksum({**_about(loader), **fields, "sampler_epoch": epoch, "position": position})

@@ -38,7 +38,7 @@ from .crew import Crew
 from .death import kill_stuck
 from .dispatch import STALL_S, Dispatcher
 from .lane import Lane
-from .packed_job import pack_job
+from .packed_job import pickle_job
 from .records import Status
 from .supervisor import track_end
 
@@ -60,6 +60,8 @@ class ProcessExecutor:
         TransportError: the job has to be pickled and cannot be.
     """
 
+    makes_ahead = True
+
     def __init__(
         self,
         job: Job,
@@ -69,23 +71,29 @@ class ProcessExecutor:
         memory_limit: int | None,
         max_per_worker: int | None = None,
     ) -> None:
-        packed = None if start_method == "fork" else pack_job(job, start_method)
+        pickled = None if start_method == "fork" else pickle_job(job, start_method)
         self._prefetch, self._num_workers, self._epoch = prefetch, job.num_workers, job.epoch
         self._lock = threading.RLock()  # not a Lock, which cannot tell whether this thread holds it
         self._shutting = threading.RLock()  # while `close` waits for the workers
         self._leader: int | None = None  # the thread that polls
         self._followers: set[Window] = set()  # the windows of the threads that wait for the leader
-        self._closed = self._shut = False  # `close` was called; `close` came to its end
+        self._closed = False  # `close` was called
+        self._shut = True  # no workers have to be ended: there are none yet, or `close` came to its end
         self._spins = _MOST_SPINS
         self._woken, waker = map(track_end, socket.socketpair())
         self._waker = waker
         self._woken.setblocking(False)
         waker.setblocking(False)
         self._slabs = SlabPool(2 * job.num_workers if prefetch is None else prefetch, memory_limit)
-        self.crew = Crew(job, start_method, packed, waker)
-        self.crew.poll.register(self._woken, select.POLLIN)
-        self._dispatcher = Dispatcher(self._lock, self.crew, self._slabs, max_retries, max_per_worker, job.iterable)
         try:
+            with Uninterrupted():  # until `close` can close everything
+                packed = None if pickled is None else pickled.to_file()
+                self.crew = Crew(job, start_method, packed, waker)
+                self.crew.poll.register(self._woken, select.POLLIN)
+                self._dispatcher = Dispatcher(
+                    self._lock, self.crew, self._slabs, max_retries, max_per_worker, job.iterable
+                )
+                self._shut = False
             self.crew.start_requested(self._epoch)
         except BaseException:
             self.close()

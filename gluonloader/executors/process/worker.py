@@ -26,8 +26,8 @@ from ... import frameworks
 from ...errors import SharedMemoryError
 from ...memory import set_allocator
 from ...memory.allocator import Arena
-from ...memory.reduce import Head, reduce
-from ...memory.slab import HEADER, ROW, STARTED, TICKET, TOOK, Slab
+from ...memory.reduce import reduce
+from ...memory.slab import HEADER, ROW, STARTED, TICKET, TOOK, Head, Slab
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker

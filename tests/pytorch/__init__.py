@@ -1,0 +1,1 @@
+"""The parity suite: the same pipelines through `torch.utils.data.DataLoader` and `gluonloader.torch.DataLoader`."""

@@ -1,0 +1,292 @@
+"""Every argument of the constructor: the batches of two epochs are the same as torch's."""
+
+import numpy as np
+import pytest
+
+from .sides import Numbers, epoch, epochs, same, torch
+
+data = torch.utils.data
+
+
+class Typed(data.Dataset):
+    """The index, and the type that the sampler gave it."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return int(index), type(index).__name__
+
+
+class Zigzag(data.Sampler):
+    """A user's sampler."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __iter__(self):
+        for i in range(self.length):
+            yield i if i % 2 else self.length - 1 - i
+
+    def __len__(self):
+        return self.length
+
+
+class Pairs:
+    """A user's batch sampler, which is no subclass of torch's."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __iter__(self):
+        return map(self.kind, ([4, 3], [0], [1, 2, 5]))
+
+    def __len__(self):
+        return 3
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 3, 11, 12])
+def test_batch_size_and_drop_last(workers, batch_size, drop_last):
+    same(lambda L: epochs(L(Numbers(), batch_size, drop_last=drop_last, num_workers=workers)))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
+def test_num_workers_and_shuffle(num_workers):
+    same(lambda L: epochs(L(Numbers(), 2, shuffle=True, num_workers=num_workers), 3))
+
+
+def test_the_default_batch_size_is_one(workers):
+    same(lambda L: epoch(L(Numbers(), num_workers=workers)))
+
+
+def test_all_arguments_by_position():
+    def pipeline(L):
+        loader = L(Numbers(), 4, None, range(7), None, 2, list, False, True, 30, print_nothing, "fork", None)
+        return epochs(loader)
+
+    same(pipeline)
+
+
+def print_nothing(worker):
+    pass
+
+
+SAMPLERS = {
+    "list": lambda: [4, 2, 0, 2],
+    "range": lambda: range(7, 0, -2),
+    "tuple": lambda: (1, 1, 1),
+    "numpy": lambda: np.array([4, 2, 0]),
+    "tensor": lambda: torch.tensor([4, 2, 0]),
+    "user": lambda: Zigzag(8),
+    "sequential": lambda: data.SequentialSampler(range(6)),
+    "random": lambda: data.RandomSampler(range(8)),
+    "random-generator": lambda: data.RandomSampler(range(8), generator=torch.Generator().manual_seed(3)),
+    "random-few": lambda: data.RandomSampler(range(8), num_samples=3),
+    "random-many": lambda: data.RandomSampler(range(8), num_samples=21),
+    "random-replacement": lambda: data.RandomSampler(range(8), replacement=True, num_samples=50),
+    "subset": lambda: data.SubsetRandomSampler([1, 3, 5, 7]),
+    "subset-tensor": lambda: data.SubsetRandomSampler(torch.tensor([1, 3, 5, 7])),
+    "weighted": lambda: data.WeightedRandomSampler([0.1, 0.5, 2.0, 0, 1, 0, 0, 3.0], 9),
+    "weighted-once": lambda: data.WeightedRandomSampler([0.1, 0.5, 2.0, 0, 1], 4, replacement=False),
+    "distributed": lambda: data.DistributedSampler(range(7), num_replicas=2, rank=1),
+    "distributed-drop": lambda: data.DistributedSampler(range(7), num_replicas=2, rank=0, drop_last=True),
+    "distributed-order": lambda: data.DistributedSampler(range(7), num_replicas=3, rank=2, shuffle=False),
+}
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_samplers(workers, kind):
+    same(lambda L: epochs(L(Typed(), 3, sampler=SAMPLERS[kind](), num_workers=workers)))
+
+
+def test_a_sampler_with_drop_last():
+    same(lambda L: epochs(L(Typed(), 3, sampler=Zigzag(8), drop_last=True)))
+
+
+def test_set_epoch_of_a_distributed_sampler(workers):
+    def pipeline(L):
+        sampler = data.DistributedSampler(Numbers(), num_replicas=2, rank=0, seed=5)
+        loader, seen = L(Numbers(), 2, sampler=sampler, num_workers=workers), []
+        for number in range(3):
+            sampler.set_epoch(number)
+            seen.append(epoch(loader))
+        return seen
+
+    first, second, _ = same(pipeline)[1]
+    assert first != second
+
+
+def test_a_sampler_may_yield_any_key(workers):
+    same(lambda L: epoch(L({"a": 1, "b": 2, "c": 3}, 2, sampler=["c", "a", "a"], num_workers=workers)))
+    same(lambda L: epoch(L({(0, 1): 1, (2, 3): 2}, 2, sampler=[(2, 3), (0, 1)], num_workers=workers)))
+
+
+def test_a_sampler_that_is_changed_between_epochs(workers):
+    def pipeline(L):
+        loader = L(range(100), 2, sampler=[1, 2, 3], num_workers=workers)
+        before = epoch(loader)
+        loader.sampler.append(50)
+        return before, epoch(loader), len(loader)
+
+    same(pipeline)
+
+
+BATCH_SAMPLERS = {
+    "lists": lambda: [[4, 3], [0]],
+    "tuples": lambda: ((4, 3), (0,)),
+    "numpy": lambda: np.array([[4, 3], [0, 1]]),
+    "tensor": lambda: torch.tensor([[4, 3], [0, 1]]),
+    "user-list": lambda: Pairs(list),
+    "user-tuple": lambda: Pairs(tuple),
+    "user-range": lambda: [range(3), range(3, 5)],
+    "user-tensor": lambda: Pairs(torch.tensor),
+    "user-generator": lambda: Pairs(iter),
+    "sequential": lambda: data.BatchSampler(data.SequentialSampler(range(7)), 3, False),
+    "random": lambda: data.BatchSampler(data.RandomSampler(range(8)), 3, True),
+    "weighted": lambda: data.BatchSampler(data.WeightedRandomSampler([1.0, 2.0, 3.0], 8), 3, False),
+    "empty": lambda: [],
+}
+
+
+@pytest.mark.parametrize("kind", BATCH_SAMPLERS)
+def test_batch_samplers(kind):
+    same(lambda L: epochs(L(Typed(), batch_sampler=BATCH_SAMPLERS[kind]())))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BATCH_SAMPLERS if kind != "user-generator"])  # cannot be pickled
+def test_batch_samplers_with_workers(kind):
+    same(lambda L: epochs(L(Typed(), batch_sampler=BATCH_SAMPLERS[kind](), num_workers=2)))
+
+
+def test_a_list_is_a_batch_sampler_that_may_be_used_once_only(workers):
+    def pipeline(L):
+        loader = L(range(6), batch_sampler=iter([[1, 2], [3]]), num_workers=workers)
+        return epochs(loader)
+
+    same(pipeline)
+
+
+def join(samples):
+    return "+".join(str(index) for _, index in samples)
+
+
+COLLATES = {
+    "function": join,
+    "lambda": lambda samples: samples[::-1],
+    "list": list,
+    "none": lambda samples: None,
+    "convert": data.default_convert,
+    "default": data.default_collate,
+    "tuple": lambda samples: tuple(zip(*samples)),
+    "wrapped": lambda samples: {"x": data.default_collate(samples), "n": len(samples)},
+    "stack": lambda samples: torch.stack([x for x, _ in samples]),
+    "numpy": lambda samples: np.stack([x.numpy() for x, _ in samples]),
+    "pad": lambda samples: torch.nn.utils.rnn.pad_sequence([torch.ones(n) for _, n in samples], batch_first=True),
+}
+
+
+@pytest.mark.parametrize("kind", COLLATES)
+def test_collate_fn(workers, kind):
+    same(lambda L: epochs(L(Numbers(), 3, collate_fn=COLLATES[kind], num_workers=workers)))
+
+
+def test_pin_memory_without_an_accelerator(workers):
+    if torch.accelerator.is_available():
+        pytest.skip("there is an accelerator")
+    same(lambda L: epoch(L(Numbers(), 4, pin_memory=True, num_workers=workers)), warns=None)
+
+
+def test_a_timeout_that_is_not_reached():
+    same(lambda L: epochs(L(Numbers(), 4, timeout=50, num_workers=2)))
+
+
+def remember(worker):
+    data.get_worker_info().dataset.length = 100 + worker
+
+
+class Length(Numbers):
+    def __getitem__(self, index):
+        return index, self.length
+
+
+def test_worker_init_fn_gets_its_number_and_may_change_the_dataset():
+    """With one worker, since with several any of them may make a batch."""
+    same(lambda L: epochs(L(Length(8), 1, worker_init_fn=remember, num_workers=1)))
+
+
+def test_worker_init_fn_is_not_called_without_workers():
+    same(lambda L: epoch(L(Length(8), 1, worker_init_fn=remember)))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(
+    "context",
+    [
+        "fork",
+        pytest.param("forkserver", marks=pytest.mark.spawn),
+        pytest.param("spawn", marks=pytest.mark.spawn),
+    ],
+)
+def test_multiprocessing_context(context, persistent):
+    # One worker: each of torch's workers imports torch anew.
+    def pipeline(L):
+        loader = L(Numbers(), 3, True, num_workers=1, multiprocessing_context=context, persistent_workers=persistent)
+        return epochs(loader, 2 if persistent else 1), loader.multiprocessing_context.get_start_method()
+
+    same(pipeline)
+
+
+def test_multiprocessing_context_as_an_object():
+    context = torch.multiprocessing.get_context("fork")
+    same(lambda L: epochs(L(Numbers(), 3, num_workers=1, multiprocessing_context=context)))
+
+
+def test_generator(workers):
+    def pipeline(L):
+        generator = torch.Generator().manual_seed(7)
+        loader = L(Numbers(), 3, shuffle=True, generator=generator, num_workers=workers)
+        return epochs(loader), generator.get_state()
+
+    same(pipeline)
+
+
+class Drawn:
+    """Batches of one index, and how many of them were drawn."""
+
+    def __init__(self, length=20):
+        self.length, self.drawn = length, 0
+
+    def __iter__(self):
+        for i in range(self.length):
+            self.drawn += 1
+            yield [i]
+
+
+@pytest.mark.parametrize("prefetch_factor", [1, 2, 5])
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_prefetch_factor(num_workers, prefetch_factor):
+    def pipeline(L):
+        sampler = Drawn()
+        loader = L(range(20), batch_sampler=sampler, num_workers=num_workers, prefetch_factor=prefetch_factor)
+        batches, drawn = iter(loader), [sampler.drawn]
+        for _ in range(4):
+            next(batches)
+            drawn.append(sampler.drawn)
+        return drawn
+
+    same(pipeline)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_persistent_workers(num_workers):
+    same(lambda L: epochs(L(Numbers(), 2, shuffle=True, num_workers=num_workers, persistent_workers=True), 3))
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_in_order(workers, in_order):
+    def pipeline(L):
+        loader = L(Numbers(), 2, shuffle=True, num_workers=workers, in_order=in_order)
+        return sorted(labels.tolist() for _, labels in loader)
+
+    same(pipeline)
