@@ -7,6 +7,7 @@ gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
          streams: pyarrow, pandas, polars, h5py, zarr, Hugging Face datasets, WebDataset; without the tests that are
          marked numpy_only
+trainers Python 3.11, torch with Lightning, Fabric, Hugging Face Accelerate and transformers: only the tests with them
 newest   the newest Python at hand, NumPy alone
 lint     ruff, mypy --strict
 docs     the documentation, warnings are errors
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import nox
 
-nox.options.sessions = ["lint", "docs", "newest", "modern", "gluon"]
+nox.options.sessions = ["lint", "docs", "newest", "trainers", "modern", "gluon"]
 nox.options.default_venv_backend = "virtualenv"
 
 TEST = ["pytest>=8", "pytest-xdist", "pytest-cov", "hypothesis"]
@@ -74,6 +75,13 @@ def modern(session: nox.Session) -> None:
     session.install("numpy>=2", TORCH, "jax", *data, *images, "requests", "scikit-learn", "tqdm", *TEST, "-e", ".")
     session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy
     run_tests(session, "-m", "not numpy_only")
+
+
+@nox.session(python="3.11")
+def trainers(session: nox.Session) -> None:
+    """Lightning, Fabric, Accelerate and the Trainer of transformers."""
+    session.install("numpy>=2", TORCH, "torchdata", "lightning", "accelerate", "transformers", *TEST, "-e", ".")
+    run_tests(session, "tests/pytorch/trainers")
 
 
 @nox.session(python=newest_python())

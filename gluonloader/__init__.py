@@ -22,7 +22,7 @@ This file exports the public names. A module imports only from layers below its 
     rows
     declared, describe, indices, limits, state, tree
     checks
-    errors, interrupts
+    errors, generics, interrupts
 """
 
 from . import batchify

@@ -10,11 +10,12 @@ from typing import Any
 from .describe import call, short_repr
 from .errors import LoaderClosed, WorkerStartError
 from .executors.base import check_not_inside
+from .generics import Batch
 from .loading.epoch import Epoch
 from .loading.epochs import Epochs
 
 
-class LoaderIterator(Iterator[Any]):
+class LoaderIterator(Iterator[Batch]):
     """An iterator over one epoch of a loader; if a batch raised an error, `next` returns the following batch."""
 
     def __init__(self, epochs: Epochs, epoch: Epoch) -> None:
@@ -24,10 +25,10 @@ class LoaderIterator(Iterator[Any]):
         self._epoch = epoch
         self._kept: dict[int, Any] = {}  # by thread: a batch that is settled, until `next` returns it
 
-    def __iter__(self) -> LoaderIterator:
+    def __iter__(self) -> LoaderIterator[Batch]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Batch:
         """The next batch.
 
         Raises:
@@ -63,7 +64,7 @@ class LoaderIterator(Iterator[Any]):
                     self._epochs = None  # only now, so that an interrupted `finish` is repeated
         if thread not in kept:  # a signal handler has called `next`, and got the batch
             return self.__next__()
-        batch = kept[thread]
+        batch: Batch = kept[thread]
         del kept[thread]  # no signal handler runs between this statement and the end of `next`
         return batch
 

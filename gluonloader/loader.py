@@ -11,15 +11,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
 from types import FunctionType
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 
 from .batchify import default_batchify
 from .checks import ExecutorName, LastBatch, check_flags, check_functions, check_int, check_timeout
 from .describe import arguments, call, describe, short_repr
 from .errors import explain_torch_arguments
+from .generics import Batch
 from .iterator import LoaderIterator
 from .loading.arguments import (
     TORCH_WORDS,
@@ -39,7 +40,7 @@ from .work.info import LoaderInfo, WorkerInfo
 from .work.task import Job
 
 
-class DataLoader:
+class DataLoader(Generic[Batch]):
     """Loads batches of a dataset ahead of time, in worker processes or threads.
 
     The first fourteen arguments are those of `mxnet.gluon.data.DataLoader`, in the same order. Workers start once, in
@@ -96,6 +97,9 @@ class DataLoader:
             is one shard per worker. The order of the samples depends on `num_shards`, not on the number of workers.
         shuffle_buffer: for an iterable dataset with `shuffle`: how many samples of each shard are kept in memory and
             shuffled with each other; default 1000.
+        reseed_generators: give new seeds to the random generators that the dataset, its transforms and `batchify_fn`
+            hold as attributes (of NumPy, `random` and torch, also inside of Albumentations' pipelines) before each
+            batch, so that augmentation does not repeat; see `docs/determinism.md`. Threads do not do this.
 
     Attributes:
         epochs: the object that starts epochs, and saves and loads positions; for subclasses.
@@ -122,7 +126,7 @@ class DataLoader:
         sampler: Any = None,
         last_batch: LastBatch | None = None,
         batch_sampler: Any = None,
-        batchify_fn: Callable[[Sequence[Any]], Any] | None = None,
+        batchify_fn: Callable[[Any], Batch] | None = None,
         num_workers: int | Literal["auto"] = 0,
         pin_memory: bool = False,
         pin_device_id: int = 0,
@@ -143,13 +147,14 @@ class DataLoader:
         max_per_worker: int | None = None,
         num_shards: int | None = None,
         shuffle_buffer: int | None = None,
+        reseed_generators: bool = True,
     ) -> None:
-        check_flags(shuffle=shuffle, in_order=in_order, auto_reload=auto_reload)
+        check_flags(shuffle=shuffle, in_order=in_order, auto_reload=auto_reload, reseed_generators=reseed_generators)
         check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn, worker_payload=worker_payload)
         check_pins(pin_memory, pin_device_id, output)
         check_timeout(timeout)
         batching = Batching(batch_size, shuffle, sampler, last_batch, batch_sampler, num_shards, shuffle_buffer)
-        self._batching = batching  # for repr
+        self._batching, self._pin_memory, self._timeout = batching, bool(pin_memory), timeout  # to be read again
         options = choose_options(
             executor, num_workers, thread_pool, prefetch, start_method, max_retries, memory_limit, max_per_worker
         )
@@ -157,7 +162,15 @@ class DataLoader:
         source = choose_source(dataset, batching, used_seed, seed is not None, options.num_workers)
         if batchify_fn is None:
             batchify_fn = only_sample if source.sampler is None and batch_size is None else default_batchify
-        job = Job(dataset, batchify_fn, worker_init_fn, options.num_workers, used_seed, iterable=source.sampler is None)
+        job = Job(
+            dataset,
+            batchify_fn,
+            worker_init_fn,
+            options.num_workers,
+            used_seed,
+            iterable=source.sampler is None,
+            reseed_generators=bool(reseed_generators),
+        )
         workers = Workers(job, options, batch_size, worker_payload)
         workers.job = workers.job_with(used_seed)
         delivery = Delivery(bool(in_order), timeout, choose_output(output, pin_memory, pin_device_id))
@@ -165,7 +178,7 @@ class DataLoader:
         workers.start(epoch=0)
         self.epochs.start_ahead()
 
-    def __iter__(self) -> LoaderIterator:
+    def __iter__(self) -> LoaderIterator[Batch]:
         """Starts the next epoch. Iterators are independent: several threads may read several iterators at a time."""
         return LoaderIterator(self.epochs, self.epochs.next())
 
@@ -221,6 +234,79 @@ class DataLoader:
             self.epochs.load(state)
             self.epochs.start_ahead()
 
+    # -- the arguments, read-only --------------------------------------------------------------------------------------
+
+    @property
+    def dataset(self) -> Any:
+        """The dataset."""
+        return self.epochs.workers.job.dataset
+
+    @property
+    def batch_size(self) -> int | None:
+        """The number of samples in a batch; None if `batch_sampler` or an iterable dataset decides it."""
+        return self._batching.batch_size
+
+    @property
+    def batch_sampler(self) -> Any:
+        """What yields the indices of each batch: your own or one that the loader made; None for an iterable dataset."""
+        return self.epochs.source.sampler
+
+    @property
+    def sampler(self) -> Any:
+        """What yields the indices: your own sampler, or one that the loader made. With your own batch sampler it is
+        the attribute `sampler` of that, or None. It is also None for an iterable dataset.
+        """
+        return getattr(self.batch_sampler, "sampler", None)
+
+    @property
+    def batchify_fn(self) -> Callable[[Any], Batch]:
+        """The function that makes a batch from its samples."""
+        return self.epochs.workers.job.batchify_fn
+
+    @property
+    def collate_fn(self) -> Callable[[Any], Batch]:
+        """Torch's name of `batchify_fn`."""
+        return self.batchify_fn
+
+    @property
+    def num_workers(self) -> int:
+        """The number of workers, also if "auto" chose it; see `stats()` for the number that "auto" uses now."""
+        return self.epochs.workers.options.num_workers
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether the loader drops a last batch that is too short: `last_batch="discard"`."""
+        return self._batching.last_batch == "discard"
+
+    @property
+    def pin_memory(self) -> bool:
+        """Whether arrays of torch and MXNet are put into page-locked memory, if there is a device."""
+        return self._pin_memory
+
+    @property
+    def persistent_workers(self) -> bool:
+        """Whether there are workers, since workers always stay until `close()`."""
+        return self.num_workers > 0
+
+    @property
+    def timeout(self) -> float | None:
+        """The number of seconds after which waiting for a batch raises an error; None for no limit."""
+        return self._timeout
+
+    @property
+    def prefetch(self) -> int:
+        """The maximum number of batches in flight now; 0 if no worker makes batches ahead."""
+        return self.epochs.workers.prefetch
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        known = getattr(type(self), name, None)
+        if isinstance(known, property) and known.fset is None:
+            text = f"{name} of a DataLoader cannot be changed; make a new DataLoader with another {name}"
+            raise AttributeError(f"{text}, or choose another name for an attribute of your own subclass")
+        super().__setattr__(name, value)
+
+    # -- special methods -----------------------------------------------------------------------------------------------
+
     @short_repr
     def __repr__(self) -> str:
         workers, batching = self.epochs.workers, self._batching
@@ -231,13 +317,13 @@ class DataLoader:
         shown = arguments(**passed, batchify_fn=None if is_default else batchify_fn)
         return call(self, describe(dataset), *shown, *workers.describe(), *["closed"] * workers.closed)
 
-    def __copy__(self) -> DataLoader:
+    def __copy__(self) -> DataLoader[Batch]:
         """An independent loader at the same position; it starts its own workers at its first use."""
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__, epochs=copy.copy(self.epochs))
         return new
 
-    def __enter__(self) -> DataLoader:
+    def __enter__(self) -> DataLoader[Batch]:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -20,23 +20,6 @@ def has_state(thing: Any) -> bool:
     return hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
 
 
-def to_json(name: str, value: Any) -> Any:
-    """Returns the state `value` of the user's object `name` as JSON values, as if it were saved and loaded."""
-    try:
-        return json.loads(json.dumps(value, default=_plain))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise TypeError(
-            f"{name}.state_dict() returned something that JSON cannot store ({error}); "
-            "return only numbers, texts, lists and dicts"
-        ) from None
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # a number or an array of NumPy
-        return value.tolist()
-    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
-
-
 def add_checksum(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a state: these fields, the version and the checksum."""
     state = {"version": _VERSION, **fields}

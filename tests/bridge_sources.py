@@ -77,7 +77,8 @@ class Stateful:
     def load_state_dict(self, state):
         assert state["pair"][0]["x"].tolist() == [0, 1, 2]
         assert state["pair"][0]["x"].dtype == np.arange(3).dtype
-        self.at, self.rng.bit_generator.state = state["at"], state["rng"]
+        assert isinstance(state["at"], np.int64)
+        self.at, self.rng.bit_generator.state = int(state["at"]), state["rng"]
 
 
 class Spoiled:

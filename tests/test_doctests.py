@@ -10,7 +10,7 @@ from gluonloader.randomness import preserved_generators
 
 WITH_EXAMPLES = [
     "batchify.default", "batchify.functions", "dataset.arrays", "dataset.base", "dataset.iterable",
-    "dataset.join", "dataset.packed", "declared", "describe", "executors.base", "frameworks.base", "loader",
+    "dataset.packed", "dataset.split", "declared", "describe", "executors.base", "frameworks.base", "loader",
     "loading.plan.base", "loading.stats", "memory.allocator", "randomness.seeds", "rows", "sampler.base",
     "sampler.bijection", "sampler.buckets", "sampler.ordered", "sampler.passes", "sampler.sharded", "sampler.shuffled",
     "sampler.weighted", "tree",

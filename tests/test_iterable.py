@@ -115,6 +115,40 @@ def test_a_source_that_draws_its_own_order_is_cut_right():
     assert runs[0][0] != runs[0][1]
 
 
+class Generated(IterableDataset):
+    """Its shards are generators."""
+
+    def __init__(self):
+        pass
+
+    def shard(self, num_shards, index):
+        yield from range(index, 11, num_shards)
+
+
+def test_a_shard_that_is_a_generator_is_made_again_in_each_epoch(any_way):
+    expected = [[0, 2], [1, 3], [4, 6], [5, 7], [8, 10], [9]]
+    with any_way.loader(Generated(), 2, num_shards=2) as loader:
+        for _ in range(2):
+            assert [batch.tolist() for batch in loader] == expected
+        batches = iter(loader)
+        assert [next(batches).tolist() for _ in range(3)] == expected[:3]
+        with pytest.warns(RuntimeWarning, match="reads about 6 samples again"):
+            loader.load_state_dict(loader.state_dict())
+        assert [batch.tolist() for batch in loader] == expected[3:]
+
+
+def test_joined_datasets_are_loaded_and_resumed(any_way):
+    with any_way.loader(Generated() + Generated(), 4, num_shards=2) as loader:
+        expected = [batch.tolist() for batch in loader]
+        assert sorted(sum(expected, [])) == sorted([*range(11)] * 2)
+        batches = iter(loader)
+        assert [next(batches).tolist() for _ in range(3)] == expected[:3]
+        state = loader.state_dict()
+        with pytest.warns(RuntimeWarning, match="reads about 12 samples again"):
+            loader.load_state_dict(state)
+        assert [batch.tolist() for batch in loader] == expected[3:]
+
+
 @pytest.mark.parametrize("way", WORKERS, ids=str)
 def test_last_batch_means_what_it_means_elsewhere(way):
     lengths = [5, 3, 3]
@@ -396,3 +430,52 @@ def test_iterators_of_mxnet_give_their_own_batches_epoch_after_epoch(way):
     with way.loader(source, num_shards=1) as loader:
         for _ in range(2):
             assert [batch.label[0].asnumpy().tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]
+
+
+class Miscounted:
+    """Yields `count` samples, whatever its length says."""
+
+    def __init__(self, length, count):
+        self.length, self.count = length, count
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        return iter(range(self.count))
+
+
+@pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
+@pytest.mark.parametrize(("length", "count"), [(10, 11), (10, 12), (0, 1), (9, 90)])
+@pytest.mark.parametrize("way", WORKERS, ids=str)
+def test_a_dataset_that_yields_more_than_its_length_is_reported_once(way, length, count, last_batch):
+    with way.loader(Miscounted(length, count), 4, last_batch=last_batch) as loader:
+        with pytest.warns(RuntimeWarning) as met:
+            list(loader), list(loader)
+    (warning,) = met
+    assert f"Miscounted yielded {count} samples, but its length is {length}" in str(warning.message)
+
+
+@pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
+@pytest.mark.parametrize(("length", "count"), [(11, 11), (12, 12), (12, 3), (0, 0)])
+@pytest.mark.parametrize("way", WORKERS, ids=str)
+def test_a_dataset_with_the_right_length_is_not_reported(way, length, count, last_batch):
+    with way.loader(Miscounted(length, count), 4, last_batch=last_batch) as loader, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            list(loader)
+
+
+def test_the_length_is_compared_after_a_resume_too():
+    def make():
+        return SERIAL.loader(Miscounted(10, 11), 4, num_shards=2)
+
+    with make() as loader:
+        iterator = iter(loader)
+        next(iterator), next(iterator)
+        state = loader.state_dict()
+    with make() as loader:
+        with pytest.warns(RuntimeWarning, match="resuming"):
+            loader.load_state_dict(state)
+        with pytest.warns(RuntimeWarning, match="Miscounted yielded 11 samples, but its length is 10"):
+            list(loader)

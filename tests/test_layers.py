@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import run_program
 
 import gluonloader
 
@@ -87,7 +88,13 @@ def test_imports_point_down(file):
 def test_only_the_standard_library_and_numpy_are_imported(file):
     outside = {name.split(".")[0] for name in imports(file)} - {"gluonloader"}
     drop_in = {part_of(module_name(file))} & {"mxnet", "torch"}
-    assert outside <= OUTSIDE | drop_in | set(sys.stdlib_module_names)
+    checked = {"typing_extensions"} if module_name(file) == "gluonloader.generics" else set()  # by type checkers
+    assert outside <= OUTSIDE | drop_in | checked | set(sys.stdlib_module_names)
+
+
+def test_typing_extensions_is_for_type_checkers_only():
+    done = run_program("import sys, gluonloader; print('typing_extensions' in sys.modules)")
+    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def test_the_reader_of_imports_reads_all_kinds(tmp_path, monkeypatch):

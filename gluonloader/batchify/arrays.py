@@ -19,12 +19,21 @@ IS_NONE: Final = (
     "from the dataset, return a placeholder, or pass a batchify_fn that drops None"
 )
 
+IS_NESTED: Final = (
+    "it is a nested tensor, which cannot be stacked; return plain tensors, and pass "
+    "batchify_fn=torch.nested.nested_tensor to make a nested tensor of them; or return "
+    "torch.nested.to_padded_tensor(x, 0); or pass batchify_fn=AsList() to get a list of nested tensors"
+)
+
 
 def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> Array:
     """The array, number or list of numbers at `path` in sample `row` as a NumPy array, without a copy if possible."""
     if type(sample) is not np.ndarray and (framework := owner_by_base(type(sample))) is not None:
-        name, sample = type(sample).__qualname__, framework.to_numpy(sample)
+        name, is_nested = type(sample).__qualname__, getattr(sample, "is_nested", False)
+        sample = framework.to_numpy(sample)
         if sample is None:
+            if is_nested:
+                raise BatchifyError(IS_NESTED, row, path)
             what = f"a {name} that is sparse, has a gradient or is on a device; return a dense array in host memory"
             raise BatchifyError(f"cannot make a batch of {what}", row, path)
         if dtype is not None and sample.dtype.names:  # a carrier: NumPy would convert its bits

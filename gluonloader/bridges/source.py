@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import copy
 import inspect
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from .. import frameworks
 from ..errors import bad_argument, bad_state
-from ..state import has_state, to_json
-from ..tree import children, refill
-
-_ARRAY: Final = "gluonloader.array"  # the key of a dict that replaces an array in a state
+from ..state import has_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +54,7 @@ class Source:
                 part.set_epoch(epoch)
         loads_first = state is not None and has_state(made)
         if loads_first:
-            made.load_state_dict(_with_arrays(state))
+            made.load_state_dict(frameworks.state_from_json(state))
         has_reset = hasattr(made, "reset") and hasattr(made, "__next__")
         if has_reset:
             for _ in range(self._resets(made, epoch)):
@@ -74,7 +68,7 @@ class Source:
             if stateful is None:
                 right = f"a {_name(made)} has no load_state_dict; pass a source of the type that was saved"
                 raise bad_state("source", state, right)
-            stateful.load_state_dict(_with_arrays(state))
+            stateful.load_state_dict(frameworks.state_from_json(state))
         return Opened(batches, stateful, stateful is self._source)
 
     def _resets(self, made: Any, epoch: int) -> int:
@@ -140,29 +134,6 @@ def state_of(stateful: Any) -> Any:
     if stateful is None:
         return None
     try:
-        return to_json(type(stateful).__name__, frameworks.map_arrays(_as_json, stateful.state_dict()))
+        return frameworks.state_to_json(type(stateful).__name__, stateful.state_dict())
     except Exception as error:
         return error
-
-
-def _as_json(array: Any) -> Any:
-    """An array as JSON, from which `_with_arrays` restores framework and dtype; random generators have such states."""
-    framework = frameworks.owner(type(array))
-    values = array if framework is None else framework.to_numpy(array)
-    if values is None or values.dtype.kind not in "biufc":
-        return array
-    return {
-        _ARRAY: framework.name if framework else "numpy",
-        "dtype": values.dtype.str,
-        "shape": values.shape,
-        "base64": base64.b64encode(values.tobytes()).decode(),
-    }
-
-
-def _with_arrays(state: Any) -> Any:
-    """A state from JSON, with the arrays restored."""
-    if isinstance(state, Mapping) and _ARRAY in state:
-        values = np.frombuffer(base64.b64decode(state["base64"]), state["dtype"]).reshape(state["shape"]).copy()
-        return frameworks.named(state[_ARRAY]).from_numpy(values)
-    items = children(state)
-    return state if items is None else refill(state, [_with_arrays(item) for _, item in items])

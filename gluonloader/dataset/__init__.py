@@ -2,9 +2,9 @@
 
 from .arrays import ArrayDataset, StackDataset, TupleDataset
 from .arrow import ArrowDataset
-from .base import Dataset, SimpleDataset, Subset
-from .join import ConcatDataset, random_split
+from .base import ConcatDataset, Dataset, SimpleDataset, Subset
 from .packed import PackedList
+from .split import random_split
 from .stored import H5Dataset, NpyDataset, ZarrDataset
 
 __all__ = [

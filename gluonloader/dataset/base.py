@@ -1,10 +1,11 @@
-"""`Dataset`, and the datasets that its methods return: filtered, sharded, sampled, transformed, as in Gluon."""
+"""`Dataset`, and the datasets that its methods return: filtered, sharded, sampled, transformed, joined."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
-from typing import Any, Final
+from itertools import accumulate, chain
+from typing import Any, Final, Generic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,16 @@ from ..checks import check_flags, check_function, check_int
 from ..declared import IN_MEMORY, in_memory
 from ..describe import call, describe, short_repr, sized
 from ..errors import add_note, bad_argument
-from ..indices import as_list, checked_indices
+from ..generics import Sample
+from ..indices import as_list, checked_index, checked_indices, lengths_of
 from ..rows import Rows
-from .bulk import are_ints, bulk_read, check_no_mask, each, read
+from .bulk import are_ints, bulk_read, check_no_mask, each, interleave, read, split_where_changed
+from .iterable import is_iterable
 
 _MAX_BULK: Final = 64  # samples per bulk read of an iteration: nearly as fast as larger reads, and uses little memory
 
 
-class Dataset:
+class Dataset(Generic[Sample]):
     """Base class of datasets; a subclass defines `__getitem__(index)` and `__len__()`.
 
     A loader accepts any object with these two methods, such as a list; this class adds the methods below.
@@ -31,7 +34,7 @@ class Dataset:
     sequence.
     """
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Sample:
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
 
     def __len__(self) -> int:
@@ -39,13 +42,22 @@ class Dataset:
 
     __repr__ = short_repr(sized)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Sample]:
         count = len(self)
         if not hasattr(self, "__getitems__"):
             return (self[i] for i in range(count))
         return chain.from_iterable(read(self, indices) for indices in _growing_ranges(count))
 
-    def filter(self, fn: Callable[[Any], object]) -> Dataset:
+    def __add__(self, other: Any) -> Dataset[Any]:
+        """Joins the dataset and any other object with `__len__` and `__getitem__` end to end, like `ConcatDataset`.
+
+        >>> list(SimpleDataset([1, 2]) + [3])
+        [1, 2, 3]
+        """
+        parts = [part.datasets if type(part) is ConcatDataset else [part] for part in (self, other)]
+        return ConcatDataset(*parts[0], *parts[1])
+
+    def filter(self, fn: Callable[[Sample], object]) -> Dataset[Sample]:
         """Returns the samples for which `fn(sample)` is true; this call runs `fn` once on every sample.
 
         `fn` takes one argument, the sample, even if the sample is a tuple.
@@ -56,7 +68,7 @@ class Dataset:
         # Not `iter(self)`, since a subclass may iterate in another order.
         return Subset(self, [i for i, sample in enumerate(Dataset.__iter__(self)) if fn(sample)])
 
-    def shard(self, num_shards: int, index: int) -> Dataset:
+    def shard(self, num_shards: int, index: int) -> Dataset[Sample]:
         """Returns part `index` of `num_shards` contiguous parts; the first parts may have one sample more.
 
         Raises:
@@ -72,7 +84,7 @@ class Dataset:
         start = size * index + min(index, longer)
         return Subset(self, range(start, start + size + (index < longer)))
 
-    def take(self, count: int | None) -> Dataset:
+    def take(self, count: int | None) -> Dataset[Sample]:
         """Returns the first `count` samples; all samples if `count` is None or larger than the dataset.
 
         Raises:
@@ -82,7 +94,7 @@ class Dataset:
             check_int("count", count, 0, "must be an int >= 0, or None for all samples")
         return Subset(self, range(len(self) if count is None else min(count, len(self))))
 
-    def sample(self, sampler: Iterable[Any]) -> Dataset:
+    def sample(self, sampler: Iterable[Any]) -> Dataset[Sample]:
         """Returns the samples at the indices that `sampler` yields; this call iterates over `sampler` once.
 
         Raises:
@@ -224,6 +236,63 @@ class Subset(Dataset):
     def _key(self, index: Any) -> Any:
         key = self._indices[index]
         return int(key) if isinstance(key, np.int64) else key
+
+
+class ConcatDataset(Dataset):
+    """Joins datasets end to end: all samples of the first dataset, then all samples of the second dataset, and so on.
+
+    If a dataset has a bulk read, a batch reads all its samples from that dataset at once; all other datasets are read
+    sample by sample.
+
+    Args:
+        datasets: at least one object with `__len__` and `__getitem__`; or a list of such objects.
+
+    Raises:
+        ValueError: no dataset is passed, or a dataset has no length.
+
+    >>> data = ConcatDataset(["a", "b"], ["c"])
+    >>> len(data), data[2], data[-3]
+    (3, 'c', 'a')
+    """
+
+    def __init__(self, *datasets: Any) -> None:
+        parts = datasets[0] if len(datasets) == 1 and isinstance(datasets[0], (list, tuple)) else datasets
+        if not parts:
+            raise ValueError("ConcatDataset() needs at least one dataset, e.g. ConcatDataset(first, second)")
+        for number, part in enumerate(parts):
+            if is_iterable(part) and not hasattr(part, "__next__"):
+                right = "it cannot be indexed; join iterable datasets: IterableDataset(first) + IterableDataset(second)"
+                raise bad_argument(f"datasets[{number}]", part, right)
+        self.datasets: list[Any] = list(parts)
+        self._ends = list(accumulate(lengths_of("datasets", self.datasets)))
+        self._bounds = np.array([0, *self._ends])  # for bulk reads
+
+    def __getitem__(self, index: Any) -> Any:
+        index = checked_index(index, len(self))
+        part = bisect_right(self._ends, index)
+        return self.datasets[part][index - self._ends[part - 1] if part else index]
+
+    @bulk_read(lambda self: any(hasattr(dataset, "__getitems__") for dataset in self.datasets))
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        keys = checked_indices(indices, len(self))
+        owners = np.searchsorted(self._bounds[1:], keys, side="right")
+        keys = keys - self._bounds[owners]
+        if not len(keys) or (owners == owners[0]).all():
+            return read(self.datasets[owners[0] if len(keys) else 0], keys)
+        order = np.argsort(owners, kind="stable")
+        parts = split_where_changed(order, owners)
+        return interleave([read(self.datasets[owners[part[0]]], keys[part]) for part in parts], order)
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple(self.datasets)
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, *map(describe, self.datasets))
 
 
 class Transformed(Dataset):

@@ -1,15 +1,17 @@
-"""`IterableDataset`, and the rule that decides which objects a loader iterates instead of indexing them."""
+"""`IterableDataset`, several of them joined, and the rule which objects a loader iterates instead of indexing them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import Any, Generic
 
 from ..checks import check_function
 from ..describe import describe, short_repr, sized
 from ..errors import bad_argument
+from ..generics import Sample
+from .opening import at_epoch, check_unread, iterate, make_shard, most_shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Take:
 Step = Transform | Filter | Take
 
 
-class IterableDataset:
+class IterableDataset(Generic[Sample]):
     """A dataset that is iterated, not indexed. Pass a `source` of samples, or define `__iter__` in a subclass.
 
     A loader accepts any object with `__iter__` and no `__getitem__`. This class makes such a dataset from a generator
@@ -72,7 +74,7 @@ class IterableDataset:
     _source: Any = None
     _steps: tuple[Step, ...] = ()
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> IterableDataset:
+    def __new__(cls, *args: Any, **kwargs: Any) -> IterableDataset[Sample]:
         sized = cls is IterableDataset and hasattr((*args, *kwargs.values(), None)[0], "__len__")
         return super().__new__(_Sized if sized else cls)
 
@@ -82,7 +84,7 @@ class IterableDataset:
         _check_repeatable("source", source)
         self._source = source
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Sample]:
         if self._source is None:
             raise NotImplementedError(f"{type(self).__name__} must define __iter__")
         samples: Iterator[Any] = iter(self._source if hasattr(self._source, "__iter__") else self._source())
@@ -98,7 +100,22 @@ class IterableDataset:
         for step in self._steps:
             source += f".{type(step).__name__.lower()}({describe(step.count if isinstance(step, Take) else step.fn)})"
         name = "IterableDataset" if type(self) is _Sized else type(self).__name__
-        return source if self._steps else f"{name}({source})"
+        return source if self._steps or isinstance(self._source, ChainDataset) else f"{name}({source})"
+
+    def __add__(self, other: Any) -> IterableDataset[Any]:
+        """Returns the samples of this dataset, then those of `other`, which is anything that `IterableDataset` accepts.
+
+        >>> list(IterableDataset([1, 2]) + [3])
+        [1, 2, 3]
+        """
+        datasets: list[IterableDataset[Any]] = []
+        for dataset in (self, other if isinstance(other, IterableDataset) else IterableDataset(other)):
+            inner, steps = unwrap(dataset)
+            if hasattr(inner, "__next__"):
+                right = "it is a single iterator; pass a function that makes a new one: IterableDataset(make)"
+                raise bad_argument("source", inner, right)
+            datasets += inner.datasets if isinstance(inner, ChainDataset) and not steps else [dataset]
+        return _wrapped(ChainDataset(datasets), (), all(hasattr(dataset, "__len__") for dataset in datasets))
 
     def transform(self, fn: Callable[..., Any]) -> IterableDataset:
         """Returns the dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple. If a worker reads a sample
@@ -107,11 +124,11 @@ class IterableDataset:
         check_function("fn", fn)
         return self._with(Transform(fn))
 
-    def filter(self, fn: Callable[[Any], object]) -> IterableDataset:
+    def filter(self, fn: Callable[[Sample], object]) -> IterableDataset[Sample]:
         """Returns the samples for which `fn(sample)` is true; `fn` takes one argument, even if that is a tuple."""
         return self._with(Filter(fn))
 
-    def take(self, count: int) -> IterableDataset:
+    def take(self, count: int) -> IterableDataset[Sample]:
         """Returns the first `count` samples, counted over all shards; all samples if there are fewer.
 
         Raises:
@@ -121,11 +138,8 @@ class IterableDataset:
             raise bad_argument("count", count, "must be an int >= 0")
         return self._with(Take(count))
 
-    def _with(self, step: Step) -> IterableDataset:
-        sized = hasattr(self, "__len__") and not isinstance(step, Filter)
-        dataset = object.__new__(_Sized if sized else IterableDataset)
-        dataset._source, dataset._steps = self, (step,)
-        return dataset
+    def _with(self, step: Step) -> IterableDataset[Any]:
+        return _wrapped(self, (step,), hasattr(self, "__len__") and not isinstance(step, Filter))
 
 
 class _Sized(IterableDataset):
@@ -133,6 +147,76 @@ class _Sized(IterableDataset):
 
     def __len__(self) -> int:
         return min([len(self._source), *(step.count for step in self._steps if isinstance(step, Take))])
+
+
+def _wrapped(source: Any, steps: tuple[Step, ...], sized: bool = False) -> IterableDataset[Any]:
+    dataset: IterableDataset[Any] = object.__new__(_Sized if sized else IterableDataset)
+    dataset._source, dataset._steps = source, steps
+    return dataset
+
+
+class ChainDataset:
+    """Iterable datasets that are read one after the other: the source of `first + second`.
+
+    The chain has a method `shard` if all its datasets have that method, and a length if all have a length.
+    """
+
+    def __init__(self, datasets: list[IterableDataset[Any]]) -> None:
+        self.datasets = datasets
+        self._made_by_shard: tuple[int, int] | None = None  # the arguments of `shard` that made this chain
+        self._opened = _Opened()
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain.from_iterable(map(self._open, range(len(self.datasets))))
+
+    def _open(self, number: int) -> Iterator[Any]:
+        source, steps = unwrap(self.datasets[number])
+        samples = iterate(source)
+        others = [other for (part, _), other in self._opened.copy().items() if part == number]
+        check_unread("shard" if self._made_by_shard else f"{type(source).__name__}.__iter__", samples, others)
+        self._opened[number, self._made_by_shard] = samples
+        for step in steps:
+            samples = step.over(samples)
+        return samples
+
+    def __len__(self) -> int:
+        return sum(len(dataset) for dataset in self.datasets if isinstance(dataset, Sized))
+
+    @short_repr
+    def __repr__(self) -> str:
+        return f"({' + '.join(map(describe, self.datasets))})"
+
+    def set_epoch(self, epoch: int) -> None:
+        """Replaces each dataset by the dataset in that epoch."""
+        parts = [unwrap(dataset) for dataset in self.datasets]
+        self.datasets = [_wrapped(at_epoch(source, epoch), steps) for source, steps in parts]
+
+    @property
+    def shard(self) -> Callable[[int, int], ChainDataset]:
+        """The method that makes a chain of one shard of each dataset."""
+        for source, steps in map(unwrap, self.datasets):
+            if not callable(getattr(source, "shard", None)) or any(isinstance(step, Take) for step in steps):
+                raise AttributeError("shard")  # workers have to count the samples of the whole chain
+        return self._make_shard
+
+    @property
+    def num_shards(self) -> int | None:
+        """The number of shards of the dataset that has the fewest; None if no dataset has a limit."""
+        counts = [most_shards(unwrap(dataset)[0]) for dataset in self.datasets]
+        return min([count for count in counts if count is not None], default=None)
+
+    def _make_shard(self, num_shards: int, index: int) -> ChainDataset:
+        parts = [unwrap(dataset) for dataset in self.datasets]
+        shard = ChainDataset([_wrapped(make_shard(source, num_shards, index), steps) for source, steps in parts])
+        shard._made_by_shard, shard._opened = (num_shards, index), self._opened
+        return shard
+
+
+class _Opened(dict[Any, Any]):
+    """The newest iterator of each part of a `ChainDataset` and of its shards; a pickle contains no iterators."""
+
+    def __reduce__(self) -> Any:
+        return _Opened, ()
 
 
 def unwrap(dataset: Any) -> tuple[Any, tuple[Step, ...]]:

@@ -25,6 +25,7 @@ class SerialExecutor:
         self._buffers = BufferPool(window=1)
         self._memory = BatchMemory(self._buffers)
         self._started = self._closed = False
+        self._epoch: int | None = None  # that of the last batch
         self._lock = RLock()  # without workers, users expect that only one thread at a time reads the dataset
 
     def submit(self, task: Task, window: Window) -> None:
@@ -62,9 +63,12 @@ class SerialExecutor:
                     raise
                 raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {text_of(error)}") from error
             self._started = True
+        if task.epoch != self._epoch:
+            self._maker.find_generators()  # again, since the user may change the dataset between epochs
+            self._epoch = task.epoch
         if not self._maker.may_draw:  # then no user code asks for the worker info, either
             return self._made(task)
-        with self._maker.running(), preserved_generators():
+        with self._maker.running(), preserved_generators(self._maker.held):
             return self._made(task)
 
     def _made(self, task: Task) -> Outcome:

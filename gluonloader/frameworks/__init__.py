@@ -3,3 +3,4 @@
 from .base import Framework, Lent, enter_worker, in_worker, leaves_room, preparations
 from .find import named, owner, owner_by_base
 from .output import OUTPUTS, converter, map_arrays, pinner
+from .states import state_from_json, state_to_json

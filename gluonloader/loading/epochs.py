@@ -11,11 +11,13 @@ from typing import Any
 
 from ..describe import counted, describe
 from ..errors import warn
+from ..frameworks import state_from_json, state_to_json
 from ..interrupts import from_signal_handler
+from ..randomness import postponed
 from ..sampler import keep_epochs, knows_epoch
-from ..state import add_checksum, check_same, field, has_state, int_field, parse_state, to_json
+from ..state import add_checksum, check_same, field, has_state, int_field, parse_state
 from .epoch import Delivery, Epoch
-from .plan import Plan
+from .plan import Plan, ShardPlan
 from .sources import Source
 from .workers import Workers
 
@@ -42,9 +44,13 @@ class Epochs:
         self._open: list[weakref.ref[Epoch]] = []  # epochs that may still be read
         self.ahead: Epoch | None = None
         self._current: Plan | None = None  # of the epoch that was started last
+        self._compares_length = True  # until the user was warned
         self._loaded: Mapping[str, Any] | None = None  # the state that was loaded, where the next epoch starts
         self._loaded_number: int | None = None  # number of that epoch, until it starts
         self._restore: Callable[[], None] | None = None  # takes back what an interrupted start did to the sampler
+        # What loading the dataset does to the global generators. It comes after the sampler's pass has started, as in
+        # torchdata: the state was saved after the sampler had drawn from these generators.
+        self._set_generators: Callable[[], None] = _nothing
 
     def __reduce__(self) -> Any:
         return Epochs, (self.source, self.workers, self._delivery, self._seed_given, self.auto_reload), self.state()
@@ -94,9 +100,10 @@ class Epochs:
         plan = self._next_plan()
         epoch = Epoch(executor, plan, self._delivery, self.workers.tally)
         self._open = [weakref.ref(other) for other in (*open_epochs, epoch)]
+        self._set_generators()
         # Only now: if a signal handler raises before, the next start is the same. No handler runs from here to the
         # statements after the call of this function.
-        self._loaded, self._number, self._restore = None, plan.epoch + 1, None
+        self._loaded, self._number, self._restore, self._set_generators = None, plan.epoch + 1, None, _nothing
         return epoch
 
     def _next_plan(self) -> Plan:
@@ -108,6 +115,7 @@ class Epochs:
     def finish(self, epoch: Epoch) -> None:
         """Called when the last batch of an epoch was delivered, or the epoch was closed."""
         self.source.finish(epoch.plan)
+        self._compare_length(epoch.plan)
         with self.lock:
             try:
                 self.start_ahead()
@@ -115,6 +123,19 @@ class Epochs:
                 if from_signal_handler(error):
                     raise
                 # Not raised: the same error is raised again when the user starts that epoch.
+
+    def _compare_length(self, plan: Plan) -> None:
+        """Warns once if an iterable dataset has yielded more samples than its length."""
+        dataset = self.workers.job.dataset
+        if not self._compares_length or not isinstance(plan, ShardPlan):
+            return
+        length = _length(dataset)
+        if length is not None and plan.samples_read > length:
+            self._compares_length = False
+            warn(
+                f"{type(dataset).__name__} yielded {plan.samples_read:,} samples, but its length is {length:,}, so "
+                "len(loader) is too small; return the right number from __len__, or remove __len__",
+            )
 
     def _finish_current(self) -> None:
         """Moves what the last epoch carries over, if that epoch is finished, to the next epoch."""
@@ -167,16 +188,18 @@ class Epochs:
                 return self.state_of(plan)
             if self._loaded is not None:
                 return dict(self._loaded)
-            return self._sealed(self._number, self.source.fresh_state(self._number, self.workers.job.seed))
+            return self._sealed(self._number, self.source.fresh_state(self._number, self.workers.job.seed), False)
 
     def state_of(self, plan: Plan) -> dict[str, Any]:
         with plan.lock:
             position = plan.state()
-        return self._sealed(plan.epoch, position)
+        return self._sealed(plan.epoch, position, True)
 
-    def _sealed(self, number: int, position: dict[str, Any]) -> dict[str, Any]:
+    def _sealed(self, number: int, position: dict[str, Any], started: bool) -> dict[str, Any]:
         job = self.workers.job
         about = {"length": _length(job.dataset), "seed": job.seed, "epoch": number, "dataset": self._dataset_state()}
+        if self._keeps_dataset_state:
+            about["started"] = started  # whether the sampler's pass had started
         return add_checksum({**about, **position})
 
     def load(self, state: Any) -> None:
@@ -208,7 +231,9 @@ class Epochs:
             executor = self.workers.executor(self._number)  # new workers, if they have to start with a loaded dataset
             plan = self._next_plan()
             self._loaded, self._number, self._restore, self._current = None, plan.epoch + 1, None, plan
+            set_generators, self._set_generators = self._set_generators, _nothing
         epoch.replace(executor, plan)
+        set_generators()
 
     def _check(self, fields: Mapping[str, Any]) -> None:
         if "source" in fields:
@@ -231,15 +256,25 @@ class Epochs:
 
     def _dataset_state(self) -> Any:
         dataset = self.workers.job.dataset
-        return to_json(type(dataset).__name__, dataset.state_dict()) if self._keeps_dataset_state else None
+        return state_to_json(type(dataset).__name__, dataset.state_dict()) if self._keeps_dataset_state else None
 
     def _load_dataset(self, fields: Mapping[str, Any]) -> None:
         dataset, saved = self.workers.job.dataset, fields["dataset"]
         if self.workers.job.iterable:
             _warn_of_reading(dataset, fields)
-        elif saved is not None and saved != self._dataset_state():
-            dataset.load_state_dict(saved)
+            return
+        set_generators = _nothing
+        if saved is not None and saved != self._dataset_state():
+            set_generators = postponed(partial(dataset.load_state_dict, state_from_json(saved)))
             self.workers.stop()  # they still have the dataset from before the load
+        if not fields.get("started"):
+            set_generators()
+            set_generators = _nothing
+        self._set_generators = set_generators
+
+
+def _nothing() -> None:
+    pass
 
 
 def _length(dataset: Any) -> int | None:

@@ -107,6 +107,13 @@ class Workers:
             raise LoaderClosed("this DataLoader is closed; make a new one, or iterate inside its `with` block")
         return self._executor if self._executor is not None and self.in_this_process else self.start(epoch)
 
+    @property
+    def prefetch(self) -> int:
+        """The maximum number of batches that workers make ahead now; 0 if the caller makes each batch."""
+        if self._executor is None:  # the loader was copied or unpickled, and its workers start at the first use
+            return 0 if self.options.executor == "serial" else self.options.prefetch or 2 * self.job.num_workers
+        return 0 if isinstance(self._executor, SerialExecutor) else self._executor.window
+
     def next_executor(self, epoch: int, alone: bool) -> Executor:
         """The executor for an epoch that starts now; `alone`: no other epoch is being read.
 

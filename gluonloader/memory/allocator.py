@@ -78,6 +78,11 @@ def alignment_of(nbytes: int) -> int:
     return mmap.PAGESIZE if nbytes >= _PAGE_ALIGNED_FROM else ALIGNMENT
 
 
+def needs_pickle(dtype: np.dtype[Any]) -> bool:
+    """Whether `dtype.str` is incomplete: the dtype has fields or metadata, or another package defines it."""
+    return dtype.isbuiltin != 1 and bool(dtype.names or dtype.metadata or dtype.isbuiltin == 2)
+
+
 class Arena:
     """A bump allocator over one slab, for one batch.
 
@@ -119,7 +124,7 @@ class Arena:
         placed = self._placed.get(id(array))
         if placed is not None:
             return placed[1]
-        offset = self.offset_of_view(array)
+        offset = self._offset_of_view(array)
         if offset is None:
             offset = self._count(array.nbytes)
             self._to_copy.append((array, offset))
@@ -141,7 +146,11 @@ class Arena:
         self._slab.memory[offset : offset + len(data)] = data  # type: ignore[assignment]
         return offset
 
-    def offset_of_view(self, array: NDArray[Any]) -> int | None:
+    def strides_of(self, array: NDArray[Any]) -> tuple[int, ...] | None:
+        """The strides of an array in the slab; None for C order, in which all copies are."""
+        return None if array.flags.c_contiguous or self._offset_of_view(array) is None else array.strides
+
+    def _offset_of_view(self, array: NDArray[Any]) -> int | None:
         """Returns the offset of a view of an array made by `empty` (a slice, a reshape, a tensor over it), or None."""
         if array.base is None:
             return None

@@ -4,43 +4,25 @@
     parent   rebuild(memory, head)  head -> the same objects; arrays are views on `memory`, without a copy
 
 A batch with any number of arrays has only one head. Most batches are an array, or a tuple, list or dict of arrays;
-their head only says where the arrays lie. The head of any other batch is a pickle (protocol 5) in which `persistent_id`
-replaces NumPy arrays, because that is faster than NumPy's own reduction. Arrays of other frameworks travel as NumPy
-arrays and come back as arrays of their framework. All other types that pickle their buffers out of band are transferred
-in the slab, too. The parent reads heads only from slabs that its own workers wrote, so unpickling them is safe.
+their head only says where the arrays lie. The head of any other batch is a pickle (protocol 5); see pickled.py. The
+parent reads heads only from slabs that its own workers wrote, so unpickling them is safe.
 """
 
 from __future__ import annotations
 
-import io
 import marshal
-import pickle
-from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import tree
-from ..errors import SharedMemoryError, TransportError
-from ..frameworks import named, owner
-from .allocator import Arena
-
-
-@dataclass(slots=True)  # not frozen, because creating a frozen dataclass is slower
-class Head:
-    """Where the head of a batch lies in the slab. The head's last `spans` bytes list the buffers outside its pickle."""
-
-    offset: int
-    length: int
-    spans: int
-
+from .allocator import Arena, needs_pickle
+from .pickled import rebuild_by_pickle, reduce_by_pickle
+from .slab import Head
 
 _CONTAINERS: Final = (np.ndarray, tuple, list, dict)  # a head without a pickle holds an index into this
 _NO_PICKLE: Final = b"\0"  # first byte of a head without a pickle
-_NEVER_ARRAYS: Final = frozenset((str, int, float, bool, bytes, tuple, list, dict, type(None)))
 
 _dtype_of = cache(np.dtype)
 
@@ -55,41 +37,15 @@ def reduce(batch: Any, arena: Arena) -> Head | None:
     if head is not None:
         offset = arena.write(head)
         return None if offset is None else Head(offset, len(head), 0)
-    file = io.BytesIO()
-    reducer = _Reducer(file, arena)
-    try:
-        reducer.dump(batch)
-    except (SharedMemoryError, TransportError):
-        raise
-    except Exception as error:
-        if error is reducer.framework_error:
-            raise
-        path, leaf = _find_unpicklable(batch, "")
-        raise TransportError(
-            f"the batch cannot leave its worker process: {path or 'it'} is a {type(leaf).__module__}."
-            f"{type(leaf).__qualname__}, which cannot be pickled ({error}); "
-            "return arrays, numbers, strings and containers of them from batchify_fn"
-        ) from error
-    spans = pickle.dumps(reducer.spans) if reducer.spans else b""
-    file.write(spans)
-    offset = arena.write(file.getbuffer())
-    return None if offset is None else Head(offset, file.tell(), len(spans))
+    return reduce_by_pickle(batch, arena)
 
 
 def rebuild(memory: NDArray[np.uint8], head: Head) -> Any:
     """Returns the batch whose head and arrays lie in `memory`; its arrays are views that keep `memory` alive."""
     view: memoryview = memory.data
-    end = head.offset + head.length
     if view[head.offset] == _NO_PICKLE[0]:
-        return _rebuild_arrays(memory, view[head.offset + 1 : end])
-    body = end - head.spans
-    buffers: Iterable[memoryview] = ()
-    if head.spans:
-        spans: list[int] = pickle.loads(view[body:end])
-        buffers = [view[at : at + size] for at, size in zip(spans[::2], spans[1::2], strict=True)]
-    rebuilder = _Rebuilder(io.BytesIO(view[head.offset : body]), buffers=buffers)
-    rebuilder.memory = memory
-    return rebuilder.load()
+        return _rebuild_arrays(memory, view[head.offset + 1 : head.offset + head.length])
+    return rebuild_by_pickle(memory, head)
 
 
 def _head_of_arrays(batch: Any, arena: Arena) -> bytes | None:
@@ -100,12 +56,12 @@ def _head_of_arrays(batch: Any, arena: Arena) -> bytes | None:
     arrays = batch.values() if kind is dict else (batch,) if kind is np.ndarray else batch
     keys = tuple(batch) if kind is dict else ()
     for array in arrays:
-        if type(array) is not np.ndarray or array.dtype.hasobject or _needs_pickle(array.dtype):
+        if type(array) is not np.ndarray or array.dtype.hasobject or needs_pickle(array.dtype):
             return None
     for key in keys:
         if type(key) is not str:
             return None
-    locations = [(arena.place(array), array.shape, array.dtype.str, _strides(array, arena)) for array in arrays]
+    locations = [(arena.place(array), array.shape, array.dtype.str, arena.strides_of(array)) for array in arrays]
     return _NO_PICKLE + marshal.dumps((_CONTAINERS.index(kind), keys, locations))
 
 
@@ -118,66 +74,3 @@ def _rebuild_arrays(memory: NDArray[np.uint8], head: memoryview) -> Any:
         return arrays[0]
     kind: Any = _CONTAINERS[number]
     return kind(zip(keys, arrays, strict=True)) if keys else kind(arrays)
-
-
-def _strides(array: NDArray[Any], arena: Arena) -> tuple[int, ...] | None:
-    """Returns the strides of an array in the slab; None for C order, in which all copies are."""
-    return None if array.flags.c_contiguous or arena.offset_of_view(array) is None else array.strides
-
-
-def _needs_pickle(dtype: np.dtype[Any]) -> bool:
-    """Whether `dtype.str` is incomplete: the dtype has fields or metadata, or another package defines it."""
-    return dtype.isbuiltin != 1 and bool(dtype.names or dtype.metadata or dtype.isbuiltin == 2)
-
-
-class _Reducer(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, arena: Arena) -> None:
-        super().__init__(file, protocol=5, buffer_callback=self._take_buffer)
-        self._arena = arena
-        self.spans: list[int] = []
-        self.framework_error: Exception | None = None
-
-    def persistent_id(self, obj: Any) -> Any:
-        kind = type(obj)
-        if kind is np.ndarray:
-            return None if obj.dtype.hasobject else self._location(obj)
-        framework = None if kind in _NEVER_ARRAYS else owner(kind)
-        if framework is None:
-            return None
-        try:
-            array = framework.to_numpy(obj)
-        except Exception as error:  # an error of user code: MXNet reports a failed operation when its result is read
-            self.framework_error = error
-            raise
-        return None if array is None or array.dtype.hasobject else (*self._location(array), framework.name)
-
-    def _location(self, array: NDArray[Any]) -> tuple[Any, ...]:
-        dtype = array.dtype if _needs_pickle(array.dtype) else array.dtype.str
-        return self._arena.place(array), array.shape, dtype, _strides(array, self._arena)
-
-    def _take_buffer(self, buffer: pickle.PickleBuffer) -> bool:
-        try:
-            data = buffer.raw()
-        except BufferError:
-            return True  # not contiguous: the array is pickled into the head
-        self.spans += (self._arena.write(data) or 0, len(data))
-        return False
-
-
-class _Rebuilder(pickle.Unpickler):
-    memory: NDArray[np.uint8]
-
-    def persistent_load(self, pid: Any) -> Any:
-        offset, shape, dtype, strides, *framework = pid
-        array: NDArray[Any] = np.ndarray(shape, dtype, self.memory, offset, strides)
-        return named(*framework).from_numpy(array) if framework else array
-
-
-def _find_unpicklable(value: Any, path: str) -> tuple[str, Any]:
-    """Returns the path and value of the first leaf that cannot be pickled on its own."""
-    for step, child in tree.children(value) or ():
-        try:
-            pickle.dumps(child)
-        except Exception:
-            return _find_unpicklable(child, path + step)
-    return path, value

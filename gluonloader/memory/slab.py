@@ -25,6 +25,7 @@ import mmap
 import os
 import sys
 import tempfile
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -87,6 +88,15 @@ def reserve(fd: int, size: int) -> None:
             f"{size:,} bytes of shared memory do not fit into {place} ({error.strerror}); "
             "pass a smaller batch_size or prefetch, or set memory_limit",
         ) from None
+
+
+@dataclass(slots=True)  # not frozen, because creating a frozen dataclass is slower
+class Head:
+    """Where the head of a batch lies in the slab. The head's last `spans` bytes list the buffers outside its pickle."""
+
+    offset: int
+    length: int
+    spans: int
 
 
 class Slab:

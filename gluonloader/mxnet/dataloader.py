@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ..checks import LastBatch
 from ..frameworks import map_arrays
+from ..generics import Batch
 from ..loader import DataLoader as CoreDataLoader
 from ..loading.sources import IndexSource
 from .gluon import dataloader as _gluon
@@ -32,7 +33,17 @@ def default_mp_batchify_fn(data: Sequence[Any]) -> Any:
     return map_arrays(to_ndarray(shared=True), gluon_batchify(data))
 
 
-class DataLoader(CoreDataLoader, _gluon.DataLoader):
+class _Replaceable:
+    """A property that an attribute of the object replaces."""
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self._read = read
+
+    def __get__(self, loader: Any, kind: type) -> Any:
+        return self if loader is None else self._read(loader)
+
+
+class DataLoader(CoreDataLoader[Batch], _gluon.DataLoader):
     """A `mxnet.gluon.data.DataLoader` whose batches are loaded by gluonloader.
 
     The attributes that code for Gluon reads, such as `_dataset` and `_num_workers`, contain the arguments. Changing
@@ -59,7 +70,7 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         sampler: Any = None,
         last_batch: LastBatch | None = None,
         batch_sampler: Any = None,
-        batchify_fn: Callable[[Sequence[Any]], Any] | None = None,
+        batchify_fn: Callable[[Any], Batch] | None = None,
         num_workers: int | Literal["auto"] = 0,
         pin_memory: bool = False,
         pin_device_id: int = 0,
@@ -118,6 +129,21 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         else:  # a subclass that does not call our constructor, and makes its own batches
             self._own_batch_sampler = batch_sampler
 
+    @property
+    def dataset(self) -> Any:
+        """The dataset."""
+        return self._dataset
+
+    @property
+    def batch_sampler(self) -> Any:
+        """What yields the indices of each batch."""
+        return self._batch_sampler
+
+    @property
+    def batchify_fn(self) -> Callable[[Any], Any]:
+        """The function that makes a batch from its samples."""
+        return self._batchify_fn
+
     def __len__(self) -> int:
         """Number of batches of the next epoch."""
         return super().__len__() if hasattr(self, "epochs") else len(self._batch_sampler)
@@ -139,6 +165,12 @@ class DataLoader(CoreDataLoader, _gluon.DataLoader):
         """Starts the next epoch now, instead of the one that `auto_reload` may have started."""
         self.epochs.ahead = None
         self.epochs.start_now()
+
+
+# Gluon's class does not have these properties, so its subclasses may use their names for attributes.
+for _name, _member in {**vars(CoreDataLoader), **vars(DataLoader)}.items():
+    if isinstance(_member, property) and _member.fset is None and _member.fget is not None:
+        setattr(DataLoader, _name, _Replaceable(_member.fget))
 
 
 def _start_worker(mode: dict[str, bool], then: Callable[[int], object] | None, worker: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from .. import dataset as core
 from .. import records
 from ..dataset.base import Transformed
+from ..generics import Sample
 from .gluon import dataset as _gluon
 from .gluon import mx
 
@@ -19,8 +20,12 @@ def __getattr__(name: str) -> Any:
     return getattr(_gluon, name)
 
 
-class Dataset(core.Dataset, _gluon.Dataset):
+class Dataset(core.Dataset[Sample], _gluon.Dataset):
     """Base class of datasets; a subclass defines `__getitem__(index)` and `__len__()`."""
+
+    def __add__(self, other: Any) -> Dataset:
+        """Joins the dataset and any other object with `__len__` and `__getitem__` end to end."""
+        return SimpleDataset(super().__add__(other))
 
     def filter(self, fn: Callable[[Any], object]) -> Dataset:
         """Returns the samples for which `fn(sample)` is true; this call runs `fn` once on every sample."""

@@ -1,3 +1,5 @@
 """Random numbers that do not depend on which worker makes a batch: a module for each generator, and one for seeds."""
 
+from .held import Held, find_generators, seed_also
+from .postponed import postponed
 from .seeds import batch_seed, draw_seed, get_rng, preserved_generators, seed_all, seed_restorable, set_current_seed

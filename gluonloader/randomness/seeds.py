@@ -15,7 +15,7 @@ import hashlib
 import struct
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final
@@ -27,10 +27,9 @@ from . import mxnet, numpy, python, torch
 _WORDS: Final = struct.Struct("<QQQ")
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
-
 # The modules with `seed` (of 64 bits), `save` and `restore`. The keys are the packages that the generators belong to;
 # packages that are not loaded are skipped.
-_RESTORABLE: Final[dict[str, ModuleType]] = {"random": python, "numpy": numpy, "torch": torch}
+RESTORABLE: Final[dict[str, ModuleType]] = {"random": python, "numpy": numpy, "torch": torch}
 
 
 class _Current(threading.local):
@@ -63,26 +62,27 @@ def seed_all(seed: int) -> None:
 
 def seed_restorable(seed: int) -> None:
     """Seeds every generator that `preserved_generators` restores, for one batch in the caller."""
-    for package, generator in _RESTORABLE.items():
+    for package, generator in RESTORABLE.items():
         if package in sys.modules:
             generator.seed(seed)
     set_current_seed(seed)
 
 
 @contextmanager
-def preserved_generators() -> Iterator[None]:
-    """Saves the state of the generators and restores it after the block; seed them at the start of the block."""
-    saved = [(generator, generator.save()) for package, generator in _RESTORABLE.items() if package in sys.modules]
+def preserved_generators(held: Iterable[Any] = ()) -> Iterator[None]:
+    """Saves the states of the global and the `held` generators, and restores them after the block; seed them in it."""
+    used = [generator for package, generator in RESTORABLE.items() if package in sys.modules]
+    saved = [(generator, generator.save()) for generator in (*used, *held)]
     seed, rng = _current.seed, _current.rng
     try:
         yield
     finally:
         _current.seed, _current.rng = seed, rng
-        _restore(saved)
+        restore_all(saved)
 
 
-def _restore(saved: list[tuple[Any, Any]]) -> None:
-    """Restores all generators, even if a signal handler raises meanwhile."""
+def restore_all(saved: list[tuple[Any, Any]]) -> None:
+    """Restores the generators of the list, which is emptied, even if a signal handler raises meanwhile."""
     try:
         while saved:
             generator, state = saved[-1]
@@ -90,7 +90,7 @@ def _restore(saved: list[tuple[Any, Any]]) -> None:
             saved.pop()
     finally:
         if saved:
-            _restore(saved)
+            restore_all(saved)
 
 
 def set_current_seed(seed: int | None) -> None:

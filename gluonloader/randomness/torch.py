@@ -1,4 +1,7 @@
-"""torch's global generator for the CPU."""
+"""torch's global generator for the CPU.
+
+The seeds are below 2^63, since `torch.initial_seed()` returns the seed, and a batch of such numbers is an int64.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 def seed(seed: int) -> None:
     generator = _generator()
     if generator is not None:
-        generator.manual_seed(seed)
+        generator.manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
 
 
 def save() -> tuple[Any, Any] | None:

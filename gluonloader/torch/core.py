@@ -50,6 +50,7 @@ def core_loader(loader: Any, batch_sampler: Any, seed: int, num_workers: int) ->
         in_order=loader.in_order,
         max_retries=loader.max_retries,
         memory_limit=loader.memory_limit,
+        reseed_generators=False,  # as torch
         **options,
     )
 

@@ -28,6 +28,9 @@ class Order:
         inner = _inner(index_sampler)
         if has_state(inner) or hasattr(inner, "rank"):
             self.sampler = inner  # its state is saved, and ranks get different random numbers
+        for part in _chain(index_sampler):
+            if hasattr(part, "process_index"):  # Accelerate's BatchSamplerShard
+                self.num_replicas, self.rank = part.num_processes, part.process_index
 
     def start_pass(self, loader: Any, draws_seed: bool) -> int:
         """Starts the next pass as torch does; returns the seed of the workers, or 0 if none is drawn."""
@@ -140,8 +143,33 @@ def as_states(texts: Any, generators: Sequence[Any]) -> list[Any]:
     return tensors
 
 
+def saved_epoch(loader: Any) -> int | None:
+    """The epoch of a sampler such as `DistributedSampler`, on which its order depends; None if it has no epoch."""
+    sampler = _with_epoch(loader)
+    return None if sampler is None else int(sampler.epoch)
+
+
+def set_saved_epoch(loader: Any, epoch: int | None) -> None:
+    """Sets the epoch of the sampler as it was when the state was saved: trainers may set it after they call `iter`."""
+    sampler = _with_epoch(loader)
+    if sampler is not None and epoch is not None:
+        sampler.set_epoch(epoch)
+
+
+def _with_epoch(loader: Any) -> Any:
+    for part in (*_chain(loader.batch_sampler), *_chain(loader.sampler)):
+        if hasattr(part, "set_epoch") and isinstance(getattr(part, "epoch", None), int) and not has_state(part):
+            return part
+    return None
+
+
+def _chain(sampler: Any) -> Iterator[Any]:
+    """A sampler, and the samplers that it wraps."""
+    while sampler is not None:
+        yield sampler
+        sampler = getattr(sampler, "sampler", getattr(sampler, "batch_sampler", None))
+
+
 def _inner(sampler: Any) -> Any:
-    """The sampler inside batch samplers."""
-    while hasattr(sampler, "sampler"):
-        sampler = sampler.sampler
-    return sampler
+    *_, inner = (None, *_chain(sampler))
+    return inner

@@ -10,7 +10,17 @@ from ..errors import bad_state, warn
 from ..loader import DataLoader as CoreDataLoader
 from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
 from .core import batch_sampler_of, core_loader, is_iterable
-from .order import Order, as_states, as_text, generators_of, restore, save, start_pass
+from .order import (
+    Order,
+    as_states,
+    as_text,
+    generators_of,
+    restore,
+    save,
+    saved_epoch,
+    set_saved_epoch,
+    start_pass,
+)
 
 
 @dataclass(slots=True)
@@ -61,18 +71,20 @@ class Passes:
 
     def _resume(self, loader: Any, state: dict[str, Any]) -> Iterator[Any]:
         self.close()
+        set_saved_epoch(loader, state["sampler_epoch"])
         states, position, order = save(generators_of(loader)), state["position"], batch_sampler_of(loader)
         start_pass(order, loader, state["draws_seed"])
         workers = 0 if state["ended"] and not _keeps_workers(loader) else loader.num_workers
         core = core_loader(loader, order, position["seed"], workers)
+        # Drawn before the load, which sets the sampler and the generators to their states after the pass.
+        for _ in order if state["ended"] and isinstance(order, Order) else ():
+            pass
         core.load_state_dict(position)
         newest = Pass(core, position["epoch"], states, state["draws_seed"])
         self._loaded = None
         if not state["ended"]:
             self._newest = newest
             return PassIterator(loader, newest)
-        for _ in order if isinstance(order, Order) else ():  # so that the next pass draws other random numbers
-            pass
         newest.epoch, newest.exhausted = newest.epoch - 1, True
         self._newest = newest if _keeps_workers(loader) else None
         return iter(())
@@ -89,7 +101,7 @@ class Passes:
         if ended and newest.exhausted:
             own = not (keeps or isinstance(newest.core.epochs.source.sampler, Order) or is_iterable(loader))
             return _sealed(loader, now, not keeps, False, position if keeps or own else None)
-        return _sealed(loader, newest.generators, newest.draws_seed, ended, position)
+        return _sealed(loader, newest.generators, newest.draws_seed, ended, position, saved_epoch(loader))
 
     def load(self, loader: Any, state: Any) -> None:
         """Makes the next pass start at the position `state`; raises ValueError if the position does not fit."""
@@ -100,6 +112,8 @@ class Passes:
         for name in ("draws_seed", "ended"):
             if not isinstance(field(fields, name), bool):
                 raise bad_state(name, fields[name], "must be true or false")
+        if field(fields, "sampler_epoch") is not None:
+            int_field(fields, "sampler_epoch", 0)
         position = field(fields, "position")
         verify_checksum(fields)
         if position is not None:  # checked now by a core loader without workers, which is not used any more
@@ -164,6 +178,8 @@ def _about(loader: Any) -> dict[str, Any]:
     return {**about, "num_workers": loader.num_workers} if is_iterable(loader) else about
 
 
-def _sealed(loader: Any, generators: Any, draws_seed: bool, ended: bool, position: Any) -> dict[str, Any]:
+def _sealed(
+    loader: Any, generators: Any, draws_seed: bool, ended: bool, position: Any, epoch: int | None = None
+) -> dict[str, Any]:
     fields = {"generators": [as_text(state) for state in generators], "draws_seed": draws_seed, "ended": ended}
-    return add_checksum({**_about(loader), **fields, "position": position})
+    return add_checksum({**_about(loader), **fields, "sampler_epoch": epoch, "position": position})

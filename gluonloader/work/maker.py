@@ -17,9 +17,9 @@ from ..dataset.bulk import read_by
 from ..declared import draws
 from ..errors import BatchifyError
 from ..indices import Keys, as_list
-from ..randomness import batch_seed
+from ..randomness import Held, batch_seed, find_generators, seed_also
 from .info import WorkerInfo, running_as
-from .streams import OnRow, Streams
+from .streams import OnRow, Streams, seeded_parts
 from .task import Chunk, Hint, Job, Samples, Task, located
 
 
@@ -55,7 +55,8 @@ class BatchMaker:
     """
 
     def __init__(self, job: Job, worker: int, seed: Callable[[int], None]) -> None:
-        self._job, self._seed = job, seed
+        self._job, self._seed, self._seed_others = job, seed, seed
+        self.held: list[Held] = []  # the generators that are seeded for each batch, besides the global ones
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
         self.may_draw = may_draw(job)
         self._bulk = getattr(job.dataset, "__getitems__", None)
@@ -74,6 +75,14 @@ class BatchMaker:
         self._info.epoch = epoch
         if self._job.worker_init_fn is not None:
             self._job.worker_init_fn(self._info)
+
+    def find_generators(self) -> None:
+        """Finds generators in the dataset and batchify_fn, and seeds them for each batch from now on."""
+        job = self._job
+        if job.reseed_generators and self.may_draw:
+            roots = seeded_parts(job.dataset) if job.iterable else (job.dataset,)
+            self.held = find_generators(*roots, job.batchify_fn)
+            self._seed = seed_also(self.held, self._seed_others)
 
     def make(self, task: Task, on_row: OnRow | None = None) -> Any:
         """Reads the samples of a task and makes one batch of them; an error of user code gets a note, see `located`.

@@ -15,8 +15,8 @@ import numpy as np
 
 from .. import frameworks
 from ..dataset.iterable import Step, Take
+from ..dataset.opening import at_epoch, check_unread, iterate, make_shard, most_shards
 from ..interrupts import from_signal_handler
-from ..state import to_json
 from ..tree import leaves
 from .task import Chunk, Hint
 
@@ -30,19 +30,21 @@ class ShardSource:
         self._name = type(dataset).__name__
         # If `cut`, the shard is every `num_shards`-th sample of the whole dataset.
         counted = any(isinstance(step, Take) for step in steps)  # take() counts the samples of all shards
-        shard, self.cut = (dataset, True) if counted else _shard_of(dataset, chunk.num_shards, chunk.shard)
+        shard, self.cut = (dataset, True) if counted else _shard_of(dataset, chunk)
         # Between two samples of a shard that is cut out lie samples of the other shards.
         self._skip_before = chunk.shard if self.cut else 0
         self._skip_after = chunk.num_shards - 1 - chunk.shard if self.cut else 0
         self._is_iterator = hasattr(shard, "__next__")
-        if self._is_iterator:
+        # A dataset that is an iterator has a method `reset`. Any other iterator comes from `shard`, and has to be new.
+        self._is_reset = self._is_iterator and callable(getattr(shard, "reset", None))
+        if self._is_reset:
             self._token = _readers[id(shard)] = object()
             shard.reset()
         elif shard is dataset and (hasattr(shard, "set_epoch") or hasattr(shard, "load_state_dict")):
             shard = copy.copy(shard)  # since other streams read the same object
         if hasattr(shard, "set_epoch"):
             shard.set_epoch(chunk.epoch)
-        self._shard, self.iterator = shard, _iterate(shard)
+        self._shard, self.iterator = shard, iterate(shard)
         samples = self.iterator
         self._state_owner = None if counted else _state_owner(samples, shard)
         if hint is not None and hint.group:
@@ -60,9 +62,9 @@ class ShardSource:
         if self._state_owner is None:
             raise ValueError(f"state: {self._name} has no state_dict() here, but it had one when the state was saved")
         loads = samples if hasattr(samples, "load_state_dict") else self._shard
-        loads.load_state_dict(copy.deepcopy(state))  # some datasets keep the state and change it
+        loads.load_state_dict(frameworks.state_from_json(state))  # a copy: some datasets keep the state and change it
         if loads is not samples:
-            samples = _iterate(self._shard)
+            samples = iterate(self._shard)
             self._state_owner = _state_owner(samples, self._shard)
         return samples
 
@@ -75,11 +77,11 @@ class ShardSource:
         """The hint before the next group, `group`; `last` if the source has ended, since its state is then useless."""
         if self._state_owner is None or self._ended:
             return last
-        return Hint(group, to_json(self._name, self._state_owner.state_dict()))
+        return Hint(group, frameworks.state_to_json(self._name, self._state_owner.state_dict()))
 
     def check_alone(self) -> None:
         """Raises a RuntimeError if another stream has started to read the same iterator."""
-        if self._is_iterator and _readers.get(id(self._shard)) is not self._token:
+        if self._is_reset and _readers.get(id(self._shard)) is not self._token:
             raise RuntimeError(
                 f"{self._name} is a single iterator, and another shard or iteration in this process reads it; "
                 "pass a function that makes a new iterator: IterableDataset(make)"
@@ -87,11 +89,8 @@ class ShardSource:
 
     def check_new(self, others: Iterable[Any]) -> None:
         """Raises a RuntimeError if the dataset returned one of the iterators `others`, which were read before."""
-        if not self._is_iterator and any(self.iterator is other for other in others):
-            raise RuntimeError(
-                f"{self._name}.__iter__ returned the same iterator again, which was read already; return a new one "
-                "from each call, as a generator function does"
-            )
+        if not self._is_reset:
+            check_unread(f"{self._name}.{'shard' if self._is_iterator else '__iter__'}", self.iterator, others)
 
     def next(self) -> Any:
         """The next sample of this shard. If the shard is cut out, this also reads the samples of the other shards."""
@@ -129,22 +128,17 @@ class ShardSource:
                 self._skipped_error = error
 
 
-def _shard_of(dataset: Any, num_shards: int, index: int) -> tuple[Any, bool]:
+def _shard_of(dataset: Any, chunk: Chunk) -> tuple[Any, bool]:
     """A shard that the dataset has made, and False; or the whole dataset, and True: the shard is cut out of it.
 
     If the dataset has too few shards, it makes shard 0 of 1, which is an object that no other stream reads.
     """
     if not callable(getattr(dataset, "shard", None)):
         return dataset, True
-    most = getattr(dataset, "num_shards", getattr(dataset, "n_shards", None))
-    if isinstance(most, int) and most < num_shards:
-        return dataset.shard(1, 0), True
-    return dataset.shard(num_shards, index), False
-
-
-def _iterate(dataset: Any) -> Iterator[Any]:
-    as_numpy = getattr(dataset, "as_numpy_iterator", None)  # tf.data
-    return iter(dataset if as_numpy is None else as_numpy())
+    dataset = at_epoch(dataset, chunk.epoch)  # the shard may be a generator, which has no method `set_epoch`
+    most = most_shards(dataset)
+    cut = most is not None and most < chunk.num_shards
+    return make_shard(dataset, *((1, 0) if cut else (chunk.num_shards, chunk.shard))), cut
 
 
 def _hash(sample: Any) -> int:

@@ -48,6 +48,15 @@ class ChunkSamples:
     first: int  # a hash of the first sample of the whole source; 0 if it is not needed
 
 
+def seeded_parts(dataset: Any) -> tuple[Any, ...]:
+    """The parts of an iterable dataset whose generators are seeded for each chunk; see NOTE [held generators].
+
+    A source with `set_epoch`, such as Hugging Face's, draws its order from its own generators, and seeds them itself.
+    """
+    source, steps = unwrap(dataset)
+    return steps if hasattr(source, "set_epoch") else (source, *steps)
+
+
 class Streams:
     """The open streams of one worker over an iterable dataset; see NOTE [streams]."""
 

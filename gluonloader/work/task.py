@@ -23,6 +23,7 @@ class Job:
     iterable: bool = False  # the dataset is read in shards, each by one worker
     payloads: tuple[Any, ...] = ()  # `WorkerInfo.payload` of each worker; empty without `worker_payload`
     epoch: int = 0  # the epoch that the first workers start for
+    reseed_generators: bool = True
 
 
 @dataclass(frozen=True, slots=True)

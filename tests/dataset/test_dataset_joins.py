@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import ArrayDataset, RandomSampler, Rows, SimpleDataset, default_batchify
+from gluonloader import ArrayDataset, IterableDataset, RandomSampler, Rows, SimpleDataset, default_batchify
 from gluonloader.dataset import ConcatDataset, PackedList, StackDataset, Subset, TupleDataset, random_split
 
 values = st.lists(st.integers(-9, 9), max_size=6)
@@ -27,6 +27,58 @@ def test_concatenated_datasets_come_one_after_the_other(parts):
         for outside in (len(expected), -len(expected) - 1):
             with pytest.raises(IndexError):
                 dataset[outside]
+
+
+def test_a_sum_of_datasets_is_flat():
+    first, second, third = SimpleDataset([1, 2]), ArrayDataset(np.array([3, 4])), SimpleDataset([5])
+    joined = first + second + [6, 7] + (third + third)
+    assert type(joined) is ConcatDataset
+    assert joined.datasets == [first, second, [6, 7], third, third]
+    assert list(joined) == [1, 2, 3, 4, 6, 7, 5, 5]
+    assert list(pickle.loads(pickle.dumps(joined))) == list(joined)
+    assert list(first.transform(str) + second.take(1) + np.zeros(1)) == ["1", "2", 3, 0.0]
+
+
+def test_a_subclass_of_the_concatenated_dataset_stays_whole_in_a_sum():
+    class Negative(ConcatDataset):
+        def __getitem__(self, index):
+            return -super().__getitem__(index)
+
+    negative = Negative([1, 2], [3])
+    assert list(negative + [4] + negative) == [-1, -2, -3, 4, -1, -2, -3]
+
+
+def test_datasets_of_torch_on_the_right_of_a_sum():
+    torch = pytest.importorskip("torch")
+    tensors = torch.utils.data.TensorDataset(torch.arange(2))
+    assert [int(sample[0]) for sample in SimpleDataset([(5,)]) + tensors] == [5, 0, 1]
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter([1])
+
+    with pytest.raises(ValueError, match=r"datasets\[1\]=.*: it cannot be indexed; join iterable datasets: Iterable"):
+        SimpleDataset([1]) + Stream()
+    assert list(IterableDataset([0]) + Stream()) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        (5, r"datasets\[1\]=5: it has no length; pass a list, an array or a dataset with __len__"),
+        (None, r"datasets\[1\]=None: it has no length"),
+        (iter([1]), r"datasets\[1\]=.*: it has no length; pass a list"),
+        (
+            IterableDataset(lambda: iter([1])),
+            r"datasets\[1\]=IterableDataset\(.*\): it cannot be indexed; join iterable datasets: "
+            r"IterableDataset\(first\) \+ IterableDataset\(second\)",
+        ),
+        (IterableDataset([1]), r"datasets\[1\]=IterableDataset\(list\(1\)\): it cannot be indexed"),
+    ],
+)
+def test_what_cannot_be_added_is_refused(other, text):
+    with pytest.raises(ValueError, match=text):
+        SimpleDataset([1]) + other
 
 
 def test_nothing_to_concatenate():

@@ -147,6 +147,55 @@ def test_torchs_iterable_datasets_count():
     assert not is_iterable(Indexed())
 
 
+def test_iterable_datasets_are_joined():
+    ones, twos = IterableDataset(count).take(2), IterableDataset([7, 8])
+    joined = ones + twos + Countdown(2)
+    assert list(joined) == list(joined) == [0, 1, 7, 8, 2, 1]
+    assert list(joined.filter(lambda x: x > 1).transform(str).take(2)) == ["7", "8"]
+    assert list(joined.transform(lambda x: -x) + ones) == [0, -1, -7, -8, -2, -1, 0, 1]
+    assert list(pickle.loads(pickle.dumps(joined))) == list(joined)
+    assert repr(ones + twos + twos) == (
+        "(IterableDataset(count).take(2) + IterableDataset(list(2)) + IterableDataset(list(2)))"
+    )
+    assert repr((twos + twos).take(3)) == "(IterableDataset(list(2)) + IterableDataset(list(2))).take(3)"
+
+
+def test_whatever_iterable_datasets_accept_is_joined():
+    for other in ([5, 6], lambda: iter([5, 6]), SimpleDataset([5, 6]), IterableDataset([5, 6])):
+        assert list(Countdown(2) + other) == [2, 1, 5, 6]
+
+
+def test_joined_datasets_have_a_length_if_all_have_one():
+    sized = IterableDataset([1, 2, 3]) + [4] + (IterableDataset([5]) + [6]).transform(str)
+    assert len(sized) == len(list(sized)) == 6
+    assert len(sized.take(4) + [1]) == 5
+    assert not hasattr(sized + count, "__len__")
+
+
+def test_what_cannot_be_joined_is_refused():
+    numbers = IterableDataset(count)
+    with pytest.raises(ValueError, match="source=5: pass an iterable, or a function that returns an iterator"):
+        numbers + 5
+    with pytest.raises(ValueError, match="source=.*only once"):
+        numbers + count()
+    for make in (lambda: numbers + Rewound(), lambda: IterableDataset(Rewound()).transform(str) + numbers):
+        with pytest.raises(ValueError, match=r"it is a single iterator; pass a function that makes a new one"):
+            make()
+
+
+def test_a_joined_dataset_that_returns_the_same_iterator_again_is_an_error():
+    class Once:
+        numbers = iter(range(3))
+
+        def __iter__(self):
+            return self.numbers
+
+    joined = IterableDataset([8]) + Once()
+    assert list(joined) == [8, 0, 1, 2]
+    with pytest.raises(RuntimeError, match="Once.__iter__ returned the same iterator again"):
+        list(joined)
+
+
 def test_repr_shows_the_source_and_the_steps():
     def numbers():
         yield 1

@@ -268,6 +268,16 @@ def test_an_interrupted_start_of_an_epoch_forgets_no_loaded_position(any_way):
             assert first_items(iterator or loader) == list(range(12, 48, 4)), signalled.where
 
 
+@pytest.mark.parametrize("way", [THREAD, FORK, FORKSERVER], ids=str)
+def test_an_interrupted_constructor_leaves_nothing(way):
+    for signalled in at_every_point(7):
+        try:
+            with signalled:
+                way.loader(Samples(), 4)
+        except Alarm:
+            pass
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_an_interrupted_output_function_gets_the_batch_as_it_was(any_way, number):
     def add(array):

@@ -7,7 +7,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, load_or_skip
 from framework_arrays import Plain, values
 
-from gluonloader import BatchTimeout, DataLoader
+from gluonloader import BatchifyError, BatchTimeout, DataLoader
 
 
 class TestJax:
@@ -82,6 +82,21 @@ class TestTorch:
         with SERIAL.loader([(0, torch.eye(2).to_sparse())], 1) as loader:
             with pytest.raises(ValueError, match=r"sample 0 .* at \[1\]: .*sparse, has a gradient or is on a device"):
                 next(iter(loader))
+
+    @pytest.mark.parametrize("layout", ["strided", "jagged"])
+    @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+    def test_nested_samples_cannot_be_stacked_but_a_batch_may_be_nested(self, torch, layout):
+        def nested(tensors):
+            return torch.nested.nested_tensor(tensors, layout=getattr(torch, layout))
+
+        samples = [torch.ones(2), torch.ones(3)]
+        with SERIAL.loader([(0, nested(samples))], 1) as loader:
+            with pytest.raises(BatchifyError, match=r"sample 0 .* at \[1\]: it is a nested tensor, .*; return plain"):
+                next(iter(loader))
+        with FORK.loader(samples, 2, batchify_fn=nested) as loader:
+            (batch,) = loader
+        assert batch.is_nested
+        assert [tensor.tolist() for tensor in batch.unbind()] == [[1, 1], [1, 1, 1]]
 
     def test_read_only_and_foreign_layouts_are_copied(self, torch):
         def awkward(_):

@@ -45,6 +45,36 @@ def test_arguments_are_kept_as_they_were_passed(gdata):
     assert loader._prefetch == 7
 
 
+def test_attributes_that_gluons_loader_does_not_have(way):
+    dataset = OURS.SimpleDataset(list(range(5)))
+    loader = OURS.DataLoader(dataset, 2, last_batch="discard", **WAYS[way])
+    assert loader.dataset is dataset
+    assert (loader.batch_size, loader.drop_last, loader.timeout, loader.pin_memory) == (2, True, 120, False)
+    assert (loader.num_workers, loader.persistent_workers) == (loader._num_workers, loader._num_workers > 0)
+    assert loader.batchify_fn is loader.collate_fn is loader._batchify_fn
+    assert isinstance(loader.batch_sampler, OURS.BatchSampler)
+    assert list(loader.sampler) == [0, 1, 2, 3, 4]
+
+
+def test_a_subclass_may_use_these_names_for_attributes():
+    class Labelled(OURS.DataLoader):
+        def __init__(self, dataset, batch_size):
+            self.dataset, self.batch_size, self.sampler = "own", [batch_size], None
+            super().__init__(dataset, batch_size)
+            self.num_workers = 4
+
+    loader = Labelled([1, 2, 3], 2)
+    assert (loader.dataset, loader.batch_size, loader.sampler, loader.num_workers) == ("own", [2], None, 4)
+    assert [batch.asnumpy().tolist() for batch in loader] == [[1, 2], [3]]
+
+
+def test_a_sum_of_datasets_is_a_dataset_of_gluon():
+    joined = OURS.SimpleDataset([1, 2]) + OURS.ArrayDataset([3]) + [4]
+    assert isinstance(joined, OURS.Dataset)
+    assert isinstance(joined, mx.gluon.data.Dataset)
+    assert list(joined.transform(Plus(1))) == [2, 3, 4, 5]
+
+
 def test_a_loader_has_no_multiprocessing_pool(way):
     assert OURS.DataLoader(range(3), 2, **WAYS[way])._worker_pool is None
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from gluonloader import default_batchify
 from gluonloader.errors import SharedMemoryError, TransportError
-from gluonloader.executors.process.packed_job import load_job, pack_job
+from gluonloader.executors.process.packed_job import load_job, pickle_job
 from gluonloader.executors.process.records import REPLY_BYTES, Reply, Request, RequestReader, Status, Verb, read_replies
 from gluonloader.memory import slab as slab_module
 from gluonloader.memory.allocator import ALIGNMENT, Arena
-from gluonloader.memory.reduce import Head, rebuild, reduce
-from gluonloader.memory.slab import HEADER, Slab, align, anonymous_file, reserve
+from gluonloader.memory.reduce import rebuild, reduce
+from gluonloader.memory.slab import HEADER, Head, Slab, align, anonymous_file, reserve
 from gluonloader.work.task import Job
 
 Point = namedtuple("Point", ["x", "y"])
@@ -366,7 +366,7 @@ def job_of(dataset):
 
 @given(batches)
 def test_a_packed_job_comes_back_equal(dataset):
-    packed = pack_job(job_of(dataset), "spawn")
+    packed = pickle_job(job_of(dataset), "spawn").to_file()
     try:
         check_same(load_job(packed).dataset, dataset)
     finally:
@@ -375,7 +375,7 @@ def test_a_packed_job_comes_back_equal(dataset):
 
 def test_a_jobs_arrays_are_shared_until_they_are_written():
     data = np.arange(100_000)
-    packed = pack_job(job_of([data, "text"]), "spawn")
+    packed = pickle_job(job_of([data, "text"]), "spawn").to_file()
     try:
         assert packed.length < 1000 < data.nbytes < packed.size
         (one, text), (other, _) = load_job(packed).dataset, load_job(packed).dataset
@@ -393,5 +393,5 @@ def test_a_jobs_arrays_are_shared_until_they_are_written():
 def test_a_job_that_cannot_be_pickled_leaves_no_descriptor():
     before = set(os.listdir("/dev/fd"))
     with pytest.raises(TransportError, match="start_method='spawn' needs to pickle dataset, but this failed: .*lock"):
-        pack_job(job_of([np.zeros(10), threading.Lock()]), "spawn")
+        pickle_job(job_of([np.zeros(10), threading.Lock()]), "spawn")
     assert not set(os.listdir("/dev/fd")) - before

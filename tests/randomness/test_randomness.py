@@ -140,6 +140,14 @@ def test_each_generator_is_seeded_saved_and_restored(generator, seed, other, dra
     assert [draw_normal(), draw(), draw_normal()] == expected
 
 
+@pytest.mark.parametrize("seed", [5, 2**63, 2**64 - 1])
+def test_torch_gets_a_seed_that_fits_into_a_batch_of_int64(seed):
+    torch = pytest.importorskip("torch")
+    with preserved_generators():
+        seed_all(seed)
+        assert torch.tensor(torch.initial_seed()).item() == seed % 2**63
+
+
 def test_a_generator_whose_package_is_not_loaded_is_left_alone(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.delitem(sys.modules, "mxnet.random", raising=False)

@@ -1,5 +1,6 @@
 """Streams: chunks of an iterable dataset in any order, opened again anywhere, are those of one plain reading."""
 
+import io
 import itertools
 import random
 
@@ -305,6 +306,153 @@ def test_set_epoch_is_called_on_a_copy():
     files = Files()
     assert flat(read_all(files, epoch=7)[0]) == [7] * 4
     assert files.epoch is None
+
+
+class Lines:
+    """Twelve lines, whose shards are what `wrap` makes of a new iterator."""
+
+    def __init__(self, wrap):
+        self.wrap = wrap
+
+    def shard(self, num_shards, index):
+        return self.wrap(range(index, 12, num_shards))
+
+    def __iter__(self):
+        raise AssertionError("only the shards are wanted")
+
+
+def generated(numbers):
+    yield from numbers
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        generated, list, tuple, np.array, iter, lambda numbers: map(int, numbers),
+        lambda numbers: (number for (number,) in zip(numbers, strict=True)),
+        lambda numbers: map(int, io.StringIO("\n".join(map(str, numbers)))),
+    ],
+    ids=["generator", "list", "tuple", "array", "iterator", "map", "zip", "file"],
+)  # fmt: skip
+@pytest.mark.parametrize("buffer", [0, 6])
+def test_a_shard_may_be_anything_that_is_iterated_once(wrap, buffer):
+    dataset = Lines(wrap)
+    for epoch in range(2):
+        streams = Streams(dataset)
+        for shard in range(2):
+            about = {"shard": shard, "num_shards": 2, "buffer": buffer, "epoch": epoch}
+            chunks = [ask(streams, number, **about).samples for number in range(3)]
+            assert sorted(flat(chunks)) == list(range(shard, 12, 2))
+            assert [ask(streams, number, **about).samples for number in range(3)] == chunks  # a new iterator again
+            assert ask(Streams(dataset), 1, **about).samples == chunks[1]
+
+
+def test_a_shard_that_is_a_generator_knows_the_epoch():
+    class Epochs(Lines):
+        epoch = None
+
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+        def shard(self, num_shards, index):
+            yield from [(self.epoch, index)] * 2
+
+    dataset = Epochs(None)
+    assert flat(read_all(dataset, shard=1, num_shards=2, epoch=4)[0]) == [(4, 1)] * 2
+    assert dataset.epoch is None
+
+
+def test_a_shard_that_returns_the_same_iterator_again_is_an_error():
+    numbers = iter(range(12))
+    for again in ({"shard": 1}, {"epoch": 1}):
+        streams = Streams(Lines(lambda shard: numbers))
+        ask(streams, 0, num_shards=2)
+        with pytest.raises(RuntimeError, match="Lines.shard returned the same iterator again, which was read already"):
+            ask(streams, 0, num_shards=2, **again)
+
+
+@pytest.mark.parametrize("shard", [None, 5, {1, 2}])
+def test_a_shard_that_cannot_be_read_is_an_error(shard):
+    with pytest.raises(TypeError, match=r"Lines.shard\(2, 1\) returned .*; return the samples of the shard in a fixed"):
+        ask(Streams(Lines(lambda numbers: shard)), 0, shard=1, num_shards=2)
+
+
+# -- joined datasets ---------------------------------------------------------------------------------------------------
+
+
+class Sharded(IterableDataset):
+    """Has shards, an epoch, and an order that it draws."""
+
+    def __init__(self, numbers, most=None, epoch=None):
+        self.numbers, self.epoch = numbers, epoch
+        if most is not None:
+            self.num_shards = most
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def shard(self, num_shards, index):
+        yield from Sharded(self.numbers[index::num_shards], epoch=self.epoch)
+
+    def __iter__(self):
+        for number in get_rng().permutation(self.numbers):
+            yield self.epoch, int(number)
+
+
+def shuffled(numbers):
+    """A dataset without shards that draws its order."""
+    return IterableDataset(lambda: ((None, int(number)) for number in get_rng().permutation(numbers)))
+
+
+JOINED = {
+    "shards": lambda: Sharded(range(11)) + Sharded(range(20, 28)),
+    "shards, transformed": lambda: Sharded(range(11)) + Sharded(range(20, 28)).filter(len).transform(lambda *x: x),
+    "shards of one": lambda: Sharded(range(11)) + shuffled(range(20, 28)),
+    "no shards": lambda: shuffled(range(11)) + shuffled(range(20, 28)),
+    "too few shards": lambda: Sharded(range(11), most=2) + Sharded(range(20, 28), most=1),
+    "a sum in a sum": lambda: (Sharded(range(11)) + Sharded([])).filter(len) + Sharded(range(20, 28)),
+    "counted": lambda: Sharded(range(11)) + Sharded(range(20, 28)).take(8),
+}
+
+
+@pytest.mark.parametrize("kind", JOINED)
+@pytest.mark.parametrize("buffer", [0, 6])
+@pytest.mark.parametrize("num_shards", [1, 3])
+def test_joined_datasets_are_read_one_after_the_other_and_each_sample_once(kind, buffer, num_shards):
+    dataset = JOINED[kind]()
+    streams, seen = Streams(dataset), []
+    for shard in range(num_shards):
+        about = {"shard": shard, "num_shards": num_shards, "buffer": buffer, "epoch": 5}
+        chunks = read_all(dataset, **about)[0]
+        seen += flat(chunks)
+        for number in (1, 0, len(chunks) - 1):  # also if they are opened again, or read beside each other
+            assert ask(streams, number, **about).samples == chunks[number]
+    assert sorted(number for _, number in seen) == [*range(11), *range(20, 28)]
+    assert {epoch for epoch, _ in seen} <= {5, None}
+    if not buffer and num_shards == 1:
+        assert [number < 20 for _, number in seen] == [True] * 11 + [False] * 8
+
+
+def test_joined_datasets_do_not_share_their_epochs():
+    streams = Streams(Sharded(range(4)) + Sharded(range(4)))
+    for number in range(3):
+        for epoch in (0, 1):
+            assert {seen for seen, _ in ask(streams, number, epoch=epoch, iteration=epoch).samples} == {epoch}
+
+
+def test_a_joined_dataset_with_a_state_is_read_by_two_streams():
+    streams = Streams(IterableDataset(Stateful(7)) + [10, 11])
+    for number, expected in enumerate([[0, 1, 2], [3, 4, 5], [6, 10, 11]]):
+        for iteration in (0, 1):
+            assert ask(streams, number, iteration=iteration).samples == expected
+
+
+def test_a_shard_of_a_joined_dataset_that_is_read_again_is_an_error():
+    numbers = iter(range(12))
+    streams = Streams(IterableDataset(Lines(lambda shard: numbers)) + Lines(lambda shard: [1, 2]))
+    ask(streams, 0, num_shards=2)
+    with pytest.raises(RuntimeError, match="shard returned the same iterator again"):
+        ask(streams, 0, shard=1, num_shards=2)
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -31,8 +31,8 @@ from typing import Any, Final
 
 from ...errors import LoaderClosed, SharedMemoryError, add_note
 from ...interrupts import from_signal_handler
-from ...memory.reduce import Head, rebuild
-from ...memory.slab import TOOK, Slab
+from ...memory.reduce import rebuild
+from ...memory.slab import TOOK, Head, Slab
 from ...memory.slabs import SlabPool
 from ...work.maker import ShardEnd
 from ...work.task import Task

@@ -38,7 +38,7 @@ from .crew import Crew
 from .death import kill_stuck
 from .dispatch import STALL_S, Dispatcher
 from .lane import Lane
-from .packed_job import pack_job
+from .packed_job import pickle_job
 from .records import Status
 from .supervisor import track_end
 
@@ -71,7 +71,7 @@ class ProcessExecutor:
         memory_limit: int | None,
         max_per_worker: int | None = None,
     ) -> None:
-        packed = None if start_method == "fork" else pack_job(job, start_method)
+        pickled = None if start_method == "fork" else pickle_job(job, start_method)
         self._prefetch, self._num_workers, self._epoch = prefetch, job.num_workers, job.epoch
         self._lock = threading.RLock()  # not a Lock, which cannot tell whether this thread holds it
         self._shutting = threading.RLock()  # while `close` waits for the workers
@@ -86,7 +86,8 @@ class ProcessExecutor:
         waker.setblocking(False)
         self._slabs = SlabPool(2 * job.num_workers if prefetch is None else prefetch, memory_limit)
         try:
-            with Uninterrupted():
+            with Uninterrupted():  # until `close` can close everything
+                packed = None if pickled is None else pickled.to_file()
                 self.crew = Crew(job, start_method, packed, waker)
                 self.crew.poll.register(self._woken, select.POLLIN)
                 self._dispatcher = Dispatcher(

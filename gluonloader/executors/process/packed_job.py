@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ...errors import GluonLoaderError, TransportError
 from ...frameworks import named, owner, preparations
+from ...interrupts import from_signal_handler
 from ...memory.slab import align, anonymous_file, reserve
 from ...work.task import Job
 from .remote import can_pickle
@@ -47,13 +48,34 @@ def _restore(framework: str, array: NDArray[Any]) -> Any:
     return named(framework).from_numpy(array)
 
 
-def pack_job(job: Job, start_method: str) -> PackedJob:
-    """Pickles a job into a file without a name.
+@dataclass(frozen=True, slots=True)
+class PickledJob:
+    """The pickle of a job, and the arrays that lie outside of it."""
 
-    Raises:
-        TransportError: it cannot be pickled; the text names the part that cannot.
-        SharedMemoryError: there is no room for the dataset's arrays.
-    """
+    pickle: bytes
+    buffers: list[memoryview]
+
+    def to_file(self) -> PackedJob:
+        """Writes it into a new file without a name; raises SharedMemoryError if there is no room."""
+        spans, end = [], 0
+        for buffer in self.buffers:
+            spans.append((end, len(buffer)))
+            end = align(end + len(buffer))
+        head = pickle.dumps(spans) + self.pickle
+        fd = anonymous_file()
+        try:
+            reserve(fd, end + len(head))
+            for (offset, _), buffer in zip(spans, self.buffers, strict=True):
+                _write(fd, buffer, offset)
+            _write(fd, memoryview(head), end)
+        except OSError:
+            os.close(fd)
+            raise
+        return PackedJob(fd, end + len(head), len(head))
+
+
+def pickle_job(job: Job, start_method: str) -> PickledJob:
+    """Pickles a job; raises TransportError if that fails. The text names the part that cannot be pickled."""
     buffers, body = [], io.BytesIO()
 
     def take(buffer: pickle.PickleBuffer) -> bool:
@@ -65,30 +87,16 @@ def pack_job(job: Job, start_method: str) -> PackedJob:
 
     try:
         _Pickler(body, protocol=5, buffer_callback=take).dump(job)
-    except GluonLoaderError:
-        raise
     except Exception as error:
+        if isinstance(error, GluonLoaderError) or from_signal_handler(error):
+            raise
         parts = ("dataset", "batchify_fn", "worker_init_fn", "payloads")
         part = next((name for name in parts if not can_pickle(getattr(job, name))), "job")
         raise TransportError(
             f"start_method={start_method!r} needs to pickle {part}, but this failed: {error}. Define its functions and "
             "classes at the top level of a module, or use start_method='fork'"
         ) from error
-    spans, end = [], 0
-    for buffer in buffers:
-        spans.append((end, len(buffer)))
-        end = align(end + len(buffer))
-    head = pickle.dumps(spans) + pickle.dumps(preparations) + body.getvalue()
-    fd = anonymous_file()
-    try:
-        reserve(fd, end + len(head))
-        for (offset, _), buffer in zip(spans, buffers, strict=True):
-            _write(fd, buffer, offset)
-        _write(fd, memoryview(head), end)
-    except OSError:
-        os.close(fd)
-        raise
-    return PackedJob(fd, end + len(head), len(head))
+    return PickledJob(pickle.dumps(preparations) + body.getvalue(), buffers)
 
 
 def _write(fd: int, data: memoryview, offset: int) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from ...memory.reduce import Head
+from ...memory.slab import Head
 from ...work.task import Task
 
 _REQUEST: Final = struct.Struct("<BBIQQQQ")

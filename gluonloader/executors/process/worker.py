@@ -26,8 +26,8 @@ from ... import frameworks
 from ...errors import SharedMemoryError
 from ...memory import set_allocator
 from ...memory.allocator import Arena
-from ...memory.reduce import Head, reduce
-from ...memory.slab import HEADER, ROW, STARTED, TICKET, TOOK, Slab
+from ...memory.reduce import reduce
+from ...memory.slab import HEADER, ROW, STARTED, TICKET, TOOK, Head, Slab
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker
@@ -36,9 +36,8 @@ from .packed_job import PackedJob, load_job
 from .records import Reply, Request, RequestReader, Status, Verb, decode_task
 from .remote import encode_error, shorten_error
 
-DUMP_SIGNAL: Final = (
-    signal.SIGUSR2
-)  # "write your stack to the log"; handled in C, even while another thread has the GIL
+# "Write your stack to the log"; handled in C, even while another thread has the GIL.
+DUMP_SIGNAL: Final = signal.SIGUSR2
 _ORPHAN_S: Final = 1.0  # how long a busy worker may live after its lane has closed
 _RECORDS_BYTES: Final = 4096
 _DESCRIPTORS_BYTES: Final = socket.CMSG_SPACE(8 * 4)
@@ -124,6 +123,7 @@ class _Worker:
             maker = BatchMaker(job, self._number, seed_all)
             with maker.running():
                 maker.start(hello.ticket)
+                maker.find_generators()  # after worker_init_fn, which may have replaced some
         except BaseException as error:
             self.report(error)
             while True:
@@ -165,9 +165,8 @@ class _Worker:
         return Reply(Status.MADE, slab.number, request.ticket, slab.size, head)
 
     def _failed(self, request: Request, slab: Slab, error: bytes) -> Reply:
-        arena = Arena(
-            slab, HEADER + request.length, request.allowance
-        )  # the batch is lost, so the error may overwrite it
+        # The batch is lost, so the error may overwrite it.
+        arena = Arena(slab, HEADER + request.length, request.allowance)
         try:
             offset = arena.write(error)
         except SharedMemoryError:

@@ -137,7 +137,7 @@ class IndexPlan:
         if self._stateful is not None:
             is_drawn = number in self._snapshots
             state = self._snapshots[number] if is_drawn else sampler_state.snapshot(self._stateful)
-            self._stateful.load_state_dict(state)
+            sampler_state.restore(self._stateful, state)
             sampler_state.drop_carried(self._batch_sampler, offset)
             self._batches = iterate(self._batch_sampler)
         elif hasattr(self._batches, "seek"):

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import bad_state, warn
+from ...frameworks import state_from_json, state_to_json
 from ...randomness import batch_seed
 from ...sampler import BatchSampler, ShardedSampler, knows_epoch, load_saved_pass, saved_pass
-from ...state import field, has_state, int_field, ranges_field, to_json
+from ...state import field, has_state, int_field, ranges_field
 from .base import Start
 
 
@@ -69,7 +70,7 @@ def load(batch_sampler: Any, state: Mapping[str, Any]) -> Start:
             "or use a sampler of gluonloader",
         )
     if stateful is not None:
-        stateful.load_state_dict(state["snapshot"])
+        restore(stateful, state["snapshot"])
         drop_carried(batch_sampler, drawn)
         skip = 0
     return Start(number, skip, tuple(ahead))
@@ -85,7 +86,12 @@ def stateful_part(batch_sampler: Any) -> Any:
 
 def snapshot(stateful: Any) -> Any:
     """The state of a stateful sampler, as JSON."""
-    return to_json(type(stateful).__name__, stateful.state_dict())
+    return state_to_json(type(stateful).__name__, stateful.state_dict())
+
+
+def restore(stateful: Any, saved: Any) -> None:
+    """Loads a `snapshot` into a stateful sampler."""
+    stateful.load_state_dict(state_from_json(saved))
 
 
 def drop_carried(batch_sampler: Any, drawn: int) -> None:

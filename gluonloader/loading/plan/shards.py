@@ -97,6 +97,12 @@ class ShardPlan:
         of_leftovers = max(0, number - ends.first_leftover_batch) if ends.all_known else 0
         return ends.full_chunks(number) + of_leftovers
 
+    @property
+    def samples_read(self) -> int:
+        """The number of samples that workers have read in this epoch before the current position."""
+        own = sum(leftover.stop - leftover.start for leftover in self._leftovers if self._is_own(leftover))
+        return self._ends.full_chunks(self._progress.position) * self._shards.batch_size + own
+
     def _next_of_leftovers(self) -> Task | None:
         if any(leftover.samples is None for leftover in self._leftovers):
             return None

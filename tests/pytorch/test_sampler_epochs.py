@@ -1,0 +1,87 @@
+"""Samplers whose order depends on an epoch, such as `DistributedSampler`: a resume never reads another epoch's order.
+
+A trainer calls `set_epoch` before `iter`, between `iter` and the first batch (Lightning), or with another number, since
+it counts epochs from 0 again after a restart (Fabric).
+"""
+
+import pytest
+from conftest import load_or_skip
+
+torch = pytest.importorskip("torch")
+load_or_skip("torch")
+
+from torch.utils.data import DistributedSampler  # noqa: E402
+
+from gluonloader.torch import DataLoader  # noqa: E402
+
+
+def loader(rank=0, **arguments):
+    sampler = DistributedSampler(range(16), 2, rank)
+    return DataLoader(range(16), batch_size=2, sampler=sampler, **arguments)
+
+
+def batches(loader, epoch=None):
+    if epoch is not None:
+        loader.sampler.set_epoch(epoch)
+    return [batch.tolist() for batch in loader]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("epoch_after_restart", [None, 0, 1])
+def test_the_rest_of_an_epoch_has_the_order_of_that_epoch(workers, rank, epoch_after_restart):
+    expected, saving = batches(loader(rank), 1), loader(num_workers=workers)
+    saving.sampler.set_epoch(1)
+    iterator = iter(saving)
+    next(iterator)
+    state = saving.state_dict()  # of rank 0, as some trainers save it
+    resumed = loader(rank, num_workers=workers)
+    resumed.load_state_dict(state)
+    assert batches(resumed, epoch_after_restart) == expected[1:]
+    assert batches(resumed, 2) == batches(loader(rank), 2)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"num_workers": 1, "persistent_workers": True}], ids=["serial", "persistent"]
+)
+def test_a_state_between_epochs_leaves_the_epoch_to_the_program(arguments):
+    saving = loader(**arguments)
+    assert batches(saving, 0) == batches(loader(), 0)
+    resumed = loader(**arguments)
+    resumed.load_state_dict(saving.state_dict())
+    assert batches(resumed, 1) == batches(loader(), 1)
+
+
+def test_the_epoch_in_a_state_is_checked():
+    saving = loader()
+    next(iter(saving))
+    state = saving.state_dict()
+    with pytest.raises(ValueError, match="sampler_epoch='1': must be an int"):
+        loader().load_state_dict({**state, "sampler_epoch": "1"})
+
+
+def test_samplers_inside_the_batch_samplers_of_trainers_are_found():
+    class Shard:
+        """Like Accelerate's BatchSamplerShard."""
+
+        process_index, num_processes = 1, 2
+
+        def __init__(self, batch_sampler):
+            self.batch_sampler = batch_sampler
+
+        def __iter__(self):
+            return (batch for number, batch in enumerate(self.batch_sampler) if number % 2)
+
+        def __len__(self):
+            return len(self.batch_sampler) // 2
+
+    def sharded(seed):
+        sampler = torch.utils.data.RandomSampler(range(16), generator=torch.Generator().manual_seed(seed))
+        return DataLoader(range(16), batch_sampler=Shard(torch.utils.data.BatchSampler(sampler, 2, False)))
+
+    saving = sharded(0)
+    iterator = iter(saving)
+    next(iterator)
+    resumed = sharded(1)
+    resumed.load_state_dict(saving.state_dict())
+    assert batches(resumed) == [batch.tolist() for batch in iterator]

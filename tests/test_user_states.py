@@ -1,0 +1,250 @@
+"""States of the user's own datasets and samplers: what `state_dict` returned comes to `load_state_dict` again."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from conftest import FORK, SERIAL
+
+from gluonloader import DataLoader, IterableDataset
+
+LENGTH = 20
+
+
+def resumed(make, batches):
+    """The batches of a run that was saved after this many batches, and then continued in a new loader."""
+    with make() as loader:
+        iterator = iter(loader)
+        seen = [next(iterator).tolist() for _ in range(batches)]
+        text = json.dumps(loader.state_dict())
+    with make() as loader:
+        loader.load_state_dict(json.loads(text))
+        return seen + [batch.tolist() for batch in loader]
+
+
+def whole(make):
+    with make() as loader:
+        return [batch.tolist() for batch in loader]
+
+
+class Drawn:
+    """A sampler that draws from generators whose states JSON cannot store."""
+
+    def __init__(self):
+        self.python, self.legacy, self.left = random.Random(1), np.random.RandomState(2), np.arange(LENGTH)
+        self.counts = dict.fromkeys(range(LENGTH), 0)
+
+    def __len__(self):
+        return LENGTH
+
+    def __iter__(self):
+        while len(self.left):
+            at = self.python.randrange(len(self.left)) if self.legacy.randint(2) else 0
+            index = int(self.left[at])
+            self.left = np.delete(self.left, at)
+            self.counts[index] += 1
+            yield index
+
+    def state_dict(self):
+        return {
+            "python": self.python.getstate(),
+            "legacy": self.legacy.get_state(),
+            "left": self.left,
+            "counts": self.counts,
+        }
+
+    def load_state_dict(self, state):
+        self.python.setstate(state["python"])
+        self.legacy.set_state(state["legacy"])
+        self.left, self.counts = state["left"], state["counts"]
+        assert set(self.counts) == set(range(LENGTH))
+
+
+@pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
+def test_a_sampler_gets_back_the_generators_arrays_and_keys_that_it_saved(way):
+    def make():
+        return way.loader(range(LENGTH), 2, sampler=Drawn())
+
+    expected = whole(make)
+    assert sorted(sum(expected, [])) == list(range(LENGTH))
+    assert resumed(make, 3) == expected
+
+
+def test_flush_restores_a_sampler_whose_state_has_arrays():
+    with FORK.loader(range(LENGTH), 2, sampler=Drawn()) as loader:
+        iterator = iter(loader)
+        batches = [next(iterator).tolist() for _ in range(2)]
+        iterator.flush()
+        assert sorted(sum(batches + [batch.tolist() for batch in iterator], [])) == list(range(LENGTH))
+
+
+class Weighted:
+    """A dataset whose samples depend on arrays in its state."""
+
+    def __init__(self):
+        self.factors = np.ones(LENGTH, "f4")
+
+    def __len__(self):
+        return LENGTH
+
+    def __getitem__(self, index):
+        return index * self.factors[index]
+
+    def state_dict(self):
+        return {"factors": self.factors}
+
+    def load_state_dict(self, state):
+        assert state["factors"].dtype == np.float32
+        self.factors = state["factors"]
+
+
+@pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
+def test_a_dataset_gets_back_the_arrays_that_it_saved(way):
+    dataset = Weighted()
+    dataset.factors[:] = 3
+    state = json.dumps(way.loader(dataset, 5).state_dict())
+    dataset = Weighted()
+    with way.loader(dataset, 5) as loader:
+        loader.load_state_dict(state)
+        assert [batch.tolist() for batch in loader][1] == [15, 18, 21, 24, 27]
+        assert dataset.factors.tolist() == [3] * LENGTH
+
+
+class Streamed:
+    """An iterable dataset whose state has tuples and an array."""
+
+    def __init__(self):
+        self.rng, self.seen = random.Random(4), np.zeros(0, "i8")
+
+    def __iter__(self):
+        while len(self.seen) < LENGTH:
+            self.seen = np.append(self.seen, len(self.seen))
+            yield len(self.seen) * 100 + self.rng.randrange(100)
+        self.__init__()
+
+    def state_dict(self):
+        return {"rng": self.rng.getstate(), "seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.rng = random.Random()
+        self.rng.setstate(state["rng"])
+        self.seen = state["seen"]
+
+
+@pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
+def test_an_iterable_dataset_gets_back_what_it_saved(way):
+    def make():
+        return way.loader(Streamed(), 2, num_shards=1)
+
+    assert resumed(make, 4) == whole(make)
+
+
+def test_a_state_that_could_not_come_back_is_refused_when_it_is_saved():
+    class Odd(Weighted):
+        def state_dict(self):
+            return {"factors": {1.0, 2.0}}
+
+    with pytest.raises(TypeError, match=r"Odd\.state_dict\(\) .* JSON cannot store \(an object of type set\)"):
+        DataLoader(Odd(), 5).state_dict()
+
+
+def test_a_hint_of_an_iterable_dataset_that_cannot_come_back_fails_its_batch():
+    class Odd(Streamed):
+        def state_dict(self):
+            return {"rng": self.rng}
+
+    with pytest.raises(TypeError, match=r"Odd\.state_dict\(\) .* JSON cannot store \(an object of type Random\)"):
+        next(iter(DataLoader(IterableDataset(Odd()), 5)))
+
+
+# -- a dataset whose state contains the state of a global generator ----------------------------------------------------
+
+
+class Global:
+    """A global random generator: seeds it, draws an order from it, and saves and restores it."""
+
+    def __init__(self, name):
+        if name == "torch":
+            torch = pytest.importorskip("torch")
+            self.seed, self.save, self.restore = torch.manual_seed, torch.get_rng_state, torch.set_rng_state
+            self.order = lambda: iter(torch.utils.data.RandomSampler(range(LENGTH)))
+        elif name == "numpy":
+            self.seed, self.save, self.restore = np.random.seed, np.random.get_state, np.random.set_state
+            self.order = lambda: iter(np.random.permutation(LENGTH))
+        else:
+            self.seed, self.save, self.restore = random.seed, random.getstate, random.setstate
+            self.order = lambda: iter(random.sample(range(LENGTH), LENGTH))
+
+
+class Ordered:
+    def __init__(self, generator):
+        self.generator = generator
+
+    def __len__(self):
+        return LENGTH
+
+    def __iter__(self):
+        yield from self.generator.order()
+
+
+class Numbers:
+    def __init__(self, generator):
+        self.generator = generator
+
+    def __len__(self):
+        return LENGTH
+
+    def __getitem__(self, index):
+        return index
+
+    def state_dict(self):
+        return {"generator": self.generator.save()}
+
+    def load_state_dict(self, state):
+        self.generator.restore(state["generator"])
+
+
+@pytest.mark.parametrize("moment", ["before the load", "after the load"])
+@pytest.mark.parametrize("batches", [0, 3])
+@pytest.mark.parametrize("name", ["torch", "numpy", "random"])
+@pytest.mark.parametrize("way", [SERIAL, FORK], ids=str)
+def test_a_sampler_draws_its_order_before_the_dataset_restores_the_generator(way, name, batches, moment):
+    generator = Global(name)
+
+    def make():
+        generator.seed(1)
+        return way.loader(Numbers(generator), 2, sampler=Ordered(generator))
+
+    with make() as loader:
+        iterator = iter(loader)
+        first = [next(iterator).tolist() for _ in range(batches)]
+        state = json.dumps(loader.state_dict())
+        rest, following = [[batch.tolist() for batch in epoch] for epoch in (iterator, loader)]
+    assert sorted(sum(first + rest, [])) == list(range(LENGTH))
+    with make() as loader:
+        generator.seed(1 if moment == "before the load" else 2)
+        loader.load_state_dict(state)
+        if moment == "after the load":
+            generator.seed(1)
+        assert [batch.tolist() for batch in loader] == rest
+        assert [batch.tolist() for batch in loader] == following
+
+
+@pytest.mark.parametrize("name", ["torch", "numpy", "random"])
+def test_a_state_from_between_two_epochs_restores_the_generator_at_once(name):
+    generator = Global(name)
+
+    def make():
+        generator.seed(1)
+        return DataLoader(Numbers(generator), 2, sampler=Ordered(generator), seed=0)
+
+    loader = make()
+    first = [batch.tolist() for batch in loader]
+    state = loader.state_dict()
+    second = [batch.tolist() for batch in loader]
+    assert first != second
+    loader = make()
+    with pytest.warns(RuntimeWarning, match="has no epoch and no state"):
+        loader.load_state_dict(state)
+    assert [batch.tolist() for batch in loader] == second
