@@ -144,17 +144,6 @@ def test_in_the_caller_the_generators_continue_as_if_no_batch_was_made():
         assert dataset[0] == twin[0]
 
 
-def test_in_the_caller_a_generator_that_is_replaced_between_epochs_is_found():
-    dataset = Noise()
-    with SERIAL.loader(dataset, SIZE) as loader:
-        list(loader)
-        dataset.numpy = np.random.default_rng()
-        second = samples(list(loader))
-    with SERIAL.loader(Noise(), SIZE) as loader:
-        list(loader)
-        assert samples(list(loader)) == second
-
-
 def replace_generator(worker):
     get_worker_info().dataset.numpy = np.random.default_rng(worker)
 

@@ -25,7 +25,6 @@ class SerialExecutor:
         self._buffers = BufferPool(window=1)
         self._memory = BatchMemory(self._buffers)
         self._started = self._closed = False
-        self._epoch: int | None = None  # that of the last batch
         self._lock = RLock()  # without workers, users expect that only one thread at a time reads the dataset
 
     def submit(self, task: Task, window: Window) -> None:
@@ -58,14 +57,12 @@ class SerialExecutor:
             try:
                 with self._maker.running():
                     self._maker.start(task.epoch)
+                    self._maker.find_generators()
             except Exception as error:
                 if from_signal_handler(error):
                     raise
                 raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {text_of(error)}") from error
             self._started = True
-        if task.epoch != self._epoch:
-            self._maker.find_generators()  # again, since the user may change the dataset between epochs
-            self._epoch = task.epoch
         if not self._maker.may_draw:  # then no user code asks for the worker info, either
             return self._made(task)
         with self._maker.running(), preserved_generators(self._maker.held):

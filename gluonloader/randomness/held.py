@@ -4,7 +4,8 @@ NOTE [held generators]: promise P1 for a dataset with `self.rng = np.random.defa
 such an attribute. Each worker process has a copy of the generator, so without new seeds the augmentation would repeat
 in each worker, and would depend on which worker makes a batch. Before each batch, every held generator gets a seed of
 its own: a hash of the batch's seed and of its place in the search. The search visits the same objects in the same order
-in each process. It reads attributes and items, and calls no user code.
+in each process, since it happens once, before a worker reads its first sample. It reads attributes and items, and calls
+no user code.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ def _held(value: Any) -> Held | None:
     if kind is np.random.RandomState:
         save = partial(value.get_state, legacy=False)
         make = _bits_maker(save()["bit_generator"])
+        if make is np.random.MT19937:  # the usual one; `seed` takes 5 us
+            return Held(lambda seed: value.seed(seed & 0xFFFF_FFFF), save, value.set_state)
         return Held(lambda seed: value.set_state(make(seed).state), save, value.set_state) if make else None
     if kind is random.Random:
         return Held(value.seed, value.getstate, value.setstate)

@@ -55,7 +55,7 @@ class BatchMaker:
     """
 
     def __init__(self, job: Job, worker: int, seed: Callable[[int], None]) -> None:
-        self._job, self._seed, self._seed_others = job, seed, seed
+        self._job, self._seed = job, seed
         self.held: list[Held] = []  # the generators that are seeded for each batch, besides the global ones
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
         self.may_draw = may_draw(job)
@@ -82,7 +82,7 @@ class BatchMaker:
         if job.reseed_generators and self.may_draw:
             roots = seeded_parts(job.dataset) if job.iterable else (job.dataset,)
             self.held = find_generators(*roots, job.batchify_fn)
-            self._seed = seed_also(self.held, self._seed_others)
+            self._seed = seed_also(self.held, self._seed)
 
     def make(self, task: Task, on_row: OnRow | None = None) -> Any:
         """Reads the samples of a task and makes one batch of them; an error of user code gets a note, see `located`.

@@ -51,10 +51,10 @@ class ChunkSamples:
 def seeded_parts(dataset: Any) -> tuple[Any, ...]:
     """The parts of an iterable dataset whose generators are seeded for each chunk; see NOTE [held generators].
 
-    A source with `set_epoch`, such as Hugging Face's, draws its order from its own generators, and seeds them itself.
+    A source with `set_epoch` or `load_state_dict`, such as Hugging Face's, seeds or restores its generators itself.
     """
     source, steps = unwrap(dataset)
-    return steps if hasattr(source, "set_epoch") else (source, *steps)
+    return steps if hasattr(source, "set_epoch") or hasattr(source, "load_state_dict") else (source, *steps)
 
 
 class Streams:
