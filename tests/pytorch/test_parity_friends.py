@@ -81,7 +81,11 @@ def test_webdataset_that_batches_itself(shards):
 @pytest.fixture
 def table():
     datasets = pytest.importorskip("datasets")
-    columns = {"x": [[float(i), 1.0] for i in range(20)], "label": list(range(20)), "text": [f"t{i}" for i in range(20)]}
+    columns = {
+        "x": [[float(i), 1.0] for i in range(20)],
+        "label": list(range(20)),
+        "text": [f"t{i}" for i in range(20)],
+    }
     return datasets.Dataset.from_dict(columns)
 
 
