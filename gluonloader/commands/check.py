@@ -1,4 +1,4 @@
-"""`python -m gluonloader records check`: finds the damaged records of a file, in the processes of a DataLoader."""
+"""`python -m gluonloader records check`: finds the damaged records of a file, with the workers of a DataLoader."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ..records.index import index_path, read_index
 from ..vision.libraries import installed
 from .progress import Progress
 
-_BATCH: Final = 32  # records per task of a worker
+_BATCH: Final = 32  # records that a worker decodes in one task
 _JPEG: Final = b"\xff\xd8"
 
-_Errors = dict[int, RecordError]  # by the offset of the record; -1 for the index
+_Errors = dict[int, RecordError]  # the key is the offset of the record, or -1 for an error of the index
 
 
 class DecodedRecords(Dataset):
-    """The error of each record's image, or "" if it can be decoded."""
+    """A dataset that decodes the image of each record. A sample is the text of the error, "" if there is no error."""
 
     def __init__(self, path: str, starts: Any) -> None:
         self._path, self._starts = path, np.array(starts, np.int64)
@@ -42,7 +42,7 @@ class DecodedRecords(Dataset):
         start = self._starts.item(index)
         try:
             _decode(unpack(data_of(self._file, spans_of(self._file, start, len(self._file), self._path)[0]))[1])
-        except Exception as error:  # decoders raise many types
+        except Exception as error:  # decoders raise exceptions of many types
             return str(error) or type(error).__name__
         return ""
 
@@ -50,7 +50,7 @@ class DecodedRecords(Dataset):
 def check(options: argparse.Namespace) -> int:
     """Prints a line for each error, in the order of the file."""
     path = os.path.abspath(options.file)
-    starts, errors = _whole_records(path)
+    starts, errors = _intact_records(path)
     index = index_path(path)
     keys: dict[int, Any] = {}
     if os.path.exists(index):
@@ -61,12 +61,15 @@ def check(options: argparse.Namespace) -> int:
     for start, error in sorted(errors.items()):
         key = f" (key {keys[start]})" if start in keys else ""
         print(f"{error.file}, byte {error.offset or 0}{key}: {error.reason}")
-    print(f"{path}: {len(starts):,} whole records; errors: {len(errors):,}")
+    print(f"{path}: {len(starts):,} records with intact frames; errors: {len(errors):,}")
     return 1 if errors else 0
 
 
-def _whole_records(path: str) -> tuple[list[int], _Errors]:
-    """Where each whole record starts, and the errors of the others; after an error it goes on at the next record."""
+def _intact_records(path: str) -> tuple[list[int], _Errors]:
+    """Returns the offsets of the records with intact frames, and the errors of the other records.
+
+    After an error, it continues at the next offset where a record may start.
+    """
     file, starts, errors = mapped(path), list[int](), _Errors()
     at = 0
     while at < len(file):
@@ -82,7 +85,7 @@ def _whole_records(path: str) -> tuple[list[int], _Errors]:
 
 
 def _checked_index(path: str, index: str, starts: list[int]) -> tuple[dict[int, Any], _Errors]:
-    """The key at each offset, and the lines that point to no record and the records to which no line points."""
+    """Compares the index with the records; returns the key at each offset of the index, and the errors."""
     try:
         listed, offsets = read_index(index, str)
     except RecordError as error:
@@ -91,15 +94,15 @@ def _checked_index(path: str, index: str, starts: list[int]) -> tuple[dict[int, 
     for at in set(starts) - keys.keys():
         errors[at] = RecordError(f"{index} does not list this record", path, at)
     for at in keys.keys() - set(starts):
-        what = f"key {keys[at]} of {index} points here, but no whole record starts here"
+        what = f"key {keys[at]} of {index} points here, but no record with intact frames starts here"
         errors[at] = RecordError(what, path, at)
     return keys, errors
 
 
 def _undecodable(path: str, starts: list[int], num_workers: Any) -> _Errors:
-    """The errors of the records whose images cannot be decoded."""
+    """Decodes the images of all records, and returns the errors."""
     if not any(map(installed, ("PIL.Image", "cv2"))):
-        import_extra("cv2", "vision", "OpenCV")  # raises the error that says what to install
+        import_extra("cv2", "vision", "OpenCV")  # raises an error whose text says what to install
     loader = DataLoader(
         DecodedRecords(path, starts), _BATCH, batchify_fn=AsList(), num_workers=num_workers, output="numpy"
     )
@@ -112,14 +115,14 @@ def _undecodable(path: str, starts: list[int], num_workers: Any) -> _Errors:
 
 
 def _decode(data: bytes) -> None:
-    """Raises an error if the image is damaged. Pillow is asked first: OpenCV returns images that were cut off."""
+    """Raises an error if the image is damaged. Pillow comes before OpenCV, which also decodes truncated images."""
     if data[:2] == _JPEG and (simplejpeg := installed("simplejpeg")):
         simplejpeg.decode_jpeg(data)
     elif pillow := installed("PIL.Image"):
         try:
             with pillow.open(io.BytesIO(data)) as image:
                 image.load()
-        except pillow.UnidentifiedImageError:  # its text names no more than an object in memory
-            raise ValueError("Pillow knows no image format that starts like these data") from None
+        except pillow.UnidentifiedImageError:  # the text of this error names only an object in memory
+            raise ValueError("the data are not an image of a format that Pillow knows") from None
     elif not len(data) or installed("cv2").imdecode(np.frombuffer(data, np.uint8), -1) is None:
         raise ValueError("OpenCV cannot decode this image")

@@ -1,4 +1,4 @@
-"""`python -m gluonloader records make`: packs images into a `.rec` file, in the processes of a DataLoader."""
+"""`python -m gluonloader records make`: packs images into a `.rec` file, with the workers of a DataLoader."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ..records import IndexedRecordIO, IRHeader, pack, pack_img
 from ..records.index import index_path
 from .progress import Progress
 
-_SUFFIXES: Final = (".jpeg", ".jpg", ".png")  # those of MXNet's im2rec
-_BATCH: Final = 8  # images per task of a worker
+_SUFFIXES: Final = (".jpeg", ".jpg", ".png")  # MXNet's im2rec packs files with these endings
+_BATCH: Final = 8  # images that a worker packs in one task
 
-_Image = tuple[int, Any, str]  # key, label or list of labels, path
+_Image = tuple[int, Any, str]  # key; label, or list of labels; path
 
 
 class PackedImages(Dataset):
-    """The records of image files. A sample is (key, record, ""), or (key, b"", error) if the image cannot be packed."""
+    """A dataset that packs images. A sample is (key, record, ""), or, after an error, (key, b"", text of the error)."""
 
     def __init__(self, images: Dataset, resize: int | None, quality: int) -> None:
         self._images, self._resize, self._quality = images, resize, quality
@@ -49,14 +49,14 @@ class PackedImages(Dataset):
 
 
 def make(options: argparse.Namespace) -> int:
-    """Writes the files under other names first, so that an interrupted run leaves no file that looks complete."""
+    """Packs the images. Writes the files under temporary names first, so that an interrupted run leaves no files."""
     images = list(_listed(options.source, options.root) if os.path.isfile(options.source) else _in(options.source))
     if not images:
-        raise ValueError(f"{options.source}: it contains no images ({', '.join(_SUFFIXES)})")
+        raise ValueError(f"{options.source}: it contains no image files ({', '.join(_SUFFIXES)})")
     if not 1 <= options.quality <= 100:
         raise ValueError(f"--quality {options.quality}: must be from 1 to 100")
     if options.resize is not None:
-        import_extra("cv2", "vision", "OpenCV")  # here, since each image would raise the error otherwise
+        import_extra("cv2", "vision", "OpenCV")  # otherwise each image would raise the error that OpenCV is missing
     count, order = len(images), range(len(images))
     rows = np.random.default_rng(options.seed).permutation(count) if options.shuffle else order
     dataset = PackedImages(Subset(PackedList(images), rows), options.resize, options.quality)
@@ -72,12 +72,12 @@ def make(options: argparse.Namespace) -> int:
                 os.unlink(path)
     print(f"{final[0]}: {count - len(errors):,} of {count:,} images")
     for error in errors:
-        print(f"left out: {error}", file=sys.stderr)
+        print(f"skipped: {error}", file=sys.stderr)
     return 1 if errors else 0
 
 
 def _write(dataset: PackedImages, paths: list[str], num_workers: Any) -> list[str]:
-    """Writes the records and the index; returns the errors of the images that are left out."""
+    """Writes the records and the index. Returns the errors of the images that were skipped."""
     errors = []
     loader = DataLoader(dataset, _BATCH, batchify_fn=AsList(), num_workers=num_workers, output="numpy")
     with loader, IndexedRecordIO(paths[0], "w", index=paths[1]) as file, Progress(len(dataset), "images") as progress:
@@ -92,11 +92,11 @@ def _write(dataset: PackedImages, paths: list[str], num_workers: Any) -> list[st
 
 
 def _in(root: str) -> Iterator[_Image]:
-    """The images in a folder and its folders; each folder that contains images gets the next label."""
+    """Yields the images in a folder and all folders in it; each folder that contains images gets the next label."""
     if not os.path.isdir(root):
-        raise FileNotFoundError(f"{root}: there is no such folder or list")
+        raise FileNotFoundError(f"{root}: there is no such folder or .lst file")
     key = label = 0
-    seen = set()  # links may lead back to a folder above
+    seen = set()  # a symbolic link may point to a folder above it
     for folder, folders, files in os.walk(root, followlinks=True):
         status = os.stat(folder)
         if (status.st_dev, status.st_ino) in seen:
@@ -114,7 +114,7 @@ def _in(root: str) -> Iterator[_Image]:
 
 
 def _listed(path: str, root: str | None) -> Iterator[_Image]:
-    """The images of a list with the lines INDEX, labels, PATH, separated by tabs."""
+    """Yields the images of a .lst file. A line contains INDEX, one or more labels, and PATH, separated by tabs."""
     folder = os.path.dirname(os.path.abspath(path)) if root is None else root
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
@@ -124,13 +124,16 @@ def _listed(path: str, root: str | None) -> Iterator[_Image]:
             except ValueError:
                 labels = []
             if not labels:
-                what = f"{path}, line {number}: must be INDEX<tab>LABEL<tab>PATH, with one label or more"
-                raise ValueError(f"{what}, but is {line[:80]!r}")
+                what = f"{path}, line {number}: must be INDEX<tab>LABEL<tab>PATH, with at least one label"
+                raise ValueError(f"{what}, but the line is {line[:80]!r}")
             yield key, labels if len(labels) > 1 else labels[0], os.path.join(folder, fields[-1])
 
 
 def _shrunk(data: bytes, size: int) -> Any:
-    """The image with `size` pixels at its shorter side, blue first; None if it is not larger than that."""
+    """Returns the image, resized so that its shorter side has `size` pixels; None if it is not larger than that.
+
+    The channels are blue, green and red.
+    """
     cv2 = import_extra("cv2", "vision", "OpenCV")
     image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYCOLOR)
     if image is None:

@@ -10,17 +10,16 @@ torch's constructor checks the arguments and makes the samplers. Each `iter` sta
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from ..checks import check_functions, check_int, parse_bytes
 from ..describe import arguments, call, describe, short_repr
+from ..generics import Batch
 from .passes import Passes
 from .utils_data import data
 
-_Batch_co = TypeVar("_Batch_co", covariant=True)
 
-
-class DataLoader(data.DataLoader, Generic[_Batch_co]):
+class DataLoader(data.DataLoader, Generic[Batch]):
     """A `torch.utils.data.DataLoader` whose batches are loaded by gluonloader.
 
     The arguments are those of torch, in the same order, with two more. The batches contain the same samples in the same
@@ -128,7 +127,7 @@ class DataLoader(data.DataLoader, Generic[_Batch_co]):
         """
         self._passes.close()
 
-    def __enter__(self) -> DataLoader[_Batch_co]:
+    def __enter__(self) -> DataLoader[Batch]:
         return self
 
     def __exit__(self, *exception: object) -> None:

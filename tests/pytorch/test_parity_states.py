@@ -13,7 +13,10 @@ stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoad
 
 logging.getLogger("torchdata.stateful_dataloader.stateful_dataloader").setLevel(logging.ERROR)
 
-pytestmark = pytest.mark.filterwarnings("ignore:the dataset has no state_dict:RuntimeWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*state_dict:RuntimeWarning"),
+]
 
 
 @pytest.fixture(params=["torch", "gluonloader"])
@@ -130,6 +133,8 @@ def resumed(L, make, workers, stop):
 @pytest.mark.parametrize("kind", PIPELINES)
 def test_what_remains_after_a_state(kind, stop):
     """Without workers. torchdata's class takes the role of torch's."""
+    if (kind, stop) == ("stateful sampler", 100):
+        pytest.skip("the next test compares it")
     remains = [resumed(L, PIPELINES[kind], 0, stop) for L in (stateful, OURS)]
     assert remains[0] == remains[1]
 
@@ -137,8 +142,16 @@ def test_what_remains_after_a_state(kind, stop):
 @pytest.mark.parametrize("stop", [3, 100, -1], ids=["3", "last", "after"])
 @pytest.mark.parametrize("kind", ["shuffle", "iterable", "stateful iterable"])
 def test_what_remains_after_a_state_with_workers(kind, stop):
+    if (kind, stop) == ("stateful iterable", 100):
+        pytest.skip("the next test compares it")
     remains = [resumed(L, PIPELINES[kind], 2, stop) for L in (stateful, OURS)]
     assert remains[0] == remains[1]
+
+
+@differs("states-at-the-end")
+@pytest.mark.parametrize(("kind", "workers"), [("stateful sampler", 0), ("stateful iterable", 2)])
+def test_nothing_remains_after_the_last_batch_if_the_users_class_starts_again_by_itself(loader_class, kind, workers):
+    assert resumed(loader_class, PIPELINES[kind], workers, 100)[0] == 0
 
 
 def test_a_state_that_is_loaded_is_the_state_until_the_next_epoch():
@@ -200,7 +213,6 @@ def test_a_state_of_another_pipeline_is_refused(loader_class, arguments):
     other = loader_class(range(12), **{"batch_size": 2, **arguments})
     with pytest.raises(ValueError, match="state"):
         other.load_state_dict(loader.state_dict())
-        numbers(other)
 
 
 @differs("states-repeat-random-numbers")
