@@ -19,8 +19,6 @@ from .order import (
     generators_of,
     restore,
     save,
-    saved_epoch,
-    set_saved_epoch,
     start_pass,
 )
 
@@ -73,8 +71,9 @@ class Passes:
 
     def _resume(self, loader: Any, state: dict[str, Any]) -> Iterator[Any]:
         self.close()
-        set_saved_epoch(loader, state["sampler_epoch"])
         states, position, order = save(generators_of(loader)), state["position"], batch_sampler_of(loader)
+        if isinstance(order, Order):
+            order.set_epoch_of_pass(state["sampler_epoch"])
         start_pass(order, loader, state["draws_seed"])
         workers = 0 if state["ended"] and not _keeps_workers(loader) else loader.num_workers
         core = core_loader(loader, order, position["seed"], workers)
@@ -105,7 +104,9 @@ class Passes:
         if ended and newest.exhausted:
             own = not (keeps or isinstance(newest.core.epochs.source.sampler, Order) or is_iterable(loader))
             return _sealed(loader, now, not keeps, False, position if keeps or own else None)
-        return _sealed(loader, newest.generators, newest.draws_seed, ended, position, saved_epoch(loader))
+        order = newest.core.epochs.source.sampler
+        epoch = order.epoch_of_pass() if isinstance(order, Order) else None
+        return _sealed(loader, newest.generators, newest.draws_seed, ended, position, epoch)
 
     def load(self, loader: Any, state: Any) -> None:
         """Makes the next pass start at the position `state`; raises ValueError if the position does not fit."""
