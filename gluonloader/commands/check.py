@@ -5,22 +5,26 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 from typing import Any, Final
 
 import numpy as np
 
 from ..batchify import AsList
 from ..dataset import Dataset
-from ..errors import RecordError, import_extra
+from ..errors import RecordError
 from ..loader import DataLoader
 from ..records import unpack
 from ..records.frames import check_no_frame_in, data_of, mapped, next_start, spans_of
 from ..records.index import index_path, read_index
-from ..vision.libraries import installed
+from ..vision.libraries import installed, opencv
+from .printing import show
 from .progress import Progress
 
 _BATCH: Final = 32  # records per task of a worker
 _JPEG: Final = b"\xff\xd8"
+# simplejpeg refuses these JPEGs, which all other decoders decode: bytes between segments, and unusual subsampling.
+_HARMLESS: Final = re.compile("extraneous bytes|subsampling", re.IGNORECASE)
 
 _Errors = dict[int, RecordError]  # by the offset of the record; -1 for the index
 
@@ -60,8 +64,8 @@ def check(options: argparse.Namespace) -> int:
         errors |= _undecodable(path, starts, options.num_workers)
     for start, error in sorted(errors.items()):
         key = f" (key {keys[start]})" if start in keys else ""
-        print(f"{error.file}, byte {error.offset or 0}{key}: {error.reason}")
-    print(f"{path}: {len(starts):,} whole records; errors: {len(errors):,}")
+        show(f"{error.file}, byte {error.offset or 0}{key}: {error.reason}")
+    show(f"{path}: {len(starts):,} whole records; errors: {len(errors):,}")
     return 1 if errors else 0
 
 
@@ -82,12 +86,19 @@ def _whole_records(path: str) -> tuple[list[int], _Errors]:
 
 
 def _checked_index(path: str, index: str, starts: list[int]) -> tuple[dict[int, Any], _Errors]:
-    """The key at each offset, and the lines that point to no record and the records to which no line points."""
+    """The key at each offset, and the errors of the index.
+
+    These are lines that point to no record, records to which no line points, and lines that point to the same record.
+    """
     try:
         listed, offsets = read_index(index, str)
     except RecordError as error:
         return {}, {-1: error}
-    keys, errors = dict(zip(offsets, listed, strict=True)), _Errors()
+    keys, errors = dict[int, Any](), _Errors()
+    for key, at in zip(listed, offsets, strict=True):
+        if at in keys:
+            errors[at] = RecordError(f"the keys {keys[at]} and {key} of {index} both point here", path, at)
+        keys.setdefault(at, key)
     for at in set(starts) - keys.keys():
         errors[at] = RecordError(f"{index} does not list this record", path, at)
     for at in keys.keys() - set(starts):
@@ -99,7 +110,7 @@ def _checked_index(path: str, index: str, starts: list[int]) -> tuple[dict[int, 
 def _undecodable(path: str, starts: list[int], num_workers: Any) -> _Errors:
     """The errors of the records whose images cannot be decoded."""
     if not any(map(installed, ("PIL.Image", "cv2"))):
-        import_extra("cv2", "vision", "OpenCV")  # raises the error that says what to install
+        opencv()  # raises the error that says what to install
     loader = DataLoader(
         DecodedRecords(path, starts), _BATCH, batchify_fn=AsList(), num_workers=num_workers, output="numpy"
     )
@@ -112,10 +123,16 @@ def _undecodable(path: str, starts: list[int], num_workers: Any) -> _Errors:
 
 
 def _decode(data: bytes) -> None:
-    """Raises an error if the image is damaged. Pillow is asked first: OpenCV returns images that were cut off."""
+    """Raises an error if the image is damaged. OpenCV is asked last: it returns images that were cut off."""
+    pillow = installed("PIL.Image")
     if data[:2] == _JPEG and (simplejpeg := installed("simplejpeg")):
-        simplejpeg.decode_jpeg(data)
-    elif pillow := installed("PIL.Image"):
+        try:
+            simplejpeg.decode_jpeg(data)
+            return
+        except ValueError as error:
+            if not _HARMLESS.search(str(error)) or not (pillow or installed("cv2")):
+                raise ValueError(f"simplejpeg: {error}") from None
+    if pillow:
         try:
             with pillow.open(io.BytesIO(data)) as image:
                 image.load()

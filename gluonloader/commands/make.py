@@ -13,13 +13,14 @@ import numpy as np
 
 from ..batchify import AsList
 from ..dataset import Dataset, PackedList, Subset
-from ..errors import import_extra
 from ..loader import DataLoader
 from ..records import IndexedRecordIO, IRHeader, pack, pack_img
 from ..records.index import index_path
+from ..vision.libraries import opencv
+from ..vision.lists import SUFFIXES, is_image, read_list
+from .printing import show
 from .progress import Progress
 
-_SUFFIXES: Final = (".jpeg", ".jpg", ".png")  # those of MXNet's im2rec
 _BATCH: Final = 8  # images per task of a worker
 
 _Image = tuple[int, Any, str]  # key, label or list of labels, path
@@ -50,17 +51,17 @@ class PackedImages(Dataset):
 
 def make(options: argparse.Namespace) -> int:
     """Writes the files under other names first, so that an interrupted run leaves no file that looks complete."""
-    images = list(_listed(options.source, options.root) if os.path.isfile(options.source) else _in(options.source))
-    if not images:
-        raise ValueError(f"{options.source}: it contains no images ({', '.join(_SUFFIXES)})")
+    final = _checked_outputs(options.out)
     if not 1 <= options.quality <= 100:
         raise ValueError(f"--quality {options.quality}: must be from 1 to 100")
     if options.resize is not None:
-        import_extra("cv2", "vision", "OpenCV")  # here, since each image would raise the error otherwise
+        opencv()  # here, since each image would raise the error otherwise
+    images, labels = _images_of(options.source, options.root)
+    if not images:
+        raise ValueError(f"{options.source}: it contains no images ({', '.join(SUFFIXES)})")
     count, order = len(images), range(len(images))
     rows = np.random.default_rng(options.seed).permutation(count) if options.shuffle else order
     dataset = PackedImages(Subset(PackedList(images), rows), options.resize, options.quality)
-    final = os.path.abspath(options.out), index_path(options.out)
     unfinished = [f"{path}.part" for path in final]
     try:
         errors = _write(dataset, unfinished, options.num_workers)
@@ -70,10 +71,20 @@ def make(options: argparse.Namespace) -> int:
         for path in unfinished:
             with suppress(FileNotFoundError):
                 os.unlink(path)
-    print(f"{final[0]}: {count - len(errors):,} of {count:,} images")
-    for error in errors:
-        print(f"left out: {error}", file=sys.stderr)
+    show(*labels, f"{final[0]}: {count - len(errors):,} of {count:,} images")
+    show(*[f"left out: {error}" for error in errors], file=sys.stderr)
     return 1 if errors else 0
+
+
+def _checked_outputs(out: str) -> tuple[str, str]:
+    """The paths of the two files, which can be written."""
+    paths = os.path.abspath(out), index_path(out)
+    if not os.path.isdir(os.path.dirname(paths[0])):
+        raise FileNotFoundError(f"{paths[0]}: its folder does not exist; create the folder first")
+    for path in paths:
+        if os.path.isdir(path):
+            raise IsADirectoryError(f"{path}: it is a folder; pass the path of the .rec file to write")
+    return paths
 
 
 def _write(dataset: PackedImages, paths: list[str], num_workers: Any) -> list[str]:
@@ -91,48 +102,55 @@ def _write(dataset: PackedImages, paths: list[str], num_workers: Any) -> list[st
     return errors
 
 
-def _in(root: str) -> Iterator[_Image]:
-    """The images in a folder and its folders; each folder that contains images gets the next label."""
-    if not os.path.isdir(root):
-        raise FileNotFoundError(f"{root}: there is no such folder or list")
-    key = label = 0
-    seen = set()  # links may lead back to a folder above
-    for folder, folders, files in os.walk(root, followlinks=True):
-        status = os.stat(folder)
-        if (status.st_dev, status.st_ino) in seen:
-            folders.clear()
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        folders.sort()
-        images = [name for name in sorted(files) if name.lower().endswith(_SUFFIXES)]
-        for name in images:
-            yield key, float(label), os.path.join(folder, name)
-            key += 1
-        if images:
-            print(f"label {label}: {os.path.relpath(folder, root)} (images: {len(images):,})")
-            label += 1
+def _images_of(source: str, root: str | None) -> tuple[list[_Image], list[str]]:
+    """The images of a list or a folder, and a line of text for each label of a folder."""
+    if os.path.isfile(source):
+        if root is not None and not os.path.isdir(root):
+            raise FileNotFoundError(f"--root {root}: there is no such folder")
+        return list(_listed(source, root)), []
+    if not os.path.isdir(source):
+        raise FileNotFoundError(f"{source}: there is no such folder or list")
+    if root is not None:
+        raise ValueError(f"--root {root}: is for the paths of a list, but {source} is a folder; remove --root")
+    images, labels = list[_Image](), list[str]()
+    for folder, names in _folders(source):
+        if names:
+            label = float(len(labels))
+            labels.append(f"label {label:g}: {os.path.relpath(folder, source)} (images: {len(names):,})")
+            images += [(len(images) + row, label, os.path.join(folder, name)) for row, name in enumerate(names)]
+    return images, labels
+
+
+def _folders(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[str, list[str]]]:
+    """A folder and the folders in it, each with its images, by name. A folder that cannot be read is an error.
+
+    A link that leads back to a folder above it is left out; `above` contains the devices and inodes of these.
+    """
+    status = os.stat(folder)
+    mark = (status.st_dev, status.st_ino)
+    if mark in above:
+        return
+    with os.scandir(folder) as entries:
+        inside = {entry.name: entry.is_dir() for entry in sorted(entries, key=lambda entry: entry.name)}
+    yield folder, [name for name, is_folder in inside.items() if not is_folder and is_image(name)]
+    for name, is_folder in inside.items():
+        if is_folder:
+            yield from _folders(os.path.join(folder, name), (*above, mark))
 
 
 def _listed(path: str, root: str | None) -> Iterator[_Image]:
-    """The images of a list with the lines INDEX, labels, PATH, separated by tabs."""
     folder = os.path.dirname(os.path.abspath(path)) if root is None else root
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            fields = [field.strip() for field in line.strip().split("\t")]
-            try:
-                key, labels = int(fields[0]), [float(label) for label in fields[1:-1]]
-            except ValueError:
-                labels = []
-            if not labels:
-                what = f"{path}, line {number}: must be INDEX<tab>LABEL<tab>PATH, with one label or more"
-                raise ValueError(f"{what}, but is {line[:80]!r}")
-            yield key, labels if len(labels) > 1 else labels[0], os.path.join(folder, fields[-1])
+    for _, key, labels, name in read_list(path):
+        yield key, labels if len(labels) > 1 else labels[0], os.path.join(folder, name)
 
 
 def _shrunk(data: bytes, size: int) -> Any:
-    """The image with `size` pixels at its shorter side, blue first; None if it is not larger than that."""
-    cv2 = import_extra("cv2", "vision", "OpenCV")
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYCOLOR)
+    """The image with `size` pixels at its shorter side, blue first; None if it is not larger than that.
+
+    It is not turned as its EXIF data say, since images that are packed unchanged are not turned either.
+    """
+    cv2 = opencv()
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     if image is None:
         raise ValueError("OpenCV cannot decode this image")
     height, width = image.shape[:2]

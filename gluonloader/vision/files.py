@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Real
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from ..dataset import PackedList
 from ..errors import bad_argument
 from .encoded import ImageDataset, ImageFiles, Items, Path
-
-_EXTENSIONS: Final = (".jpg", ".jpeg", ".png")
+from .lists import SUFFIXES, is_image, read_list
 
 
 class ImageFolderDataset(ImageDataset):
@@ -51,14 +50,14 @@ class ImageFolderDataset(ImageDataset):
                 continue
             self.synsets.append(folder.name)
             for file in _sorted_entries(folder.path):
-                (paths if file.name.lower().endswith(_EXTENSIONS) and not file.is_dir() else ignored).append(file.path)
+                (paths if is_image(file.name) and not file.is_dir() else ignored).append(file.path)
             ends.append(len(paths))
         if not paths:
             expected = f"as in {os.path.join(root, 'CLASS', 'NAME.jpg')}"
-            raise ValueError(f"root={root!r}: contains no images; put {', '.join(_EXTENSIONS)} files there, {expected}")
+            raise ValueError(f"root={root!r}: contains no images; put {', '.join(SUFFIXES)} files there, {expected}")
         if ignored:
             what = f"{ignored[0]} and {len(ignored) - 1} more" if len(ignored) > 1 else ignored[0]
-            expected = f"{', '.join(_EXTENSIONS)} files, each in the folder of its class"
+            expected = f"{', '.join(SUFFIXES)} files, each in the folder of its class"
             warnings.warn(f"ignored {what} in {root}: ImageFolderDataset reads {expected}", stacklevel=2)
         labels = np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(ends, prepend=0))
         super().__init__(ImageFiles(paths, labels), flag, transform, **options)
@@ -129,21 +128,8 @@ def _sorted_entries(folder: str) -> list[os.DirEntry[str]]:
 
 def _read_lst(root: str, imglist: Path) -> Iterator[tuple[str, str, Any]]:
     in_root = os.path.join(root, imglist)
-    path = in_root if os.path.exists(in_root) else os.fspath(imglist)
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            fields = line.strip().split("\t")
-            where = f"{path}, line {number}"
-            if fields == [""]:
-                continue
-            if len(fields) < 3:
-                expected = "write a number, the labels and the path, separated by tabs"
-                raise ValueError(f"{where}: it has {len(fields)} fields; {expected}")
-            try:
-                labels = list(map(float, fields[1:-1]))
-            except ValueError as error:
-                raise ValueError(f"{where}: a label is no number ({error}); write numbers before the path") from None
-            yield where, fields[-1], labels[0] if len(labels) == 1 else labels
+    for place, _, labels, path in read_list(in_root if os.path.exists(in_root) else os.fspath(imglist)):
+        yield place, path, labels[0] if len(labels) == 1 else labels
 
 
 def _read_list(entries: Iterable[Any]) -> Iterator[tuple[str, Any, Any]]:

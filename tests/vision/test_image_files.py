@@ -198,14 +198,17 @@ def test_a_lst_file_in_the_current_folder_is_read(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        ("1\tcar/1.jpg", "it has 2 fields; write a number, the labels and the path, separated by tabs"),
-        ("1 2 car/1.jpg", "it has 1 fields"),
-        ("1\tdog\tcar/1.jpg", "a label is no number .*'dog'"),
+        ("1\tcar/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, with one label or more, but it has 2 fields"),
+        ("1 2 car/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, with one label or more, but it has 1 fields"),
+        ("1\tdog\tcar/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, .* which are numbers .*'dog'"),
+        ("x\t1\tcar/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, .* which are numbers .*'x'"),
+        ("0\t1\tcar/1.jpg", "line 1 has the key 0, too; each image needs its own key"),
+        ("1\t2\t\udce4.jpg", "it is not UTF-8 .*; save the list as UTF-8"),
         ("1\t2\t../car/1.jpg", r"the path '../car/1.jpg' leaves root="),
     ],
 )
 def test_a_wrong_line_of_a_lst_file_is_named(tmp_path, line, fault):
-    (tmp_path / "a.lst").write_text(f"0\t0\ta.jpg\n{line}\n")
+    (tmp_path / "a.lst").write_bytes(f"0\t0\ta.jpg\n{line}\n".encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=rf"a.lst, line 2: {fault}"):
         ImageListDataset(tmp_path, "a.lst")
 
