@@ -1,7 +1,7 @@
-"""Images: decoding, datasets, transforms and `ImagePipeline`, as NumPy arrays. Needs `gluonloader[vision]`.
+"""Images as NumPy arrays: `decode`, datasets, transforms and `ImagePipeline`. Needs `gluonloader[vision]`.
 
-`import gluonloader` does not import this package: write `from gluonloader import vision`. OpenCV, simplejpeg and Pillow
-are imported when they are first needed.
+`import gluonloader` does not import this package: write `from gluonloader import vision`. This package
+imports OpenCV, simplejpeg and Pillow only when it first needs them.
 """
 
 from ..errors import ImageError

@@ -1,6 +1,6 @@
-"""Brightness, contrast, saturation and hue as MXNet changes them, and the lookup tables that normalize pixels.
+"""Changes brightness, contrast, saturation and hue as MXNet does, and makes the lookup tables that normalize pixels.
 
-MXNet computes in float32 and rounds uint8 results down; OpenCV and the tables here may differ from it by 1.
+MXNet computes in float32 and rounds uint8 results down. OpenCV and the lookup tables may differ from MXNet by 1.
 """
 
 from __future__ import annotations
@@ -17,34 +17,35 @@ from .libraries import opencv
 
 Floats = NDArray[np.float32]
 
-_GRAY: Final = np.array([0.299, 0.587, 0.114], np.float32)  # weights of red, green and blue
+_GRAY: Final = np.array([0.299, 0.587, 0.114], np.float32)  # weights of red, green and blue in the gray level
 
 
 def checked_statistics(mean: float | Sequence[float], std: float | Sequence[float]) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of each channel, as arrays of shape (C,) or (1,)."""
+    """Returns mean and standard deviation of each channel, as arrays of shape (C,) or (1,)."""
     means, stds = np.atleast_1d(np.asarray(mean, np.float32)), np.atleast_1d(np.asarray(std, np.float32))
     if means.ndim != 1 or not np.isfinite(means).all():
-        raise bad_argument("mean", mean, "must be a number, or one number for each channel")
+        raise bad_argument("mean", mean, "must be a number, or a list with a number for each channel")
     if stds.ndim != 1 or not (stds > 0).all():
-        raise bad_argument("std", std, "must be a number > 0, or one number for each channel")
+        raise bad_argument("std", std, "must be a number > 0, or a list with such a number for each channel")
     if len(means) != len(stds) and 1 not in (len(means), len(stds)):
-        raise bad_argument("std", std, f"it has {len(stds)} numbers, but mean has {len(means)}; pass equally many")
+        raise bad_argument("std", std, f"has {len(stds)} numbers, but mean has {len(means)}; pass equally many numbers")
     return means, stds
 
 
 def brightened(image: Array, factor: float) -> Array:
+    """Multiplies each pixel by `factor`."""
     return _scaled(image, factor, 0.0)
 
 
 def contrasted(image: Array, factor: float) -> Array:
-    """Scales the distance of each pixel from the mean gray level of the image."""
+    """Multiplies the distance of each pixel from the mean gray level of the image by `factor`."""
     mean = opencv().mean(image)[: image.shape[2]]
     gray = float(np.dot(mean, _GRAY)) if len(mean) == 3 else mean[0]
     return _scaled(image, factor, (1 - factor) * gray)
 
 
 def saturated(image: Array, factor: float) -> Array:
-    """Scales the distance of each pixel from its own gray level."""
+    """Multiplies the distance of each pixel from the gray level of this pixel by `factor`."""
     if image.shape[2] != 3:
         return image
     matrix = np.eye(3, dtype=np.float32) * factor + (1 - factor) * _GRAY
@@ -52,13 +53,13 @@ def saturated(image: Array, factor: float) -> Array:
     return _as(image.dtype, changed)
 
 
-def turned_hue(image: Array, turn: float) -> Array:
-    """Turns the colour circle by `turn`, 1 for a full turn."""
+def rotated_hue(image: Array, angle: float) -> Array:
+    """Rotates the colour circle by `angle`; 1 is a full circle."""
     if image.shape[2] != 3:
         return image
     cv2 = opencv()
     hls = cv2.cvtColor(image.astype(np.float32) * np.float32(1 / 255), cv2.COLOR_RGB2HLS)
-    hls[:, :, 0] = (hls[:, :, 0] + turn * 360) % 360
+    hls[:, :, 0] = (hls[:, :, 0] + angle * 360) % 360
     return _as(image.dtype, cv2.cvtColor(hls, cv2.COLOR_HLS2RGB) * np.float32(255))
 
 
@@ -70,10 +71,10 @@ ADJUST: Final[dict[str, Callable[[Array, float], Array]]] = {
 
 
 def normalizing_tables(mean: Floats, std: Floats, channels: int, dtype: Any) -> Array:
-    """For each channel the 256 values of (value / 255 - mean) / std, shape (C, 256)."""
+    """Returns an array of shape (C, 256): for each channel, (value / 255 - mean) / std of the values 0 to 255."""
     values = np.arange(256, dtype=np.float32) / np.float32(255)
     if max(len(mean), len(std)) not in (1, channels):
-        raise bad_argument("mean", mean.tolist(), f"must be a number or {channels} numbers, one for each channel")
+        raise bad_argument("mean", mean.tolist(), f"must be a number, or a list of {channels} numbers")
     tables = (values - mean[:, None]) / std[:, None]
     return np.ascontiguousarray(np.broadcast_to(tables, (channels, 256)).astype(dtype))
 
@@ -87,5 +88,5 @@ def _scaled(image: Array, factor: float, offset: float) -> Array:
 
 
 def _as(dtype: np.dtype[Any], values: Array) -> Array:
-    """Float32 values as `dtype`; uint8 is clipped and rounded down."""
+    """Converts float32 values to `dtype`; for uint8, clips them to 0..255 and rounds them down."""
     return np.clip(values, 0, 255).astype(dtype) if dtype == np.uint8 else values.astype(dtype)

@@ -18,18 +18,20 @@ Path = str | os.PathLike[str]
 
 
 class ImageDataset(Dataset):
-    """Base class of the datasets of image files; a sample is (image, label), or what `transform` returns.
+    """Decodes the image files of another dataset; a sample is (image, label), or what `transform` returns.
+
+    It is the base class of the datasets of image files.
 
     Args:
         encoded: a dataset whose samples are (bytes of an image file, label).
-        flag: 1 for images of shape (H, W, 3), RGB; 0 for gray images of shape (H, W, 1). Images are uint8.
-        transform: called as `transform(image, label)`; what it returns is the sample.
+        flag: 1 for RGB images of shape (H, W, 3), 0 for gray images of shape (H, W, 1). The dtype is uint8.
+        transform: function that is called as `transform(image, label)`; its result is the sample.
         min_size: see `decode`.
         orient: see `decode`.
         max_pixels: see `decode`.
 
-    The arguments are attributes, too (`transform` as `transform_fn`). If `encoded` has a method `name_of(index)`, an
-    error contains the name that it returns.
+    The object has an attribute for each argument; the name of the attribute for `transform` is `transform_fn`. If
+    `encoded` has a method `name_of(index)`, an error text contains the name that this method returns.
     """
 
     def __init__(
@@ -61,11 +63,11 @@ class ImageDataset(Dataset):
 
     @property
     def color(self) -> Color:
-        """The argument `color` of `decode`."""
+        """The value for the argument `color` of `decode`."""
         return "rgb" if self.flag else "gray"
 
     def named(self, error: ImageError, index: Any) -> ImageError:
-        """The error about an image, with the name of its file."""
+        """Returns the error about an image with the name of the image file added."""
         name_of = getattr(self.encoded, "name_of", None)
         return ImageError(f"{f'sample {index}' if name_of is None else name_of(index)}: {error}")
 
@@ -75,7 +77,7 @@ class ImageDataset(Dataset):
 
 
 class ImageFiles(Dataset):
-    """The bytes of image files, and their labels. Samples are (bytes, label)."""
+    """A dataset of image files that are not decoded. A sample is (bytes of the file, label)."""
 
     def __init__(self, paths: Iterable[str], labels: Any) -> None:
         self._paths, self._labels = PackedList(paths), labels
@@ -90,7 +92,7 @@ class ImageFiles(Dataset):
     _parts = ()
 
     def name_of(self, index: Any) -> str:
-        """The path of an image file."""
+        """Returns the path of an image file."""
         path: str = self._paths[index]
         return path
 
@@ -100,7 +102,7 @@ class ImageFiles(Dataset):
 
 
 class Items(Sequence[tuple[str, Any]]):
-    """The path and the label of each image. The tuples are made when they are read."""
+    """A sequence of (path, label), one tuple for each image. It makes a tuple only when the tuple is read."""
 
     def __init__(self, files: ImageFiles) -> None:
         self._files = files

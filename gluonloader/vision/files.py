@@ -1,9 +1,8 @@
-"""Datasets of image files: in a folder per class, or listed with their labels."""
+"""Datasets of image files: `ImageFolderDataset` for a folder per class, `ImageListDataset` for a list with labels."""
 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Real
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dataset import PackedList
-from ..errors import bad_argument
+from ..errors import bad_argument, warn
 from .encoded import ImageDataset, ImageFiles, Items, Path
 from .lists import SUFFIXES, is_image, read_list
 
@@ -20,22 +19,22 @@ from .lists import SUFFIXES, is_image, read_list
 class ImageFolderDataset(ImageDataset):
     """The images in `root/CLASS/NAME.jpg`; a sample is (image, label), as in Gluon.
 
-    The label is the number of the class, from 0, in the order of the sorted names of the folders. The images of a class
-    are sorted by name, too. Files of other types than .jpg, .jpeg and .png are ignored with a warning.
+    The label is the number of the class, from 0; the classes are sorted by the names of their folders. Within a class,
+    the images are sorted by file name. Files of other types than .jpg, .jpeg and .png are ignored, with a warning.
 
     Args:
         root: the folder that contains a folder for each class.
-        flag: 1 for images of shape (H, W, 3), RGB; 0 for gray images of shape (H, W, 1). Images are uint8.
-        transform: called as `transform(image, label)`; what it returns is the sample.
-        options: `min_size`, `orient` and `max_pixels`, see `decode`.
+        flag: 1 for RGB images of shape (H, W, 3), 0 for gray images of shape (H, W, 1). The dtype is uint8.
+        transform: function that is called as `transform(image, label)`; its result is the sample.
+        options: the arguments `min_size`, `orient` and `max_pixels` of `decode`.
 
     Attributes:
-        synsets: Gluon's name of `classes`.
+        synsets: the same list as `classes`, under Gluon's name.
 
     Raises:
         OSError: a folder cannot be read.
-        ValueError: there are no images.
-        ImageError: raised by a read if an image cannot be decoded; the text names the file.
+        ValueError: the folders contain no images.
+        ImageError: raised when a sample is read, if its image cannot be decoded; the text names the file.
     """
 
     def __init__(self, root: Path, flag: int = 1, transform: Callable[..., Any] | None = None, **options: Any) -> None:
@@ -57,14 +56,14 @@ class ImageFolderDataset(ImageDataset):
             raise ValueError(f"root={root!r}: contains no images; put {', '.join(SUFFIXES)} files there, {expected}")
         if ignored:
             what = f"{ignored[0]} and {len(ignored) - 1} more" if len(ignored) > 1 else ignored[0]
-            expected = f"{', '.join(SUFFIXES)} files, each in the folder of its class"
-            warnings.warn(f"ignored {what} in {root}: ImageFolderDataset reads {expected}", stacklevel=2)
+            expected = f"{', '.join(SUFFIXES)} files, in a folder for each class"
+            warn(f"ImageFolderDataset ignored {what} in {root}: it reads only {expected}")
         labels = np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(ends, prepend=0))
         super().__init__(ImageFiles(paths, labels), flag, transform, **options)
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes; the label of a sample is an index of this list."""
+        """The names of the classes. The label of a sample is an index into this list."""
         return self.synsets
 
     @property
@@ -74,25 +73,26 @@ class ImageFolderDataset(ImageDataset):
 
 
 class ImageListDataset(ImageDataset):
-    """Images of a list of paths and labels; a sample is (image, label).
+    """Image files from a list of paths and labels; a sample is (image, label).
 
     Args:
         root: the folder that contains the images; the paths in `imglist` are relative to it.
-        imglist: a list of pairs (path, label), or of lists that end with the path, as in Gluon: `[label, path]`,
-            `[label, label, path]`. Or the path of a `.lst` file (in `root`, or else in the current folder), whose lines
-            contain a number, the labels and the path, separated by tabs. A label is a number, or a sequence of numbers.
-        flag: 1 for images of shape (H, W, 3), RGB; 0 for gray images of shape (H, W, 1). Images are uint8.
-        transform: called as `transform(image, label)`; what it returns is the sample.
-        options: `min_size`, `orient` and `max_pixels`, see `decode`.
+        imglist: a list of pairs (path, label); a label is a number or a sequence of numbers. Or, as in Gluon, a list of
+            lists that end with the path: `[label, path]` or `[label, label, path]`. Or the path of a `.lst` file,
+            relative to `root` or to the current folder; each line of the file contains a number, the labels and the
+            path, separated by tabs.
+        flag: 1 for RGB images of shape (H, W, 3), 0 for gray images of shape (H, W, 1). The dtype is uint8.
+        transform: function that is called as `transform(image, label)`; its result is the sample.
+        options: the arguments `min_size`, `orient` and `max_pixels` of `decode`.
 
-    A single label becomes an int or a float, as it is in the list; in a `.lst` file it is a float. Several labels
-    become a float32 array of shape (labels,).
+    If an image has a single label, the label is an int or a float as in the list, or a float if it is from a `.lst`
+    file. If an image has several labels, they are a float32 array of shape (number of labels,).
 
     Raises:
         OSError: the `.lst` file cannot be read.
-        ValueError: the list is empty, an entry has no label or no path, or a path leaves `root`; the text names the
-            entry or the line.
-        ImageError: raised by a read if an image cannot be decoded; the text names the file.
+        ValueError: the list is empty, an entry has no label or no path, or a path leads out of `root`; the text names
+            the entry or the line.
+        ImageError: raised when a sample is read, if its image cannot be decoded; the text names the file.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class ImageListDataset(ImageDataset):
     ) -> None:
         root = os.path.expanduser(os.fspath(root))
         if imglist is None:
-            raise bad_argument("imglist", imglist, "pass a list of (path, label), or the path of a .lst file")
+            raise bad_argument("imglist", imglist, "must be a list of (path, label), or the path of a .lst file")
         entries = _read_lst(root, imglist) if isinstance(imglist, (str, os.PathLike)) else _read_list(imglist)
         paths, labels = [], []
         for where, path, label in entries:
@@ -145,11 +145,12 @@ def _read_list(entries: Iterable[Any]) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _inside(root: str, path: Path, where: str) -> str:
-    """The path of an image in `root`, checked."""
+    """Returns the path of an image in `root`. Raises ValueError if the path leads out of `root`."""
     full = os.path.join(root, path)
     top = os.path.abspath(root)
     if os.path.commonpath([top, os.path.abspath(full)]) != top:
-        raise ValueError(f"{where}: the path {os.fspath(path)!r} leaves root={root!r}; pass a root that contains it")
+        what = f"the path {os.fspath(path)!r} leads out of root={root!r}"
+        raise ValueError(f"{where}: {what}; pass a root that contains the file")
     return full
 
 

@@ -1,4 +1,4 @@
-"""Crop boxes and resizing, as MXNet computes them; the transforms and `ImagePipeline` use the same functions."""
+"""Computes crops and resizes images as MXNet does, for the transforms and for `ImagePipeline`."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ Box = tuple[int, int, int, int]  # left, top, width, height
 
 _AUTO: Final = 9
 _RANDOM: Final = 10
-_TRIES: Final = 10  # random boxes that may be larger than the image, before the centre is taken
+_TRIES: Final = 10  # random crops; if all of them are larger than the image, the crop is the centre of the image
 
 
 def checked_size(size: Any, name: str = "size") -> Size:
-    """(width, height) from an int or a pair."""
+    """Returns (width, height), from an int or a pair."""
     pair = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
     if len(pair) != 2 or not all(isinstance(side, (int, np.integer)) and side >= 1 for side in pair):
-        raise bad_argument(name, size, "must be an int >= 1 or a pair (width, height) of them")
+        raise bad_argument(name, size, "must be an int >= 1, or a pair (width, height) of such ints")
     return int(pair[0]), int(pair[1])
 
 
 def checked_interpolation(number: int) -> int:
     if number not in (0, 1, 2, 3, 4, _AUTO, _RANDOM):
-        numbers = "0 nearest, 1 linear, 2 cubic, 3 area, 4 Lanczos, 9 by the sizes, 10 random"
+        numbers = "0 nearest, 1 linear, 2 cubic, 3 area, 4 Lanczos, 9 chosen by the sizes, 10 random"
         raise bad_argument("interpolation", number, f"must be one of MXNet's numbers: {numbers}")
     return number
 
 
 def checked_range(name: str, values: Any) -> tuple[float, float]:
-    """A pair of numbers, 0 < low <= high."""
+    """Returns the pair (low, high). Raises ValueError unless 0 < low <= high."""
     pair = tuple(values) if isinstance(values, (tuple, list)) else ()
     if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
         raise bad_argument(name, values, "must be a pair of numbers (low, high) with 0 < low <= high")
@@ -51,11 +51,12 @@ def check_image(image: Any) -> None:
 
 
 def resize(image: Array, size: Size, interpolation: int, out: Array | None = None) -> Array:
-    """Resizes an image of shape (H, W, C) by OpenCV. An image that already has this size is returned, not copied.
+    """Resizes an image of shape (H, W, C) with OpenCV.
+
+    If the image has the size `size` already, and `out` is None, it returns the image itself, without a copy.
 
     Args:
-        out: contiguous array of shape (height, width, C) for the result. If the image already has this size, it is
-            copied there.
+        out: contiguous array of shape (height, width, C) for the result.
     """
     height, width = image.shape[:2]
     if (width, height) == size:
@@ -65,7 +66,7 @@ def resize(image: Array, size: Size, interpolation: int, out: Array | None = Non
         return out
     method = _method(interpolation, (width, height), size)
     resized: Array = opencv().resize(image, size, dst=out, interpolation=method)
-    if resized.ndim == 2:  # OpenCV drops the axis of a single channel
+    if resized.ndim == 2:  # OpenCV removes the axis of a single channel
         resized = resized[:, :, None]
     if out is None or np.may_share_memory(resized, out):
         return resized
@@ -82,12 +83,12 @@ def _method(interpolation: int, old: Size, new: Size) -> int:
 
 
 def size_by_shorter_side(width: int, height: int, shorter: int) -> Size:
-    """The size of an image whose shorter side becomes `shorter`."""
+    """Returns the size of an image after its shorter side is resized to `shorter` pixels."""
     return (shorter, height * shorter // width) if height > width else (width * shorter // height, shorter)
 
 
 def fitting_size(width: int, height: int, size: Size) -> Size:
-    """The size of the largest crop with the aspect ratio of `size` that is not larger than `size` or the image."""
+    """Returns the size of the largest crop that has the aspect ratio of `size` and fits into `size` and the image."""
     crop_width: float
     crop_height: float
     crop_width, crop_height = size
@@ -99,13 +100,13 @@ def fitting_size(width: int, height: int, size: Size) -> Size:
 
 
 def center_box(width: int, height: int, size: Size) -> Box:
-    """The box in the middle of the image, scaled down to fit into the image."""
+    """Returns the crop in the centre of the image; if `size` is larger than the image, the crop is smaller."""
     crop_width, crop_height = fitting_size(width, height, size)
     return (width - crop_width) // 2, (height - crop_height) // 2, crop_width, crop_height
 
 
 def random_box(width: int, height: int, size: Size) -> Box:
-    """A random box, scaled down to fit into the image."""
+    """Returns a crop at a random place; if `size` is larger than the image, the crop is smaller."""
     crop_width, crop_height = fitting_size(width, height, size)
     rng = get_rng()
     left = int(rng.integers(0, width - crop_width + 1))
@@ -115,7 +116,10 @@ def random_box(width: int, height: int, size: Size) -> Box:
 def random_resized_box(
     width: int, height: int, size: Size, scale: tuple[float, float], ratio: tuple[float, float]
 ) -> Box:
-    """A box with a random area, as a fraction of the image, and a random aspect ratio."""
+    """Returns a crop with a random area, a random aspect ratio and a random place.
+
+    `scale` is the range of the area, as a fraction of the area of the image; `ratio` is the range of width / height.
+    """
     rng = get_rng()
     low, high = math.log(ratio[0]), math.log(ratio[1])
     for _ in range(_TRIES):
@@ -129,6 +133,6 @@ def random_resized_box(
 
 
 def crop(image: Array, box: Box) -> Array:
-    """The part of an image in a box, as a view."""
+    """Returns the pixels of an image that are in the crop `box`, as a view."""
     left, top, width, height = box
     return image[top : top + height, left : left + width]

@@ -1,44 +1,44 @@
-"""Headers of image files: format, size and colour channels, which are read before any memory is allocated."""
+"""Reads the header of an image file: its format, size and colour channels, before any memory is allocated."""
 
 from __future__ import annotations
 
 import io
 from struct import Struct, unpack_from
-from struct import error as StructError  # noqa: N812, the name says that it is an exception
+from struct import error as StructError  # noqa: N812, the name shows that it is an exception
 from typing import Any, Final, NamedTuple
 
 from ..errors import ImageError
 from .libraries import installed
 
-MAX_PIXELS: Final = 89_478_485  # the limit from which Pillow warns: an image of 256 MB
+MAX_PIXELS: Final = 89_478_485  # the limit above which Pillow warns; such an image needs 256 MB
 
 _SEGMENT: Final = Struct(">HH")  # marker and length of a segment of a JPEG file
 _END_OF_JPEG: Final = b"\xff\xd9"
-_NO_SIZE: Final = (0xC4, 0xC8, 0xCC)  # markers from C0 to CF that do not contain the size of the image
-_NO_LENGTH: Final = (0x01, *range(0xD0, 0xD9))  # markers without data
+_NO_SIZE: Final = (0xC4, 0xC8, 0xCC)  # the markers from C0 to CF whose segments do not contain the size of the image
+_NO_LENGTH: Final = (0x01, *range(0xD0, 0xD9))  # markers without a segment
 
 
 class Header(NamedTuple):
-    """What the header of an image file says.
+    """The contents of the header of an image file.
 
     Attributes:
         kind: "jpeg", "png" or "other".
-        channels: colour channels of a JPEG; 4 for CMYK. 0 for the other formats.
-        may_turn: whether the file may contain an EXIF orientation.
+        channels: the number of colour channels of a JPEG (4 for CMYK); 0 for the other formats.
+        may_rotate: whether the file may contain an EXIF orientation.
     """
 
     kind: str
     height: int
     width: int
     channels: int
-    may_turn: bool
+    may_rotate: bool
 
 
 def read_header(data: bytes, max_pixels: int | None) -> Header:
-    """Reads the header of an image file, and checks that the file is complete and the image not too large.
+    """Reads the header of an image file, and checks that the file is complete and the image is not too large.
 
     Raises:
-        ImageError: the data are no image, are truncated, or the image has more than `max_pixels` pixels.
+        ImageError: the data are not an image, or are truncated, or the image has more than `max_pixels` pixels.
     """
     try:
         if data[:2] == b"\xff\xd8":
@@ -59,7 +59,7 @@ def read_header(data: bytes, max_pixels: int | None) -> Header:
 
 
 def _read_jpeg(data: bytes) -> Header:
-    position, size, may_turn, segment = 2, (0, 0, 0), False, _SEGMENT.unpack_from
+    position, size, may_rotate, segment = 2, (0, 0, 0), False, _SEGMENT.unpack_from
     while True:
         marker, length = segment(data, position)
         code = marker & 0xFF
@@ -74,18 +74,18 @@ def _read_jpeg(data: bytes) -> Header:
             if 0xC0 <= code <= 0xCF and code not in _NO_SIZE and not any(size):
                 size = unpack_from(">HHB", data, position + 5)
             elif code == 0xE1 and data[position + 4 : position + 8] == b"Exif":
-                may_turn = True
+                may_rotate = True
             elif code == 0xDA:
                 break
             position += length
         position += 2
-    # Without this check, some decoders return an image whose lower part is grey.
+    # Without this check, some decoders return an image whose lower part is gray.
     if data[-2:] != _END_OF_JPEG and data.find(_END_OF_JPEG, position) < 0:
         raise _truncated(data)
     height, width, channels = size
     if not (height and width and channels):
         raise ImageError(f"the JPEG file has an image of size {width} x {height}; replace the file")
-    return Header("jpeg", height, width, channels, may_turn)
+    return Header("jpeg", height, width, channels, may_rotate)
 
 
 def _read_png(data: bytes) -> Header:
@@ -98,7 +98,7 @@ def _read_png(data: bytes) -> Header:
 
 
 def _read_other(data: bytes) -> Header:
-    """Reads the header by Pillow: OpenCV cannot tell the size of an image before it decodes the image."""
+    """Reads the header with Pillow, because OpenCV cannot read the size of an image before it decodes the image."""
     pillow = installed("PIL.Image")
     image: Any = None if pillow is None else open_by_pillow(data)
     if image is None:
@@ -109,7 +109,7 @@ def _read_other(data: bytes) -> Header:
 
 
 def open_by_pillow(data: bytes) -> Any:
-    """The image as Pillow opens it, not decoded yet; None if Pillow does not know the format."""
+    """Opens an image with Pillow, which does not decode it yet; returns None if Pillow does not know the format."""
     pillow = installed("PIL.Image")
     try:
         return pillow.open(io.BytesIO(data))

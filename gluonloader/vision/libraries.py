@@ -1,4 +1,4 @@
-"""The libraries that decode and resize images; each is imported when it is first needed."""
+"""Imports the libraries that decode and resize images, each of them only when it is first needed."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any, Final
 from ..errors import MissingExtraError
 
 _found: Final[dict[str, Any]] = {}
-_absent: Final[set[str]] = set()  # a search for a module that is not installed takes as long as decoding a small image
+# Searching again for a module that is not installed takes as long as decoding a small image.
+_absent: Final[set[str]] = set()
 
 
 def installed(module: str) -> Any:
-    """The module `simplejpeg`, `cv2` or `PIL.Image`; None if it is not installed."""
+    """Returns the module `simplejpeg`, `cv2` or `PIL.Image`, or None if the module is not installed."""
     found = _found.get(module)
     if found is not None and sys.modules.get(module) is found:
         return found
     if module in _absent:
         return None
     try:
-        # Not from sys.modules: another thread may be importing it.
+        # The module in sys.modules may be incomplete, because another thread may be importing it.
         found = _found[module] = importlib.import_module(module)
         return found
     except ImportError:
@@ -30,7 +31,7 @@ def installed(module: str) -> Any:
 
 
 def opencv() -> Any:
-    """OpenCV, which resizes images and converts their colours.
+    """Returns the module of OpenCV, which resizes images and converts their colours.
 
     Raises:
         MissingExtraError: OpenCV is not installed.

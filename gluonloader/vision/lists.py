@@ -30,12 +30,12 @@ def read_list(path: str) -> Iterator[tuple[str, int, list[float], str]]:
             try:
                 text = line.decode("utf-8-sig").strip()
             except UnicodeDecodeError as error:
-                raise ValueError(f"{place}: it is not UTF-8 ({error}); save the list as UTF-8") from None
+                raise ValueError(f"{place}: the line is not UTF-8 ({error}); save the list as UTF-8") from None
             if not text:
                 continue
             fields = [field.strip() for field in text.split("\t")]
             if len(fields) < 3:
-                raise ValueError(f"{place}: {_EXPECTED}, but it has {len(fields)} fields: {text[:80]!r}")
+                raise ValueError(f"{place}: {_EXPECTED}, but the line has {len(fields)} fields: {text[:80]!r}")
             try:
                 key, labels = int(fields[0]), [float(label) for label in fields[1:-1]]
             except ValueError as error:

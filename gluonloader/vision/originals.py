@@ -1,4 +1,4 @@
-"""MNIST, FashionMNIST, CIFAR10 and CIFAR100, read from local files in the formats in which they are published."""
+"""MNIST, FashionMNIST, CIFAR10 and CIFAR100: datasets that read the published files from a local folder."""
 
 from __future__ import annotations
 
@@ -23,29 +23,32 @@ _CIFAR_URL: Final = "https://www.cs.toronto.edu/~kriz"
 
 
 class _ImagesInMemory(SimpleDataset):
-    """Images and labels in memory, read in bulk."""
+    """A dataset of images and labels in memory, which supports bulk reads."""
 
     def __init__(self, images: Pixels, labels: Labels, transform: Callable[..., Any] | None) -> None:
         check_functions(transform=transform)
         data = ArrayDataset(images, labels)
         super().__init__(data if transform is None else data.transform(transform))
 
-    __repr__ = Dataset.__repr__  # not with the datasets inside
+    __repr__ = Dataset.__repr__  # it does not show the datasets inside
 
 
 class MNIST(_ImagesInMemory):
-    """Handwritten digits; a sample is (image, label) with a uint8 image of shape (28, 28, 1) and an int32 label.
+    """Images of handwritten digits; a sample is (image, label).
+
+    The image is a uint8 array of shape (28, 28, 1). The label is an int32.
 
     Args:
         root: the folder with the files `train-images-idx3-ubyte.gz`, `train-labels-idx1-ubyte.gz`,
-            `t10k-images-idx3-ubyte.gz` and `t10k-labels-idx1-ubyte.gz`, or the same files unpacked. By default the
-            folder in which Gluon keeps them: `~/.mxnet/datasets/mnist`.
-        train: whether to read the training images or the test images.
-        transform: called as `transform(image, label)`; what it returns is the sample.
+            `t10k-images-idx3-ubyte.gz` and `t10k-labels-idx1-ubyte.gz`, or the same files unpacked. The default is the
+            folder in which Gluon stores these files: `~/.mxnet/datasets/mnist`.
+        train: True to read the training images, False to read the test images.
+        transform: function that is called as `transform(image, label)`; its result is the sample.
 
     Raises:
-        FileNotFoundError: a file is missing; nothing is downloaded. The text says which file to put where.
-        ValueError: a file is damaged, or is no file of this dataset.
+        FileNotFoundError: a file is missing, since this class downloads nothing. The text says which file to download
+            and where to put it.
+        ValueError: a file is damaged, or is not a file of this dataset.
     """
 
     _NAME = "mnist"
@@ -65,9 +68,9 @@ class MNIST(_ImagesInMemory):
 
 
 class FashionMNIST(MNIST):
-    """Images of clothes, in the format of `MNIST`; the arguments and errors are those of `MNIST`.
+    """Images of clothes in the format of `MNIST`, with the same arguments and errors as `MNIST`.
 
-    The default folder is `~/.mxnet/datasets/fashion-mnist`.
+    The default of `root` is `~/.mxnet/datasets/fashion-mnist`.
     """
 
     _NAME = "fashion-mnist"
@@ -75,18 +78,21 @@ class FashionMNIST(MNIST):
 
 
 class CIFAR10(_ImagesInMemory):
-    """Small photographs of 10 classes; a sample is (image, label): uint8 of shape (32, 32, 3), RGB, and int32.
+    """Small photographs of 10 classes; a sample is (image, label).
+
+    The image is an RGB image: a uint8 array of shape (32, 32, 3). The label is an int32.
 
     Args:
         root: the folder with the files `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin` of the "binary
-            version", or with the folder `cifar-10-batches-bin` that contains them. By default the folder in which Gluon
-            keeps them: `~/.mxnet/datasets/cifar10`. The "python version" is not read, since its files are pickles,
-            which can run any code.
-        train: whether to read the training images or the test images.
-        transform: called as `transform(image, label)`; what it returns is the sample.
+            version", or the folder above `cifar-10-batches-bin`, which contains these files. The default is the folder
+            in which Gluon stores these files: `~/.mxnet/datasets/cifar10`. The class does not read the "python
+            version", since its files are pickles, and a pickle can run any code.
+        train: True to read the training images, False to read the test images.
+        transform: function that is called as `transform(image, label)`; its result is the sample.
 
     Raises:
-        FileNotFoundError: a file is missing; nothing is downloaded. The text says which file to put where.
+        FileNotFoundError: a file is missing, since this class downloads nothing. The text says which file to download
+            and where to put it.
         ValueError: a file is damaged.
     """
 
@@ -99,17 +105,18 @@ class CIFAR10(_ImagesInMemory):
 
 
 class CIFAR100(_ImagesInMemory):
-    """Small photographs of 100 classes in 20 groups; samples are those of `CIFAR10`.
+    """Small photographs of 100 classes in 20 groups; a sample has the same form as a sample of `CIFAR10`.
 
     Args:
-        root: the folder with the files `train.bin` and `test.bin` of the "binary version", or with the folder
-            `cifar-100-binary` that contains them. By default `~/.mxnet/datasets/cifar100`.
-        fine_label: if True, the label is the class, from 0 to 99; if False, the group, from 0 to 19.
-        train: whether to read the training images or the test images.
-        transform: called as `transform(image, label)`; what it returns is the sample.
+        root: the folder with the files `train.bin` and `test.bin` of the "binary version", or the folder above
+            `cifar-100-binary`, which contains these files. The default is `~/.mxnet/datasets/cifar100`.
+        fine_label: True if the label is the class, from 0 to 99; False if the label is the group, from 0 to 19.
+        train: True to read the training images, False to read the test images.
+        transform: function that is called as `transform(image, label)`; its result is the sample.
 
     Raises:
-        FileNotFoundError: a file is missing; nothing is downloaded. The text says which file to put where.
+        FileNotFoundError: a file is missing, since this class downloads nothing. The text says which file to download
+            and where to put it.
         ValueError: a file is damaged.
     """
 
@@ -139,20 +146,21 @@ def _read_idx(folder: str, name: str, axes: int, source: str) -> Pixels:
         with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
             data = file.read()
     except FileNotFoundError:
-        where = f"put it into {folder}; it is published at {source}"
-        raise FileNotFoundError(f"there is no {name}.gz and no {name} in {folder}: {where}") from None
+        where = f"download it from {source}, and put it into {folder}"
+        raise FileNotFoundError(f"there is no {name}.gz and no {name} in {folder}; {where}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: cannot be unpacked ({error}); download it again") from None
+        raise ValueError(f"{path}: the file cannot be unpacked ({error}); download it again") from None
     start = 4 + 4 * axes
     header = struct.unpack(f">{1 + axes}I", data[:start]) if len(data) >= start else (0,)
     if header[0] != 0x800 + axes or len(data) - start != np.prod(header[1:], dtype=object):
         expected = f"unsigned bytes with {axes} axes in the idx format"
-        raise ValueError(f"{path}: its {len(data):,} bytes are not {expected}, or are incomplete; download it again")
+        what = f"its {len(data):,} bytes are not {expected}, or the file is truncated"
+        raise ValueError(f"{path}: {what}; download it again")
     return np.frombuffer(data, np.uint8, offset=start).reshape(header[1:])
 
 
 def _read_cifar(root: str, title: str, subfolder: str, names: list[str], labels: int) -> list[Pixels]:
-    """The rows of the files: the bytes of the labels, then 3072 bytes of pixels."""
+    """Reads each file as an array; a row of it contains the bytes of the labels, then 3072 bytes of pixels."""
     folder = next((f for f in (root, os.path.join(root, subfolder)) if os.path.exists(os.path.join(f, names[0]))), root)
     size = labels + 3072
     rows = []
@@ -161,19 +169,19 @@ def _read_cifar(root: str, title: str, subfolder: str, names: list[str], labels:
         try:
             data = np.fromfile(path, np.uint8)
         except FileNotFoundError:
-            where = f"unpack {title}-binary.tar.gz there; it is published at {_CIFAR_URL}/{title}-binary.tar.gz"
+            where = f"download {_CIFAR_URL}/{title}-binary.tar.gz, and unpack it there"
             pickles = os.path.exists(os.path.splitext(path)[0])
             also = " (the files without .bin are the python version, which is not read)" if pickles else ""
-            raise FileNotFoundError(f"there is no {name} in {folder}{also}: {where}") from None
+            raise FileNotFoundError(f"there is no {name} in {folder}{also}; {where}") from None
         if data.size == 0 or data.size % size:
             expected = f"not a multiple of {size}, the size of an image with its labels; download it again"
-            raise ValueError(f"{path}: it has {data.size:,} bytes, {expected}")
+            raise ValueError(f"{path}: the file has {data.size:,} bytes, {expected}")
         rows.append(data.reshape(-1, size))
     return rows
 
 
 def _split_cifar(rows: list[Pixels], labels: int, column: int) -> tuple[Pixels, Labels]:
-    """The images and the labels of the rows of all files; `labels` is the number of labels of a row."""
+    """Splits the rows of all files into images and labels; `labels` is the number of labels in a row."""
     joined = np.concatenate(rows)
     images = joined[:, labels:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(images), joined[:, column].astype(np.int32)

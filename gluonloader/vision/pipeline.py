@@ -1,10 +1,10 @@
-"""`ImagePipeline`: decodes, crops, resizes, flips and normalizes images straight into their batch.
+"""`ImagePipeline`: decodes, crops, resizes, mirrors and normalizes images, directly into the memory of the batch.
 
     bytes --decode--> pixels --resize (of the crop)--> scratch --flip--> scratch --tables--> row of the batch
           reused for all images of the batch          H x W x C, uint8          dtype and layout of the batch
 
-Each image is written into `gluonloader.empty` memory, which in a worker process is the shared memory of the batch. No
-float array of an image, and no second copy of the batch, is ever made.
+Each image is written into an array that `gluonloader.empty` makes. In a worker process, this array lies in the shared
+memory of the batch. So the pipeline makes no float array of a single image, and no second copy of the batch.
 """
 
 from __future__ import annotations
@@ -36,35 +36,39 @@ _DTYPES: Final = ("uint8", "float16", "float32")
 
 
 class ImagePipeline(Dataset):
-    """Images of a dataset, decoded, cropped, resized, flipped and normalized in one step into the memory of the batch.
+    """Decodes, crops, resizes, mirrors and normalizes the images of a dataset; a sample is (image, label).
 
-    A sample is (image, label). The images are equal to those of the following transforms, up to 1/255 before the
-    division by `std`: `RandomResizedCrop(size, scale, ratio)` if `scale` is passed, otherwise
-    `Resize(resize, keep_ratio=True)` and `CenterCrop(size)`; then `RandomFlipLeftRight(flip)`, `ToTensor()`,
-    `Normalize(mean, std)` and `Cast(dtype)`. Random numbers are drawn in the same order. `default_batchify` uses the
-    memory that this class fills as the batch, without a copy.
+    The images are equal to the images that the following transforms return; a value may differ by 1/255, before the
+    division by `std`. If you pass `scale`, the transforms are `RandomResizedCrop(size, scale, ratio)`, otherwise
+    `Resize(resize, keep_ratio=True)` and `CenterCrop(size)`. Then follow `RandomFlipLeftRight(flip)`, `ToTensor()`,
+    `Normalize(mean, std)` and `Cast(dtype)`. The pipeline draws its random numbers in the same order as the transforms.
+    It writes the images directly into the memory of the batch, so `default_batchify` does not copy them.
 
     Args:
-        dataset: an `ImageDataset` without a transform, such as `ImageFolderDataset`; its `flag`, `orient` and
-            `max_pixels` apply. Or a dataset whose samples are (bytes of an image file, label).
-        size: of the images: an int or a pair (width, height).
-        scale: for random crops, as in `RandomResizedCrop`. None for the centre of the image.
-        ratio: for random crops, as in `RandomResizedCrop`.
-        resize: for the centre of the image: first resize the shorter side to this length. None for no resize.
-        flip: probability with which an image is mirrored left to right; 0.5 mirrors half of the images.
-        mean: subtracted from each channel; for values from 0 to 1. A number, or one number for each channel.
-        std: each channel is divided by it.
-        dtype: "float32", "float16" or "uint8". For "uint8" the values are 0 to 255, and `mean` and `std` must be left
-            out.
+        dataset: an `ImageDataset` without a transform, for example an `ImageFolderDataset`; the pipeline uses its
+            `flag`, `orient` and `max_pixels`. Or a dataset whose samples are (bytes of an image file, label).
+        size: the size of the images in the batch: an int or a pair (width, height).
+        scale: smallest and largest area of a random crop, as in `RandomResizedCrop`. None to crop the centre of the
+            image.
+        ratio: smallest and largest aspect ratio of a random crop, as in `RandomResizedCrop`.
+        resize: before the centre is cropped, the shorter side of the image is resized to this length. None for no
+            resize. Not allowed together with `scale`.
+        flip: probability that an image is mirrored left to right; 0.5 mirrors half of the images.
+        mean: number that is subtracted from each channel, whose values are from 0 to 1; or a list with a number for
+            each channel.
+        std: number by which each channel is divided; or a list with a number for each channel.
+        dtype: "float32", "float16" or "uint8". If it is "uint8", the values are 0 to 255, and `mean` and `std` are not
+            allowed.
         layout: "CHW" or "HWC".
         interpolation: see `transforms.Resize`.
-        scaled_decode: decode JPEGs at 1/2, 1/4 or 1/8, if the crop then still has `size` pixels. This is faster and
-            changes the pixels; the crops stay the same. Images that `orient` may turn are always decoded at full size.
+        scaled_decode: decode JPEGs at 1/2, 1/4 or 1/8 of their size, if the crop then still has `size` pixels. This is
+            faster. It changes the pixels, but not which part of an image is cropped. An image that `orient` may rotate
+            is always decoded at full size.
 
     Raises:
         ValueError: an argument is wrong, or the dataset has a transform.
         MissingExtraError: OpenCV is not installed.
-        ImageError: raised by a read if an image cannot be decoded; the text names the file.
+        ImageError: raised when a sample is read, if its image cannot be decoded; the text names the file.
     """
 
     def __init__(
@@ -88,9 +92,9 @@ class ImagePipeline(Dataset):
         self._encoded = self._dataset.encoded
         self._scaled_decode, self._interpolation = scaled_decode, interpolation
         if isinstance(flip, bool) or not 0 <= flip <= 1:
-            raise bad_argument("flip", flip, "must be a probability; pass 0.5 to mirror half of the images")
+            raise bad_argument("flip", flip, "must be a probability from 0 to 1; 0.5 mirrors half of the images")
         if scale is not None and resize is not None:
-            raise bad_argument("resize", resize, "is for the centre of images; leave out scale or resize")
+            raise bad_argument("resize", resize, "cannot be used together with scale; remove resize or scale")
         self._shorter = None if resize is None else geometry.checked_size(resize, "resize")[0]
         self._crop: CenterCrop | RandomResizedCrop = (
             CenterCrop(size, interpolation) if scale is None else RandomResizedCrop(size, scale, ratio, interpolation)
@@ -109,7 +113,7 @@ class ImagePipeline(Dataset):
         rows, scratch = iter(images), _Scratch(self._size, self._store.channels)
         if hasattr(self._encoded, "__getitems__"):
             samples = iter(read(self._encoded, keys))
-        else:  # one by one, so that only one file is in memory at a time
+        else:  # the samples are read one after another, so that only one image file is in memory at a time
             samples = map(self._encoded.__getitem__, keys)
         labels = each(lambda key: self._fill(key, next(samples), next(rows), scratch), keys, keys)
         return Rows((images, labels))
@@ -126,7 +130,7 @@ class ImagePipeline(Dataset):
         return (self._encoded, self._crop) if self._flip is None else (self._encoded, self._crop, self._flip)
 
     def _fill(self, key: Any, sample: Any, row: Array, scratch: _Scratch) -> Any:
-        """Writes the image of a sample into its row of the batch, and returns the label."""
+        """Writes the image of a sample into `row`, the part of the batch for this sample. Returns the label."""
         data, label = sample
         try:
             encoded = as_bytes(data)
@@ -142,8 +146,8 @@ class ImagePipeline(Dataset):
         return label
 
     def _decoded_part(self, data: bytes, header: Header, scratch: _Scratch) -> Image:
-        """The crop of an image, decoded, not resized yet."""
-        if self._dataset.orient and header.may_turn:  # the size after the turn is known when the image is decoded
+        """Decodes an image, and returns its crop, which is not resized yet."""
+        if self._dataset.orient and header.may_rotate:  # the size of a rotated image is known only after decoding
             image = decode_as(data, header, 1, self._dataset.color, True, None)
             height, width = image.shape[:2]
             box, divisor = self._box(width, height), 1
@@ -167,7 +171,7 @@ class ImagePipeline(Dataset):
         return self._crop.box(*(self._resized(width, height) if self._shorter is not None else (width, height)))
 
     def _divisor(self, header: Header, box: Box) -> int:
-        """1, 2, 4 or 8: by how much the decoder makes the image smaller."""
+        """Returns 1, 2, 4 or 8: the decoder decodes the image at 1/1, 1/2, 1/4 or 1/8 of its size."""
         if not self._scaled_decode or header.kind != "jpeg":
             return 1
         if self._shorter is not None:
@@ -177,7 +181,7 @@ class ImagePipeline(Dataset):
 
 
 class _Scratch:
-    """Memory that all images of a batch use one after another, so that it causes no page faults."""
+    """Memory that all images of a batch use one after another, so that only the first images cause page faults."""
 
     def __init__(self, size: Size, channels: int) -> None:
         self.pixels: Image = np.empty((size[1], size[0], channels), np.uint8)
@@ -185,7 +189,7 @@ class _Scratch:
         self._memory: Image = np.empty(0, np.uint8)
 
     def decoded(self, height: int, width: int) -> Image:
-        """An array of shape (height, width, C) for a decoded image."""
+        """Returns an array of shape (height, width, C) for a decoded image."""
         nbytes = height * width * self._channels
         if nbytes > self._memory.size:
             self._memory = np.empty(nbytes, np.uint8)
@@ -196,7 +200,7 @@ class _Store:
     """Writes uint8 pixels of shape (H, W, C) into the batch, in the dtype and layout of the batch.
 
     Attributes:
-        holds_pixels: whether the batch contains the pixels as they are, so that nothing has to be written.
+        holds_pixels: whether the batch contains the uint8 pixels unchanged, so that `write` has nothing to do.
     """
 
     def __init__(self, size: Size, channels: int, dtype: np.dtype[Any], layout: str, mean: Any, std: Any) -> None:
@@ -206,15 +210,15 @@ class _Store:
             raise bad_argument("layout", layout, 'must be "CHW" or "HWC"')
         means, stds = checked_statistics(mean, std)
         if dtype == np.uint8 and (means.any() or (stds != 1).any()):
-            raise bad_argument("dtype", dtype.name, "must be a float dtype if mean or std are passed")
+            raise bad_argument("dtype", dtype.name, "must be a float dtype if you pass mean or std")
         self.channels, self.dtype, self._planar = channels, dtype, layout == "CHW"
         self.shape = (channels, size[1], size[0]) if self._planar else (size[1], size[0], channels)
         self.holds_pixels = dtype == np.uint8 and not self._planar
-        self._pairs = [channel for channel in range(channels) for _ in range(2)]  # from pixels to planes
+        self._pairs = [channel for channel in range(channels) for _ in range(2)]  # channel of pixels, plane of the row
         self._tables: Array | None = None
         if dtype != np.uint8:
             tables = normalizing_tables(means, stds, channels, dtype)
-            # OpenCV copies table entries; it accepts float16 values only as uint16.
+            # OpenCV only copies the entries of the tables; it accepts float16 entries only as uint16.
             self._entries = np.dtype(np.uint16) if dtype == np.float16 else dtype
             self._tables = (tables if self._planar else np.ascontiguousarray(tables.T)[None]).view(self._entries)
 
@@ -235,14 +239,15 @@ def _checked_dataset(dataset: Any) -> ImageDataset:
     if not isinstance(dataset, ImageDataset):
         return ImageDataset(dataset)
     if dataset.transform_fn is not None:
-        raise ValueError("dataset: it has a transform; pass a dataset without transform")
+        raise ValueError("dataset: it has a transform; pass a dataset without a transform")
     if dataset.min_size is not None:
-        raise ValueError(f"dataset: it has min_size={dataset.min_size}; pass scaled_decode=True instead")
+        instead = "remove min_size, and pass scaled_decode=True to ImagePipeline"
+        raise ValueError(f"dataset: it has min_size={dataset.min_size}; {instead}")
     return dataset
 
 
 def _divided(box: Box, divisor: int, shape: tuple[int, ...]) -> Box:
-    """The box in an image that was decoded at 1/`divisor` of its size."""
+    """Converts a crop of the full image to a crop of the image that was decoded at 1/`divisor` of its size."""
     left, top, width, height = (round(side / divisor) for side in box)
     width, height = min(max(width, 1), shape[1]), min(max(height, 1), shape[0])
     return min(left, shape[1] - width), min(top, shape[0] - height), width, height

@@ -1,4 +1,4 @@
-"""`ImageRecordDataset`: the images of a RecordIO file, as MXNet's `im2rec` and `gluonloader records make` write it."""
+"""`ImageRecordDataset`: the images of a RecordIO file, which `im2rec` or `gluonloader records make` has written."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from .encoded import ImageDataset, Path
 
 
 class ImageRecordDataset(ImageDataset):
-    """The images of a `.rec` file; a sample is (image, label), as in Gluon.
+    """A dataset of the images in a `.rec` file; a sample is (image, label), as in Gluon.
 
-    The label is a float, or a float32 array of shape (labels,) if a record has several labels.
+    The label is a float. If a record has several labels, they are a float32 array of shape (number of labels,).
 
     Args:
-        filename: the `.rec` file; its index is the `.idx` file beside it.
-        flag: 1 for images of shape (H, W, 3), RGB; 0 for gray images of shape (H, W, 1). Images are uint8.
-        transform: called as `transform(image, label)`; what it returns is the sample.
-        options: `min_size`, `orient` and `max_pixels`, see `decode`.
+        filename: the path of the `.rec` file; the index is the `.idx` file with the same name.
+        flag: 1 for RGB images of shape (H, W, 3), 0 for gray images of shape (H, W, 1). The dtype is uint8.
+        transform: function that is called as `transform(image, label)`; its result is the sample.
+        options: the arguments `min_size`, `orient` and `max_pixels` of `decode`.
 
     Raises:
-        FileNotFoundError: there is no such file, or no index.
-        RecordError: the index or, raised by a read, a record is damaged.
-        ImageError: raised by a read if an image cannot be decoded; the text names the file and the record.
+        FileNotFoundError: the file does not exist, or it has no index.
+        RecordError: the index is damaged. Also raised when a sample is read, if its record is damaged.
+        ImageError: raised when a sample is read, if its image cannot be decoded; the text names the file and the
+            record.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class ImageRecordDataset(ImageDataset):
 
 
 class _LabelledRecords(Dataset):
-    """The bytes of the images of a RecordIO file, and their labels."""
+    """A dataset of the image files in a RecordIO file. A sample is (bytes of the image file, label)."""
 
     def __init__(self, path: str) -> None:
         self._path, self._records = path, RecordFileDataset(path)

@@ -1,8 +1,8 @@
 """Transforms of images, with the names and arguments of `mxnet.gluon.data.vision.transforms`.
 
-They take and return NumPy arrays. Images have shape (height, width, channels), or (channels, height, width) after
-`ToTensor`. Random transforms draw from `gluonloader.get_rng()`, so that images do not depend on the executor and the
-number of workers. All transforms release the GIL for most of their time and declare this.
+The transforms accept and return NumPy arrays. Images have shape (height, width, channels), or, after `ToTensor`,
+(channels, height, width). Random transforms draw from `gluonloader.get_rng()`, so that images depend neither on the
+executor nor on the number of workers. All transforms release the GIL most of the time, and declare this.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Transform = Callable[[Any], Any]
 
 
 class _Transform:
-    """Base class of the transforms: their `repr`."""
+    """Base class of the transforms, with their `repr`."""
 
     @short_repr
     def __repr__(self) -> str:
@@ -41,7 +41,7 @@ class Compose(_Transform):
     """Applies several transforms one after another.
 
     Args:
-        transforms: functions of one argument.
+        transforms: list of functions; each has the image as its only argument, and returns the changed image.
 
     >>> Compose([Cast("float32"), lambda x: x + 1])(np.array([1, 2]))
     array([2., 3.], dtype=float32)
@@ -66,8 +66,8 @@ class RandomApply(_Transform):
     """Applies transforms with probability `p`; otherwise returns the image unchanged.
 
     Args:
-        transforms: a function of one argument, or a list of them, which are applied one after another.
-        p: probability, from 0 to 1.
+        transforms: function of the image, or a list of such functions, which are applied one after another.
+        p: probability of a change, from 0 to 1.
     """
 
     def __init__(self, transforms: Transform | Sequence[Transform], p: float = 0.5) -> None:
@@ -87,7 +87,7 @@ class Cast(_Transform):
     """Converts an array to another dtype.
 
     Args:
-        dtype: a NumPy dtype or its name.
+        dtype: NumPy dtype, or the name of a dtype.
     """
 
     gil_free = True
@@ -102,14 +102,14 @@ class Cast(_Transform):
 class ToTensor(_Transform):
     """Converts an image of shape (H, W, C) with values 0..255 to float32 of shape (C, H, W) with values 0..1.
 
-    Also converts a batch of shape (N, H, W, C) to (N, C, H, W).
+    It also converts a batch of images, from shape (N, H, W, C) to (N, C, H, W).
     """
 
     gil_free = True
 
     def __call__(self, image: Array) -> Array:
         if image.ndim not in (3, 4):
-            raise ValueError(f"the image has shape {image.shape}; pass shape (H, W, C) or (N, H, W, C)")
+            raise ValueError(f"the image has shape {image.shape}; pass an array of shape (H, W, C) or (N, H, W, C)")
         channels_first = np.moveaxis(image, -1, -3)
         out = np.empty(channels_first.shape, np.float32)
         np.divide(channels_first, np.float32(255), out=out, dtype=np.float32, casting="unsafe")
@@ -117,11 +117,11 @@ class ToTensor(_Transform):
 
 
 class Normalize(_Transform):
-    """Subtracts `mean` and divides by `std`, for each channel of a float image of shape (C, H, W) or (N, C, H, W).
+    """Subtracts `mean` from each channel of a float image of shape (C, H, W) or (N, C, H, W), and divides by `std`.
 
     Args:
-        mean: a number, or one number for each channel.
-        std: a number, or one number for each channel.
+        mean: a number, or a list with a number for each channel.
+        std: a number, or a list with a number for each channel.
     """
 
     gil_free = True
@@ -132,7 +132,7 @@ class Normalize(_Transform):
     def __call__(self, image: Array) -> Array:
         if image.ndim not in (3, 4) or image.dtype.kind != "f":
             found = f"{image.dtype} of shape {image.shape}"
-            raise ValueError(f"the image is {found}; pass floats of shape (C, H, W), as ToTensor returns them")
+            raise ValueError(f"the image is {found}; pass a float array of shape (C, H, W), as ToTensor returns it")
         return (image - self.mean[:, None, None]) / self.std[:, None, None]
 
 
@@ -141,10 +141,11 @@ class Resize(_Transform):
 
     Args:
         size: an int or a pair (width, height).
-        keep_ratio: if `size` is an int, resize the shorter side to `size` and keep the aspect ratio. If False, both
-            sides become `size`.
-        interpolation: 0 nearest, 1 linear, 2 cubic, 3 area, 4 Lanczos, 9 cubic or area or linear by the sizes, 10
-            random. Area costs about 10 times as much as linear.
+        keep_ratio: only used if `size` is an int. If True, the shorter side is resized to `size`, and the aspect ratio
+            stays. If False, both sides become `size`.
+        interpolation: 0 nearest, 1 linear, 2 cubic, 3 area, 4 Lanczos, 9 chosen by the sizes (cubic if both sides
+            grow, area if both sides shrink, otherwise linear), 10 random (0 to 4). Area takes at least 10 times as
+            long as linear.
     """
 
     gil_free = True
@@ -164,7 +165,7 @@ class Resize(_Transform):
 
 
 class CenterCrop(_Transform):
-    """Cuts out the middle of an image. If the image is smaller than `size`, the largest crop of this shape is enlarged.
+    """Crops the centre of an image. If the image is smaller than `size`, a smaller crop is enlarged to `size`.
 
     Args:
         size: an int or a pair (width, height).
@@ -178,7 +179,7 @@ class CenterCrop(_Transform):
         self.interpolation = geometry.checked_interpolation(interpolation)
 
     def box(self, width: int, height: int) -> Box:
-        """The crop (left, top, width, height) of an image of this size."""
+        """Returns the crop (left, top, width, height) of an image with this width and height."""
         return geometry.center_box(width, height, self.size)
 
     def __call__(self, image: Array) -> Array:
@@ -186,12 +187,13 @@ class CenterCrop(_Transform):
 
 
 class RandomCrop(_Transform):
-    """Cuts out a random part of an image. If the image is smaller than `size`, a crop of this shape is enlarged.
+    """Crops an image at a random place. If the image is smaller than `size`, a smaller crop is enlarged to `size`.
 
     Args:
         size: an int or a pair (width, height).
-        pad: pixels to add at each side before the crop: an int, or four ints (top, bottom, left, right).
-        pad_value: the value of the pixels that are added.
+        pad: number of pixels that are added at each side before the crop: an int, or four ints (top, bottom, left,
+            right).
+        pad_value: value of the added pixels.
         interpolation: see `Resize`.
     """
 
@@ -207,12 +209,12 @@ class RandomCrop(_Transform):
         self.size = geometry.checked_size(size)
         widths = [pad or 0] * 4 if pad is None or isinstance(pad, int) else list(pad)
         if len(widths) != 4 or not all(isinstance(width, int) and width >= 0 for width in widths):
-            raise bad_argument("pad", pad, "must be an int >= 0, or four of them: (top, bottom, left, right)")
+            raise bad_argument("pad", pad, "must be an int >= 0, or four such ints: (top, bottom, left, right)")
         self.pad, self.pad_value = tuple(widths), pad_value
         self.interpolation = geometry.checked_interpolation(interpolation)
 
     def box(self, width: int, height: int) -> Box:
-        """Draws a crop (left, top, width, height) of an image of this size, which includes the added pixels."""
+        """Draws a crop (left, top, width, height). The width and height of the image include the added pixels."""
         return geometry.random_box(width, height, self.size)
 
     def __call__(self, image: Array) -> Array:
@@ -223,12 +225,12 @@ class RandomCrop(_Transform):
 
 
 class RandomResizedCrop(_Transform):
-    """Cuts out a part of random area and aspect ratio, and resizes it.
+    """Crops an image at a random place, with a random area and a random aspect ratio, and resizes the crop.
 
     Args:
-        size: of the result: an int or a pair (width, height).
-        scale: smallest and largest area of the part, as a fraction of the image.
-        ratio: smallest and largest ratio of width to height of the part.
+        size: size of the result: an int or a pair (width, height).
+        scale: smallest and largest area of the crop, as a fraction of the area of the image.
+        ratio: smallest and largest aspect ratio of the crop (width / height).
         interpolation: see `Resize`.
     """
 
@@ -246,7 +248,7 @@ class RandomResizedCrop(_Transform):
         self.interpolation = geometry.checked_interpolation(interpolation)
 
     def box(self, width: int, height: int) -> Box:
-        """Draws a crop (left, top, width, height) of an image of this size."""
+        """Draws a crop (left, top, width, height) of an image with this width and height."""
         return geometry.random_resized_box(width, height, self.size, self.scale, self.ratio)
 
     def __call__(self, image: Array) -> Array:
@@ -264,14 +266,14 @@ class _RandomFlip(_Transform):
             return image
         geometry.check_image(image)
         flipped: Array = opencv().flip(image, self._axis)
-        return flipped.reshape(image.shape)  # OpenCV drops the axis of a single channel
+        return flipped.reshape(image.shape)  # OpenCV removes the axis of a single channel
 
 
 class RandomFlipLeftRight(_RandomFlip):
     """Mirrors an image left to right with probability `p`.
 
     Args:
-        p: probability, from 0 to 1.
+        p: probability of a change, from 0 to 1.
     """
 
     gil_free = True
@@ -282,7 +284,7 @@ class RandomFlipTopBottom(_RandomFlip):
     """Mirrors an image top to bottom with probability `p`.
 
     Args:
-        p: probability, from 0 to 1.
+        p: probability of a change, from 0 to 1.
     """
 
     gil_free = True
@@ -293,11 +295,12 @@ class RandomColorJitter(_Transform):
     """Changes brightness, contrast, saturation and hue by random factors, in random order.
 
     Args:
-        brightness: the factor is drawn from `max(0, 1 - brightness)` to `1 + brightness`; 0 for no change.
-        contrast: likewise.
-        saturation: likewise, for images with three channels.
-        hue: the colour circle is turned by a fraction of a full turn from `-hue` to `hue`, for images with three
-            channels.
+        brightness: range of the brightness; 0 for no change. The factor is drawn from `max(0, 1 - brightness)` to
+            `1 + brightness`.
+        contrast: range of the contrast, in the same form as `brightness`.
+        saturation: range of the saturation, in the same form as `brightness`; only for images with three channels.
+        hue: range of the hue. The colour circle is rotated by an angle from `-hue` to `hue`, where 1 is a full circle;
+            only for images with three channels.
     """
 
     gil_free = True
@@ -316,7 +319,7 @@ class RandomColorJitter(_Transform):
         for number in rng.permutation(len(names)).tolist():
             amount = self.amounts[names[number]]
             if names[number] == "hue":
-                image = colors.turned_hue(image, rng.uniform(-amount, amount))
+                image = colors.rotated_hue(image, rng.uniform(-amount, amount))
             else:
                 image = colors.ADJUST[names[number]](image, rng.uniform(max(0, 1 - amount), 1 + amount))
         return image

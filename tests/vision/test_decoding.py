@@ -159,7 +159,7 @@ def test_the_image_is_decoded_into_out(decoder, kind, color):
     assert not batch[[0, 2]].any()
 
 
-def test_a_turned_image_is_decoded_into_out(decoder):
+def test_a_rotated_image_is_decoded_into_out(decoder):
     data = encode(IMAGE, exif=orientation(6))
     out = np.zeros((83, 61, 3), np.uint8)
     assert decode(data, out, orient=True) is out
@@ -179,6 +179,13 @@ def test_a_turned_image_is_decoded_into_out(decoder):
 def test_an_out_that_does_not_fit_is_refused(decoder, out):
     with pytest.raises(ValueError, match=r"pass a writable, contiguous uint8 array of shape \(61, 83, 3\)"):
         decode(encode(IMAGE), out)
+
+
+def test_an_out_for_a_rotated_image_is_refused_without_a_shape(decoder):
+    with pytest.raises(ValueError, match=r"pass a writable, contiguous uint8 array$"):
+        decode(encode(IMAGE, exif=orientation(6)), [1], orient=True)
+    with pytest.raises(ValueError, match=r"contiguous uint8 array of shape \(83, 61, 3\)$"):
+        decode(encode(IMAGE, exif=orientation(6)), np.zeros((61, 83, 3), np.uint8), orient=True)
 
 
 def test_a_read_only_out_is_refused(decoder):
@@ -245,7 +252,7 @@ def test_the_exif_orientation_is_applied_on_request(decoder, number):
     assert np.array_equal(decode(data, orient=True), turned)
 
 
-def test_a_file_without_exif_is_not_turned(decoder):
+def test_a_file_without_exif_is_not_rotated(decoder):
     assert np.array_equal(decode(encode(IMAGE), orient=True), decode(encode(IMAGE)))
 
 

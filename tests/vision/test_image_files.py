@@ -78,7 +78,8 @@ def test_other_files_are_ignored_with_one_warning(tmp_path):
     (tmp_path / "readme.txt").write_text("x")
     (tmp_path / "car" / "notes.txt").write_text("x")
     (tmp_path / "car" / "deeper.jpg").mkdir()
-    with pytest.warns(UserWarning, match=r"ignored .* and 2 more in .*: ImageFolderDataset reads .jpg") as found:
+    text = r"^ImageFolderDataset ignored .* and 2 more in .*: it reads only \.jpg"
+    with pytest.warns(RuntimeWarning, match=text) as found:
         dataset = ImageFolderDataset(tmp_path)
     assert len(found) == 1
     assert found[0].filename == __file__
@@ -198,13 +199,13 @@ def test_a_lst_file_in_the_current_folder_is_read(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        ("1\tcar/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, with one label or more, but it has 2 fields"),
-        ("1 2 car/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, with one label or more, but it has 1 fields"),
+        ("1\tcar/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, with one label or more, but the line has 2 fields"),
+        ("1 2 car/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, with one label or more, but the line has 1 fields"),
         ("1\tdog\tcar/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, .* which are numbers .*'dog'"),
         ("x\t1\tcar/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, .* which are numbers .*'x'"),
         ("0\t1\tcar/1.jpg", "line 1 has the key 0, too; each image needs its own key"),
-        ("1\t2\t\udce4.jpg", "it is not UTF-8 .*; save the list as UTF-8"),
-        ("1\t2\t../car/1.jpg", r"the path '../car/1.jpg' leaves root="),
+        ("1\t2\t\udce4.jpg", "the line is not UTF-8 .*; save the list as UTF-8"),
+        ("1\t2\t../car/1.jpg", r"the path '../car/1.jpg' leads out of root="),
     ],
 )
 def test_a_wrong_line_of_a_lst_file_is_named(tmp_path, line, fault):
@@ -219,7 +220,7 @@ def test_a_path_that_leaves_the_root_is_refused(tmp_path, monkeypatch, path, rel
     (tmp_path / "root").mkdir()
     monkeypatch.chdir(tmp_path)
     root = "root" if relative else tmp_path / "root"
-    with pytest.raises(ValueError, match=r"^imglist\[1\]=.*: the path .* leaves root=.*; pass a root that"):
+    with pytest.raises(ValueError, match=r"^imglist\[1\]=.*: the path .* leads out of root=.*; pass a root that"):
         ImageListDataset(root, [("a.jpg", 0), (path, 0)])
 
 
@@ -249,7 +250,7 @@ def test_a_wrong_entry_of_a_list_is_named(tmp_path, entry, fault):
 def test_a_list_without_images_is_refused(tmp_path):
     with pytest.raises(ValueError, match="contains no images"):
         ImageListDataset(tmp_path, [])
-    with pytest.raises(ValueError, match=r"^imglist=None: pass a list"):
+    with pytest.raises(ValueError, match=r"^imglist=None: must be a list"):
         ImageListDataset(tmp_path)
 
 

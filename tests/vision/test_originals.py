@@ -125,11 +125,12 @@ def test_the_transform_makes_the_sample(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "train", "fault"),
     [
-        (MNIST, True, r"there is no train-images-idx3-ubyte.gz and no train-images-idx3-ubyte in .*: put it into"),
-        (FashionMNIST, False, r"there is no t10k-images-idx3-ubyte.gz .* published at http.*fashion"),
-        (CIFAR10, True, r"there is no data_batch_1.bin in .*: unpack cifar-10-binary.tar.gz there; .*kriz"),
+        (MNIST, True, r"there is no train-images-idx3-ubyte.gz and no train-images-idx3-ubyte in .*; download it from"),
+        (MNIST, False, r"there is no t10k-images-idx3-ubyte.gz .*; download it from https://.*, and put it into"),
+        (FashionMNIST, False, r"there is no t10k-images-idx3-ubyte.gz .* download it from http.*fashion"),
+        (CIFAR10, True, r"there is no data_batch_1.bin in .*; download .*kriz/cifar-10-binary.tar.gz, and unpack it"),
         (CIFAR10, False, r"there is no test_batch.bin in"),
-        (CIFAR100, True, r"there is no train.bin in .*: unpack cifar-100-binary.tar.gz there"),
+        (CIFAR100, True, r"there is no train.bin in .*; download .*/cifar-100-binary.tar.gz, and unpack it there"),
     ],
 )
 def test_a_missing_file_is_named_with_its_place(tmp_path, kind, train, fault):
@@ -191,7 +192,7 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path):
 def test_a_cifar_file_of_a_wrong_size_is_named(tmp_path, size):
     write_cifar(tmp_path, CIFAR10_FILES, 1)
     (tmp_path / "data_batch_2.bin").write_bytes(b"x" * size)
-    with pytest.raises(ValueError, match=rf"data_batch_2.bin: it has {size:,} bytes, not a multiple of 3073"):
+    with pytest.raises(ValueError, match=rf"data_batch_2.bin: the file has {size:,} bytes, not a multiple of 3073"):
         CIFAR10(tmp_path)
 
 

@@ -220,15 +220,15 @@ def test_a_pipeline_can_be_pickled(folder):
     [
         ({"size": 0}, r"^size=0: must be an int >= 1"),
         ({"resize": 0}, r"^resize=0: must be an int >= 1"),
-        ({"resize": 40, "scale": (0.1, 1)}, r"^resize=40: is for the centre of images; leave out scale or resize"),
+        ({"resize": 40, "scale": (0.1, 1)}, r"^resize=40: cannot be used together with scale; remove resize or scale"),
         ({"scale": (0, 1)}, r"^scale=\(0, 1\): must be a pair"),
-        ({"flip": 2}, r"^flip=2: must be a probability; pass 0.5 to mirror half of the images"),
+        ({"flip": 2}, r"^flip=2: must be a probability from 0 to 1; 0.5 mirrors half of the images"),
         ({"flip": True}, r"^flip=True: must be a probability"),
         ({"dtype": "float64"}, r"^dtype=dtype\('float64'\): must be one of uint8, float16, float32"),
-        ({"dtype": "uint8", "mean": 0.5}, r"^dtype='uint8': must be a float dtype if mean or std are passed"),
+        ({"dtype": "uint8", "mean": 0.5}, r"^dtype='uint8': must be a float dtype if you pass mean or std"),
         ({"layout": "NCHW"}, r'^layout=\'NCHW\': must be "CHW" or "HWC"'),
         ({"std": 0}, r"^std=0: must be a number > 0"),
-        ({"mean": (1, 2)}, r"^mean=.*: must be a number or 3 numbers"),
+        ({"mean": (1, 2)}, r"^mean=.*: must be a number, or a list of 3 numbers"),
         ({"interpolation": 7}, r"^interpolation=7: must be one of MXNet's numbers"),
     ],
 )
@@ -238,9 +238,9 @@ def test_a_wrong_argument_is_named(folder, arguments, fault):
 
 
 def test_a_dataset_that_already_changes_its_images_is_refused(folder):
-    with pytest.raises(ValueError, match="it has a transform; pass a dataset without transform"):
+    with pytest.raises(ValueError, match="it has a transform; pass a dataset without a transform"):
         ImagePipeline(ImageFolderDataset(folder, transform=lambda image, label: image), 32)
-    with pytest.raises(ValueError, match="it has min_size=30; pass scaled_decode=True instead"):
+    with pytest.raises(ValueError, match="it has min_size=30; remove min_size, and pass scaled_decode=True to"):
         ImagePipeline(ImageFolderDataset(folder, min_size=30), 32)
 
 
