@@ -11,7 +11,7 @@ import numpy as np
 from ..checks import check_functions
 from ..dataset import Dataset, PackedList
 from ..errors import ImageError, bad_argument
-from .decoding import Color, decode
+from .decoding import Color, check_options, decode
 from .header import MAX_PIXELS
 
 Path = str | os.PathLike[str]
@@ -47,6 +47,7 @@ class ImageDataset(Dataset):
         check_functions(transform=transform)
         if flag not in (0, 1):
             raise bad_argument("flag", flag, "must be 1 for RGB or 0 for gray")
+        check_options(min_size, orient, max_pixels)
         self.encoded, self.flag, self.transform_fn = encoded, flag, transform
         self.min_size, self.orient, self.max_pixels = min_size, orient, max_pixels
 

@@ -69,6 +69,9 @@ def test_the_options_are_those_of_decode(tmp_path):
     assert ImageFolderDataset(tmp_path, orient=True)[0][0].shape == (80, 60, 3)
     with pytest.raises(ImageError, match=r"bus/0.jpg: the image has 80 x 60 = 4,800 pixels"):
         ImageFolderDataset(tmp_path, max_pixels=4799)[0]
+    for name, value in (("min_size", 0), ("min_size", "x"), ("max_pixels", "x"), ("orient", "no")):
+        with pytest.raises(ValueError, match=rf"^{name}={value!r}: must be"):
+            ImageFolderDataset(tmp_path, **{name: value})
     with pytest.raises(TypeError, match="quality"):
         ImageFolderDataset(tmp_path, quality=3)
 
