@@ -1,19 +1,26 @@
 """Compares gluonloader with other data loaders, in one run over the same data: `python -m benchmarks --help`.
 
-    __main__   arguments, and the cases one after the other
-    measure    rounds: what is timed, and in what order
-    usage      processor time, page faults and memory, in a program of its own for each loader
-    cases      what is loaded
+    __main__   parses the arguments, and runs one case after another
+    measure    times the loaders in rounds, in separate programs
+    usage      processor time, page faults and memory of a loader, in a separate program for each loader
+    cases      what is loaded: samples, batch size and number of batches
     datasets   the datasets, and the data in them
-    loaders    who loads it: one class for each library
-    variants   the same libraries, set up in another way
-    decoding   who decodes images in its own way
+    loaders    sets up each library: a class for each library
+    variants   sets up the same libraries in other ways
+    decoding   loaders that decode images with their own decoder
     bare       the limit: a loop that only fills batches
     copying    the limit: processes that only copy
-    images     decoders, and ImagePipeline beside the same calls without a loader
-    report     what is printed: tables and the machine
-    page       the results as a page of markdown
-    plot       the results as a picture
+    report     the tables that are printed, and the description of the machine
+    page       the results as a page of Markdown
+    plot       the results as an SVG image
 
-It runs with any of the libraries missing, and says which.
+These modules are separate programs:
+
+    balance    speed of an epoch if batches take different times
+    bulk       speed of bulk reads, and memory of a list of tuples
+    images     speed of the decoders and of ImagePipeline, and page faults
+    ndarrays   batches of NDArrays, compared with MXNet
+    stations   the files that a small batch passes through
+
+If a library is not installed, the benchmarks run without it, and the results say that it is missing.
 """

@@ -1,4 +1,4 @@
-"""Arguments, and the cases one after the other."""
+"""Parses the arguments, and runs one case after another."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .report import auto_rows, case_table, machine
 from .usage import Usage, measure_usage
 from .variants import CHOICES, LOADERS, measure_choices
 
-_REPEATS: Final = ("inproc", "columns-f32", "copy-limit")  # for "auto" they are as other cases are
+_REPEATS: Final = ("inproc", "columns-f32", "copy-limit")  # for "auto", these cases equal other cases
 
 
 def main() -> None:
-    """Runs what was asked for, and prints each case as soon as it is done."""
+    """Runs the cases that the arguments name, and prints the results of each case as soon as it is done."""
     arguments = _parse()
     command = f"python -m benchmarks {shlex.join(sys.argv[1:])}"
     about = f"{machine(LOADERS)}\n{arguments.workers} workers, {arguments.rounds} rounds\n{command}"
@@ -39,15 +39,15 @@ def main() -> None:
         if arguments.auto and case.name not in _REPEATS:
             auto[case.name] = measure_choices(case.name, arguments.workers, arguments.rounds)
             _print_auto(auto, case.name)
-        if arguments.markdown is not None:  # each time: a run that is broken off has something to show
-            picture: Path = arguments.markdown.with_name("results.svg")
+        if arguments.markdown is not None:  # after each case, so that an interrupted run leaves results
+            image: Path = arguments.markdown.with_name("results.svg")
             if times:
-                picture.write_text(plot(times))
-            arguments.markdown.write_text(page(times, usage, auto, about, picture.name))
+                image.write_text(plot(times))
+            arguments.markdown.write_text(page(times, usage, auto, about, image.name))
 
 
 def _usage(case: Case, results: Sequence[Result], workers: int) -> dict[str, Usage]:
-    """Of all loaders that were timed, in cases that time epochs."""
+    """Measures the usage of all loaders that were timed; only if the case times whole epochs."""
     timed = {result.loader for result in results if result.times}
     loaders = [loader for loader in LOADERS if loader.name in timed]
     return {loader.name: measure_usage(case, loader, workers) for loader in loaders if case.measure == "epoch"}
@@ -55,30 +55,30 @@ def _usage(case: Case, results: Sequence[Result], workers: int) -> dict[str, Usa
 
 def _print_auto(auto: dict[str, list[Result]], name: str) -> None:
     for case, *times, best, ratio in auto_rows({name: auto[name]}):
-        told = ", ".join(f"{loader.name} {time}" for loader, time in zip(CHOICES, times, strict=True))
-        print(f"{case}: {told}; auto takes {ratio} times as long as {best}\n", flush=True)
+        shown = ", ".join(f"{loader.name} {time}" for loader, time in zip(CHOICES, times, strict=True))
+        print(f"{case}: {shown}; auto takes {ratio} times as long as {best}\n", flush=True)
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks", description="Times gluonloader against other loaders.")
-    parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}; all by default")
-    parser.add_argument("--rounds", type=_positive, default=7, help="epochs of each loader that count (default 7)")
-    parser.add_argument("--workers", type=_positive, default=2, help="processes or threads of each loader (default 2)")
-    parser.add_argument("--usage", action="store_true", help="also processor time, page faults and memory")
-    parser.add_argument("--auto", action="store_true", help='also executor="auto" against each fixed choice')
-    parser.add_argument("--no-times", dest="times", action="store_false", help="leave out the other loaders")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a page, and results.svg beside it")
+    parser.add_argument("cases", nargs="*", metavar="case", help=f"names of cases, of {', '.join(CASES)} (default: all cases)")
+    parser.add_argument("--rounds", type=_positive, default=7, help="timed epochs of each loader (default 7)")
+    parser.add_argument("--workers", type=_positive, default=2, help="number of workers of each loader (default 2)")
+    parser.add_argument("--usage", action="store_true", help="also measure processor time, page faults and memory")
+    parser.add_argument("--auto", action="store_true", help='also compare executor="auto" with each fixed executor')
+    parser.add_argument("--no-times", dest="times", action="store_false", help="do not time the loaders; useful with --auto")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the results as Markdown to FILE, and results.svg beside it")
     arguments = parser.parse_args()
     for name in arguments.cases:
         if name not in CASES:
-            parser.error(f"no case {name!r}; there are {', '.join(CASES)}")
+            parser.error(f"there is no case {name!r}; the cases are {', '.join(CASES)}")
     return arguments
 
 
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not at least 1")
+        raise argparse.ArgumentTypeError(f"{number} must be at least 1")
     return number
 
 

@@ -1,9 +1,10 @@
-"""Load balance: what window, queues and order cost where batches take unequal time, against the least possible.
+"""Load balance: measures how the settings of a loader change the time of an epoch if batches take different times.
 
 python -m benchmarks.balance
 
-Batches and the consumer sleep, so that cores do not matter: an epoch cannot be shorter than the batches' time shared
-out over the workers, or the consumer's. That is 1.00; the table says how many times as long it took.
+Workers sleep instead of making batches, and the caller sleeps after each batch, so the number of cores does not matter.
+The shortest possible time of an epoch is the time that all batches take, divided by the number of workers; the caller
+sleeps equally long. The table shows the measured time of an epoch as a multiple of the shortest possible time.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from gluonloader import DataLoader
 from .report import machine
 
 _BATCHES: Final = 200
-_IDLE: Final = 3000  # batches where neither side has anything to do
-_MEAN_S: Final = 0.010  # of a batch; the consumer is as fast as all workers together
+_IDLE: Final = 3000  # batches of an epoch in which neither the workers nor the caller sleep
+_MEAN_S: Final = 0.010  # mean time of a batch; the caller is as fast as all workers together
 _SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "prefetch = 2 workers": {},
     "prefetch = workers": {"window": 1},
@@ -37,7 +38,7 @@ _SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 class Sleeper:
-    """Batch i takes the i-th time."""
+    """A dataset whose sample i sleeps for `seconds[i]`."""
 
     def __init__(self, seconds: Sequence[float]) -> None:
         self._seconds = seconds
@@ -52,11 +53,11 @@ class Sleeper:
 
 
 def main() -> None:
-    """Measures every setting on every pattern, in turn, and prints the medians."""
+    """Measures each setting with each pattern of batch times, in rounds, and prints the medians."""
     arguments = _parse()
     print(f"{machine([])}\n{arguments.workers} workers, {arguments.rounds} rounds of {_BATCHES} batches\n")
     patterns = _patterns()
-    print(f"{'times the least possible':28}{''.join(f'{name:>16}' for name in patterns)}{'no work':>16}")
+    print(f"{'multiple of shortest time':28}{''.join(f'{name:>16}' for name in patterns)}{'no work':>16}")
     rows: dict[str, list[list[float]]] = {setting: [[] for _ in range(len(patterns) + 1)] for setting in _SETTINGS}
     for _ in range(arguments.rounds):
         for setting, options in _SETTINGS.items():
@@ -84,9 +85,9 @@ def _ratio(seconds: Sequence[float], workers: int, **options: Any) -> float:
 
 
 def _per_batch(seconds: Sequence[float], pause: float, workers: int, window: int = 2, **options: Any) -> float:
-    """Seconds per batch of an epoch whose consumer takes `pause` for each."""
+    """Returns the seconds per batch of an epoch in which the caller sleeps `pause` seconds after each batch."""
     with DataLoader(Sleeper(seconds), 1, num_workers=workers, prefetch=window * workers, **options) as loader:
-        next(iter(loader))  # workers have started
+        next(iter(loader))  # so that the workers have started
         start = time.perf_counter()
         for _ in loader:
             if pause:
@@ -96,8 +97,8 @@ def _per_batch(seconds: Sequence[float], pause: float, workers: int, window: int
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2, help="number of workers (default 2)")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds (default 3)")
     return parser.parse_args()
 
 

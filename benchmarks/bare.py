@@ -1,4 +1,4 @@
-"""The limit: a loop in one thread that fills the same memory again and again, and does nothing else."""
+"""The limit: a loop in one thread that fills the same memory with each batch, and does nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["BareLoop"]
 
 
 class BareLoop(Loader):
-    """The least that a loader has to do: `np.take` from arrays, else the user's `dataset[i]` and one copy of it."""
+    """The minimum work of a loader: `np.take` if the dataset is `Columns`, otherwise `dataset[i]` and a copy of it."""
 
     name, distribution, module = "bare loop", "numpy", "numpy"
 
@@ -29,7 +29,7 @@ class BareLoop(Loader):
 
 
 class BareBatches:
-    """An epoch of batches, all in the same memory."""
+    """Iterates over the batches of an epoch, which are all in the same memory."""
 
     def __init__(self, case: Case, dataset: Any) -> None:
         self._chunks = Chunks(len(dataset), case.batch_size, case.shuffled)

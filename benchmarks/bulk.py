@@ -1,4 +1,4 @@
-"""Bulk reads: rows per second of a Parquet file, in bulk and row by row; and what a list of tuples costs each worker.
+"""Measures the speed of bulk reads from a Parquet file, and the memory of a worker with a list of tuples.
 
 python -m benchmarks.bulk
 """
@@ -23,11 +23,11 @@ from gluonloader.sampler import BlockShuffleSampler
 from .report import machine
 
 _BATCH: Final = 1024
-_GROUP: Final = 131_072  # rows in a row group
+_GROUP: Final = 131_072  # number of rows in a row group
 
 
 class Plain:
-    """A table as one would wrap it in a minute."""
+    """The simplest dataset of a table: it slices a row out of the table for each sample."""
 
     def __init__(self, path: Path) -> None:
         self._table = importlib.import_module("pyarrow.parquet").read_table(path)
@@ -40,7 +40,7 @@ class Plain:
 
 
 class OneByOne:
-    """A dataset without its `__getitems__`."""
+    """Hides the method `__getitems__` of a dataset, so that samples are read one by one."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
@@ -53,7 +53,7 @@ class OneByOne:
 
 
 def main() -> None:
-    """Runs both measurements and prints them."""
+    """Runs both measurements, and prints their results."""
     arguments = _parse()
     pyarrow = importlib.import_module("pyarrow")
     print(f"{machine([])}, pyarrow {pyarrow.__version__}\n")
@@ -65,14 +65,14 @@ def main() -> None:
         )
         for workers in arguments.workers:
             _compare(ArrowDataset(path), Plain(path), workers, arguments)
-    print(f"\n{arguments.tuples:,} tuples: private memory of one forked worker at the end of an epoch")
+    print(f"\nprivate memory of a forked worker at the end of an epoch, for a dataset of {arguments.tuples:,} tuples")
     _memory("few tuples", [(0, 0.0, "")] * _BATCH)
     _memory("PackedList", PackedList(_tuples(arguments.tuples)))
     _memory("list", list(_tuples(arguments.tuples)))
 
 
 def _compare(dataset: ArrowDataset, plain: Plain, workers: int, arguments: argparse.Namespace) -> None:
-    """Rows per second of whole epochs in bulk, with some rows one by one before each."""
+    """Prints the rows per second of a whole epoch of bulk reads, and then of some rows that are read one by one."""
     order = BlockShuffleSampler(dataset.row_groups, seed=0)
     rates: list[tuple[float, ...]] = []
     for _ in range(arguments.rounds):
@@ -84,8 +84,8 @@ def _compare(dataset: ArrowDataset, plain: Plain, workers: int, arguments: argpa
     bulk, single, sliced = np.median(rates, axis=0).tolist()
     of_single, of_sliced = np.median([[rate[0] / rate[1], rate[0] / rate[2]] for rate in rates], axis=0).tolist()
     print(
-        f"  {workers} workers: in bulk {bulk:,.0f} rows/s; ArrowDataset row by row {single:,.0f} ({of_single:.1f}); "
-        f"slices of a table {sliced:,.0f} ({of_sliced:.0f})"
+        f"  {workers} workers: bulk reads {bulk:,.0f} rows/s; ArrowDataset row by row {single:,.0f} rows/s (bulk reads are "
+        f"{of_single:.1f} times as fast); slices of a table {sliced:,.0f} rows/s ({of_sliced:.0f} times as fast)"
     )
 
 
@@ -124,7 +124,7 @@ def _memory(what: str, dataset: Any) -> None:
 
 
 def _worker_memory(samples: Sequence[Any]) -> int:
-    """Bytes that this process has for itself."""
+    """Returns the bytes of private memory of this process."""
     rollup = Path("/proc/self/smaps_rollup").read_text()
     found = re.search(r"^Private_Dirty: +(\d+) kB", rollup, re.MULTILINE)
     assert found is not None
@@ -132,12 +132,12 @@ def _worker_memory(samples: Sequence[Any]) -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m benchmarks.bulk", description="Times bulk reads against single ones.")
-    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the file (default 10,000,000)")
-    parser.add_argument("--single-rows", type=int, default=200_000, help="rows read one by one (default 200,000)")
-    parser.add_argument("--tuples", type=int, default=1_000_000, help="tuples of the list (default 1,000,000)")
+    parser = argparse.ArgumentParser("python -m benchmarks.bulk", description="Compares bulk reads with single reads.")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="number of rows of the file (default 10,000,000)")
+    parser.add_argument("--single-rows", type=int, default=200_000, help="number of rows that are read one by one (default 200,000)")
+    parser.add_argument("--tuples", type=int, default=1_000_000, help="number of tuples in the list (default 1,000,000)")
     parser.add_argument("--workers", type=int, nargs="*", default=[0, 2], help="numbers of workers (default 0 and 2)")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds (default 3)")
     return parser.parse_args()
 
 

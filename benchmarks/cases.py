@@ -1,4 +1,4 @@
-"""What is loaded: the cases, each with its dataset, batch size and length of an epoch."""
+"""The cases of the comparison, each with a dataset, a batch size and the number of batches in an epoch."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ __all__ = ["CASES", "Array", "Case", "fill_rows", "pad"]
 Measure = Literal["epoch", "first-batch", "restart"]
 Array = NDArray[Any]
 
-# Those whose workers outlive an epoch, and that start them by fork.
+# Loaders that start workers by fork, and whose workers stay alive after an epoch.
 _POOLS: Final = ("gluonloader", "tensors out", "NDArrays out", "gluonloader.torch", "torch", "MXNet")
 _LOADERS: Final = (*_POOLS, "auto", "Grain", "SPDL")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the comparison.
+    """A case: what is loaded, how it is measured, and which loaders take part.
 
     Args:
-        name: how it is chosen on the command line.
-        what: a batch in words.
-        make: makes the dataset, from the number of its samples.
-        batch_size: samples in a batch.
-        batches: batches in an epoch.
-        measure: a whole epoch, construction to first batch, or the end of an epoch to the first batch of the next.
-        padded: samples differ in length; a user's batchify function pads them.
-        in_process: no workers, but for loaders that always have some.
-        shuffled: in random order, another one each epoch.
-        needs: modules that the dataset is made with.
-        base: the loader that the others are compared with.
-        contenders: who takes part; the others are reported as not measured.
+        name: name of the case on the command line.
+        what: description of a batch.
+        make: function that makes the dataset; its argument is the number of samples.
+        batch_size: number of samples in a batch.
+        batches: number of batches in an epoch.
+        measure: what is timed: "epoch" a whole epoch, "first-batch" from the constructor to the first batch, "restart"
+            from the end of an epoch to the first batch of the next epoch.
+        padded: whether samples differ in length; then a user's batchify function pads them.
+        in_process: whether loaders make batches without workers, if they can.
+        shuffled: whether the order is random, and changes from epoch to epoch.
+        needs: names of the modules that are needed to make the dataset.
+        base: name of the loader with which the other loaders are compared.
+        contenders: names of the loaders that take part; other loaders are reported as not measured.
     """
 
     name: str
@@ -55,30 +56,30 @@ class Case:
     contenders: tuple[str, ...] = _LOADERS
 
     def dataset(self) -> Any:
-        """One that makes `batches` full batches."""
+        """Makes a dataset with exactly the samples of `batches` full batches."""
         return self.make(self.batch_size * self.batches)
 
     def absence(self) -> str | None:
-        """What is not installed that the dataset is made with; None where all is there."""
+        """Returns which of the needed modules are not installed, as text; None if all modules are installed."""
         absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
-        return f"without {' and '.join(absent)}" if absent else None
+        return f"{' and '.join(absent)} not installed" if absent else None
 
 
 def fill_rows(batch: Array, samples: Sequence[Array]) -> None:
-    """Writes each sample to the start of its row."""
+    """Writes each sample to the start of its row of the batch."""
     for row, sample in zip(batch, samples, strict=True):
         row[: len(sample)] = sample
 
 
 def pad(samples: Sequence[Array]) -> Array:
-    """A user's padding function: int32 rows, filled up with 0 to the longest."""
+    """Pads int32 samples with zeros to the length of the longest sample, as a user's batchify function does."""
     batch = np.zeros((len(samples), max(map(len, samples))), np.int32)
     fill_rows(batch, samples)
     return batch
 
 
 def _floats(*shape: int) -> Array:
-    # Random, not zeros: untouched zeros all share one page of memory, which makes them look faster to read.
+    # Random numbers, because all pages of a new array of zeros share the same memory, and so are faster to read.
     return np.random.default_rng(0).random(shape, np.float32)
 
 
@@ -120,9 +121,9 @@ _PHOTOS: Final = (
     "Gluon vision", "ImageRecordIter", "Grain", "Grain threads", "SPDL", "SPDL decoder", "bare loop",
 )  # fmt: skip
 _TOKENS: Final = ("gluonloader", "auto", "serial", "torch", "MXNet", "Grain", "SPDL", "bare loop")
-_CROPPED: Final = "decoded, a random part resized to 224 x 224, half of them flipped, normalised; with a label"
-_START: Final = "constructor and first batch"
-_RESTART: Final = "end of an epoch to the next first batch"
+_CROPPED: Final = "decoded, cropped at random, resized to 224 x 224, half of them mirrored, normalized; with a label"
+_START: Final = "from the constructor to the first batch"
+_RESTART: Final = "from the end of an epoch to the first batch of the next epoch"
 
 CASES: Final = {
     case.name: case
@@ -131,8 +132,8 @@ CASES: Final = {
         Case("small", _SMALL, recycled(_vectors), 32, 2000),
         Case("mnist", _MNIST, recycled(_digits), 256, 250),
         Case("big", _BIG, recycled(_images), 128, 24),
-        Case("ragged", "64 of 5 to 200 int32, padded by the user's function", recycled(_ragged), 64, 1500, padded=True),
-        Case("dict32", "16 of a dict of 32 arrays of 16 float32", recycled(_dicts), 16, 160),
+        Case("ragged", "64 of 5 to 200 int32, padded by a function of the user", recycled(_ragged), 64, 1500, padded=True),
+        Case("dict32", "16 dicts of 32 arrays of 16 float32", recycled(_dicts), 16, 160),
         Case("inproc", f"{_MNIST}, no workers", recycled(_digits), 256, 250, in_process=True),
         Case(
             "columns",
@@ -163,7 +164,7 @@ CASES: Final = {
         Case("restart", f"{_RESTART}; {_SMALL}", recycled(_vectors), 32, 16, "restart", contenders=_POOLS),
         Case(
             "copy-limit",
-            f"{_BIG}, against processes that only copy them to warm shared memory",
+            f"{_BIG}, compared with processes that only copy the samples to warm shared memory",
             recycled(_images), 128, 24, contenders=("gluonloader", "plain copy"),
         ),
     )

@@ -19,53 +19,53 @@ __all__ = ["PlainCopy"]
 
 
 class PlainCopy(Loader):
-    """As many processes as the loader has workers, each with shared memory of its own for one batch."""
+    """As many processes as the loader has workers; each process copies to separate shared memory for a batch."""
 
     name, distribution, module = "plain copy", "numpy", "numpy"
 
     @contextmanager
     def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:
         context = multiprocessing.get_context("fork")
-        lanes, processes = [], []
+        connections, processes = [], []
         for _ in range(workers):
-            lane, far_end = context.Pipe()
+            connection, far_end = context.Pipe()
             process = context.Process(target=_copy_on_demand, args=(far_end, dataset, case.batch_size), daemon=True)
             process.start()
             far_end.close()
-            lanes.append(lane)
+            connections.append(connection)
             processes.append(process)
         try:
-            yield CopyRun(lanes, case.batches)
+            yield CopyRun(connections, case.batches)
         finally:
-            for lane in lanes:
-                lane.send(0)
+            for connection in connections:
+                connection.send(0)
             for process in processes:
                 process.join()
 
 
 class CopyRun(Run):
-    """An epoch is the same number of batches, shared out among the processes."""
+    """Times an epoch: the processes together copy as many batches as an epoch has."""
 
-    def __init__(self, lanes: list[Connection], count: int) -> None:
+    def __init__(self, connections: list[Connection], count: int) -> None:
         super().__init__((), count)
-        self._lanes = lanes
+        self._connections = connections
 
     def epoch(self) -> float:
-        share, rest = divmod(self._count, len(self._lanes))
+        share, rest = divmod(self._count, len(self._connections))
         start = time.perf_counter()
-        for position, lane in enumerate(self._lanes):
-            lane.send(share + (position < rest))
-        for lane in self._lanes:
-            lane.recv()
+        for number, connection in enumerate(self._connections):
+            connection.send(share + (number < rest))
+        for connection in self._connections:
+            connection.recv()
         return time.perf_counter() - start
 
 
-def _copy_on_demand(lane: Connection, dataset: Any, batch_size: int) -> None:
+def _copy_on_demand(connection: Connection, dataset: Any, batch_size: int) -> None:
     samples = [dataset[index] for index in range(batch_size)]
     shape = (batch_size * samples[0].shape[0], *samples[0].shape[1:])
     memory = mmap.mmap(-1, sum(sample.nbytes for sample in samples))
     batch = np.frombuffer(memory, samples[0].dtype).reshape(shape)
-    while count := lane.recv():
+    while count := connection.recv():
         for _ in range(count):
             np.concatenate(samples, out=batch)
-        lane.send(None)
+        connection.send(None)

@@ -1,4 +1,4 @@
-"""The datasets of the cases: plain classes, as users write them, and the data in them, made here."""
+"""The datasets of the cases: plain classes, as users write them, and the functions that make their data."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ __all__ = [
     "columns",
     "opencv",
     "photos",
-    "random_part",
+    "random_crop",
     "recycled",
     "temporary_file",
     "windows",
 ]
 
 Array = NDArray[Any]
-Maker = Callable[[int], Any]  # the number of samples -> a dataset
+Maker = Callable[[int], Any]  # makes a dataset from the number of samples
 
-SIDE: Final = 224  # of what is made of a photo
-AREA: Final = (0.08, 1.0)  # of the part that is cut out of a photo, to that of the photo
-RATIO: Final = (3 / 4, 4 / 3)  # of its width to its height
-MEAN: Final = (0.485, 0.456, 0.406)  # of red, green and blue, as is usual
-STD: Final = (0.229, 0.224, 0.225)
+SIDE: Final = 224  # width and height of a sample that is made from a photo
+AREA: Final = (0.08, 1.0)  # smallest and largest area of the crop, as a fraction of the area of the photo
+RATIO: Final = (3 / 4, 4 / 3)  # smallest and largest aspect ratio of the crop (width / height)
+MEAN: Final = (0.485, 0.456, 0.406)  # the usual means of red, green and blue
+STD: Final = (0.229, 0.224, 0.225)  # the usual standard deviations
 
 
 class Recycled:
-    """A long dataset over few samples: an epoch takes long enough to be timed, and little memory."""
+    """A long dataset that repeats few samples, so that an epoch takes long enough to be timed, but needs little memory."""
 
     def __init__(self, samples: Sequence[Any], length: int) -> None:
         self._samples, self._length = samples, length
@@ -58,7 +58,7 @@ class Recycled:
 
 
 class Columns:
-    """Arrays side by side. With a list of indices it gives a batch, as arrays do."""
+    """A dataset of arrays; a sample contains an element of each array. A list of indices returns a batch, as for arrays."""
 
     def __init__(self, *columns: Array) -> None:
         self.columns = columns
@@ -71,10 +71,10 @@ class Columns:
 
 
 class Photos:
-    """JPEGs in memory, over and over: a random part of each, as 3 x 224 x 224 float32, and a label.
+    """A dataset that repeats JPEGs in memory; a sample is a random crop as 3 x 224 x 224 float32, and a label.
 
-    The part depends on the index alone, so all loaders make the same batches. The normalisation is the cheap one:
-    channel by channel into the sample's own memory.
+    The crop depends only on the index, so all loaders make the same batches. Each channel is normalized directly into
+    the memory of the sample, which is the fastest way with NumPy.
     """
 
     gil_free = True
@@ -88,18 +88,18 @@ class Photos:
     def __getitem__(self, index: int) -> tuple[Array, int]:
         cv2, rng = opencv(), random.Random(index)
         pixels = cv2.imdecode(np.frombuffer(self.files[index % len(self.files)], np.uint8), cv2.IMREAD_COLOR)
-        left, top, width, height = random_part(pixels.shape[1], pixels.shape[0], rng)
+        left, top, width, height = random_crop(pixels.shape[1], pixels.shape[0], rng)
         pixels = cv2.resize(pixels[top : top + height, left : left + width], (SIDE, SIDE))
         pixels = cv2.flip(pixels, 1) if rng.random() < 0.5 else pixels
         image = np.empty((3, SIDE, SIDE), np.float32)
         for channel, (plane, mean, std) in enumerate(zip(image, MEAN, STD, strict=True)):
-            np.multiply(pixels[..., 2 - channel], np.float32(1 / 255 / std), out=plane)  # OpenCV has blue first
+            np.multiply(pixels[..., 2 - channel], np.float32(1 / 255 / std), out=plane)  # the first channel of OpenCV is blue
             plane -= np.float32(mean / std)
         return image, index % 10
 
 
-def random_part(width: int, height: int, rng: random.Random) -> tuple[int, int, int, int]:
-    """Left, top, width and height of a random part: of the area AREA, with the ratio RATIO of its sides."""
+def random_crop(width: int, height: int, rng: random.Random) -> tuple[int, int, int, int]:
+    """Draws a crop (left, top, width, height) with an area in the range AREA and an aspect ratio in the range RATIO."""
     for _ in range(10):
         area = width * height * rng.uniform(*AREA)
         ratio = math.exp(rng.uniform(*map(math.log, RATIO)))
@@ -110,11 +110,11 @@ def random_part(width: int, height: int, rng: random.Random) -> tuple[int, int, 
 
 
 class Windows:
-    """A file of int32 tokens, mapped into memory: sample i is the i-th window. Pickled it is a path."""
+    """A dataset of a file of int32 tokens that is mapped into memory; sample i is the i-th window. A pickle has the path."""
 
     def __init__(self, path: Path, width: int) -> None:
         self._path, self._width = path, width
-        self._tokens = np.memmap(path, np.int32, "c")  # "c": torch warns of arrays that cannot be written
+        self._tokens = np.memmap(path, np.int32, "c")  # "c", because torch warns about read-only arrays
 
     def __len__(self) -> int:
         return len(self._tokens) // self._width
@@ -127,12 +127,12 @@ class Windows:
 
 
 def recycled(samples: Callable[[], Sequence[Any]]) -> Maker:
-    """A dataset of any length over these samples."""
+    """Returns a function that makes a dataset of any length, which repeats these samples."""
     return lambda length: Recycled(samples(), length)
 
 
 def columns(dtype: DTypeLike) -> Maker:
-    """Images of 28 x 28 x 1 and int64 labels."""
+    """Returns a function that makes a dataset of images of 28 x 28 x 1 and int64 labels."""
 
     def make(length: int) -> Columns:
         images = np.random.default_rng(0).integers(0, 256, (length, 28, 28, 1), np.uint8).astype(dtype)
@@ -142,19 +142,22 @@ def columns(dtype: DTypeLike) -> Maker:
 
 
 def photos(width: int, height: int, different: int) -> Maker:
-    """JPEGs of this size, cut from the sample photos of scikit-learn; at most so many different ones."""
+    """Returns a function that makes a dataset of JPEGs of this size; at most `different` of them differ.
+
+    The JPEGs are crops of the sample pictures of scikit-learn.
+    """
     return lambda length: Photos(_files(min(length, different), width, height), length)
 
 
 def windows(width: int) -> Maker:
-    """As many windows of random tokens in a file that goes with the program."""
+    """Returns a function that makes a dataset of windows of random tokens, in a temporary file."""
 
     def make(length: int) -> Windows:
         path = temporary_file(f"{length}x{width}.tokens")
         np.random.default_rng(0).integers(0, 50_000, length * width, np.int32).tofile(path)
         dataset = Windows(path, width)
         for index in range(length):
-            dataset[index].max()  # every page of it is in this process's memory from now on
+            dataset[index].max()  # so that every page of the file is mapped in this process
         return dataset
 
     return make
@@ -162,7 +165,7 @@ def windows(width: int) -> Maker:
 
 @cache
 def opencv() -> Any:
-    """OpenCV, which is not to start threads of its own: every loader has its workers."""
+    """Returns the module of OpenCV. OpenCV must not start threads, because every loader has workers."""
     cv2 = importlib.import_module("cv2")
     cv2.setNumThreads(0)
     return cv2
@@ -174,7 +177,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def temporary_file(name: str) -> Path:
-    """A path in a folder that goes with the program."""
+    """Returns a path in a folder that is deleted when the program ends."""
     return Path(_folder().name) / name
 
 

@@ -111,10 +111,10 @@ class ImageError(GluonLoaderError, ValueError):
 
 
 class RecordError(GluonLoaderError, ValueError):
-    """A RecordIO file or its index is damaged, was cut off, or does not belong to the other.
+    """A RecordIO file or its index is damaged or truncated, or the index belongs to another file.
 
     The text names the file, the byte where the damage was found, and what was expected there. Copy the file again if it
-    was cut off, and rebuild an index that does not fit with `gluonloader.records.build_index`. `python -m gluonloader
+    is truncated, and rebuild an index that does not fit with `gluonloader.records.build_index`. `python -m gluonloader
     records check FILE` lists all damaged records.
 
     Args:

@@ -1,4 +1,4 @@
-"""`python -m gluonloader records check`: finds the damaged records of a file, in the processes of a DataLoader."""
+"""`python -m gluonloader records check`: finds the damaged records of a file, with the workers of a DataLoader."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from ..vision.libraries import installed, opencv
 from .printing import show
 from .progress import Progress
 
-_BATCH: Final = 32  # records per task of a worker
+_BATCH: Final = 32  # records that a worker decodes in one task
 _JPEG: Final = b"\xff\xd8"
 # simplejpeg refuses these JPEGs, which all other decoders decode: bytes between segments, and unusual subsampling.
 _HARMLESS: Final = re.compile("extraneous bytes|subsampling", re.IGNORECASE)
 
-_Errors = dict[int, RecordError]  # by the offset of the record; -1 for the index
+_Errors = dict[int, RecordError]  # the key is the offset of the record, or -1 for an error of the index
 
 
 class DecodedRecords(Dataset):
-    """The error of each record's image, or "" if it can be decoded."""
+    """A dataset that decodes the image of each record. A sample is the text of the error, "" if there is no error."""
 
     def __init__(self, path: str, starts: Any) -> None:
         self._path, self._starts = path, np.array(starts, np.int64)
@@ -46,7 +46,7 @@ class DecodedRecords(Dataset):
         start = self._starts.item(index)
         try:
             _decode(unpack(data_of(self._file, spans_of(self._file, start, len(self._file), self._path)[0]))[1])
-        except Exception as error:  # decoders raise many types
+        except Exception as error:  # decoders raise exceptions of many types
             return str(error) or type(error).__name__
         return ""
 
@@ -54,7 +54,7 @@ class DecodedRecords(Dataset):
 def check(options: argparse.Namespace) -> int:
     """Prints a line for each error, in the order of the file."""
     path = os.path.abspath(options.file)
-    starts, errors = _whole_records(path)
+    starts, errors = _intact_records(path)
     index = index_path(path)
     keys: dict[int, Any] = {}
     if os.path.exists(index):
@@ -65,12 +65,15 @@ def check(options: argparse.Namespace) -> int:
     for start, error in sorted(errors.items()):
         key = f" (key {keys[start]})" if start in keys else ""
         show(f"{error.file}, byte {error.offset or 0}{key}: {error.reason}")
-    show(f"{path}: {len(starts):,} whole records; errors: {len(errors):,}")
+    show(f"{path}: {len(starts):,} records with intact frames; errors: {len(errors):,}")
     return 1 if errors else 0
 
 
-def _whole_records(path: str) -> tuple[list[int], _Errors]:
-    """Where each whole record starts, and the errors of the others; after an error it goes on at the next record."""
+def _intact_records(path: str) -> tuple[list[int], _Errors]:
+    """Returns the offsets of the records with intact frames, and the errors of the other records.
+
+    After an error, it continues at the next offset where a record may start.
+    """
     file, starts, errors = mapped(path), list[int](), _Errors()
     at = 0
     while at < len(file):
@@ -86,9 +89,10 @@ def _whole_records(path: str) -> tuple[list[int], _Errors]:
 
 
 def _checked_index(path: str, index: str, starts: list[int]) -> tuple[dict[int, Any], _Errors]:
-    """The key at each offset, and the errors of the index.
+    """Compares the index with the records; returns the key at each offset of the index, and the errors.
 
-    These are lines that point to no record, records to which no line points, and lines that point to the same record.
+    An error is a line that points to no record, a record to which no line points, or a line that points to the same
+    record as a line above it.
     """
     try:
         listed, offsets = read_index(index, str)
@@ -102,15 +106,15 @@ def _checked_index(path: str, index: str, starts: list[int]) -> tuple[dict[int, 
     for at in set(starts) - keys.keys():
         errors[at] = RecordError(f"{index} does not list this record", path, at)
     for at in keys.keys() - set(starts):
-        what = f"key {keys[at]} of {index} points here, but no whole record starts here"
+        what = f"key {keys[at]} of {index} points here, but no record with intact frames starts here"
         errors[at] = RecordError(what, path, at)
     return keys, errors
 
 
 def _undecodable(path: str, starts: list[int], num_workers: Any) -> _Errors:
-    """The errors of the records whose images cannot be decoded."""
+    """Decodes the images of all records, and returns the errors."""
     if not any(map(installed, ("PIL.Image", "cv2"))):
-        opencv()  # raises the error that says what to install
+        opencv()  # raises an error whose text says what to install
     loader = DataLoader(
         DecodedRecords(path, starts), _BATCH, batchify_fn=AsList(), num_workers=num_workers, output="numpy"
     )
@@ -123,7 +127,7 @@ def _undecodable(path: str, starts: list[int], num_workers: Any) -> _Errors:
 
 
 def _decode(data: bytes) -> None:
-    """Raises an error if the image is damaged. OpenCV is asked last: it returns images that were cut off."""
+    """Raises an error if the image is damaged. Pillow comes before OpenCV, which also decodes truncated images."""
     pillow = installed("PIL.Image")
     if data[:2] == _JPEG and (simplejpeg := installed("simplejpeg")):
         try:
@@ -136,7 +140,7 @@ def _decode(data: bytes) -> None:
         try:
             with pillow.open(io.BytesIO(data)) as image:
                 image.load()
-        except pillow.UnidentifiedImageError:  # its text names no more than an object in memory
-            raise ValueError("Pillow knows no image format that starts like these data") from None
+        except pillow.UnidentifiedImageError:  # the text of this error names only an object in memory
+            raise ValueError("the data are not an image of a format that Pillow knows") from None
     elif not len(data) or installed("cv2").imdecode(np.frombuffer(data, np.uint8), -1) is None:
         raise ValueError("OpenCV cannot decode this image")

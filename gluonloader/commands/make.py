@@ -1,4 +1,4 @@
-"""`python -m gluonloader records make`: packs images into a `.rec` file, in the processes of a DataLoader."""
+"""`python -m gluonloader records make`: packs images into a `.rec` file, with the workers of a DataLoader."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ..vision.lists import SUFFIXES, is_image, read_list
 from .printing import show
 from .progress import Progress
 
-_BATCH: Final = 8  # images per task of a worker
+_BATCH: Final = 8  # images that a worker packs in one task
 
 _Image = tuple[int, Any, str]  # key, label or list of labels, path
 
 
 class PackedImages(Dataset):
-    """The records of image files. A sample is (key, record, ""), or (key, b"", error) if the image cannot be packed."""
+    """A dataset that packs images. A sample is (key, record, ""), or, after an error, (key, b"", text of the error)."""
 
     def __init__(self, images: Dataset, resize: int | None, quality: int) -> None:
         self._images, self._resize, self._quality = images, resize, quality
@@ -50,15 +50,15 @@ class PackedImages(Dataset):
 
 
 def make(options: argparse.Namespace) -> int:
-    """Writes the files under other names first, so that an interrupted run leaves no file that looks complete."""
+    """Packs the images. Writes the files under temporary names first, so that an interrupted run leaves no files."""
     final = _checked_outputs(options.out)
     if not 1 <= options.quality <= 100:
         raise ValueError(f"--quality {options.quality}: must be from 1 to 100")
     if options.resize is not None:
-        opencv()  # here, since each image would raise the error otherwise
+        opencv()  # otherwise each image would raise the error that OpenCV is missing
     images, labels = _images_of(options.source, options.root)
     if not images:
-        raise ValueError(f"{options.source}: it contains no images ({', '.join(SUFFIXES)})")
+        raise ValueError(f"{options.source}: it contains no image files ({', '.join(SUFFIXES)})")
     count, order = len(images), range(len(images))
     rows = np.random.default_rng(options.seed).permutation(count) if options.shuffle else order
     dataset = PackedImages(Subset(PackedList(images), rows), options.resize, options.quality)
@@ -72,12 +72,12 @@ def make(options: argparse.Namespace) -> int:
             with suppress(FileNotFoundError):
                 os.unlink(path)
     show(*labels, f"{final[0]}: {count - len(errors):,} of {count:,} images")
-    show(*[f"left out: {error}" for error in errors], file=sys.stderr)
+    show(*[f"skipped: {error}" for error in errors], file=sys.stderr)
     return 1 if errors else 0
 
 
 def _checked_outputs(out: str) -> tuple[str, str]:
-    """The paths of the two files, which can be written."""
+    """Returns the paths of the record file and of its index. Raises OSError if they cannot be written."""
     paths = os.path.abspath(out), index_path(out)
     if not os.path.isdir(os.path.dirname(paths[0])):
         raise FileNotFoundError(f"{paths[0]}: its folder does not exist; create the folder first")
@@ -88,7 +88,7 @@ def _checked_outputs(out: str) -> tuple[str, str]:
 
 
 def _write(dataset: PackedImages, paths: list[str], num_workers: Any) -> list[str]:
-    """Writes the records and the index; returns the errors of the images that are left out."""
+    """Writes the records and the index. Returns the errors of the images that were skipped."""
     errors = []
     loader = DataLoader(dataset, _BATCH, batchify_fn=AsList(), num_workers=num_workers, output="numpy")
     with loader, IndexedRecordIO(paths[0], "w", index=paths[1]) as file, Progress(len(dataset), "images") as progress:
@@ -103,13 +103,13 @@ def _write(dataset: PackedImages, paths: list[str], num_workers: Any) -> list[st
 
 
 def _images_of(source: str, root: str | None) -> tuple[list[_Image], list[str]]:
-    """The images of a list or a folder, and a line of text for each label of a folder."""
+    """Returns the images of a list or a folder, and a line of text for each label of a folder."""
     if os.path.isfile(source):
         if root is not None and not os.path.isdir(root):
             raise FileNotFoundError(f"--root {root}: there is no such folder")
         return list(_listed(source, root)), []
     if not os.path.isdir(source):
-        raise FileNotFoundError(f"{source}: there is no such folder or list")
+        raise FileNotFoundError(f"{source}: there is no such folder or .lst file")
     if root is not None:
         raise ValueError(f"--root {root}: is for the paths of a list, but {source} is a folder; remove --root")
     images, labels = list[_Image](), list[str]()
@@ -122,9 +122,10 @@ def _images_of(source: str, root: str | None) -> tuple[list[_Image], list[str]]:
 
 
 def _folders(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[str, list[str]]]:
-    """A folder and the folders in it, each with its images, by name. A folder that cannot be read is an error.
+    """Yields the path and the sorted images of a folder and of all folders in it.
 
-    A link that leads back to a folder above it is left out; `above` contains the devices and inodes of these.
+    If a folder cannot be read, it raises an OSError. It skips a link that points to a folder above the link; `above`
+    contains the devices and inodes of the folders above.
     """
     status = os.stat(folder)
     mark = (status.st_dev, status.st_ino)
@@ -139,15 +140,17 @@ def _folders(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[t
 
 
 def _listed(path: str, root: str | None) -> Iterator[_Image]:
+    """Yields the images of a .lst file."""
     folder = os.path.dirname(os.path.abspath(path)) if root is None else root
     for _, key, labels, name in read_list(path):
         yield key, labels if len(labels) > 1 else labels[0], os.path.join(folder, name)
 
 
 def _shrunk(data: bytes, size: int) -> Any:
-    """The image with `size` pixels at its shorter side, blue first; None if it is not larger than that.
+    """Returns the image, resized so that its shorter side has `size` pixels; None if it is not larger than that.
 
-    It is not turned as its EXIF data say, since images that are packed unchanged are not turned either.
+    The channels are blue, green and red. The image is not rotated by its EXIF orientation, because images that are
+    packed unchanged are not rotated either.
     """
     cv2 = opencv()
     image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION)

@@ -1,4 +1,4 @@
-"""A progress bar of plain text."""
+"""Shows a progress bar in the terminal."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import sys
 import time
 from typing import Final
 
-_INTERVAL: Final = 0.2  # seconds between two lines
-_WIDTH: Final = 30  # characters of the bar
+_INTERVAL: Final = 0.2  # seconds between two updates of the bar
+_WIDTH: Final = 30  # width of the bar, in characters
 
 
 class Progress:
-    """Shows on stderr how many items are done, if stderr is a terminal; use it in a `with` block."""
+    """A progress bar on stderr, shown only if stderr is a terminal; use it in a `with` block."""
 
     def __init__(self, total: int, unit: str) -> None:
         self._total, self._unit, self._done = total, unit, 0

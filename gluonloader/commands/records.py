@@ -1,4 +1,4 @@
-"""`python -m gluonloader records`: the arguments of its commands, and `list`."""
+"""`python -m gluonloader records`: parses the arguments of `make`, `list` and `check`, and runs `list`."""
 
 from __future__ import annotations
 
@@ -19,47 +19,59 @@ from .printing import discard
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Adds the commands to the parser of `records`; each sets `run`, which gets the options and returns the status."""
+    """Adds the commands to the parser of `records`.
+
+    Each command sets the option `run`: a function that is called with the options, and returns the exit status.
+    """
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    text = "Packs image files into OUT.rec and OUT.idx, which MXNet and gluonloader read."
+    text = "Packs image files into OUT.rec, and writes its index OUT.idx. MXNet and gluonloader can read both files."
     command = commands.add_parser("make", help="pack images into a .rec file", description=text)
-    command.add_argument("out", metavar="OUT.rec", help="the file to write; the index is written beside it")
+    command.add_argument("out", metavar="OUT.rec", help="path of the file to write; OUT.idx is written beside it")
     command.add_argument(
         "source",
         metavar="FOLDER|LIST.lst",
-        help="a folder whose folders are the classes: each folder that contains images gets the next label, in sorted "
-        "order; or a list, as MXNet's im2rec writes it, with a line INDEX<tab>LABEL[<tab>LABEL...]<tab>PATH per image",
+        help="a folder that contains a folder for each class: each folder that contains images gets the next label, "
+        "in sorted order; or a list, as MXNet's im2rec writes it: each line contains INDEX, one or more LABELs and "
+        "PATH, separated by tabs",
     )
-    command.add_argument("--root", metavar="FOLDER", help="the folder of the paths in LIST.lst; by default its own")
+    root = "folder to which the paths in LIST.lst are relative (default: the folder of LIST.lst)"
+    command.add_argument("--root", metavar="FOLDER", help=root)
     command.add_argument(
         "--resize",
         type=_at_least(1),
         metavar="PIXELS",
-        help="shrink images so that the shorter side has this many pixels, and encode them as JPEG; by default, and if "
-        "the image is not larger, files are packed unchanged, byte for byte",
+        help="shrink each image whose shorter side has more than PIXELS pixels, so that it has PIXELS pixels, and "
+        "encode the image as JPEG; all other files, and without this option all files, are packed unchanged",
     )
-    command.add_argument("--quality", type=int, default=95, help="of JPEGs that are resized, 1 to 100 (default 95)")
+    quality = "quality of the JPEGs that --resize encodes, 1 to 100 (default 95)"
+    command.add_argument("--quality", type=int, default=95, help=quality)
     command.add_argument("--shuffle", action="store_true", help="write the images in random order")
-    command.add_argument("--seed", type=_at_least(0), default=0, help="of the random order (default 0)")
+    command.add_argument("--seed", type=_at_least(0), default=0, help="seed of the random order (default 0)")
     _add_workers(command)
     command.set_defaults(run=make)
 
-    text = "Prints the number, the key, the size in bytes and the labels of records."
+    text = "Prints the number, the key, the size in bytes and the labels of each record."
     command = commands.add_parser("list", help="print what a .rec file contains", description=text)
-    command.add_argument("file", metavar="FILE.rec", help="its index is used if there is one")
-    command.add_argument("--first", type=_at_least(0), metavar="N", help="only the first N records; by default all")
+    text = "path of the .rec file; if it has an index, the records are printed in the order of the index"
+    command.add_argument("file", metavar="FILE.rec", help=text)
+    text = "print only the first N records (default: all records)"
+    command.add_argument("--first", type=_at_least(0), metavar="N", help=text)
     command.set_defaults(run=list_records)
 
-    text = "Reads and decodes every record, and names those that are damaged. The exit status is 1 if there are any."
+    text = "Reads and decodes every record, and lists the damaged records. The exit status is 1 if a record is damaged."
     command = commands.add_parser("check", help="find damaged records", description=text)
-    command.add_argument("file", metavar="FILE.rec", help="its index is checked, too, if there is one")
-    command.add_argument("--no-decode", action="store_true", help="check only frames and index, not the images")
+    text = "path of the .rec file; if it has an index, the index is also checked"
+    command.add_argument("file", metavar="FILE.rec", help=text)
+    command.add_argument("--no-decode", action="store_true", help="check only the frames and the index, not the images")
     _add_workers(command)
     command.set_defaults(run=check)
 
 
 def list_records(options: argparse.Namespace) -> int:
-    """Prints a line for each record, in the order of the index; ends if nobody reads the lines any more."""
+    """Prints a line for each record, in the order of the index, or of the file if it has no index.
+
+    It ends if nobody reads the lines any more, as with `list x.rec | head`.
+    """
     path = os.path.abspath(options.file)
     file, index = mapped(path), index_path(path)
     keys, offsets = read_index(index, str) if os.path.exists(index) else (None, starts_of(file, path))
@@ -83,7 +95,7 @@ def _labels(record: bytes) -> str:
 
 
 def _add_workers(command: argparse.ArgumentParser) -> None:
-    text = "worker processes; 0 for none (default: auto, which is at most one for each core)"
+    text = "number of worker processes, or auto for at most one process per core (default: auto)"
     command.add_argument("--num-workers", type=_number_or_auto, default="auto", metavar="N", help=text)
 
 

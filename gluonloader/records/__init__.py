@@ -1,4 +1,4 @@
-"""RecordIO files (`.rec` with `.idx`), as MXNet writes and reads them: reader, writer, datasets and record headers."""
+"""Reads and writes RecordIO files (`.rec` with an index `.idx`) and the headers of records, as MXNet does."""
 
 from .dataset import RecordFileDataset
 from .headers import IRHeader, pack, pack_img, unpack, unpack_img

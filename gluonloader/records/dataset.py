@@ -1,4 +1,4 @@
-"""`RecordFileDataset`: the records of a `.rec` file as a dataset."""
+"""`RecordFileDataset`: a dataset of the records of a `.rec` file."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from .reader import RecordFile
 class RecordFileDataset(Dataset):
     """A dataset of the records of a RecordIO file (`.rec`) with an index (`.idx`); a sample is a record as bytes.
 
-    Sample `i` is the record in line `i` of the index, whatever its key is, as in Gluon. The file is mapped into memory,
-    so all workers share its pages. A batch is one bulk read in the order of the file. Use `unpack` or `unpack_img` in a
-    transform for records that have a header.
+    As in Gluon, sample `i` is the record in line `i` of the index; the key of the record does not matter. The file is
+    mapped into memory, so all workers share the pages of the file. The records of a batch are read by one bulk read, in
+    the order of the file. If the records have a header, use `unpack` or `unpack_img` in a transform.
 
     Args:
-        path: the `.rec` file.
-        index: the path of the index; by default `photos.idx` beside `photos.rec`.
-        key_type: makes a key from the text in the index.
-        partial: accept an index that does not list all records of the file. By default a missing record is an error,
-            since otherwise an index that was cut off would not be noticed.
+        path: the path of the `.rec` file.
+        index: the path of the index; the default for `photos.rec` is `photos.idx` in the same folder.
+        key_type: function that converts the text of a key in the index to the key; for example int or str.
+        partial: whether the index may list only some of the records of the file. By default a record that the index
+            does not list is an error, since otherwise the class would not notice a truncated index.
 
     Raises:
-        FileNotFoundError: there is no such file, or no index; `build_index` writes an index.
-        RecordError: the index is damaged or does not belong to the file, or, raised by a read, a record is damaged.
+        FileNotFoundError: the file does not exist, or it has no index. `build_index` writes an index.
+        RecordError: the index is damaged, or belongs to another file. Also raised when a sample is read, if its record
+            is damaged.
     """
 
     def __init__(

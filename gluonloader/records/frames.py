@@ -1,11 +1,13 @@
-"""The frames of a RecordIO file: how a record is written, and where the data of a record are in a file.
+"""Converts records to the frames of a RecordIO file, and finds the data of a record in a file.
 
-NOTE [frames]: a frame is the magic word, a word with flag (3 bits) and length (29 bits), the data, and zeros up to the
-next multiple of 4 bytes. A record is one frame. Only if its data contain the magic word at a multiple of 4 bytes, the
-record is cut there: each such word is left out, and each part gets a frame, whose flag says whether it is the first, a
-middle or the last part. So the magic word at a multiple of 4 bytes is always the start of a frame, and each damaged
-header is noticed: a frame that is too long or too short does not end where the next frame starts. The format has no
-checksum, so damaged data are not noticed, and neither is a length that differs by the zeros at the end of the data.
+NOTE [frames]: a frame consists of the magic word, a word with a flag (3 bits) and the length of the data (29 bits),
+the data, and zeros up to the next multiple of 4 bytes. Usually a record is stored as a single frame. But if its data
+contain the magic word at a multiple of 4 bytes, the record is split at each such word. The file does not store these
+words, and it stores each part of the record as a frame, whose flag says whether the part is the first, a middle or the
+last part. So if the magic word is at a multiple of 4 bytes in the file, a frame always starts there. This is why each
+damaged header is noticed: a frame that is too long or too short does not end where the next frame starts. The format
+has no checksum, so damaged data are not noticed. A wrong length is not noticed either if the difference is only zeros
+at the end of the data.
 """
 
 from __future__ import annotations
@@ -22,15 +24,15 @@ import numpy as np
 from ..errors import RecordError
 
 MAGIC: Final = b"\x0a\x23\xd7\xce"
-MAX_LENGTH: Final = (1 << 29) - 1  # bytes of a record
+MAX_LENGTH: Final = (1 << 29) - 1  # of a record, in bytes
 
-_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)  # the flag of a frame
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)  # the flags of a frame
 _HEADER: Final = struct.Struct("<4sI")
 _WORD: Final = np.dtype("<u4")
 _MAGIC_WORD: Final = np.frombuffer(MAGIC, _WORD)[0]
 _NO_WORDS: Final = np.empty(0, _WORD)
-_SEARCHED: Final = 1 << 20  # bytes that are searched at a time
-# Without it a mapping keeps a descriptor open. Older versions of Python have no such argument.
+_SEARCHED: Final = 1 << 20  # bytes that `next_start` searches in one step
+# Without this argument, a mapping keeps a file descriptor open. Versions of Python before 3.13 do not have it.
 _NO_DESCRIPTOR: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 Mapped = mmap.mmap | bytes
@@ -38,7 +40,7 @@ Span = tuple[int, int]
 
 
 def frames_of(data: bytes) -> bytes:
-    """A record as it stands in a file."""
+    """Returns the frames of a record, as the bytes that a file stores."""
     cuts = _aligned_magics(data, 0, len(data))
     ends = [*cuts, len(data)]
     flags = [_FIRST, *[_MIDDLE] * (len(cuts) - 1), _LAST] if cuts else [_WHOLE]
@@ -50,28 +52,29 @@ def frames_of(data: bytes) -> bytes:
 
 
 def mapped(path: str) -> Mapped:
-    """The file as read-only memory, whose pages all processes share."""
+    """Maps a file into read-only memory; all processes share its pages."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR) if size else b""
 
 
 def spans_of(file: Mapped, start: int, limit: int, path: str) -> tuple[list[Span], int]:
-    """Where the parts of the record at `start` are, and where the record ends; it must end at `limit` at the latest.
+    """Returns the start and end of the data in each frame of the record at `start`, and the end of the record.
 
     Raises:
-        RecordError: a frame is damaged, or ends after `limit`.
+        RecordError: a frame is damaged, or the record ends after `limit`.
     """
     spans: list[Span] = []
     at = start
     while True:
         if at + _HEADER.size > limit or at % 4:
-            left = f"a frame should start here, but only {limit - at} bytes are left for it"
-            raise RecordError(left if at % 4 == 0 else "frames start at multiples of 4 bytes", path, at)
+            what = f"only {limit - at} bytes are left for the frame" if at % 4 == 0 else "this byte is no multiple of 4"
+            raise RecordError(f"a frame should start here, but {what}", path, at)
         magic, word = _HEADER.unpack_from(file, at)
         flag, length = word >> 29, word & MAX_LENGTH
         if magic != MAGIC:
-            raise RecordError(f"a frame should start here with {MAGIC.hex()}, but here is {magic.hex()}", path, at)
+            what = f"a frame should start here with {MAGIC.hex()}, but the bytes here are {magic.hex()}"
+            raise RecordError(what, path, at)
         if flag not in ((_MIDDLE, _LAST) if spans else (_WHOLE, _FIRST)):
             expected = "the next part of a record" if spans else "a record"
             raise RecordError(f"{expected} should start here, but the flag of this frame is {flag}", path, at)
@@ -79,10 +82,10 @@ def spans_of(file: Mapped, start: int, limit: int, path: str) -> tuple[list[Span
         last = first + length
         at = last + -length % 4
         if at > limit:
-            what = f"the data of this frame need {at - first} bytes, but only {limit - first} bytes are left for them"
+            what = f"the data of this frame need {at - first} bytes, but only {limit - first} bytes are left"
             raise RecordError(what, path, first - _HEADER.size)
         if last != at and (flag in (_FIRST, _MIDDLE) or any(file[last:at])):
-            what = f"the length {length} of this frame is wrong, or the zeros after its data were changed"
+            what = f"the length {length} of this frame is wrong, or the zeros at the end of this frame were changed"
             raise RecordError(what, path, first - _HEADER.size)
         spans.append((first, last))
         if flag in (_WHOLE, _LAST):
@@ -90,24 +93,24 @@ def spans_of(file: Mapped, start: int, limit: int, path: str) -> tuple[list[Span
 
 
 def check_no_frame_in(file: Mapped, spans: list[Span], path: str) -> None:
-    """Raises a RecordError if a frame starts inside the data: then the length of the frame before it is too large."""
+    """Raises a RecordError if a frame starts inside the data of another frame, whose length is then too large."""
     for first, last in spans:
         for inner in _aligned_magics(file, first, last):
             raise RecordError(
-                f"a frame of {last - first} bytes starts here, but the frame at byte {inner} is inside it",
+                f"a frame with {last - first} bytes of data starts here, but at byte {inner} a frame starts in it",
                 path, first - _HEADER.size,
             )  # fmt: skip
 
 
 def data_of(file: Mapped, spans: list[Span]) -> bytes:
-    """The data of a record."""
+    """Returns the data of a record."""
     if len(spans) == 1:
         return file[spans[0][0] : spans[0][1]]
     return MAGIC.join([file[first:last] for first, last in spans])
 
 
 def starts_of(file: Mapped, path: str) -> Iterator[int]:
-    """Where each record of a file starts, found by reading the header of each frame."""
+    """Yields the offset of each record of a file; reads only the header of each frame."""
     at = 0
     while at < len(file):
         yield at
@@ -115,7 +118,7 @@ def starts_of(file: Mapped, path: str) -> Iterator[int]:
 
 
 def next_start(file: Mapped, at: int) -> int:
-    """Where the next record starts at `at` or after it; the length of the file if there is none."""
+    """Returns the offset of the first record at or after `at`, or the length of the file if there is no such record."""
     for chunk in range(at + -at % 4, len(file), _SEARCHED):
         for start in _aligned_magics(file, chunk, min(chunk + _SEARCHED, len(file))):
             if start + _HEADER.size <= len(file) and _HEADER.unpack_from(file, start)[1] >> 29 in (_WHOLE, _FIRST):
@@ -124,7 +127,7 @@ def next_start(file: Mapped, at: int) -> int:
 
 
 def _aligned_magics(data: Mapped, start: int, end: int) -> list[int]:
-    """Where the magic word is, at multiples of 4 bytes after `start`."""
+    """Returns the offsets of the magic word between `start` and `end`, at multiples of 4 bytes after `start`."""
     words = np.frombuffer(data, _WORD, (end - start) // 4, start) if end - start >= 4 else _NO_WORDS
-    found: list[int] = (words == _MAGIC_WORD).nonzero()[0].tolist()  # several times as fast as bytes.find
+    found: list[int] = (words == _MAGIC_WORD).nonzero()[0].tolist()  # this is several times as fast as bytes.find
     return [start + 4 * word for word in found]

@@ -1,4 +1,4 @@
-"""Headers of records: the labels and the number of an image, in front of its file, as MXNet packs them."""
+"""Packs and unpacks the headers of records as MXNet does: the labels and the number of an image, before its data."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class IRHeader(NamedTuple):
 
     Args:
         flag: the number of labels if `label` is an array, otherwise 0. `pack` computes it.
-        label: a number, or an array of float32, shape (flag,).
-        id: a number of the record, from 0 to 2^64 - 1.
-        id2: the same; MXNet's tools write 0.
+        label: a number, or a float32 array of shape (flag,).
+        id: number of the record, from 0 to 2^64 - 1.
+        id2: second number of the record, from 0 to 2^64 - 1; MXNet's tools write 0.
     """
 
     flag: int
@@ -35,12 +35,12 @@ def pack(header: Any, data: bytes) -> bytes:
     """Returns a record: the header, the labels if there are several, and the data.
 
     Args:
-        header: an `IRHeader`, or a tuple of its four fields; MXNet's headers work, too. A label that is not a number
-            becomes an array of float32.
-        data: the bytes of an image file, for example.
+        header: an `IRHeader`, an `IRHeader` of MXNet, or a tuple with the same four fields. If the label is not a
+            number, it is converted to a float32 array.
+        data: the data of the record as bytes; usually an image file.
 
     Raises:
-        ValueError: the header does not fit in the format.
+        ValueError: a field of the header cannot be stored in the format.
 
     >>> unpack(pack(IRHeader(0, [1, 2.5], 7, 0), b"data"))
     (IRHeader(flag=2, label=array([1. , 2.5], dtype=float32), id=7, id2=0), b'data')
@@ -55,42 +55,44 @@ def pack(header: Any, data: bytes) -> bytes:
     try:
         return b"".join([_HEADER.pack(*header), labels, data])
     except (struct.error, OverflowError) as error:
-        right = f"label must be a float32, and id and id2 ints from 0 to 2**64 - 1 ({error})"
+        right = f"label must be a float32, and id and id2 must be ints from 0 to 2**64 - 1 ({error})"
         raise bad_argument("header", header, right) from error
 
 
 def unpack(record: Any) -> tuple[IRHeader, Any]:
-    """Returns the header and the data of a record that `pack` made.
+    """Splits a record that `pack` has made into its header and its data.
 
     Args:
-        record: bytes, or a memoryview, from which the data are then a view without a copy.
+        record: bytes or a memoryview. If it is a memoryview, the returned data are a view of it, without a copy.
 
     Returns:
-        The header, whose label is a float, or a read-only array of float32 if there are several labels; and the data.
+        The header and the data. The label of the header is a float, or, if there are several labels, a read-only
+        float32 array.
 
     Raises:
         RecordError: the record is too short for its header and labels.
     """
     if len(record) < _HEADER.size:
-        raise RecordError(f"the record has {len(record)} bytes, and the header alone needs {_HEADER.size}")
+        raise RecordError(f"the record has {len(record)} bytes, but the header alone needs {_HEADER.size} bytes")
     header = IRHeader(*_HEADER.unpack_from(record))
     end = _HEADER.size + header.flag * _LABEL.itemsize
     if len(record) < end:
-        what = f"the header counts {header.flag} labels, which need {end} bytes, but the record has {len(record)}"
-        raise RecordError(what)
+        needed = f"the header counts {header.flag} labels; with them the record needs {end} bytes"
+        raise RecordError(f"{needed}, but it has {len(record)} bytes")
     if header.flag:
         header = header._replace(label=np.frombuffer(record, _LABEL, header.flag, _HEADER.size))
     return header, record[end:]
 
 
 def pack_img(header: Any, img: NDArray[Any], quality: int = 95, img_fmt: str = ".jpg") -> bytes:
-    """Encodes an image with OpenCV, and returns it as a record.
+    """Encodes an image with OpenCV, and returns a record that contains the encoded image.
 
     Args:
-        header: as for `pack`.
-        img: shape (height, width, 3) in the order blue, green, red, as in MXNet and OpenCV, or (height, width) if grey.
-        quality: from 1 to 100 for JPEG, the compression from 0 to 9 for PNG.
-        img_fmt: ".jpg" or ".png".
+        header: the header of the record, as for `pack`.
+        img: array of shape (height, width, 3) with the channels blue, green and red, as in MXNet and OpenCV; or a gray
+            image of shape (height, width).
+        quality: for JPEG, the quality from 1 to 100; for PNG, the compression level from 0 to 9.
+        img_fmt: format of the encoded image, ".jpg" or ".png".
 
     Raises:
         MissingExtraError: OpenCV is not installed.
@@ -109,15 +111,16 @@ def pack_img(header: Any, img: NDArray[Any], quality: int = 95, img_fmt: str = "
 
 
 def unpack_img(record: Any, iscolor: int = -1) -> tuple[IRHeader, NDArray[Any]]:
-    """Returns the header of a record and its image, decoded by OpenCV.
+    """Returns the header of a record, and the image in the record, which it decodes with OpenCV.
 
     Args:
-        record: as for `unpack`.
-        iscolor: the flag of `cv2.imdecode`: -1 as stored, 0 grey, 1 colour.
+        record: the record, as for `unpack`.
+        iscolor: the flag of `cv2.imdecode`: 0 converts to gray, 1 converts to colour, -1 keeps the channels of the
+            stored image.
 
     Returns:
-        The header, and the image, shape (height, width, channels) in the order blue, green, red, as in MXNet, or
-        (height, width) if grey.
+        The header and the image. The image has shape (height, width, channels) with the channels blue, green and red,
+        as in MXNet. A gray image has shape (height, width).
 
     Raises:
         MissingExtraError: OpenCV is not installed.

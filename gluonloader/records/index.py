@@ -1,4 +1,4 @@
-"""The index of a RecordIO file: a text file with a line `key<TAB>offset` for each record."""
+"""Reads and builds the index of a RecordIO file: a text file with a line `key<TAB>offset` for each record."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from ..errors import RecordError, bad_argument
 from .frames import mapped, starts_of
 
-_MAX_DIGITS = 18  # of an offset; more do not fit in 64 bits
+_MAX_DIGITS = 18  # of an offset; longer offsets may not fit in 64 bits
 
 
 def index_path(path: Any, index: Any = None) -> str:
-    """The absolute path of the index; by default `photos.idx` beside `photos.rec`."""
+    """Returns the absolute path of the index; the default for `photos.rec` is `photos.idx` in the same folder."""
     name: str = os.path.splitext(os.fspath(path))[0] + ".idx" if index is None else os.fspath(index)
     if os.path.abspath(name) == os.path.abspath(path):
-        raise bad_argument("path", path, "is the path of the index; pass the .rec file")
+        raise bad_argument("path", path, "is the path of the index; pass the path of the .rec file")
     return os.path.abspath(name)
 
 
@@ -25,7 +25,7 @@ def index_line(key: Any, offset: int) -> bytes:
 
 
 def read_index(path: str, key_type: Callable[[str], Any]) -> tuple[list[Any], list[int]]:
-    """The keys and the offsets of an index.
+    """Reads an index, and returns the keys and the offsets.
 
     Raises:
         RecordError: a line is damaged, or two lines have the same key.
@@ -36,7 +36,7 @@ def read_index(path: str, key_type: Callable[[str], Any]) -> tuple[list[Any], li
         for line in file:
             text, _, offset = line.strip().partition(b"\t")
             if not offset.isdigit() or len(offset) > _MAX_DIGITS:
-                raise _bad_line(path, len(keys), start, line, "must be a key, a tab and an offset")
+                raise _bad_line(path, len(keys), start, line, "a line must contain a key, a tab and an offset")
             try:
                 keys.append(key_type(text.decode()))
             except ValueError as error:
@@ -52,14 +52,14 @@ def read_index(path: str, key_type: Callable[[str], Any]) -> tuple[list[Any], li
 
 
 def build_index(path: str | os.PathLike[str], index: str | os.PathLike[str] | None = None) -> int:
-    """Writes the index of a `.rec` file that has none, or whose index is damaged. The keys are 0, 1, 2, ...
+    """Writes the index of a `.rec` file if the index is missing or damaged. The keys are 0, 1, 2, ...
 
-    It reads only the few bytes of each record that contain its length. An index that exists already is replaced at the
-    end, so it stays unchanged if an error is raised.
+    The function reads only the headers of the frames, not the data of the records. It replaces an existing index only
+    at the end, so that the existing index stays unchanged if an error is raised.
 
     Args:
-        path: the `.rec` file.
-        index: the path of the index; by default `photos.idx` beside `photos.rec`.
+        path: the path of the `.rec` file.
+        index: the path of the index; the default for `photos.rec` is `photos.idx` in the same folder.
 
     Returns:
         The number of records.
@@ -76,5 +76,5 @@ def build_index(path: str | os.PathLike[str], index: str | os.PathLike[str] | No
     return len(lines)
 
 
-def _bad_line(path: str, row: int, start: int, line: bytes, expected: str) -> RecordError:
-    return RecordError(f"line {row + 1} is {line[:80]!r}: {expected}; build_index rebuilds the index", path, start)
+def _bad_line(path: str, number: int, start: int, line: bytes, expected: str) -> RecordError:
+    return RecordError(f"line {number + 1} is {line[:80]!r}: {expected}; build_index rebuilds the index", path, start)

@@ -14,22 +14,22 @@ from .reader import RecordFile
 
 
 class IndexedRecordIO:
-    """Reads or writes a RecordIO file (`.rec`) and its index (`.idx`), byte for byte as `MXIndexedRecordIO` of MXNet.
+    """Reads or writes a RecordIO file (`.rec`) and its index (`.idx`), as `MXIndexedRecordIO` of MXNet does.
 
-    Close it after writing, or use it in a `with` block. A file that is open for reading may be read by several threads,
-    and may be pickled; only one thread at a time may write.
+    After writing, call `close()`, or use a `with` block. If the file is open for reading, several threads can read from
+    the object at the same time, and it can be pickled. Only one thread at a time can write.
 
     Args:
-        path: the `.rec` file. (The first argument of MXNet's class is the index.)
-        mode: "r" to read, "w" to write; "w" deletes the content of a file that exists.
-        index: the path of the index; by default `photos.idx` beside `photos.rec`.
-        key_type: makes a key from the text in the index; int or str, for example.
-        partial: "r" only: accept an index that does not list all records of the file. By default a missing record is
-            an error, since otherwise an index that was cut off would not be noticed.
+        path: the path of the `.rec` file. (The first argument of MXNet's class is the path of the index.)
+        mode: "r" to read, "w" to write. If the file exists, "w" deletes its content.
+        index: the path of the index; the default for `photos.rec` is `photos.idx` in the same folder.
+        key_type: function that converts the text of a key in the index to the key; for example int or str.
+        partial: only for "r": whether the index may list only some of the records of the file. By default a record
+            that the index does not list is an error, since otherwise the class would not notice a truncated index.
 
     Raises:
-        FileNotFoundError: there is no such file, or no index; `build_index` writes an index.
-        RecordError: the index is damaged, or does not belong to the file.
+        FileNotFoundError: the file does not exist, or it has no index. `build_index` writes an index.
+        RecordError: the index is damaged, or belongs to another file.
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/words.rec"
@@ -50,10 +50,10 @@ class IndexedRecordIO:
         partial: bool = False,
     ) -> None:
         if mode not in ("r", "w"):
-            raise bad_argument("mode", mode, 'must be "r" to read or "w" to write; the path of the index is `index`')
+            raise bad_argument("mode", mode, 'must be "r" or "w"; the path of the index is the argument `index`')
         self._reader = RecordFile(path, index, key_type, partial) if mode == "r" else None
         self._writer = _Writer(os.path.abspath(path), index_path(path, index), key_type) if mode == "w" else None
-        self._rows: dict[Any, int] | None = None
+        self._numbers: dict[Any, int] | None = None
 
     @property
     def keys(self) -> list[Any]:
@@ -67,30 +67,30 @@ class IndexedRecordIO:
         """Returns the record with this key.
 
         Raises:
-            KeyError: the index has no such key.
+            KeyError: the index does not contain the key.
             RecordError: the record is damaged.
         """
         reader = self._read_only()
-        if self._rows is None:
-            self._rows = {key: row for row, key in enumerate(reader.keys)}
-        return reader.read(self._rows[key])
+        if self._numbers is None:
+            self._numbers = {key: number for number, key in enumerate(reader.keys)}
+        return reader.read(self._numbers[key])
 
     def write_idx(self, key: Any, record: Any) -> None:
-        """Appends a record.
+        """Appends a record to the file.
 
         Args:
-            key: a key that no other record of the file has.
-            record: bytes, or an object with bytes such as a memoryview; less than 2^29 bytes.
+            key: the key of the record; no other record of the file may have the same key.
+            record: less than 2^29 bytes, as bytes or as an object such as a memoryview.
 
         Raises:
-            ValueError: the key exists already, or the record is too large.
+            ValueError: another record has this key already, or the record is too large.
         """
         if self._writer is None:
             raise ValueError('the file is open for reading; open it with mode="w" to write')
         self._writer.write(key, record if isinstance(record, bytes) else memoryview(record).tobytes())
 
     def close(self) -> None:
-        """Closes the files. It may be called more than once."""
+        """Closes the files. You may call it more than once."""
         (self._writer or self._read_only()).close()
 
     def __enter__(self) -> IndexedRecordIO:
@@ -101,8 +101,8 @@ class IndexedRecordIO:
 
     def __getstate__(self) -> dict[str, Any]:
         if self._writer is not None:
-            raise TypeError("an IndexedRecordIO that is open for writing cannot be pickled; open it in one process")
-        return {**vars(self), "_rows": None}
+            raise TypeError("an IndexedRecordIO that is open for writing cannot be pickled; write in a single process")
+        return {**vars(self), "_numbers": None}
 
     def _read_only(self) -> RecordFile:
         if self._reader is None:
@@ -111,12 +111,12 @@ class IndexedRecordIO:
 
 
 class _Writer:
-    """Writes records and their index without a buffer, so that a forked process cannot write a part of them again."""
+    """Writes records and their index without a buffer, so that a forked process cannot write buffered data again."""
 
     def __init__(self, path: str, index: str, key_type: Callable[[Any], Any]) -> None:
         self._path, self._key_type = path, key_type
-        self._files = open(path, "wb", buffering=0), open(index, "wb", buffering=0)  # noqa: SIM115, close closes them
-        self._ends = 0, 0  # of what was written completely; close cuts off a write that was interrupted
+        self._files = open(path, "wb", buffering=0), open(index, "wb", buffering=0)  # noqa: SIM115, closed by close()
+        self._ends = 0, 0  # where the complete records and lines end; close() removes an incomplete write after them
         self.keys: list[Any] = []
         self._known: set[Any] = set()
         self._pid = os.getpid()
@@ -124,17 +124,18 @@ class _Writer:
     def write(self, key: Any, record: bytes) -> None:
         if os.getpid() != self._pid:
             raise RuntimeError(
-                f"{self._path} was opened for writing by process {self._pid}; write in that process only"
+                f"{self._path} was opened for writing by process {self._pid}; write only in that process"
             )
         key = self._key_type(key)
         if key in self._known:
-            raise bad_argument("key", key, "another record has this key already; each record needs its own")
+            raise bad_argument("key", key, "another record has this key already; pass a different key for each record")
         text = str(key)
         if not text.isprintable() or text != text.strip() or not text:
-            raise bad_argument("key", key, "must be an int, or text without tabs, line breaks and spaces at its ends")
+            expected = "must be an int, or a text without tabs and line breaks, and without spaces at its ends"
+            raise bad_argument("key", key, expected)
         if len(record) > MAX_LENGTH:
-            size = f"record {key!r} has {len(record)} bytes, and a RecordIO file can store at most {MAX_LENGTH}"
-            raise RecordError(f"{size}; split it", self._path, self._ends[0])
+            size = f"record {key!r} has {len(record)} bytes, but a record can have at most {MAX_LENGTH} bytes (512 MB)"
+            raise RecordError(f"{size}; split the record", self._path, self._ends[0])
         start, line = self._ends
         ends = self._write(0, start, frames_of(record)), self._write(1, line, index_line(key, start))
         self._ends = ends
@@ -144,12 +145,12 @@ class _Writer:
     def close(self) -> None:
         for file, end in zip(self._files, self._ends, strict=True):
             if not file.closed:
-                if os.getpid() == self._pid:  # in a forked process `end` may be out of date
+                if os.getpid() == self._pid:  # a forked process may have an old value of `end`
                     file.truncate(end)
                 file.close()
 
     def _write(self, number: int, at: int, data: bytes) -> int:
-        """Writes at an offset; returns the offset after the data."""
+        """Writes data at the offset `at`, and returns the offset after the data."""
         rest = memoryview(data)
         while rest:
             written = os.pwrite(self._files[number].fileno(), rest, at)

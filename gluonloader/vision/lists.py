@@ -7,7 +7,7 @@ from typing import Final
 
 SUFFIXES: Final = (".jpg", ".jpeg", ".png")  # those of im2rec
 
-_EXPECTED: Final = "must be INDEX<tab>LABEL<tab>PATH, with one label or more"
+_EXPECTED: Final = "must be INDEX<tab>LABEL<tab>PATH, with at least one label"
 
 
 def is_image(name: str) -> bool:
@@ -18,7 +18,7 @@ def is_image(name: str) -> bool:
 def read_list(path: str) -> Iterator[tuple[str, int, list[float], str]]:
     """Yields (place, key, labels, path of the image) for each line that is not blank.
 
-    The place names the file and the line, for errors.
+    The place is the file and the line, for the texts of errors.
 
     Raises:
         ValueError: a line is wrong, or has the key of a line before it.

@@ -179,8 +179,8 @@ def test_resize_shrinks_the_shorter_side_and_leaves_small_files_unchanged(tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["make", "o.rec", "nowhere"], "nowhere: there is no such folder or list"),
-        (["make", "o.rec", "."], "it contains no images"),
+        (["make", "o.rec", "nowhere"], "nowhere: there is no such folder or .lst file"),
+        (["make", "o.rec", "."], "it contains no image files"),
         (["make", "o.rec", "images", "--quality", "0"], "--quality 0: must be from 1 to 100"),
         (["make", "o.rec", "images", "--root", "images"], "--root images: is for the paths of a list"),
         (["make", "o.rec", "l.lst", "--root", "nowhere"], "--root nowhere: there is no such folder"),
@@ -263,7 +263,7 @@ def overwrite(path, at, data):
 def test_check_names_each_damaged_record(pictures, capsys, workers):
     path, starts = pictures
     assert records("check", path, workers=workers) == 0
-    assert capsys.readouterr().out == f"{path}: 6 whole records; errors: 0\n"
+    assert capsys.readouterr().out == f"{path}: 6 records with intact frames; errors: 0\n"
     overwrite(path, starts[0] + 8 + 24, b"no jpeg")
     overwrite(path, starts[3] + 2, b"\0")
     overwrite(path, starts[5] + 8, b"\xff")  # the header of the record counts labels that are not there
@@ -273,21 +273,21 @@ def test_check_names_each_damaged_record(pictures, capsys, workers):
         f"{path}, byte {starts[number]} (key {10 + number})" for number in (0, 3, 5)
     ]
     assert "a frame should start here with" in lines[1]
-    assert last == f"{path}: 5 whole records; errors: 3"
+    assert last == f"{path}: 5 records with intact frames; errors: 3"
     assert records("check", path, "--no-decode") == 1
-    assert capsys.readouterr().out.endswith(": 5 whole records; errors: 1\n")
+    assert capsys.readouterr().out.endswith(": 5 records with intact frames; errors: 1\n")
 
 
 @needs_decoder
 @needs_cv2
-@pytest.mark.skipif(PILLOW is None, reason="OpenCV returns images that were cut off")
+@pytest.mark.skipif(PILLOW is None, reason="OpenCV also decodes truncated images")
 def test_check_finds_an_image_that_was_cut_off(tmp_path, capsys):
     with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
         for key, suffix in enumerate((".jpg", ".png")):
             data = encoded(picture(0), suffix)
             file.write_idx(key, pack((0, 1, 0, 0), data[: len(data) // 2]))
     assert records("check", tmp_path / "o.rec") == 1
-    assert "0 whole" not in capsys.readouterr().out
+    assert "0 records with" not in capsys.readouterr().out
     assert records("check", tmp_path / "o.rec", "--no-decode") == 0
 
 
@@ -300,9 +300,9 @@ def test_check_compares_the_index_with_the_file(tmp_path, capsys):
     path, index = tmp_path / "o.rec", tmp_path / "o.idx"
     assert capsys.readouterr().out.splitlines() == [
         f"{path}, byte 24: {index} does not list this record",
-        f"{path}, byte 28 (key 2): key 2 of {index} points here, but no whole record starts here",
+        f"{path}, byte 28 (key 2): key 2 of {index} points here, but no record with intact frames starts here",
         f"{path}, byte 36: {index} does not list this record",
-        f"{path}: 4 whole records; errors: 3",
+        f"{path}: 4 records with intact frames; errors: 3",
     ]
     index.write_text("0\t0\nbroken\n")
     assert records("check", path, "--no-decode") == 1
@@ -317,7 +317,7 @@ def test_check_names_lines_with_the_same_offset(tmp_path, capsys):
     assert records("check", tmp_path / "o.rec", "--no-decode") == 1
     assert capsys.readouterr().out.splitlines() == [
         f"{tmp_path}/o.rec, byte 12 (key 1): the keys 1 and 2 of {tmp_path}/o.idx both point here",
-        f"{tmp_path}/o.rec: 2 whole records; errors: 1",
+        f"{tmp_path}/o.rec: 2 records with intact frames; errors: 1",
     ]
 
 
@@ -333,7 +333,7 @@ def test_check_accepts_images_that_every_decoder_reads(tmp_path, capsys):
 
 
 def test_check_continues_after_damage(tmp_path, capsys):
-    """A frame that is too long, and a file that was cut off."""
+    """A frame that is too long, and a file that is truncated."""
     with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
         for key in range(5):
             file.write_idx(key, b"abcd")
@@ -342,8 +342,8 @@ def test_check_continues_after_damage(tmp_path, capsys):
     assert records("check", tmp_path / "o.rec", "--no-decode") == 1
     *lines, last = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0].rpartition(" byte ")[2] for line in lines] == ["12 (key 1)", "48 (key 4)"]
-    assert "the frame at byte 24 is inside it" in lines[0]
-    assert last.endswith(": 3 whole records; errors: 2")
+    assert "at byte 24 a frame starts in it" in lines[0]
+    assert last.endswith(": 3 records with intact frames; errors: 2")
 
 
 def test_check_names_the_record_whose_second_part_is_damaged(tmp_path, capsys):
@@ -354,7 +354,7 @@ def test_check_names_the_record_whose_second_part_is_damaged(tmp_path, capsys):
     assert records("check", tmp_path / "o.rec", "--no-decode") == 1
     line, last = capsys.readouterr().out.splitlines()
     assert line.startswith(f"{tmp_path}/o.rec, byte 12 (key 7): a frame should start here with 0a23d7ce")
-    assert last.endswith(": 1 whole records; errors: 1")
+    assert last.endswith(": 1 records with intact frames; errors: 1")
 
 
 # -- the command line --------------------------------------------------------------------------------------------------

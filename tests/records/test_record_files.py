@@ -143,7 +143,7 @@ def test_a_pickled_dataset_contains_only_the_paths(tmp_path):
     assert list(pickle.loads(pickled)) == list(dataset)
     assert len(pickle.loads(pickle.dumps(IndexedRecordIO(tmp_path / "r.rec")))) == 500
     write(tmp_path / "r", [b"other"])
-    with pytest.raises(RecordError, match="the file has 16 bytes and 1 records, but had .* when this was pickled"):
+    with pytest.raises(RecordError, match="has 16 bytes and 1 records, but it had .* when the dataset was pickled"):
         pickle.loads(pickled)
 
 
@@ -185,9 +185,9 @@ def test_each_mode_refuses_the_calls_of_the_other(cases, tmp_path):
             pickle.dumps(file)
         with pytest.raises(TypeError):
             file.write_idx(0, "text")
-    with pytest.raises(ValueError, match="the path of the index is `index`"):
+    with pytest.raises(ValueError, match="the path of the index is the argument `index`"):
         IndexedRecordIO("r.idx", "r.rec", "r")  # the order of MXNet's arguments
-    with pytest.raises(ValueError, match="is the path of the index; pass the .rec file"):
+    with pytest.raises(ValueError, match="is the path of the index; pass the path of the .rec file"):
         RecordFileDataset(tmp_path / "w.idx")
     file = IndexedRecordIO(cases)
     file.close()
@@ -204,7 +204,7 @@ def test_a_forked_process_changes_nothing_that_its_parent_wrote(tmp_path):
             os.read(read, 1)
             file.close()
             os._exit(0)
-        assert "write in that process only" in in_child(lambda: str(file.write_idx(5, b"c")))
+        assert "write only in that process" in in_child(lambda: str(file.write_idx(5, b"c")))
         file.write_idx(1, b"b")
         os.write(write, b"x")
         os.waitpid(child, 0)
@@ -259,5 +259,5 @@ def test_a_killed_writer_leaves_whole_records(tmp_path):
 @pytest.mark.slow
 def test_a_record_has_less_than_half_a_gigabyte(tmp_path):
     with IndexedRecordIO(tmp_path / "r.rec", "w") as file:
-        with pytest.raises(RecordError, match="record 0 has 536870912 bytes, and a RecordIO file can store at most"):
+        with pytest.raises(RecordError, match="record 0 has 536870912 bytes, but a record can have at most 536870911"):
             file.write_idx(0, bytes(1 << 29))

@@ -57,9 +57,9 @@ def test_a_memoryview_is_unpacked_without_a_copy():
 @pytest.mark.parametrize(
     ("record", "text"),
     [
-        (b"", "the record has 0 bytes, and the header alone needs 24"),
-        (bytes(23), "the record has 23 bytes, and the header alone needs 24"),
-        (pack((0, [1, 2], 0, 0), b"")[:-1], "the header counts 2 labels, which need 32 bytes, but the record has 31"),
+        (b"", "the record has 0 bytes, but the header alone needs 24"),
+        (bytes(23), "the record has 23 bytes, but the header alone needs 24"),
+        (pack((0, [1, 2], 0, 0), b"")[:-1], "counts 2 labels; with them the record needs 32 bytes, but it has 31"),
         (b"\xff" * 24, "the header counts 4294967295 labels"),
     ],
 )
@@ -70,7 +70,7 @@ def test_a_record_that_is_too_short_is_refused(record, text):
 
 @pytest.mark.parametrize("header", [(0, 1e300, 0, 0), (0, 1, -1, 0), (0, 1, 0, 2**64), (0, 1, "a", 0), (0, 1j, 0, 0)])
 def test_a_header_that_does_not_fit_is_refused(header):
-    with pytest.raises(ValueError, match="header=.*: label must be a float32, and id and id2 ints"):
+    with pytest.raises(ValueError, match="header=.*: label must be a float32, and id and id2 must be ints"):
         pack(header, b"")
 
 

@@ -202,8 +202,8 @@ def test_a_lst_file_in_the_current_folder_is_read(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        ("1\tcar/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, with one label or more, but the line has 2 fields"),
-        ("1 2 car/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, with one label or more, but the line has 1 fields"),
+        ("1\tcar/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, with at least one label, but the line has 2 fields"),
+        ("1 2 car/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, with at least one label, but the line has 1 fields"),
         ("1\tdog\tcar/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, .* which are numbers .*'dog'"),
         ("x\t1\tcar/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, .* which are numbers .*'x'"),
         ("0\t1\tcar/1.jpg", "line 1 has the key 0, too; each image needs its own key"),
