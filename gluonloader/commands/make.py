@@ -78,7 +78,7 @@ def make(options: argparse.Namespace) -> int:
 
 def _checked_outputs(out: str) -> tuple[str, str]:
     """Returns the paths of the record file and of its index. Raises OSError if they cannot be written."""
-    paths = os.path.abspath(out), index_path(out)
+    paths = os.path.abspath(out), index_path(os.path.abspath(out))
     if not os.path.isdir(os.path.dirname(paths[0])):
         raise FileNotFoundError(f"{paths[0]}: its folder does not exist; create the folder first")
     for path in paths:

@@ -8,10 +8,10 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..dataset import PackedList
 from ..errors import bad_argument, warn
+from ..records.headers import float_labels
 from .encoded import ImageDataset, ImageFiles, Items, Path
 from .lists import SUFFIXES, is_image, read_list
 
@@ -128,7 +128,7 @@ def _sorted_entries(folder: str) -> list[os.DirEntry[str]]:
 
 def _read_lst(root: str, imglist: Path) -> Iterator[tuple[str, str, Any]]:
     in_root = os.path.join(root, imglist)
-    for place, _, labels, path in read_list(in_root if os.path.exists(in_root) else os.fspath(imglist)):
+    for place, _, labels, path in read_list(in_root if os.path.exists(in_root) else os.path.expanduser(imglist)):
         yield place, path, labels[0] if len(labels) == 1 else labels
 
 
@@ -155,15 +155,14 @@ def _inside(root: str, path: Path, where: str) -> str:
 
 
 def _label(label: Any, where: str) -> Any:
+    if getattr(label, "ndim", None) == 0:  # an array without axes, or a NumPy number
+        label = label.item()
     if isinstance(label, Real):
-        return int(label) if isinstance(label, (int, np.integer)) else float(label)
-    try:
-        values: NDArray[np.float32] = np.asarray(label, np.float32)
-    except (TypeError, ValueError):
-        values = np.empty(0, np.float32)
-    if label is None or isinstance(label, str) or not values.size:
+        return int(label) if isinstance(label, int) else float(label)
+    values = float_labels(label)
+    if values is None or not values.size:
         raise ValueError(f"{where}: the label is {label!r:.80}; pass a number, or a sequence of numbers")
-    return values.item() if values.ndim == 0 else values
+    return values
 
 
 def _as_column(labels: list[Any]) -> Any:

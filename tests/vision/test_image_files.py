@@ -157,13 +157,22 @@ def list_of(tmp_path, labels, own_order=True):
 
 
 @pytest.mark.parametrize("own_order", [True, False])
-@pytest.mark.parametrize("labels", [[3, 1, 2], [0.5, 2.0, -1.0], [1, 2.5, 3]])
+@pytest.mark.parametrize("labels", [[3, 1, 2], [0.5, 2.0, -1.0], [1, 2.5, 3], [2**70, 1, 1]])
 def test_labels_keep_their_type(tmp_path, labels, own_order):
     entries = list_of(tmp_path, labels, own_order)
     dataset = ImageListDataset(tmp_path, entries)
     assert [label for _, label in dataset] == labels
     assert [type(label) for _, label in dataset] == list(map(type, labels))
     assert np.array_equal(dataset[1][0], decode((tmp_path / "bus" / "1.jpg").read_bytes()))
+
+
+@pytest.mark.parametrize(
+    ("label", "right"),
+    [(np.array(3), 3), (np.int64(3), 3), (np.float32(2.5), 2.5), (np.array(2.5), 2.5), (np.bool_(True), 1), (True, 1)],
+)
+def test_labels_of_numpy_become_numbers_of_python(tmp_path, label, right):
+    found = ImageListDataset(tmp_path, list_of(tmp_path, [label]))[0][1]
+    assert (found, type(found)) == (right, type(right))
 
 
 def test_several_labels_become_an_array(tmp_path):
@@ -243,6 +252,9 @@ def test_a_path_may_go_up_within_the_root(tmp_path):
         (("a.jpg", "dog"), "the label is 'dog'; pass a number"),
         (("a.jpg", None), "the label is None; pass a number"),
         (("a.jpg", []), r"the label is \[\]; pass a number"),
+        (("a.jpg", b"3"), "the label is b'3'; pass a number"),
+        (("a.jpg", ["3"]), r"the label is \['3'\]; pass a number"),
+        (("a.jpg", np.array("3")), "the label is '3'; pass a number"),
     ],
 )
 def test_a_wrong_entry_of_a_list_is_named(tmp_path, entry, fault):
