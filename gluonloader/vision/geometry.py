@@ -23,6 +23,10 @@ _RANDOM: Final = 10
 _TRIES: Final = 10  # random crops; if all of them are larger than the image, the crop is the centre of the image
 
 
+def is_number(value: Any) -> bool:
+    return isinstance(value, Real)
+
+
 def checked_size(size: Any, name: str = "size") -> Size:
     """Returns (width, height), from an int or a pair."""
     pair = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
@@ -41,7 +45,7 @@ def checked_interpolation(number: int) -> int:
 def checked_range(name: str, values: Any) -> tuple[float, float]:
     """Returns the pair (low, high). Raises ValueError unless 0 < low <= high."""
     pair = tuple(values) if isinstance(values, (tuple, list)) else ()
-    if len(pair) != 2 or not all(isinstance(number, Real) for number in pair) or not 0 < pair[0] <= pair[1]:
+    if len(pair) != 2 or not all(map(is_number, pair)) or not 0 < pair[0] <= pair[1]:
         raise bad_argument(name, values, "must be a pair of numbers (low, high) with 0 < low <= high")
     return float(pair[0]), float(pair[1])
 

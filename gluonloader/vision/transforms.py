@@ -8,7 +8,6 @@ executor nor on the number of workers. All transforms release the GIL most of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -306,7 +305,7 @@ class _ColorChange(_Transform):
 
     def __init__(self, **amounts: float) -> None:
         for name, amount in amounts.items():
-            if not isinstance(amount, Real) or not amount >= 0:
+            if not geometry.is_number(amount) or not amount >= 0:
                 raise bad_argument(name, amount, "must be a number >= 0")
         self.amounts = amounts
 
@@ -401,7 +400,7 @@ def _applied(transforms: Sequence[Transform], image: Any) -> Any:
 
 
 def _checked_probability(p: float) -> float:
-    if not isinstance(p, Real) or not 0 <= p <= 1:
+    if not geometry.is_number(p) or not 0 <= p <= 1:
         raise bad_argument("p", p, "must be a number from 0 to 1")
     return p
 
