@@ -36,8 +36,8 @@ def check_lengths(mean: Floats, std: Floats, channels: int, images: str) -> None
     """Raises ValueError if `mean` or `std` does not fit to the number of channels; `images` describes the images."""
     for name, values in (("mean", mean), ("std", std)):
         if len(values) not in (1, channels):
-            expected = f"must be a number, or a list of {channels} numbers, for {images}"
-            raise bad_argument(name, values.tolist(), expected)
+            expected = f"a number, or a list of {channels} numbers," if channels > 1 else "a single number"
+            raise bad_argument(name, [float(f"{value:g}") for value in values], f"must be {expected} for {images}")
 
 
 def brightened(image: Array, factor: float) -> Array:
@@ -47,7 +47,7 @@ def brightened(image: Array, factor: float) -> Array:
 
 def contrasted(image: Array, factor: float) -> Array:
     """Multiplies the distance of each pixel from the mean gray level of the image by `factor`."""
-    mean = opencv().mean(image)[: image.shape[2]]
+    mean = opencv().mean(image[:, :, :4])[: image.shape[2]]  # OpenCV accepts at most four channels
     gray = float(np.dot(mean, _GRAY)) if len(mean) == 3 else mean[0]
     return _scaled(image, factor, (1 - factor) * gray)
 
@@ -81,7 +81,7 @@ ADJUST: Final[dict[str, Callable[[Array, float], Array]]] = {
 def normalizing_tables(mean: Floats, std: Floats, channels: int, dtype: Any) -> Array:
     """Returns an array of shape (C, 256): for each channel, (value / 255 - mean) / std of the values 0 to 255."""
     values = np.arange(256, dtype=np.float32) / np.float32(255)
-    check_lengths(mean, std, channels, f"images with {channels} channels")
+    check_lengths(mean, std, channels, "gray images" if channels == 1 else f"images with {channels} channels")
     tables = (values - mean[:, None]) / std[:, None]
     return np.ascontiguousarray(np.broadcast_to(tables, (channels, 256)).astype(dtype))
 
