@@ -61,13 +61,15 @@ def _print_auto(auto: dict[str, list[Result]], name: str) -> None:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks", description="Times gluonloader against other loaders.")
-    parser.add_argument("cases", nargs="*", metavar="case", help=f"names of cases, of {', '.join(CASES)} (default: all cases)")
+    cases = f"cases to run, of {', '.join(CASES)} (default: all cases)"
+    parser.add_argument("cases", nargs="*", metavar="case", help=cases)
     parser.add_argument("--rounds", type=_positive, default=7, help="timed epochs of each loader (default 7)")
     parser.add_argument("--workers", type=_positive, default=2, help="number of workers of each loader (default 2)")
     parser.add_argument("--usage", action="store_true", help="also measure processor time, page faults and memory")
-    parser.add_argument("--auto", action="store_true", help='also compare executor="auto" with each fixed executor')
-    parser.add_argument("--no-times", dest="times", action="store_false", help="do not time the loaders; useful with --auto")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the results as Markdown to FILE, and results.svg beside it")
+    auto = 'also compare executor="auto" with each fixed executor'
+    parser.add_argument("--auto", action="store_true", help=auto)
+    parser.add_argument("--no-times", dest="times", action="store_false", help="do not time the loaders")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a page FILE and results.svg beside it")
     arguments = parser.parse_args()
     for name in arguments.cases:
         if name not in CASES:

@@ -84,8 +84,9 @@ def _compare(dataset: ArrowDataset, plain: Plain, workers: int, arguments: argpa
     bulk, single, sliced = np.median(rates, axis=0).tolist()
     of_single, of_sliced = np.median([[rate[0] / rate[1], rate[0] / rate[2]] for rate in rates], axis=0).tolist()
     print(
-        f"  {workers} workers: bulk reads {bulk:,.0f} rows/s; ArrowDataset row by row {single:,.0f} rows/s (bulk reads are "
-        f"{of_single:.1f} times as fast); slices of a table {sliced:,.0f} rows/s ({of_sliced:.0f} times as fast)"
+        f"  {workers} workers: bulk reads {bulk:,.0f} rows/s; ArrowDataset row by row {single:,.0f} rows/s "
+        f"(bulk reads are {of_single:.1f} times as fast); slices of a table {sliced:,.0f} rows/s "
+        f"(bulk reads are {of_sliced:.0f} times as fast)"
     )
 
 
@@ -134,8 +135,9 @@ def _worker_memory(samples: Sequence[Any]) -> int:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks.bulk", description="Compares bulk reads with single reads.")
     parser.add_argument("--rows", type=int, default=10_000_000, help="number of rows of the file (default 10,000,000)")
-    parser.add_argument("--single-rows", type=int, default=200_000, help="number of rows that are read one by one (default 200,000)")
-    parser.add_argument("--tuples", type=int, default=1_000_000, help="number of tuples in the list (default 1,000,000)")
+    single = "number of rows that are read one by one (default 200,000)"
+    parser.add_argument("--single-rows", type=int, default=200_000, help=single)
+    parser.add_argument("--tuples", type=int, default=1_000_000, help="tuples in the list (default 1,000,000)")
     parser.add_argument("--workers", type=int, nargs="*", default=[0, 2], help="numbers of workers (default 0 and 2)")
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds (default 3)")
     return parser.parse_args()

@@ -132,7 +132,7 @@ CASES: Final = {
         Case("small", _SMALL, recycled(_vectors), 32, 2000),
         Case("mnist", _MNIST, recycled(_digits), 256, 250),
         Case("big", _BIG, recycled(_images), 128, 24),
-        Case("ragged", "64 of 5 to 200 int32, padded by a function of the user", recycled(_ragged), 64, 1500, padded=True),
+        Case("ragged", "64 of 5 to 200 int32, padded by a user's function", recycled(_ragged), 64, 1500, padded=True),
         Case("dict32", "16 dicts of 32 arrays of 16 float32", recycled(_dicts), 16, 160),
         Case("inproc", f"{_MNIST}, no workers", recycled(_digits), 256, 250, in_process=True),
         Case(
@@ -164,7 +164,7 @@ CASES: Final = {
         Case("restart", f"{_RESTART}; {_SMALL}", recycled(_vectors), 32, 16, "restart", contenders=_POOLS),
         Case(
             "copy-limit",
-            f"{_BIG}, compared with processes that only copy the samples to warm shared memory",
+            f"{_BIG}, compared with processes that only copy samples to warm shared memory",
             recycled(_images), 128, 24, contenders=("gluonloader", "plain copy"),
         ),
     )

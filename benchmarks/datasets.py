@@ -45,7 +45,7 @@ STD: Final = (0.229, 0.224, 0.225)  # the usual standard deviations
 
 
 class Recycled:
-    """A long dataset that repeats few samples, so that an epoch takes long enough to be timed, but needs little memory."""
+    """A long dataset that repeats few samples: an epoch takes long enough to be timed, but needs little memory."""
 
     def __init__(self, samples: Sequence[Any], length: int) -> None:
         self._samples, self._length = samples, length
@@ -58,7 +58,7 @@ class Recycled:
 
 
 class Columns:
-    """A dataset of arrays; a sample contains an element of each array. A list of indices returns a batch, as for arrays."""
+    """A dataset of arrays; a sample contains an element of each array. For a list of indices, it returns a batch."""
 
     def __init__(self, *columns: Array) -> None:
         self.columns = columns
@@ -93,13 +93,13 @@ class Photos:
         pixels = cv2.flip(pixels, 1) if rng.random() < 0.5 else pixels
         image = np.empty((3, SIDE, SIDE), np.float32)
         for channel, (plane, mean, std) in enumerate(zip(image, MEAN, STD, strict=True)):
-            np.multiply(pixels[..., 2 - channel], np.float32(1 / 255 / std), out=plane)  # the first channel of OpenCV is blue
+            np.multiply(pixels[..., 2 - channel], np.float32(1 / 255 / std), out=plane)  # OpenCV: blue is first
             plane -= np.float32(mean / std)
         return image, index % 10
 
 
 def random_crop(width: int, height: int, rng: random.Random) -> tuple[int, int, int, int]:
-    """Draws a crop (left, top, width, height) with an area in the range AREA and an aspect ratio in the range RATIO."""
+    """Draws a crop (left, top, width, height) with an area in AREA and an aspect ratio in RATIO."""
     for _ in range(10):
         area = width * height * rng.uniform(*AREA)
         ratio = math.exp(rng.uniform(*map(math.log, RATIO)))
@@ -110,7 +110,7 @@ def random_crop(width: int, height: int, rng: random.Random) -> tuple[int, int, 
 
 
 class Windows:
-    """A dataset of a file of int32 tokens that is mapped into memory; sample i is the i-th window. A pickle has the path."""
+    """A dataset of a mapped file of int32 tokens; sample i is the i-th window. A pickle contains only the path."""
 
     def __init__(self, path: Path, width: int) -> None:
         self._path, self._width = path, width

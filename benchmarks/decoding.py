@@ -1,7 +1,7 @@
-"""Who loads images in its own way: with its own decoder, or its own transforms.
+"""Loaders that decode and transform images with their own functions, instead of the dataset `Photos`.
 
-All make what `Photos` makes: a random part of each photo with the sides 224, normalised float32 and a label. They
-draw the parts from the same distribution, but not the same parts.
+Their samples have the same form as the samples of `Photos`: a random crop of a photo, resized to 224 x 224, normalized,
+as float32, and a label. The crops have the same distribution as in `Photos`, but they are not the same crops.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gluonloader import vision
 from gluonloader.records import IndexedRecordIO, IRHeader, pack
 
 from .cases import Array, Case
-from .datasets import AREA, MEAN, RATIO, SIDE, STD, Recycled, random_part, temporary_file
+from .datasets import AREA, MEAN, RATIO, SIDE, STD, Recycled, random_crop, temporary_file
 from .loaders import SPDL, Chunks, EndlessRun, GluonLoader, Loader, MXNet, Run, for_ever
 
 __all__ = ["GluonVision", "ImageRecordIter", "Pipeline", "SPDLDecoder", "ScaledPipeline"]
@@ -42,14 +42,14 @@ class Pipeline(GluonLoader):
 
 
 class ScaledPipeline(Pipeline):
-    """The same; large photos are decoded at a part of their size."""
+    """`ImagePipeline` in worker processes, which decodes large photos at a fraction of their size."""
 
     name = "scaled decode"
     scaled_decode = True
 
 
 class GluonVision(MXNet):
-    """MXNet's dataset of records, its decoder, its transforms and its loader."""
+    """MXNet's loader with MXNet's dataset of records, decoder and transforms."""
 
     name, peer = "Gluon vision", None
 
@@ -70,7 +70,7 @@ class GluonVision(MXNet):
 
 
 class ImageRecordIter(Loader):
-    """MXNet's native reader: threads in C++ that decode, crop and normalise."""
+    """MXNet's native reader: threads in C++ that decode, crop and normalize."""
 
     name, distribution, module = "ImageRecordIter", "mxnet", "mxnet"
 
@@ -99,7 +99,7 @@ class ImageRecordIter(Loader):
 
 
 class RecordBatches:
-    """An epoch each time it is iterated; a batch counts when it is there."""
+    """Yields the batches of an epoch each time it is iterated; waits until MXNet has computed each batch."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -112,7 +112,7 @@ class RecordBatches:
 
 
 class SPDLDecoder(SPDL):
-    """SPDL with its own decoder, which is FFmpeg: it decodes, crops and resizes; NumPy normalises the batch."""
+    """SPDL with its own decoder FFmpeg, which decodes, crops and resizes; NumPy normalizes the batch."""
 
     name, module = "SPDL decoder", "spdl.io"
 
@@ -125,7 +125,7 @@ class SPDLDecoder(SPDL):
 
         def decode(index: int) -> Any:
             packets, rng = io.demux_image(dataset.files[index % len(dataset.files)]), random.Random(index)
-            left, top, width, height = random_part(packets.width, packets.height, rng)
+            left, top, width, height = random_crop(packets.width, packets.height, rng)
             crop = f"crop={width}:{height}:{left}:{top}," + ("hflip," if rng.random() < 0.5 else "")
             return io.decode_packets(packets, filter_desc=crop + resize)
 
@@ -143,7 +143,7 @@ class SPDLDecoder(SPDL):
 
 @contextmanager
 def _record_file(dataset: Any) -> Iterator[Path]:
-    """A RecordIO file of all samples, with its index."""
+    """Writes all samples into a RecordIO file with an index; deletes both files at the end of the block."""
     path = temporary_file(f"photos-{os.getpid()}.rec")
     with IndexedRecordIO(path, "w") as file:
         for index in range(len(dataset)):

@@ -1,9 +1,10 @@
-"""Times decoders, and `ImagePipeline` beside the same calls without a loader: `python -m benchmarks.images`.
+"""Times decoders, and compares `ImagePipeline` with the same calls without a loader: `python -m benchmarks.images`.
 
-It also counts the page faults of workers that decode, for each start method.
+The program also counts the page faults of workers that decode images, for each start method.
 
-The limit is a loop in two processes at once that calls simplejpeg and OpenCV directly, with memory that it reuses. It
-writes into one batch again and again, and sends nothing. Rounds of the loader and of the limit alternate.
+The limit is a loop that runs in several processes at the same time. It calls simplejpeg and OpenCV directly, and reuses
+its memory: it writes all batches into the same array, and sends no data. Rounds of the loaders and of the limit
+alternate.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _BATCH: Final = 32
 # -- the limit ---------------------------------------------------------------------------------------------------------
 
 
-def bare_loop(lane: Connection, files: Sequence[bytes], batches: int) -> None:
-    """Makes `batches` batches whenever it is told to."""
+def bare_loop(connection: Connection, files: Sequence[bytes], batches: int) -> None:
+    """Makes `batches` batches each time the connection receives True."""
     cv2, simplejpeg = opencv(), importlib.import_module("simplejpeg")
     crop, rng = transforms.RandomResizedCrop(SIDE), np.random.default_rng(0)
     mean, std = np.array([MEAN, STD], np.float32)[:, :, None]
@@ -43,7 +44,7 @@ def bare_loop(lane: Connection, files: Sequence[bytes], batches: int) -> None:
     pixels = np.empty((SIDE, SIDE, 3), np.uint8)
     height, width = simplejpeg.decode_jpeg_header(files[0])[:2]
     decoded = np.empty((height, width, 3), np.uint8)
-    while lane.recv():
+    while connection.recv():
         for number in range(batches * _BATCH):
             left, top, wide, high = crop.box(width, height)
             image = simplejpeg.decode_jpeg(files[number % len(files)], "RGB", buffer=decoded, strict=False)
@@ -52,40 +53,40 @@ def bare_loop(lane: Connection, files: Sequence[bytes], batches: int) -> None:
                 cv2.flip(pixels, 1, dst=pixels)
             for plane, table, out in zip(cv2.split(pixels), tables, batch[number % _BATCH], strict=True):
                 cv2.LUT(plane, table, dst=out)
-        lane.send(None)
+        connection.send(None)
 
 
 class Limit:
-    """Processes that run the bare loop at the same time."""
+    """Runs the bare loop in several processes at the same time."""
 
     def __init__(self, files: Sequence[bytes], workers: int, batches: int) -> None:
         context = multiprocessing.get_context("fork")
-        self._lanes, self._processes = [], []
+        self._connections, self._processes = [], []
         for number in range(workers):
-            lane, far_end = context.Pipe()
+            connection, far_end = context.Pipe()
             share = batches // workers + (number < batches % workers)
             process = context.Process(target=bare_loop, args=(far_end, files, share), daemon=True)
             process.start()
-            self._lanes.append(lane)
+            self._connections.append(connection)
             self._processes.append(process)
 
     def epoch(self) -> float:
-        """Seconds for all batches."""
+        """Returns the seconds that all batches together take."""
         start = time.perf_counter()
-        for lane in self._lanes:
-            lane.send(True)
-        for lane in self._lanes:
-            lane.recv()
+        for connection in self._connections:
+            connection.send(True)
+        for connection in self._connections:
+            connection.recv()
         return time.perf_counter() - start
 
     def close(self) -> None:
-        for lane, process in zip(self._lanes, self._processes, strict=True):
-            lane.send(False)
+        for connection, process in zip(self._connections, self._processes, strict=True):
+            connection.send(False)
             process.join()
 
 
 def loader_epoch(loader: DataLoader) -> float:
-    """Seconds for all batches; each is deleted as soon as the next one arrives."""
+    """Returns the seconds of an epoch; each batch is deleted as soon as the next batch arrives."""
     start = time.perf_counter()
     for _ in loader:
         pass
@@ -93,13 +94,13 @@ def loader_epoch(loader: DataLoader) -> float:
 
 
 def pipeline(files: Sequence[bytes], **options: Any) -> vision.ImagePipeline:
-    """The same as the bare loop."""
+    """Returns an `ImagePipeline` that makes the same images as the bare loop."""
     dataset = SimpleDataset([(data, number) for number, data in enumerate(files)])
     return vision.ImagePipeline(dataset, SIDE, scale=AREA, flip=0.5, mean=MEAN, std=STD, **options)
 
 
 def compare(files: Sequence[bytes], workers: int, rounds: int) -> None:
-    """Prints images per second of the loader and of the limit, and the median and the range of their ratios."""
+    """Prints images per second of the loaders and of the limit, and the median and the range of their ratios."""
     batches = len(files) // _BATCH
     limit = Limit(files, workers, batches)
     plain, scaled = pipeline(files), pipeline(files, scaled_decode=True)
@@ -126,8 +127,8 @@ def compare(files: Sequence[bytes], workers: int, rounds: int) -> None:
         ratios = [bare / mine for bare, mine in zip(times["bare loop"], seconds_of, strict=True)]
         speed = batches * _BATCH / median(seconds_of)
         print(
-            f"  {name:26}{speed:8,.0f} images/s   {median(ratios):5.0%} of the bare loop "
-            f"({min(ratios):.0%} to {max(ratios):.0%})"
+            f"  {name:26}{speed:8,.0f} images/s   {100 * median(ratios):5.0f} % of the bare loop "
+            f"({100 * min(ratios):.0f} % to {100 * max(ratios):.0f} %)"
         )
 
 
@@ -135,7 +136,7 @@ def compare(files: Sequence[bytes], workers: int, rounds: int) -> None:
 
 
 def faults(dataset: Any, workers: int, start_method: str) -> float:
-    """Page faults of the workers per sample, after two epochs."""
+    """Returns the page faults of the workers per sample in the third epoch."""
     with DataLoader(dataset, _BATCH, num_workers=workers, executor="process", start_method=start_method) as loader:
         for _ in range(2):
             loader_epoch(loader)
@@ -149,7 +150,7 @@ def _worker_faults() -> int:
 
 
 def print_faults(size: str, files: Sequence[bytes], workers: int) -> None:
-    """Of the pipeline and of a user's dataset that decodes by OpenCV, for each start method."""
+    """Prints the page faults of `ImagePipeline`, and of a dataset that decodes with OpenCV, for each start method."""
     for name, dataset in (("ImagePipeline", pipeline(files)), ("OpenCV", Photos(files, len(files)))):
         counts = [f"{method} {faults(dataset, workers, method):.1f}" for method in ("fork", "forkserver", "spawn")]
         print(f"page faults per image, {size}, {name}: {', '.join(counts)}", flush=True)
@@ -159,7 +160,7 @@ def print_faults(size: str, files: Sequence[bytes], workers: int) -> None:
 
 
 def milliseconds(call: Callable[[], object], repeats: int) -> float:
-    """The median time of a call."""
+    """Returns the median time of a call in milliseconds."""
     times = []
     for _ in range(repeats + 2):
         start = time.perf_counter()
@@ -169,7 +170,7 @@ def milliseconds(call: Callable[[], object], repeats: int) -> float:
 
 
 def decoder_times(data: bytes, repeats: int) -> None:
-    """Prints the time of `decode` with each decoder, at full size and scaled, and of `resize`."""
+    """Prints the time of `decode` with each decoder, at full size and at a reduced size, and the time of `Resize`."""
     image = vision.decode(data)
     hidden: list[str] = []
     for module, name in (("simplejpeg", "simplejpeg"), ("cv2", "OpenCV"), ("PIL.Image", "Pillow")):
@@ -179,7 +180,7 @@ def decoder_times(data: bytes, repeats: int) -> None:
             print(f"  {name} is not installed")
             continue
         saved = {other: sys.modules.get(other) for other in hidden}
-        sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: the import fails
+        sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None makes the import fail
         full = milliseconds(lambda: vision.decode(data), repeats)
         small = milliseconds(lambda: vision.decode(data, min_size=SIDE), repeats)
         gray = milliseconds(lambda: vision.decode(data, color="gray"), repeats)
@@ -196,15 +197,15 @@ def decoder_times(data: bytes, repeats: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.images", description="Times decoders and ImagePipeline.")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=7, help="number of timed rounds (default 7)")
+    parser.add_argument("--workers", type=int, default=2, help="number of workers (default 2)")
     arguments = parser.parse_args()
     opencv()
     sizes = {
         "500x375": _repeated(photos(500, 375, 600), 2048),
         "2000x1333": _repeated(photos(2000, 1333, 48), 256),
     }
-    for name, files in sizes.items():  # first: what this process frees later hides the page faults of its workers
+    for name, files in sizes.items():  # before `compare`, whose freed memory would hide the page faults of workers
         print_faults(name, files, arguments.workers)
     for name, files in sizes.items():
         print(name, flush=True)

@@ -1,8 +1,8 @@
-"""Who loads it: one class for each library, set up as its own documentation advises for data in memory.
+"""Sets up the loaders: a class for each library, as the library's documentation recommends for data in memory.
 
-A library is imported only when it is used, so any subset of them may be installed. What a loader gives stays in the
-library's own kind of array, and nobody looks into it. gluonloader takes part three times: with NumPy arrays out, with
-torch's tensors, and as the drop-in for MXNet's loader with its NDArrays.
+A library is imported only when it is used, so libraries may be missing. The batches of a loader stay arrays of its
+library, and the benchmarks do not read their values. gluonloader takes part four times: with NumPy arrays, with torch
+tensors, as the replacement of MXNet's loader with NDArrays, and as the replacement of torch's loader.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ __all__ = [
 
 
 class Run:
-    """A loader that is set up: `batches` gives an epoch each time it is iterated."""
+    """A loader that is set up; each iteration over `batches` is an epoch."""
 
     def __init__(self, batches: Iterable[Any], count: int) -> None:
         self.batches = batches
-        self.drawn = count  # batches that one call of `epoch` takes
+        self.drawn = count  # number of batches that a call of `epoch` reads
         self._count = count
 
     def epoch(self) -> float:
-        """Seconds for one epoch."""
+        """Returns the seconds of an epoch."""
         return self._drain(self.batches)
 
     def _drain(self, batches: Iterable[Any]) -> float:
@@ -62,14 +62,14 @@ class Run:
             seen += 1
         elapsed = time.perf_counter() - start
         if seen != self._count:
-            raise RuntimeError(f"an epoch of {self._count} batches gave {seen}")
+            raise RuntimeError(f"an epoch should have {self._count} batches, but it had {seen}")
         return elapsed
 
 
 class EndlessRun(Run):
-    """A loader that knows no epochs, and works ahead on the next one while others are timed.
+    """A loader without epochs, which prefetches batches of the next epoch before this epoch is timed.
 
-    What it has ready is taken before the clock starts, and it may fill up again before the next one's turn.
+    The prefetched batches are read before the clock starts. After the epoch, the loader has time to prefetch again.
     """
 
     def __init__(self, batches: Iterator[Any], count: int, ahead: int) -> None:
@@ -82,16 +82,20 @@ class EndlessRun(Run):
             pass
         elapsed = self._drain(islice(self.batches, self._count))
         if self._ahead:
-            time.sleep(elapsed)  # more than it needs for the few batches of its buffers
+            time.sleep(elapsed)  # longer than the loader needs to prefetch batches again
         return elapsed
 
 
 class Loader(ABC):
-    """One library: whether it is there, what it cannot do, and how it is set up for a case.
+    """A loader of a library: whether the library is installed, which cases it cannot do, and how it is set up.
 
     Attributes:
-        peer: the loader that it is set beside in words: one that gives the same kind of arrays, or that most know.
-        warm_up: epochs that are not timed.
+        name: name of the loader in the results.
+        distribution: name of the package that contains the library.
+        module: name of the module that is imported.
+        peer: name of the loader that the notes in the results compare it with, which usually yields the same kind of
+            arrays.
+        warm_up: number of epochs that are not timed.
     """
 
     warm_up: ClassVar[int] = 1
@@ -102,43 +106,43 @@ class Loader(ABC):
 
     @property
     def version(self) -> str:
-        """As the package's metadata tell it."""
+        """The version in the metadata of the package."""
         try:
             return importlib.metadata.version(self.distribution)
         except importlib.metadata.PackageNotFoundError:
             return "not installed"
 
     def imported(self) -> Any:
-        """The module that is used, typed as anything: no stubs are needed for what may not be installed."""
+        """Imports the module. Its type is Any, because mypy cannot read the types of a module that is not installed."""
         return importlib.import_module(self.module)
 
     def absence(self) -> str | None:
-        """Why the library cannot be used here; None where it can."""
+        """Returns why the library cannot be used on this machine; None if it can be used."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self.imported()
         except ModuleNotFoundError as error:
-            return "not installed" if self.module.startswith(error.name or "?") else f"does not import: {error}"
-        except Exception as error:  # a shared library that is missing: OSError
-            return f"does not import: {error}"
+            return "not installed" if self.module.startswith(error.name or "?") else f"cannot be imported: {error}"
+        except Exception as error:  # for example an OSError, because a shared library is missing
+            return f"cannot be imported: {error}"
         return None
 
     def limitation(self, case: Case) -> str | None:
-        """Why the library cannot do a case; None where it can."""
+        """Returns why the library cannot do a case; None if it can."""
         return None
 
     def workers(self, case: Case, workers: int) -> int:
-        """How many it has in this case, where others have `workers`."""
+        """Returns the number of workers of this loader in this case, if `workers` were asked for."""
         return 0 if case.in_process else workers
 
     @abstractmethod
     def open(self, case: Case, dataset: Any, workers: int) -> AbstractContextManager[Run]:
-        """Sets it up; at the end of the block its workers are gone."""
+        """Sets up the loader; the workers of the loader end at the end of the block."""
 
 
 class GluonLoader(Loader):
-    """NumPy arrays out."""
+    """gluonloader with NumPy arrays."""
 
     name, distribution, module = "gluonloader", "gluonloader", "gluonloader"
 
@@ -165,7 +169,7 @@ class GluonLoader(Loader):
 
 
 class Tensors(GluonLoader):
-    """The same batches as torch tensors."""
+    """gluonloader with torch tensors."""
 
     name, module, peer = "tensors out", "torch", "torch"
 
@@ -174,12 +178,12 @@ class Tensors(GluonLoader):
 
 
 class NDArrays(GluonLoader):
-    """The drop-in: NDArrays where MXNet's own loader has them, in `cpu_shared(0)` with workers."""
+    """gluonloader.mxnet.DataLoader, the replacement of MXNet's loader, which yields NDArrays as MXNet does."""
 
     name, module, peer = "NDArrays out", "mxnet.gluon.data", "MXNet"
 
     def _make(self, *arguments: Any, **options: Any) -> gluonloader.DataLoader:
-        if options["batchify_fn"] is not None:  # what a user's function returns would stay as it is
+        if options["batchify_fn"] is not None:  # otherwise the batches that a user's function returns are not converted
             options["output"] = "mxnet"
         return gluonloader.mxnet.DataLoader(*arguments, **options)
 
@@ -205,14 +209,14 @@ class Torch(Loader):
         )
         run = Run(loader, case.batches)
         yield run
-        run.batches = ()  # it has no close(): its workers end with the last reference to it
+        run.batches = ()  # torch's loader has no close(): its workers end with the last reference to the loader
 
     def _source(self, case: Case, dataset: Any) -> dict[str, Any]:
         return {"dataset": dataset, "batch_size": case.batch_size, "shuffle": case.shuffled}
 
 
 class OneImport(Torch):
-    """gluonloader.torch.DataLoader, which takes torch's place."""
+    """gluonloader.torch.DataLoader, the replacement of torch's loader."""
 
     name, distribution, module, peer = "gluonloader.torch", "gluonloader", "gluonloader.torch", "torch"
 
@@ -229,7 +233,7 @@ class MXNet(Loader):
     name, distribution, module = "MXNet", "mxnet", "mxnet.gluon.data"
 
     def limitation(self, case: Case) -> str | None:
-        return "makes no batches of dict samples" if case.name == "dict32" else None
+        return "cannot make batches of dicts" if case.name == "dict32" else None
 
     @contextmanager
     def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:
@@ -243,25 +247,27 @@ class MXNet(Loader):
         )
         run = Run(loader, case.batches)
         yield run
-        # It has no close() either, and can hang when it goes with work in flight: every epoch is read to its end.
+        # MXNet's loader has no close() either. It can hang if it is deleted while batches are in flight, so each epoch
+        # is read to its end.
         run.batches = ()
 
 
 def _pad_to_mxnet(samples: Sequence[Array]) -> Any:
     mx = importlib.import_module("mxnet")
-    return mx.nd.array(pad(samples), dtype=np.int32, ctx=mx.Context("cpu_shared", 0))  # as Gluon's own Pad does
+    return mx.nd.array(pad(samples), dtype=np.int32, ctx=mx.Context("cpu_shared", 0))  # as in Gluon's Pad
 
 
 class Grain(Loader):
-    """Its workers live as long as an iterator, so the dataset repeats for ever and one iterator serves all epochs.
+    """Grain with worker processes. Its workers end with the iterator, so a single endless iterator reads all epochs.
 
-    No reading threads, which is its own advice for data in memory; as many batches ready as for the others.
+    It has no reading threads, as its documentation recommends for data in memory. It prefetches as many batches as the
+    other loaders.
     """
 
     name, distribution, module = "Grain", "grain", "grain"
 
     def imported(self) -> Any:
-        logging.getLogger("absl").setLevel(logging.ERROR)  # it warns that JAX is missing, which it does not need
+        logging.getLogger("absl").setLevel(logging.ERROR)  # Grain warns that JAX is missing, but does not need it
         return super().imported()
 
     @contextmanager
@@ -285,17 +291,17 @@ class Grain(Loader):
 
 
 class SPDL(Loader):
-    """Threads that each make a whole batch from an array of indices, then `np.stack`.
+    """SPDL with threads. Each thread makes a whole batch from an array of indices, and stacks the samples.
 
-    Its `aggregate` stage, given single samples or indices, costs 0.1 ms or more for each of them, 60 ms for a batch
-    of 256, so batches of indices are its better side; from arrays it takes them in one go. The pipeline
-    is built once and goes through its source for ever.
+    The threads do not read single samples, because SPDL's stage `aggregate` takes at least 0.1 ms for each sample, or
+    60 ms for a batch of 256. If the dataset is `Columns`, a thread reads the whole batch with the array of indices. The
+    pipeline is built once, and repeats its source endlessly.
     """
 
     name, distribution, module = "SPDL", "spdl", "spdl.pipeline"
 
     def workers(self, case: Case, workers: int) -> int:
-        return workers  # it always has threads
+        return workers  # SPDL always uses threads
 
     @contextmanager
     def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:
@@ -311,7 +317,7 @@ class SPDL(Loader):
 
     @contextmanager
     def pipeline(self, source: Chunks, load: Callable[[Array], Any], workers: int) -> Iterator[Any]:
-        """Threads that call `load` with the indices of each batch."""
+        """Builds a pipeline whose threads call `load` with the indices of each batch."""
         pipeline = (
             importlib.import_module("spdl.pipeline")
             .PipelineBuilder()
@@ -325,7 +331,7 @@ class SPDL(Loader):
 
 
 class Chunks:
-    """An epoch of arrays of indices."""
+    """Yields an array of indices for each batch of an epoch."""
 
     def __init__(self, length: int, size: int, shuffled: bool) -> None:
         self._length, self._size, self._shuffled = length, size, shuffled
@@ -349,6 +355,6 @@ def _stack(samples: Sequence[Any]) -> Any:
 
 
 def for_ever(epochs: Iterable[Any]) -> Iterator[Any]:
-    """One epoch after another."""
+    """Yields the batches of one epoch after another, endlessly."""
     while True:
         yield from epochs

@@ -1,10 +1,10 @@
-"""Rounds: each times one epoch of every loader in turn, so that a machine that drifts is unfair to none.
+"""Times the loaders in rounds. A round times an epoch of each loader, so that all loaders see the same machine load.
 
-    measure --its turn--> program of one loader: forked from this one, with the dataset that all have
-            <--seconds---
+    measure --"time an epoch"--> program of one loader, forked from this program with the same dataset
+            <-----seconds-------
 
-A program and its workers are stopped outside of their turns: some look for work all the time. And a loader finds in its
-program what it has imported itself, and nothing of the others.
+While another loader is timed, a program and its workers are stopped, because some libraries poll for work all the time.
+Each loader has a separate program, so that the imports of one library cannot influence another library.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ __all__ = ["UNMEASURED", "Result", "measure"]
 
 UNMEASURED: Final = "not measured in this case"
 
-_STARTS: Final = 3  # of a loader in one round
-_RESTARTS: Final = 10
+_STARTS: Final = 3  # timed starts of a loader in each round
+_RESTARTS: Final = 10  # timed restarts of a loader in each round
 
 Timer = Callable[[], float]
 
 
 @dataclass
 class Result:
-    """Seconds per batch, start or restart of one loader, by round; or why there are none."""
+    """The seconds per batch, start or restart of a loader in each round; or `missing`, why it was not timed."""
 
     loader: str
     missing: str | None = None
@@ -48,16 +48,16 @@ class Result:
 
     @property
     def median(self) -> float:
-        """Over the rounds."""
+        """The median of the rounds."""
         return statistics.median(self.times)
 
     def ratio_to(self, other: Result) -> float:
-        """How many times longer than `other`: the median of the rounds' ratios."""
+        """Returns the time as a multiple of the time of `other`: the median of the ratios of each round."""
         return statistics.median(mine / its for mine, its in zip(self.times, other.times, strict=True))
 
 
 def measure(case: Case, loaders: Sequence[Loader], workers: int, rounds: int) -> list[Result]:
-    """One result for every loader; the first times of each are warm-up and not counted."""
+    """Returns a result for each loader. The first epochs of a loader warm it up, and are not counted."""
     results = [
         Result(loader.name, _reason(loader, case), loader.peer, loader.workers(case, workers)) for loader in loaders
     ]
@@ -84,46 +84,47 @@ def _reason(loader: Loader, case: Case) -> str | None:
 
 
 class _Program:
-    """The parent's side of one loader's program."""
+    """Controls the program of a loader from this program."""
 
     def __init__(self, case: Case, loader: Loader, dataset: Any, workers: int) -> None:
         self._what = f"{loader.name} in case {case.name}"
         context = get_context("fork")
-        self._line, far_end = context.Pipe()
+        self._connection, far_end = context.Pipe()
         self._process = context.Process(target=_serve, args=(far_end, case, loader, dataset, workers))
         self._process.start()
         far_end.close()
 
     def prepare(self) -> str | None:
-        """Returns when it is warm; or says why there is nothing to time."""
+        """Waits until the loader is warmed up. Returns None, or why the loader cannot be timed."""
         missing: str | None = self._answer()
         self._signal(signal.SIGSTOP)
         return missing
 
     def turn(self) -> float:
-        """Seconds that it took."""
+        """Times the loader once, and returns the seconds."""
         self._signal(signal.SIGCONT)
-        self._line.send(True)
+        self._connection.send(True)
         seconds: float = self._answer()
         self._signal(signal.SIGSTOP)
         return seconds
 
     def end(self) -> None:
-        """Has it close its loader."""
+        """Makes the program close its loader, and waits until the program ends."""
         self._signal(signal.SIGCONT)
-        with suppress(BrokenPipeError):  # it has ended by itself
-            self._line.send(False)
+        with suppress(BrokenPipeError):  # the program has ended already
+            self._connection.send(False)
         self._process.join()
-        self._line.close()
+        self._connection.close()
 
     def _answer(self) -> Any:
         try:
-            while not self._line.poll(1):
-                if not (self._process.is_alive() or self._line.poll()):  # its workers may keep the line open
+            while not self._connection.poll(1):
+                # The workers of the program may keep the connection open after the program has ended.
+                if not (self._process.is_alive() or self._connection.poll()):
                     raise EOFError
-            return self._line.recv()
+            return self._connection.recv()
         except EOFError:
-            raise RuntimeError(f"{self._what}: its program has ended; what it printed says why") from None
+            raise RuntimeError(f"{self._what}: the program of this loader has ended; read its output above") from None
 
     def _signal(self, number: int) -> None:
         for pid in processes(self._process.pid):
@@ -131,20 +132,20 @@ class _Program:
                 os.kill(pid, number)
 
 
-def _serve(line: Connection, case: Case, loader: Loader, dataset: Any, workers: int) -> None:
-    """The program of one loader."""
-    gluonloader.mxnet.patch_numpy()  # before anything imports MXNet
+def _serve(connection: Connection, case: Case, loader: Loader, dataset: Any, workers: int) -> None:
+    """Runs the program of a loader."""
+    gluonloader.mxnet.patch_numpy()  # this must run before MXNet is imported
     missing = loader.absence() or loader.limitation(case)
     if missing is not None:
-        line.send(missing)
+        connection.send(missing)
         return
     with ExitStack() as stack:
         timer = _timer(loader, case, dataset, workers, stack)
         for _ in range(loader.warm_up):
             timer()
-        line.send(None)
-        while line.recv():
-            line.send(timer())
+        connection.send(None)
+        while connection.recv():
+            connection.send(timer())
 
 
 def _timer(loader: Loader, case: Case, dataset: Any, workers: int, stack: ExitStack) -> Timer:
@@ -171,7 +172,7 @@ def _restart(run: Run) -> float:
 
 
 def _first_of_epoch(run: Run, start: float) -> float:
-    """Seconds from `start` to the first batch; then reads the epoch to its end."""
+    """Returns the seconds from `start` to the first batch; then reads the epoch to its end."""
     batches = iter(run.batches)
     next(batches)
     elapsed = time.perf_counter() - start

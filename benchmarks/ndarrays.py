@@ -24,8 +24,8 @@ import gluonloader.mxnet
 
 from .report import machine
 
-_MODES: Final = {"mx.nd": False, "mx.np": True}  # whether MXNet is in its NumPy mode
-_EPOCH_S: Final = 0.1  # a shorter epoch is repeated until this time has passed
+_MODES: Final = {"mx.nd": False, "mx.np": True}  # the value is True if MXNet is in its NumPy mode
+_EPOCH_S: Final = 0.1  # an epoch is repeated until this many seconds have passed
 
 NewArray = Callable[[Any], Any]
 Sample = Callable[[int, NewArray], Any]  # makes a sample from its index and a function that makes NDArrays
@@ -33,21 +33,22 @@ Sample = Callable[[int, NewArray], Any]  # makes a sample from its index and a f
 
 @dataclass(frozen=True)
 class Case:
-    """A row of the table: its name, the samples, the batch size, and the number of batches in an epoch."""
+    """A case: a row of the table, with its name, its samples, the batch size and the number of batches in an epoch."""
 
     what: str
     sample: Sample
     batch_size: int
     batches: int = 10
-    transform: Callable[[], Any] | None = None  # makes the transform for the first field
+    transform: Callable[[], Any] | None = None  # function that makes the transform for the first field of a sample
 
 
 def random(*shape: int, dtype: str = "float32") -> Any:
-    """A NumPy array with values from 0 to 99."""
+    """Returns a NumPy array with random values from 0 to 99."""
     return np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
 
 
 def labelled(*shape: int, dtype: str = "float32") -> Sample:
+    """Returns a function that makes a sample: an array of this shape, and the index as label."""
     return lambda index, new: (new(random(*shape, dtype=dtype)), index)
 
 
@@ -56,7 +57,7 @@ def _to_tensor_and_normalize() -> Any:
     return transforms.Compose([transforms.ToTensor(), transforms.Normalize([0.5] * 3, [0.2] * 3)])
 
 
-def _times_two() -> Any:
+def _times_two_plus_one() -> Any:
     return lambda array: array * 2 + 1
 
 
@@ -72,7 +73,7 @@ CASES: Final[Sequence[Case]] = (
     Case("16 x (3, 224, 224), int", labelled(3, 224, 224), 16, 6),
     Case("64 x (3, 224, 224), int", labelled(3, 224, 224), 64, 3),
     Case("64 x (3, 224, 224) uint8, int", labelled(3, 224, 224, dtype="uint8"), 64, 3),
-    Case("64 x (3, 32, 32) * 2 + 1, int", labelled(3, 32, 32), 64, 6, _times_two),
+    Case("64 x (3, 32, 32) * 2 + 1, int", labelled(3, 32, 32), 64, 6, _times_two_plus_one),
     Case("64 x ToTensor and Normalize, int", labelled(32, 32, 3, dtype="uint8"), 64, 6, _to_tensor_and_normalize),
 )
 
@@ -96,7 +97,7 @@ class Samples:
 def main() -> None:
     """Measures all cases, or the cases whose names contain an argument, and prints the table."""
     arguments = _parse()
-    warnings.simplefilter("ignore", DeprecationWarning)  # MXNet causes them
+    warnings.simplefilter("ignore", DeprecationWarning)  # MXNet causes such warnings
     gluonloader.mxnet.patch_numpy()
     mx = importlib.import_module("mxnet")
     columns = [(workers, mode) for workers in arguments.workers for mode in _MODES]
@@ -118,14 +119,14 @@ def _cell(mx: Any, case: Case, workers: int, mode: str, rounds: int) -> str:
         dataset = Samples(samples, case.transform and case.transform())
         theirs = mx.gluon.data.DataLoader(dataset, case.batch_size, num_workers=workers)
         with gluonloader.mxnet.DataLoader(dataset, case.batch_size, num_workers=workers) as ours:
-            times = [_round(mx, theirs, ours, number) for number in range(rounds + 1)][1:]  # the first one warms up
+            times = [_round(mx, theirs, ours, number) for number in range(rounds + 1)][1:]  # the first round warms up
     ratios = [mine / its for its, mine in times]
     its_ms, my_ms = (median(column) * 1e3 for column in zip(*times, strict=True))
     return f"{its_ms:.2f} / {my_ms:.2f} ms, {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def _round(mx: Any, theirs: Any, ours: Any, number: int) -> tuple[float, float]:
-    """Seconds per batch of MXNet and of gluonloader."""
+    """Returns the seconds per batch of MXNet and of gluonloader."""
     if number % 2:
         return _seconds(mx, theirs), _seconds(mx, ours)
     mine = _seconds(mx, ours)
@@ -144,10 +145,14 @@ def _seconds(mx: Any, loader: Any) -> float:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m benchmarks.ndarrays", description="Times batches of NDArrays.")
-    parser.add_argument("cases", nargs="*", help="parts of the names of the cases (default: all cases)")
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.ndarrays", description="Compares batches of NDArrays with MXNet."
+    )
+    parser.add_argument(
+        "cases", nargs="*", help="run the cases whose names contain one of these texts (default: all cases)"
+    )
     parser.add_argument("--workers", type=int, nargs="*", default=[0, 2], help="numbers of workers (default 0 and 2)")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7, help="number of timed rounds (default 7)")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""The results as a page of markdown."""
+"""Writes the results as a page of Markdown."""
 
 from __future__ import annotations
 
@@ -14,40 +14,38 @@ __all__ = ["page"]
 Times = Mapping[str, Sequence[Result]]
 
 _ORIGIN = "`python -m benchmarks --markdown` writes this page; do not edit it."
-_TIMES = """Each round times one epoch of every loader in turn; the tables give the median and the minimum of the
-rounds. Each loader runs in a separate program, and the other programs are stopped meanwhile. *Ratio* is the time as
-a multiple of that of the loader with 1.00 (median of the rounds' ratios). *Of the limit* is the share of the speed
-that the hardware allows: 100 % is the case's bare loop on as many cores as gluonloader has workers, or its plain
-copy. Without workers, the processor time of gluonloader is that of making batches."""
-_USAGE = """Processor time and page faults are per batch, after two epochs of warm-up. *CPU* and *faults* are those
-of the main program with all its threads; *with workers'* and *workers'* include or count those of the workers.
-*Peak MB* is the highest sum of the private memory of all processes and of all shared memory, less what there was
-before the loader was opened. These figures come from another run in a separate program for each loader."""
+_TIMES = """A round times an epoch of each loader. The tables show the median and the minimum of the rounds. Each
+loader runs in a separate program, and all other programs are stopped meanwhile. *Ratio* is the time of a loader as a
+multiple of the time of the loader with ratio 1.00 (the median of the ratios of each round). *Of the limit* is the
+speed as a share of the speed that the hardware allows: 100 % is the speed of the bare loop on as many cores as
+gluonloader has workers, or of the plain copy. If gluonloader has no workers, its processor time contains the time to
+make the batches."""
+_USAGE = """Processor time and page faults are per batch, after two epochs of warm-up. *CPU* is the processor time of
+the main program with all its threads, and *CPU with workers* also includes the workers. *Faults* are the page faults
+of the main program, and *worker faults* are the page faults of the workers. *Peak MB* is the highest sum of the
+private memory of all processes and of all shared memory, minus the memory that was in use before the loader was
+opened. These figures were measured in another run, with a separate program for each loader."""
 
 
-def page(times: Times, usage: Mapping[str, Mapping[str, Usage]], auto: Times, about: str, picture: str) -> str:
-    """All that was measured; parts that were not are left out.
+def page(times: Times, usage: Mapping[str, Mapping[str, Usage]], auto: Times, about: str, image: str) -> str:
+    """Returns the page with all results. It has no sections for what was not measured.
 
     Args:
-        times: results by case.
-        usage: by case and loader.
-        auto: results of "auto" and of the fixed choices, by case.
-        about: machine, versions and command.
-        picture: the path of the plot, as seen from the page.
+        times: results of each case.
+        usage: usage of each loader in each case.
+        auto: results of "auto" and of the fixed executors in each case.
+        about: description of the machine, the versions and the command.
+        image: path of the plot, relative to the page.
     """
-    parts = [
-        "# Results",
-        "`python -m benchmarks --markdown` writes this page; do not edit it.",
-        f"```text\n{about}\n```",
-    ]
+    parts = ["# Results", _ORIGIN, f"```text\n{about}\n```"]
     if times:
-        parts += [f"![Time per batch, relative to gluonloader]({picture})", _TIMES, *([_USAGE] if usage else [])]
+        parts += [f"![Time per batch, relative to gluonloader]({image})", _TIMES, *([_USAGE] if usage else [])]
         for name, results in times.items():
             parts += _section(CASES[name], results, usage.get(name, {}))
     if auto:
         choices = [result.loader for result in next(iter(auto.values()))]
-        heading = ["case", *choices, "best fixed choice", "auto to it"]
-        parts += ['## executor="auto" against fixed choices', _table(heading, auto_rows(auto))]
+        heading = ["case", *choices, "best fixed executor", "auto / best"]
+        parts += ['## executor="auto" compared with fixed executors', _table(heading, auto_rows(auto))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -55,7 +53,7 @@ def _section(case: Case, results: Sequence[Result], usage: Mapping[str, Usage]) 
     limit, base = limit_of(results), base_of(case, results)
     heading = ["", f"per {UNITS[case.measure]}", "minimum", "ratio"]
     heading += ["of the limit"] if limit else []
-    heading += ["CPU", "with workers'", "faults", "workers'", "peak MB"] if usage else []
+    heading += ["CPU", "CPU with workers", "faults", "worker faults", "peak MB"] if usage else []
     rows, notes = [], []
     for result in results:
         if result.missing is None:

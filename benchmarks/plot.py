@@ -1,4 +1,4 @@
-"""The results as a picture: one group of bars for each case, in two columns, as SVG."""
+"""Draws the results as an SVG image, with a group of bars for each case, in two columns."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from .report import LIMITS, base_of, cores_for, time_of
 __all__ = ["plot"]
 
 _COLUMNS: Final = 2
-_WIDTH, _LEFT, _RIGHT = 490, 122, 104  # pixels of a column, of the names in it, and of the figures
+_WIDTH, _LEFT, _RIGHT = 490, 122, 104  # pixels: of a column, of the names in a column, and of the figures in a column
 _HEADING, _BAR, _GAP, _TOP = 15, 14, 16, 62
 _TICKS: Final = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _NAMES: Final = {"auto": 'executor="auto"'}
 _OURS: Final = ("gluonloader", "auto")
-_SHOWN: Final = (*_OURS, "torch", "MXNet", "Grain", "SPDL", *LIMITS)  # variants are on the page only
+_SHOWN: Final = (*_OURS, "torch", "MXNet", "Grain", "SPDL", *LIMITS)  # variants are shown only on the page
 _COLOURS: Final = {"ours": "#2563a8", "theirs": "#c9803a", "limit": "#8a8a8a"}
-_TITLE: Final = "Time per batch as a multiple of gluonloader's (logarithmic; shorter is better)"
+_TITLE: Final = "Time per batch as a multiple of gluonloader's (logarithmic; shorter bars are better)"
 
 
 def plot(times: Mapping[str, Sequence[Result]]) -> str:
-    """Bars of time relative to the case's base, logarithmic; bars start at 1, and those of faster loaders go left."""
+    """Draws the time of each loader relative to the base of the case, on a logarithmic scale.
+
+    A bar starts at 1. It goes to the right if the loader is slower than the base, and to the left if it is faster.
+    """
     cases = {name: [r for r in results if r.times and r.loader in _SHOWN] for name, results in times.items()}
     bases = {name: base for name, results in cases.items() if (base := base_of(CASES[name], results))}
     low, high = _span(cases, bases)
@@ -46,7 +49,7 @@ def plot(times: Mapping[str, Sequence[Result]]) -> str:
 
 
 def _columns(cases: Mapping[str, Sequence[Result]]) -> list[dict[str, Sequence[Result]]]:
-    """The cases in their order, in columns of about the same height."""
+    """Splits the cases into columns of about equal height, and keeps their order."""
     columns: list[dict[str, Sequence[Result]]] = [{} for _ in range(_COLUMNS)]
     total, above = _height(cases), 0
     for name, results in cases.items():
@@ -61,7 +64,7 @@ def _height(cases: Mapping[str, Sequence[Result]]) -> int:
 
 
 def _span(cases: Mapping[str, Sequence[Result]], bases: Mapping[str, Result]) -> tuple[float, float]:
-    """From the shortest bar to the longest; 1 is always within."""
+    """Returns the smallest and the largest ratio of the axis, which always contains 1."""
     ratios = [_ratio(result, base) for name, base in bases.items() for result in cases[name]]
     return min([0.8, *ratios]), max([1.25, *ratios])
 

@@ -1,4 +1,4 @@
-"""What is printed: a table for each case, one for executor="auto", and the machine it ran on."""
+"""Formats the results: a table for each case, a table for executor="auto", and the description of the machine."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ __all__ = [
 ]
 
 UNITS = {"epoch": "batch", "first-batch": "start", "restart": "restart"}
-LIMITS = ("bare loop", "plain copy")  # one core, and one for each worker
-_HEADING = ["", "median", "minimum", "ratio", "of limit", "CPU", "workers too", "faults", "theirs", "peak MB"]
-_WIDTHS = (10, 10, 8, 10, 10, 13, 9, 9, 9)
+LIMITS = ("bare loop", "plain copy")  # the bare loop uses one core, the plain copy uses a core for each worker
+_HEADING = ["", "median", "minimum", "ratio", "of limit", "CPU", "with workers", "faults", "in workers", "peak MB"]
+_WIDTHS = (10, 10, 8, 10, 10, 14, 9, 12, 9)
 
 
 def case_table(case: Case, results: Sequence[Result], usage: Mapping[str, Usage]) -> str:
-    """The lines of one case; ratios are to its base."""
+    """Returns the table of a case; the ratios are relative to the base of the case."""
     base, limit = base_of(case, results), limit_of(results)
     lines = [f"{case.name}: {case.what}", f"{_line(_HEADING if usage else _HEADING[:5])}  per {UNITS[case.measure]}"]
     for result in results:
@@ -53,14 +53,14 @@ def case_table(case: Case, results: Sequence[Result], usage: Mapping[str, Usage]
 
 
 def time_cells(result: Result, base: Result | None, limit: Result | None) -> list[str]:
-    """Name, median, minimum, ratio to the base, and share of the limit; empty for what cannot be told."""
+    """Returns name, median, minimum, ratio to the base, and share of the limit; a text is empty if it is not known."""
     ratio = f"{result.ratio_to(base):.2f}" if base else ""
-    share = f"{share_of_limit(result, base, limit):.0%}" if base and limit else ""
+    share = f"{100 * share_of_limit(result, base, limit):.0f} %" if base and limit else ""
     return [result.loader, time_of(result.median), time_of(min(result.times)), ratio, share]
 
 
 def used_cells(usage: Usage | None) -> list[str]:
-    """Processor time without and with the workers', page faults, the workers' page faults, megabytes."""
+    """Returns processor time without and with workers, page faults without and of workers, and peak memory in MB."""
     if usage is None:
         return ["-"] * 5
     faults = (f"{usage.parent_faults:.1f}", f"{usage.worker_faults:.1f}")
@@ -68,7 +68,11 @@ def used_cells(usage: Usage | None) -> list[str]:
 
 
 def auto_rows(findings: Mapping[str, Sequence[Result]]) -> list[list[str]]:
-    """For each case: its name, time of "auto", that of each fixed choice, the best of these and the ratio to it."""
+    """Returns a row for each case.
+
+    A row has the name of the case, the time of each fixed executor, the time of "auto", the name of the fastest fixed
+    executor, and the time of "auto" as a multiple of the time of that executor.
+    """
     rows = []
     for name, results in findings.items():
         if all(result.times for result in results):
@@ -80,37 +84,37 @@ def auto_rows(findings: Mapping[str, Sequence[Result]]) -> list[list[str]]:
 
 
 def base_of(case: Case, results: Sequence[Result]) -> Result | None:
-    """The loader that the others are compared with, if it was measured."""
+    """Returns the result of the loader with which the others are compared; None if it was not measured."""
     return next((result for result in results if result.loader == case.base and result.times), None)
 
 
 def limit_of(results: Sequence[Result]) -> Result | None:
-    """What does the least that a loader has to do, if it was measured."""
+    """Returns the result of the limit, the minimum work of a loader; None if it was not measured."""
     return next((result for result in results if result.loader in LIMITS and result.times), None)
 
 
 def share_of_limit(result: Result, base: Result, limit: Result) -> float:
-    """1 is as fast as the limit would be with as many cores as the base has workers."""
+    """Returns the speed as a share of the limit, which is scaled to as many cores as the base has workers."""
     return limit.ratio_to(result) / cores_for(limit, base)
 
 
 def cores_for(limit: Result, base: Result) -> float:
-    """With how many cores, for each that it has, the limit has as many as the base has workers."""
+    """Returns the number of workers of the base divided by the number of cores that the limit uses."""
     return max(1, base.workers) / max(1, limit.workers)
 
 
 def peer_of(result: Result, results: Sequence[Result]) -> Result | None:
-    """Who gives the same kind of arrays as this result of gluonloader, and was measured."""
+    """Returns the result of the peer of a loader (see `Loader.peer`); None if the peer was not measured."""
     return next((other for other in results if other.loader == result.peer and other.times), None)
 
 
 def time_of(seconds: float) -> str:
-    """As text, with the unit that fits."""
+    """Returns a time as text, in us or ms."""
     return f"{seconds * 1e6:.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:.{2 if seconds < 0.1 else 0}f} ms"
 
 
 def machine(loaders: Iterable[Loader]) -> str:
-    """Cores, processor, kernel, how busy it is, and the version of everything that takes part."""
+    """Describes the machine: cores, processor, kernel, load average, and the versions of all libraries."""
     cpuinfo = Path("/proc/cpuinfo")
     found = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else None
     libraries = {"NumPy": np.__version__}

@@ -1,7 +1,8 @@
-"""Which files a steady small batch passes through: `python -m benchmarks.stations`.
+"""Lists the files whose code runs for a small batch: `python -m benchmarks.stations`.
 
-Every file of the package with at least one executed line counts with its whole length, in the main program and in the
-worker together: it is what a reader has to open to follow one batch.
+The list contains each file of the package of which a function is called, in the main program or in the worker, while a
+small batch is made and delivered. These are the files that a reader has to open to follow a batch, so each file counts
+with all its lines.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import gluonloader
 from .cases import CASES, Case
 
 _ROOT: Final = Path(gluonloader.__file__).parent
-_STEADY: Final = range(200, 210)  # batches that are traced, after the window, slabs and caches have settled
+_STEADY: Final = range(200, 210)  # numbers of the traced batches; earlier batches still fill buffers and caches
 
 
 class Tracer:
-    """Notes the files of the package whose code runs in a thread."""
+    """Records the files of the package whose functions are called in a thread."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
@@ -37,16 +38,16 @@ class Tracer:
             self.calls += 1
 
     def start(self) -> None:
-        """Traces this thread from now on."""
+        """Starts to trace the current thread."""
         frame: FrameType | None = sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename.startswith(str(_ROOT)):  # functions that run already
+        while frame is not None and frame.f_code.co_filename.startswith(str(_ROOT)):  # functions that run now
             self.files.add(frame.f_code.co_filename)
             frame = frame.f_back
         sys.setprofile(self)
 
 
 class Traced:
-    """The dataset of a case; in a worker it traces the steady batches and writes what it found to a folder."""
+    """Wraps the dataset of a case. In a worker, it traces the `_STEADY` batches, and writes the files to a folder."""
 
     def __init__(self, dataset: Any, batch_size: int, folder: str) -> None:
         self._dataset, self._folder = dataset, folder
@@ -68,11 +69,11 @@ class Traced:
 
 @dataclass(frozen=True)
 class Stations:
-    """What a steady batch passes through.
+    """The files of the package whose functions are called for a batch.
 
     Attributes:
-        files: each file of the package with its number of lines and "main", "worker" or "both".
-        main_calls, worker_calls: calls of the package's functions, per batch.
+        files: number of lines of each file, and where its functions are called: "main", "worker" or "both".
+        main_calls, worker_calls: number of calls of the package's functions, per batch.
     """
 
     files: dict[str, tuple[int, str]]
@@ -81,12 +82,12 @@ class Stations:
 
     @property
     def lines(self) -> int:
-        """Lines of all files together."""
+        """The number of lines of all files together."""
         return sum(length for length, _ in self.files.values())
 
 
 def trace(case: Case) -> Stations:
-    """Traces some batches of a case with one worker process."""
+    """Traces some batches of a case with a single worker process."""
     tracer = Tracer()
     with tempfile.TemporaryDirectory() as folder:
         dataset = Traced(case.dataset(), case.batch_size, folder)
@@ -106,12 +107,12 @@ def trace(case: Case) -> Stations:
 
 
 def main() -> None:
-    """Prints the files of the case *small*."""
+    """Prints the files of the case `small`."""
     case = CASES["small"]
     found = trace(case)
     for file, (length, where) in found.files.items():
         print(f"{length:6,}  {where:6}  {file}")
-    print(f"{found.lines:6,}  lines in {len(found.files)} files, for a steady batch of {case.what}")
+    print(f"{found.lines:6,}  lines in {len(found.files)} files, for a batch of {case.what}")
     print(f"{found.main_calls:.0f} calls in the main program, {found.worker_calls:.0f} in the worker, per batch")
 
 

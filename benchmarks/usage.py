@@ -1,4 +1,4 @@
-"""What a loader takes besides time, in a fresh program for each: processor time, page faults and memory.
+"""Measures processor time, page faults and memory of a loader, in a separate program for each loader.
 
 python -m benchmarks.usage CASE LOADER WORKERS
 """
@@ -24,21 +24,22 @@ from .loaders import Loader
 
 __all__ = ["Usage", "measure_usage", "memory_of", "processes", "usage_of"]
 
-_WARM_UP: Final = 2  # epochs
-_PAUSE_S: Final = 0.01  # between two looks at the memory
-_TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
+_WARM_UP: Final = 2  # epochs that are not measured
+_PAUSE_S: Final = 0.01  # between two samples of the memory
+_TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Of a loader at work, by batch.
+    """Processor time, page faults and memory of a loader. All figures except `peak` are per batch.
 
     Attributes:
-        parent_s: processor time of the main program, with all its threads.
-        tree_s: of the main program and the workers.
+        parent_s: processor time of the main program with all its threads, in seconds.
+        tree_s: processor time of the main program and the workers, in seconds.
         parent_faults: minor page faults of the main program.
-        worker_faults: those of the workers.
-        peak: bytes of memory of all of them, and of all shared memory, over what there was before the loader.
+        worker_faults: minor page faults of the workers.
+        peak: highest memory of the main program, the workers and all shared memory, minus the memory in use before the
+            loader was opened, in bytes.
     """
 
     parent_s: float
@@ -55,14 +56,14 @@ class _Spent:
 
 
 def measure_usage(case: Case, loader: Loader, workers: int) -> Usage:
-    """Starts the program and reads its answer."""
+    """Starts a program that measures the loader, and reads its result."""
     command = [sys.executable, "-m", "benchmarks.usage", case.name, loader.name, str(workers)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     return Usage(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def main() -> None:
-    """Measures one loader in one case."""
+    """Measures a loader in a case, and prints the result as JSON."""
     import gluonloader.mxnet
 
     from .cases import CASES
@@ -83,16 +84,16 @@ def usage_of(
     sampled_s: float = 0.5,
     memory: Callable[[], int] | None = None,
 ) -> Usage:
-    """What a loader takes per batch in this process; for whole epochs, and for at least so many seconds.
+    """Measures the usage of a loader in this process, over whole epochs.
 
     Args:
         case: what is loaded.
         loader: the loader that is measured.
         workers: number of workers that the case asks for.
-        counted_s: seconds over which processor time and page faults are counted.
-        sampled_s: seconds over which the memory is sampled.
-        memory: returns the bytes in use now; by default those of this process and all below it, and the shared memory
-            of the whole machine, since a batch that is in flight may be mapped by no process.
+        counted_s: for at least this many seconds, processor time and page faults are counted.
+        sampled_s: for at least this many seconds, the memory is sampled.
+        memory: function that returns the bytes in use now. By default it counts the memory of this process and its
+            descendants, and all shared memory of the machine, since a batch in flight may be mapped by no process.
     """
     memory = memory or _memory
     loader.imported()
@@ -127,20 +128,26 @@ def _per_batch(start: Mapping[int, _Spent], end: Mapping[int, _Spent], batches: 
 
 
 def _spent() -> dict[int, _Spent]:
-    """By this process and all below it. Those of workers are counted in ticks, most often of 10 ms."""
+    """Returns processor time and page faults of this process and its descendants.
+
+    The system counts the processor time of the descendants in ticks, which usually take 10 ms.
+    """
     spent = {pid: _Spent((int(stat[11]) + int(stat[12])) * _TICK, int(stat[7])) for pid, stat in processes().items()}
     spent[os.getpid()] = _Spent(time.process_time(), spent[os.getpid()].faults)
     return spent
 
 
 def processes(root: int | None = None) -> dict[int, list[str]]:
-    """This process, or another one, and all below it, with what /proc says of each from its state on."""
+    """Returns the fields of /proc/PID/stat, from the state on, for the process `root` and its descendants.
+
+    The default of `root` is this process.
+    """
     stats = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             stats[int(folder.name)] = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
     found = [os.getpid() if root is None else root]
     for pid in found:
         found += [child for child, stat in stats.items() if int(stat[1]) == pid]
@@ -148,18 +155,21 @@ def processes(root: int | None = None) -> dict[int, list[str]]:
 
 
 def _memory() -> int:
-    """Bytes of this process and all below it, and shared memory."""
+    """Returns the bytes of memory of this process and its descendants, and of all shared memory."""
     return memory_of("Anon", "File") + _shared_memory()
 
 
 def _shared_memory() -> int:
-    """Bytes of all shared memory on the machine: a batch that is in flight may be mapped by no process."""
+    """Returns the bytes of all shared memory on the machine, since a batch in flight may be mapped by no process."""
     shared = re.findall(r"^Shmem: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     return 1024 * sum(map(int, shared))
 
 
 def memory_of(*kinds: str) -> int:
-    """Bytes of these kinds that this process and all below it have mapped, each page shared out among those who do."""
+    """Returns the bytes of memory of these kinds that this process and its descendants have mapped.
+
+    If several processes have mapped a page, each process counts an equal share of the page.
+    """
     total = 0
     for pid in processes():
         try:
@@ -172,7 +182,7 @@ def memory_of(*kinds: str) -> int:
 
 @contextmanager
 def _peak(memory: Callable[[], int]) -> Iterator[list[int]]:
-    """A list of what was seen of the memory while the block ran."""
+    """Samples the memory in a thread while the block runs; yields the list of the samples."""
     seen, done = [memory()], Event()
 
     def look() -> None:

@@ -1,4 +1,4 @@
-"""The same libraries, set up in another way: fixed executors and "auto", and what is quicker in some of the cases."""
+"""Sets up the same libraries in other ways: fixed executors, "auto", and ways that are faster in some cases."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["CHOICES", "LOADERS", "measure_choices"]
 
 
 class Auto(GluonLoader):
-    """gluonloader chooses the executor, and how many workers where the others have none."""
+    """gluonloader with executor="auto". If the other loaders have no workers, it also chooses the number of workers."""
 
     name, peer = "auto", "torch"
-    warm_up = 4  # it has chosen by then
+    warm_up = 4  # after these epochs, the loader has chosen the executor
 
     def _means(self, workers: int) -> dict[str, Any]:
         return {"num_workers": workers or "auto", "executor": "auto"}
 
 
 class Serial(GluonLoader):
-    """Each batch is made when it is asked for."""
+    """gluonloader with the serial executor, which makes each batch when it is asked for."""
 
     name = "serial"
 
@@ -53,7 +53,7 @@ class Processes(GluonLoader):
 
 
 class TorchWorkers(Torch):
-    """With workers where the others have none."""
+    """torch with workers, also in cases in which the other loaders have no workers."""
 
     name = "torch workers"
 
@@ -62,7 +62,7 @@ class TorchWorkers(Torch):
 
 
 class TorchTensors(Torch):
-    """Its own dataset of tensors."""
+    """torch with its dataset of tensors."""
 
     name = "torch tensors"
 
@@ -72,9 +72,9 @@ class TorchTensors(Torch):
 
 
 class TorchBatches(Torch):
-    """A sampler of batches as its sampler, and no batching: the dataset gets lists of indices, and arrays give batches.
+    """torch with a batch sampler as `sampler`, and without batching: the dataset is indexed with lists of indices.
 
-    Its documentation shows this for datasets that read in bulk.
+    The documentation of torch recommends this for datasets that can read many samples at once.
     """
 
     name = "torch batches"
@@ -90,7 +90,7 @@ class TorchBatches(Torch):
 
 
 class GrainThreads(Grain):
-    """Threads that each make a whole batch."""
+    """Grain with threads; each thread makes a whole batch."""
 
     name = "Grain threads"
 
@@ -107,6 +107,6 @@ CHOICES: tuple[Loader, ...] = (Serial(), Threads(), Processes(), Auto())
 
 
 def measure_choices(case: str, workers: int, rounds: int) -> list[Result]:
-    """Times each fixed choice and "auto"."""
+    """Times each fixed executor and "auto"."""
     contenders = tuple(loader.name for loader in CHOICES)
     return measure(replace(CASES[case], contenders=contenders), CHOICES, workers, rounds)

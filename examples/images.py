@@ -1,4 +1,4 @@
-"""Trains a small convolutional network on a folder of JPEGs with torch, or on the same images as `.rec` with Gluon.
+"""Trains a small convolutional network on images: with torch on a folder of JPEGs, or with Gluon on RecordIO files.
 
     pip install "gluonloader[examples,vision,torch]"
     python examples/images.py
@@ -6,8 +6,8 @@
     pip install "gluonloader[examples,vision,mxnet]"
     python examples/images.py --gluon
 
-The images are parts of scikit-learn's two sample pictures, a Chinese temple and a flower. The network learns from the
-left half of each picture, and is tested on the right half.
+The images are random crops of the two sample pictures of scikit-learn, a Chinese temple and a flower. The network
+learns from crops of the left half of each picture, and is tested with crops of the right half.
 """
 
 import argparse
@@ -28,25 +28,25 @@ NORMAL = {"mean": (0.45, 0.45, 0.45), "std": (0.25, 0.25, 0.25)}
 
 
 def write_folder(root, count, first_column, seed):
-    """Writes `count` parts of each picture to `root/CLASS/NUMBER.jpg`, cut out right of `first_column`."""
+    """Writes `count` random crops of each picture to `root/CLASS/NUMBER.jpg`; the crops lie right of `first_column`."""
     rng = np.random.default_rng(seed)
     for name, picture in zip(("temple", "flower"), load_sample_images().images, strict=True):
         (root / name).mkdir(parents=True)
-        half = picture[:, first_column : first_column + 320, ::-1]  # OpenCV writes blue, green, red
+        half = picture[:, first_column : first_column + 320, ::-1]  # OpenCV expects the channels blue, green and red
         for number in range(count):
             top, left = rng.integers(0, half.shape[0] - 160), rng.integers(0, half.shape[1] - 160)
             cv2.imwrite(str(root / name / f"{number}.jpg"), half[top : top + 160, left : left + 160])
 
 
 def write_records(folder, path):
-    """Packs a folder into a RecordIO file, as `python -m gluonloader records make` does."""
+    """Packs the images of a folder into a RecordIO file, as `python -m gluonloader records make` does."""
     with IndexedRecordIO(path, "w") as records:
         for key, (image, label) in enumerate(ImageFolderDataset(folder).items):
             records.write_idx(key, pack(IRHeader(0, label, key, 0), Path(image).read_bytes()))
 
 
 def loaders(train, test, **options):
-    """The loader of random parts for training, and the loader of whole images for the test."""
+    """Returns a loader of random crops for training, and a loader of whole images for the test."""
     training = ImagePipeline(train, SIZE, scale=(0.4, 1.0), flip=0.5, **NORMAL)
     testing = ImagePipeline(test, SIZE, resize=SIZE, **NORMAL)
     return (
@@ -56,7 +56,7 @@ def loaders(train, test, **options):
 
 
 def train_torch(train, test):
-    """Trains with torch, and returns the share of test images that the network recognizes."""
+    """Trains with torch, and returns the share of the test images that the network classifies correctly."""
     import torch
     from torch import nn
 
@@ -81,7 +81,7 @@ def train_torch(train, test):
 
 
 def train_gluon(train, test):
-    """Trains with Gluon, and returns the share of test images that the network recognizes."""
+    """Trains with Gluon, and returns the share of the test images that the network classifies correctly."""
     from gluonloader.mxnet import patch_numpy
 
     patch_numpy()  # with NumPy 1.24 or newer, this must run before MXNet is imported
@@ -113,7 +113,7 @@ def train_gluon(train, test):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--gluon", action="store_true", help="train with Gluon, on RecordIO files")
+    parser.add_argument("--gluon", action="store_true", help="use Gluon and RecordIO files, instead of torch and JPEGs")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for part, count, first_column in (("train", 160, 0), ("test", 40, 320)):

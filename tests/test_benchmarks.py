@@ -155,16 +155,16 @@ def test_the_plot_is_an_svg_with_a_bar_for_each_time():
 def test_the_page_has_a_row_for_each_time_and_a_note_for_what_is_missing():
     text = page(TIMES, {"jpeg": {"auto": USAGE}}, {}, "2 cores", "results.svg")
     assert "| torch | 15000 ms | 10000 ms | 10.00 |" in text
-    assert "| auto | 1000 ms | 1000 ms | 1.00 | 75% | 1.00 ms | 2.00 ms | 0.0 | 1.5 | 5 |" in text
+    assert "| auto | 1000 ms | 1000 ms | 1.00 | 75 % | 1.00 ms | 2.00 ms | 0.0 | 1.5 | 5 |" in text
     assert "torch & co: not <there>" in text
     assert "SPDL" not in text
 
 
 def test_what_is_printed_has_a_line_for_each_loader():
     lines = case_table(CASES["jpeg"], TIMES["jpeg"], {"auto": USAGE}).splitlines()
-    assert lines[2].split() == "auto 1000 ms 1000 ms 1.00 75% 1.00 ms 2.00 ms 0.0 1.5 5".split()
+    assert lines[2].split() == "auto 1000 ms 1000 ms 1.00 75 % 1.00 ms 2.00 ms 0.0 1.5 5".split()
     assert lines[3].split() == "torch & co not <there>".split()
-    assert lines[4].split() == "bare loop 1500 ms 1500 ms 1.50 50% - - - - -".split()
+    assert lines[4].split() == "bare loop 1500 ms 1500 ms 1.50 50 % - - - - -".split()
     lines = case_table(CASES["tiny"], TIMES["tiny"], {}).splitlines()
     assert lines[1].split() == "median minimum ratio of limit per batch".split()
     assert lines[3].split() == "torch 15000 ms 10000 ms 10.00".split()

@@ -23,7 +23,7 @@ from .progress import Progress
 
 _BATCH: Final = 8  # images that a worker packs in one task
 
-_Image = tuple[int, Any, str]  # key, label or list of labels, path
+_Image = tuple[int, Any, str]  # key; label, or list of labels; path
 
 
 class PackedImages(Dataset):

@@ -95,7 +95,7 @@ def _labels(record: bytes) -> str:
 
 
 def _add_workers(command: argparse.ArgumentParser) -> None:
-    text = "number of worker processes, or auto for at most one process per core (default: auto)"
+    text = "number of worker processes: 0 for none, auto for at most one process per core (default: auto)"
     command.add_argument("--num-workers", type=_number_or_auto, default="auto", metavar="N", help=text)
 
 

@@ -125,7 +125,7 @@ def pack_img(header: Any, img: NDArray[Any], quality: int = 95, img_fmt: str = "
     except cv2.error as error:
         raise ValueError(f"OpenCV cannot encode the image as {img_fmt!r}: {error}") from error
     if not done:
-        raise ValueError(f"OpenCV cannot encode the image as {img_fmt!r}; its shape is {np.shape(img)}")
+        raise ValueError(f"OpenCV cannot encode the image as {img_fmt!r}; the image has shape {np.shape(img)}")
     return pack(header, data.tobytes())
 
 

@@ -111,7 +111,7 @@ def scale_for(header: Header, min_size: int | None) -> int:
 
 
 def decode_as(data: bytes, header: Header, scale: int, color: Color, rotate: bool, out: Image | None) -> Image:
-    """Decodes an image whose header was read, at 1/`scale` of its size; `scale` must be 1 if it is not a JPEG."""
+    """Decodes an image at 1/`scale` of its size; `scale` must be 1 if the image is not a JPEG."""
     if color not in _CHANNELS:
         raise bad_argument("color", color, 'must be "rgb" or "gray"')
     shape = (-(-header.height // scale), -(-header.width // scale), _CHANNELS[color])
@@ -158,7 +158,7 @@ def _decode_by_first(decoders: list[Callable[..., Image]], data: bytes, header: 
             if header.kind != "jpeg":
                 raise
             error = failure
-    raise error or MissingExtraError("vision", "a decoder of this image format")
+    raise error or MissingExtraError("vision", "a decoder for this image format")
 
 
 def _decode_by_simplejpeg(

@@ -120,7 +120,7 @@ def open_by_pillow(data: bytes) -> Any:
     except pillow.UnidentifiedImageError:
         return None
     except pillow.DecompressionBombError as error:
-        raise ImageError(f"{error}; if you trust the file, raise PIL.Image.MAX_IMAGE_PIXELS") from None
+        raise ImageError(f"{error}; if you trust the file, set PIL.Image.MAX_IMAGE_PIXELS to a larger number") from None
     except (Warning, MemoryError):
         raise
     except Exception as error:  # for damaged headers, Pillow raises many types

@@ -64,7 +64,8 @@ class MNIST(_ImagesInMemory):
         labels = _read_idx(folder, f"{part}-labels-idx1-ubyte", 1, self._SOURCE)
         if images.shape[1:] != (28, 28) or len(images) != len(labels):
             found = f"{len(labels)} labels, and images of shape {images.shape}"
-            raise ValueError(f"{folder}: the {part} files have {found}, not (N, 28, 28); download both files again")
+            expected = "expected N labels and images of shape (N, 28, 28)"
+            raise ValueError(f"{folder}: the {part} files have {found}; {expected}; download both files again")
         super().__init__(images[..., None], labels.astype(np.int32), transform)
 
 
