@@ -12,12 +12,12 @@ import numpy as np
 
 from ..batchify import AsList
 from ..dataset import Dataset
+from ..decoders import installed, opencv
 from ..errors import RecordError
 from ..loader import DataLoader
 from ..records import unpack
 from ..records.frames import check_no_frame_in, data_of, mapped, next_start, spans_of
 from ..records.index import index_path, read_index
-from ..vision.libraries import installed, opencv
 from .printing import show
 from .progress import Progress
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from ..batchify import AsList
 from ..dataset import Dataset, PackedList, Subset
+from ..decoders import opencv
 from ..loader import DataLoader
 from ..records import IndexedRecordIO, IRHeader, pack, pack_img
 from ..records.index import index_path
-from ..vision.libraries import opencv
 from ..vision.lists import SUFFIXES, is_image, read_list
 from .printing import show
 from .progress import Progress

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import RecordError, bad_argument, import_extra
+from ..decoders import opencv
+from ..errors import RecordError, bad_argument
 
 _HEADER: Final = struct.Struct("<IfQQ")
 _LABEL: Final = np.dtype("<f4")
@@ -117,7 +118,7 @@ def pack_img(header: Any, img: NDArray[Any], quality: int = 95, img_fmt: str = "
         MissingExtraError: OpenCV is not installed.
         ValueError: OpenCV cannot encode the image in this format.
     """
-    cv2 = import_extra("cv2", "vision", "OpenCV")
+    cv2 = opencv()
     formats = {".JPG": cv2.IMWRITE_JPEG_QUALITY, ".JPEG": cv2.IMWRITE_JPEG_QUALITY, ".PNG": cv2.IMWRITE_PNG_COMPRESSION}
     option = formats.get(img_fmt.upper())
     try:
@@ -146,9 +147,7 @@ def unpack_img(record: Any, iscolor: int = -1) -> tuple[IRHeader, NDArray[Any]]:
         RecordError: the record has no header, or OpenCV cannot decode the image.
     """
     header, data = unpack(record)
-    image = (
-        import_extra("cv2", "vision", "OpenCV").imdecode(np.frombuffer(data, np.uint8), iscolor) if len(data) else None
-    )
+    image = opencv().imdecode(np.frombuffer(data, np.uint8), iscolor) if len(data) else None
     if image is None:
         raise RecordError(f"OpenCV cannot decode the {len(data)} bytes of record {header.id} as an image")
     return header, image

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..decoders import opencv
 from ..errors import bad_argument
 from .geometry import Array
-from .libraries import opencv
 
 Floats = NDArray[np.float32]
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from ..checks import check_flags, check_int
 from ..declared import calls_no_user_code
+from ..decoders import installed
 from ..errors import ImageError, MissingExtraError, bad_argument
 from .header import MAX_PIXELS, Header, damaged, open_by_pillow, read_header
-from .libraries import installed
 
 Color = Literal["rgb", "gray"]
 Image = NDArray[np.uint8]

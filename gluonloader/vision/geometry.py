@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..decoders import opencv
 from ..errors import bad_argument
 from ..randomness import get_rng
-from .libraries import opencv
 
 Array = NDArray[Any]
 Size = tuple[int, int]  # width, height

@@ -7,8 +7,8 @@ from struct import Struct, unpack_from
 from struct import error as StructError  # noqa: N812, the name shows that it is an exception
 from typing import Any, Final, NamedTuple
 
+from ..decoders import installed
 from ..errors import ImageError
-from .libraries import installed
 
 MAX_PIXELS: Final = 89_478_485  # the limit above which Pillow warns; such an image needs 256 MB
 

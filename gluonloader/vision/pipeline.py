@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike
 from ..checks import check_int
 from ..dataset import Dataset
 from ..dataset.bulk import bulk_read, each, read
+from ..decoders import opencv
 from ..describe import call, describe, short_repr
 from ..errors import ImageError, bad_argument
 from ..indices import as_list, checked_index
@@ -30,7 +31,6 @@ from .decoding import Image, as_bytes, decode_as, scale_for
 from .encoded import ImageDataset, check_encoded, pair_of
 from .geometry import Array, Box, Size
 from .header import Header, read_header
-from .libraries import opencv
 from .transforms import CenterCrop, RandomFlipLeftRight, RandomResizedCrop
 
 _DTYPES: Final = ("uint8", "float16", "float32")

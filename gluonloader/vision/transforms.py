@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..declared import is_gil_free
+from ..decoders import opencv
 from ..describe import call, describe, short_repr
 from ..errors import bad_argument
 from ..randomness import get_rng
 from . import colors, geometry
 from .geometry import Array, Box
-from .libraries import opencv
 
 __all__ = [
     "Cast", "CenterCrop", "Compose", "Normalize", "RandomApply", "RandomBrightness", "RandomColorJitter",
