@@ -23,8 +23,9 @@ from .progress import Progress
 
 _BATCH: Final = 32  # records that a worker decodes in one task
 _JPEG: Final = b"\xff\xd8"
-# simplejpeg refuses these JPEGs, which all other decoders decode: bytes between segments, and unusual subsampling.
-_HARMLESS: Final = re.compile("extraneous bytes|subsampling", re.IGNORECASE)
+# simplejpeg refuses these JPEGs, but they are not damaged: extra bytes before a marker in front of the pixels, and
+# unusual subsampling. Extra bytes before the other markers (such as 0xd9, the end) mean that the pixels are damaged.
+_HARMLESS: Final = re.compile(r"extraneous bytes before marker 0x(c[0-3]|d[bd]|e.|fe)\b|subsampling", re.IGNORECASE)
 
 _Errors = dict[int, RecordError]  # the key is the offset of the record, or -1 for an error of the index
 

@@ -332,6 +332,16 @@ def test_check_accepts_images_that_every_decoder_reads(tmp_path, capsys):
     assert "(key 0)" not in capsys.readouterr().out
 
 
+@needs_cv2
+@pytest.mark.skipif(load("simplejpeg") is None, reason="only simplejpeg notices this damage")
+def test_check_finds_pixels_that_other_decoders_read_wrongly(tmp_path, capsys):
+    data = encoded(picture(0))
+    with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
+        file.write_idx(0, pack((0, 1, 0, 0), data[:-2] + b"U" * 300 + data[-2:]))
+    assert records("check", tmp_path / "o.rec") == 1
+    assert "extraneous bytes before marker 0xd9" in capsys.readouterr().out
+
+
 def test_check_continues_after_damage(tmp_path, capsys):
     """A frame that is too long, and a file that is truncated."""
     with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
