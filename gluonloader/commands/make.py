@@ -116,7 +116,7 @@ def _images_of(source: str, root: str | None) -> tuple[list[_Image], list[str]]:
     for folder, names in _folders(source):
         if names:
             label = float(len(labels))
-            labels.append(f"label {label:g}: {os.path.relpath(folder, source)} (images: {len(names):,})")
+            labels.append(f"label {len(labels)}: {os.path.relpath(folder, source)} (images: {len(names):,})")
             images += [(len(images) + row, label, os.path.join(folder, name)) for row, name in enumerate(names)]
     return images, labels
 

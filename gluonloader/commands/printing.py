@@ -11,9 +11,7 @@ def show(*lines: str, file: TextIO | None = None) -> None:
     """Prints lines. If nobody reads them any more, the command continues, so that its exit status is right."""
     stream = sys.stdout if file is None else file
     try:
-        for line in lines:
-            print(line, file=stream)
-        stream.flush()
+        print(*(f"{line}\n" for line in lines), sep="", end="", file=stream, flush=True)
     except BrokenPipeError:
         discard(stream)
 

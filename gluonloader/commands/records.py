@@ -80,7 +80,7 @@ def list_records(options: argparse.Namespace) -> int:
         for number, start in enumerate(islice(offsets, options.first)):
             record = data_of(file, spans_of(file, start, len(file), path)[0])
             print(number, keys[number] if keys else "-", len(record), _labels(record), sep="\t")
-        sys.stdout.flush()
+        print(end="", flush=True)
     except BrokenPipeError:
         discard(sys.stdout)
     return 0

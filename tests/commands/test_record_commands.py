@@ -432,6 +432,10 @@ def test_the_exit_status_does_not_depend_on_a_reader(folder, tmp_path):
     overwrite(tmp_path / "o.rec", 2, b"\0")
     done = unread("check", tmp_path / "o.rec", "--no-decode")
     assert (done.returncode, done.stderr) == (1, "")
+    command = f"{sys.executable} -m gluonloader records make {tmp_path}/p.rec {folder} --num-workers 0 >&-"
+    environment = {**os.environ, "PYTHONPATH": str(Path(gluonloader.__file__).parent.parent)}
+    assert subprocess.run(command, shell=True, timeout=120, env=environment).returncode == 0
+    assert len(RecordFileDataset(tmp_path / "p.rec")) == 4
     (folder / "b" / "2.jpg").write_bytes(b"")
     assert unread("make", tmp_path / "o.rec", folder, "--num-workers", "0").returncode == 1
 
