@@ -70,7 +70,7 @@ def gluon(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def modern(session: nox.Session) -> None:
     """The newest NumPy, torch, JAX, MXNet, tables and streams."""
-    data = ["pyarrow", "pandas", "polars", "datasets", "webdataset", "h5py", "zarr"]
+    data = ["pyarrow", "pandas", "polars", "datasets", "webdataset", "torchdata==0.11.0", "h5py", "zarr"]
     images = ["simplejpeg", "opencv-python-headless", "pillow", "albumentations"]
     session.install("numpy>=2", TORCH, "jax", *data, *images, "requests", "scikit-learn", "tqdm", *TEST, "-e", ".")
     session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..errors import bad_state, warn
 from ..loader import DataLoader as CoreDataLoader
+from ..randomness import postponed
 from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
 from .core import batch_sampler_of, core_loader, is_iterable
 from .order import (
@@ -75,15 +77,17 @@ class Passes:
         start_pass(order, loader, state["draws_seed"])
         workers = 0 if state["ended"] and not _keeps_workers(loader) else loader.num_workers
         core = core_loader(loader, order, position["seed"], workers)
-        # Drawn before the load, which sets the sampler and the generators to their states after the pass.
-        for _ in order if state["ended"] and isinstance(order, Order) else ():
-            pass
-        core.load_state_dict(position)
+        set_generators = postponed(partial(core.load_state_dict, position))
+        if not state["ended"]:
+            set_generators()
         newest = Pass(core, position["epoch"], states, state["draws_seed"])
         self._loaded = None
         if not state["ended"]:
             self._newest = newest
             return PassIterator(loader, newest)
+        for _ in order if isinstance(order, Order) else ():  # so that the next pass draws other random numbers
+            pass
+        set_generators()  # those that the dataset's state contains were saved after the pass was drawn
         newest.epoch, newest.exhausted = newest.epoch - 1, True
         self._newest = newest if _keeps_workers(loader) else None
         return iter(())
