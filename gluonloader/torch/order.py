@@ -44,6 +44,9 @@ class Order:
     def __len__(self) -> int:
         return len(self.index_sampler)
 
+    def __repr__(self) -> str:
+        return repr(self.index_sampler)
+
     def set_epoch(self, epoch: int) -> None:
         """Does nothing: as with torch, the program itself calls `set_epoch` of its sampler."""
 
