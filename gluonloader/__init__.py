@@ -20,7 +20,7 @@ This file exports the public names. A module imports only from layers below its 
     frameworks   conversion of arrays of MXNet, torch and JAX to NumPy and back
     randomness
     rows
-    declared, describe, indices, limits, state, tree
+    declared, decoders, describe, indices, limits, state, tree
     checks
     errors, generics, interrupts
 """

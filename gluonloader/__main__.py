@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
+import io
 import sys
 from collections.abc import Sequence
 
@@ -17,13 +17,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     records.add_to(commands.add_parser("records", help="make, list and check RecordIO files (.rec)"))
     options = parser.parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for names of files that are not UTF-8
     try:
-        status = int(options.run(options))
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:  # `list | head` ends like this; the interpreter would write to the pipe again at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return int(options.run(options))
     except (GluonLoaderError, OSError, ValueError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2

@@ -97,9 +97,10 @@ class DataLoader(Generic[Batch]):
             is one shard per worker. The order of the samples depends on `num_shards`, not on the number of workers.
         shuffle_buffer: for an iterable dataset with `shuffle`: how many samples of each shard are kept in memory and
             shuffled with each other; default 1000.
-        reseed_generators: give new seeds to the random generators that the dataset, its transforms and `batchify_fn`
-            hold as attributes (of NumPy, `random` and torch, also inside of Albumentations' pipelines) before each
-            batch, so that augmentation does not repeat; see `docs/determinism.md`. Threads do not do this.
+        reseed_generators: before each batch, set a new seed for each random generator of NumPy, `random` and torch that
+            is an attribute of the dataset, of its transforms (also of Albumentations' pipelines) or of `batchify_fn`.
+            So augmentation does not repeat, and is the same for any number of workers. Threads share these generators,
+            so they do not set seeds; see `docs/determinism.md`.
 
     Attributes:
         epochs: the object that starts epochs, and saves and loads positions; for subclasses.

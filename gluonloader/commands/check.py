@@ -5,22 +5,27 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 from typing import Any, Final
 
 import numpy as np
 
 from ..batchify import AsList
 from ..dataset import Dataset
-from ..errors import RecordError, import_extra
+from ..decoders import installed, opencv
+from ..errors import RecordError
 from ..loader import DataLoader
 from ..records import unpack
 from ..records.frames import check_no_frame_in, data_of, mapped, next_start, spans_of
 from ..records.index import index_path, read_index
-from ..vision.libraries import installed
+from .printing import show
 from .progress import Progress
 
 _BATCH: Final = 32  # records that a worker decodes in one task
 _JPEG: Final = b"\xff\xd8"
+# simplejpeg refuses these JPEGs, but they are not damaged: extra bytes before a marker in front of the pixels, and
+# unusual subsampling. Extra bytes before the other markers (such as 0xd9, the end) mean that the pixels are damaged.
+_HARMLESS: Final = re.compile(r"extraneous bytes before marker 0x(c[0-3]|d[bd]|e.|fe)\b|subsampling", re.IGNORECASE)
 
 _Errors = dict[int, RecordError]  # the key is the offset of the record, or -1 for an error of the index
 
@@ -60,8 +65,8 @@ def check(options: argparse.Namespace) -> int:
         errors |= _undecodable(path, starts, options.num_workers)
     for start, error in sorted(errors.items()):
         key = f" (key {keys[start]})" if start in keys else ""
-        print(f"{error.file}, byte {error.offset or 0}{key}: {error.reason}")
-    print(f"{path}: {len(starts):,} records with intact frames; errors: {len(errors):,}")
+        show(f"{error.file}, byte {error.offset or 0}{key}: {error.reason}")
+    show(f"{path}: {len(starts):,} records with intact frames; errors: {len(errors):,}")
     return 1 if errors else 0
 
 
@@ -85,12 +90,20 @@ def _intact_records(path: str) -> tuple[list[int], _Errors]:
 
 
 def _checked_index(path: str, index: str, starts: list[int]) -> tuple[dict[int, Any], _Errors]:
-    """Compares the index with the records; returns the key at each offset of the index, and the errors."""
+    """Compares the index with the records; returns the key at each offset of the index, and the errors.
+
+    An error is a line that points to no record, a record to which no line points, or a line that points to the same
+    record as a line above it.
+    """
     try:
         listed, offsets = read_index(index, str)
     except RecordError as error:
         return {}, {-1: error}
-    keys, errors = dict(zip(offsets, listed, strict=True)), _Errors()
+    keys, errors = dict[int, Any](), _Errors()
+    for key, at in zip(listed, offsets, strict=True):
+        if at in keys:
+            errors[at] = RecordError(f"the keys {keys[at]} and {key} of {index} both point here", path, at)
+        keys.setdefault(at, key)
     for at in set(starts) - keys.keys():
         errors[at] = RecordError(f"{index} does not list this record", path, at)
     for at in keys.keys() - set(starts):
@@ -102,7 +115,7 @@ def _checked_index(path: str, index: str, starts: list[int]) -> tuple[dict[int, 
 def _undecodable(path: str, starts: list[int], num_workers: Any) -> _Errors:
     """Decodes the images of all records, and returns the errors."""
     if not any(map(installed, ("PIL.Image", "cv2"))):
-        import_extra("cv2", "vision", "OpenCV")  # raises an error whose text says what to install
+        opencv()  # raises an error whose text says what to install
     loader = DataLoader(
         DecodedRecords(path, starts), _BATCH, batchify_fn=AsList(), num_workers=num_workers, output="numpy"
     )
@@ -116,9 +129,15 @@ def _undecodable(path: str, starts: list[int], num_workers: Any) -> _Errors:
 
 def _decode(data: bytes) -> None:
     """Raises an error if the image is damaged. Pillow comes before OpenCV, which also decodes truncated images."""
+    pillow = installed("PIL.Image")
     if data[:2] == _JPEG and (simplejpeg := installed("simplejpeg")):
-        simplejpeg.decode_jpeg(data)
-    elif pillow := installed("PIL.Image"):
+        try:
+            simplejpeg.decode_jpeg(data)
+            return
+        except ValueError as error:
+            if not _HARMLESS.search(str(error)) or not (pillow or installed("cv2")):
+                raise ValueError(f"simplejpeg: {error}") from None
+    if pillow:
         try:
             with pillow.open(io.BytesIO(data)) as image:
                 image.load()

@@ -13,13 +13,14 @@ import numpy as np
 
 from ..batchify import AsList
 from ..dataset import Dataset, PackedList, Subset
-from ..errors import import_extra
+from ..decoders import opencv
 from ..loader import DataLoader
 from ..records import IndexedRecordIO, IRHeader, pack, pack_img
 from ..records.index import index_path
+from ..vision.lists import SUFFIXES, is_image, read_list
+from .printing import show
 from .progress import Progress
 
-_SUFFIXES: Final = (".jpeg", ".jpg", ".png")  # MXNet's im2rec packs files with these endings
 _BATCH: Final = 8  # images that a worker packs in one task
 
 _Image = tuple[int, Any, str]  # key; label, or list of labels; path
@@ -50,17 +51,17 @@ class PackedImages(Dataset):
 
 def make(options: argparse.Namespace) -> int:
     """Packs the images. Writes the files under temporary names first, so that an interrupted run leaves no files."""
-    images = list(_listed(options.source, options.root) if os.path.isfile(options.source) else _in(options.source))
-    if not images:
-        raise ValueError(f"{options.source}: it contains no image files ({', '.join(_SUFFIXES)})")
+    final = _checked_outputs(options.out)
     if not 1 <= options.quality <= 100:
         raise ValueError(f"--quality {options.quality}: must be from 1 to 100")
     if options.resize is not None:
-        import_extra("cv2", "vision", "OpenCV")  # otherwise each image would raise the error that OpenCV is missing
+        opencv()  # otherwise each image would raise the error that OpenCV is missing
+    images, labels = _images_of(options.source, options.root)
+    if not images:
+        raise ValueError(f"{options.source}: it contains no image files ({', '.join(SUFFIXES)})")
     count, order = len(images), range(len(images))
     rows = np.random.default_rng(options.seed).permutation(count) if options.shuffle else order
     dataset = PackedImages(Subset(PackedList(images), rows), options.resize, options.quality)
-    final = os.path.abspath(options.out), index_path(options.out)
     unfinished = [f"{path}.part" for path in final]
     try:
         errors = _write(dataset, unfinished, options.num_workers)
@@ -70,10 +71,20 @@ def make(options: argparse.Namespace) -> int:
         for path in unfinished:
             with suppress(FileNotFoundError):
                 os.unlink(path)
-    print(f"{final[0]}: {count - len(errors):,} of {count:,} images")
-    for error in errors:
-        print(f"skipped: {error}", file=sys.stderr)
+    show(*labels, f"{final[0]}: {count - len(errors):,} of {count:,} images")
+    show(*[f"skipped: {error}" for error in errors], file=sys.stderr)
     return 1 if errors else 0
+
+
+def _checked_outputs(out: str) -> tuple[str, str]:
+    """Returns the paths of the record file and of its index. Raises OSError if they cannot be written."""
+    paths = os.path.abspath(out), index_path(os.path.abspath(out))
+    if not os.path.isdir(os.path.dirname(paths[0])):
+        raise FileNotFoundError(f"{paths[0]}: its folder does not exist; create the folder first")
+    for path in paths:
+        if os.path.isdir(path):
+            raise IsADirectoryError(f"{path}: it is a folder; pass the path of the .rec file to write")
+    return paths
 
 
 def _write(dataset: PackedImages, paths: list[str], num_workers: Any) -> list[str]:
@@ -91,51 +102,58 @@ def _write(dataset: PackedImages, paths: list[str], num_workers: Any) -> list[st
     return errors
 
 
-def _in(root: str) -> Iterator[_Image]:
-    """Yields the images in a folder and all folders in it; each folder that contains images gets the next label."""
-    if not os.path.isdir(root):
-        raise FileNotFoundError(f"{root}: there is no such folder or .lst file")
-    key = label = 0
-    seen = set()  # a symbolic link may point to a folder above it
-    for folder, folders, files in os.walk(root, followlinks=True):
-        status = os.stat(folder)
-        if (status.st_dev, status.st_ino) in seen:
-            folders.clear()
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        folders.sort()
-        images = [name for name in sorted(files) if name.lower().endswith(_SUFFIXES)]
-        for name in images:
-            yield key, float(label), os.path.join(folder, name)
-            key += 1
-        if images:
-            print(f"label {label}: {os.path.relpath(folder, root)} (images: {len(images):,})")
-            label += 1
+def _images_of(source: str, root: str | None) -> tuple[list[_Image], list[str]]:
+    """Returns the images of a list or a folder, and a line of text for each label of a folder."""
+    if os.path.isfile(source):
+        if root is not None and not os.path.isdir(root):
+            raise FileNotFoundError(f"--root {root}: there is no such folder")
+        return list(_listed(source, root)), []
+    if not os.path.isdir(source):
+        raise FileNotFoundError(f"{source}: there is no such folder or .lst file")
+    if root is not None:
+        raise ValueError(f"--root {root}: is for the paths of a list, but {source} is a folder; remove --root")
+    images, labels = list[_Image](), list[str]()
+    for folder, names in _folders(source):
+        if names:
+            label = float(len(labels))
+            labels.append(f"label {len(labels)}: {os.path.relpath(folder, source)} (images: {len(names):,})")
+            images += [(len(images) + row, label, os.path.join(folder, name)) for row, name in enumerate(names)]
+    return images, labels
+
+
+def _folders(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[str, list[str]]]:
+    """Yields the path and the sorted images of a folder and of all folders in it.
+
+    If a folder cannot be read, it raises an OSError. It skips a link that points to a folder above the link; `above`
+    contains the devices and inodes of the folders above.
+    """
+    status = os.stat(folder)
+    mark = (status.st_dev, status.st_ino)
+    if mark in above:
+        return
+    with os.scandir(folder) as entries:
+        inside = {entry.name: entry.is_dir() for entry in sorted(entries, key=lambda entry: entry.name)}
+    yield folder, [name for name, is_folder in inside.items() if not is_folder and is_image(name)]
+    for name, is_folder in inside.items():
+        if is_folder:
+            yield from _folders(os.path.join(folder, name), (*above, mark))
 
 
 def _listed(path: str, root: str | None) -> Iterator[_Image]:
-    """Yields the images of a .lst file. A line contains INDEX, one or more labels, and PATH, separated by tabs."""
+    """Yields the images of a .lst file."""
     folder = os.path.dirname(os.path.abspath(path)) if root is None else root
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            fields = [field.strip() for field in line.strip().split("\t")]
-            try:
-                key, labels = int(fields[0]), [float(label) for label in fields[1:-1]]
-            except ValueError:
-                labels = []
-            if not labels:
-                what = f"{path}, line {number}: must be INDEX<tab>LABEL<tab>PATH, with at least one label"
-                raise ValueError(f"{what}, but the line is {line[:80]!r}")
-            yield key, labels if len(labels) > 1 else labels[0], os.path.join(folder, fields[-1])
+    for _, key, labels, name in read_list(path):
+        yield key, labels if len(labels) > 1 else labels[0], os.path.join(folder, name)
 
 
 def _shrunk(data: bytes, size: int) -> Any:
     """Returns the image, resized so that its shorter side has `size` pixels; None if it is not larger than that.
 
-    The channels are blue, green and red.
+    The channels are blue, green and red. The image is not rotated by its EXIF orientation, because images that are
+    packed unchanged are not rotated either.
     """
-    cv2 = import_extra("cv2", "vision", "OpenCV")
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYCOLOR)
+    cv2 = opencv()
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     if image is None:
         raise ValueError("OpenCV cannot decode this image")
     height, width = image.shape[:2]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -13,6 +15,7 @@ from ..records.frames import data_of, mapped, spans_of, starts_of
 from ..records.index import index_path, read_index
 from .check import check
 from .make import make
+from .printing import discard
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +38,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     command.add_argument("--root", metavar="FOLDER", help=root)
     command.add_argument(
         "--resize",
-        type=_positive,
+        type=_at_least(1),
         metavar="PIXELS",
         help="shrink each image whose shorter side has more than PIXELS pixels, so that it has PIXELS pixels, and "
         "encode the image as JPEG; all other files, and without this option all files, are packed unchanged",
@@ -43,7 +46,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     quality = "quality of the JPEGs that --resize encodes, 1 to 100 (default 95)"
     command.add_argument("--quality", type=int, default=95, help=quality)
     command.add_argument("--shuffle", action="store_true", help="write the images in random order")
-    command.add_argument("--seed", type=int, default=0, help="seed of the random order (default 0)")
+    command.add_argument("--seed", type=_at_least(0), default=0, help="seed of the random order (default 0)")
     _add_workers(command)
     command.set_defaults(run=make)
 
@@ -51,7 +54,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     command = commands.add_parser("list", help="print what a .rec file contains", description=text)
     text = "path of the .rec file; if it has an index, the records are printed in the order of the index"
     command.add_argument("file", metavar="FILE.rec", help=text)
-    command.add_argument("--first", type=int, metavar="N", help="print only the first N records (default: all records)")
+    text = "print only the first N records (default: all records)"
+    command.add_argument("--first", type=_at_least(0), metavar="N", help=text)
     command.set_defaults(run=list_records)
 
     text = "Reads and decodes every record, and lists the damaged records. The exit status is 1 if a record is damaged."
@@ -64,14 +68,21 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def list_records(options: argparse.Namespace) -> int:
-    """Prints a line for each record, in the order of the index, or of the file if it has no index."""
+    """Prints a line for each record, in the order of the index, or of the file if it has no index.
+
+    It ends if nobody reads the lines any more, as with `list x.rec | head`.
+    """
     path = os.path.abspath(options.file)
     file, index = mapped(path), index_path(path)
     keys, offsets = read_index(index, str) if os.path.exists(index) else (None, starts_of(file, path))
-    print("number\tkey\tbytes\tlabels")
-    for number, start in enumerate(islice(offsets, options.first)):
-        record = data_of(file, spans_of(file, start, len(file), path)[0])
-        print(number, keys[number] if keys else "-", len(record), _labels(record), sep="\t")
+    try:
+        print("number\tkey\tbytes\tlabels")
+        for number, start in enumerate(islice(offsets, options.first)):
+            record = data_of(file, spans_of(file, start, len(file), path)[0])
+            print(number, keys[number] if keys else "-", len(record), _labels(record), sep="\t")
+        print(end="", flush=True)
+    except BrokenPipeError:
+        discard(sys.stdout)
     return 0
 
 
@@ -89,10 +100,19 @@ def _add_workers(command: argparse.ArgumentParser) -> None:
 
 
 def _number_or_auto(text: str) -> int | str:
-    return text if text == "auto" else int(text)
+    return text if text == "auto" else _at_least(0, '"auto" or ')(text)
 
 
-def _positive(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
-    return int(text)
+def _at_least(least: int, other: str = "") -> Callable[[str], int]:
+    """A type of arguments: an int that is not less than `least`."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{text}: must be {other}an int that is at least {least}")
+        return number
+
+    return parse

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import RecordError, bad_argument, import_extra
+from ..decoders import opencv
+from ..errors import RecordError, bad_argument
 
 _HEADER: Final = struct.Struct("<IfQQ")
 _LABEL: Final = np.dtype("<f4")
@@ -36,7 +37,7 @@ def pack(header: Any, data: bytes) -> bytes:
 
     Args:
         header: an `IRHeader`, an `IRHeader` of MXNet, or a tuple with the same four fields. If the label is not a
-            number, it is converted to a float32 array.
+            number, it is converted to a float32 array; it must be a sequence of numbers.
         data: the data of the record as bytes; usually an image file.
 
     Raises:
@@ -45,18 +46,37 @@ def pack(header: Any, data: bytes) -> bytes:
     >>> unpack(pack(IRHeader(0, [1, 2.5], 7, 0), b"data"))
     (IRHeader(flag=2, label=array([1. , 2.5], dtype=float32), id=7, id2=0), b'data')
     """
-    header = IRHeader(*header)
+    try:
+        header = IRHeader(*header)
+    except TypeError:
+        raise bad_argument("header", header, "must be an IRHeader, or a tuple (flag, label, id, id2)") from None
     labels = b""
     if isinstance(header.label, numbers.Number):
         header = header._replace(flag=0)
     else:
-        array = np.asarray(header.label, _LABEL)
+        array = float_labels(header.label)
+        if array is None:
+            expected = "label must be a number or a sequence of numbers, each of which float32 can store"
+            raise bad_argument("header", header, expected)
         header, labels = header._replace(flag=array.size, label=0), array.tobytes()
     try:
         return b"".join([_HEADER.pack(*header), labels, data])
     except (struct.error, OverflowError) as error:
         right = f"label must be a float32, and id and id2 must be ints from 0 to 2**64 - 1 ({error})"
         raise bad_argument("header", header, right) from error
+
+
+def float_labels(labels: Any) -> NDArray[np.float32] | None:
+    """Returns labels as a float32 array, or None if they are not numbers, or too large for float32."""
+    try:
+        with np.errstate(over="ignore"):
+            narrow, wide = np.asarray(labels, _LABEL), np.asarray(labels, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    found = np.asarray(labels)  # NumPy also converts texts and None
+    if found.dtype.kind not in "biuf" and not all(isinstance(label, numbers.Real) for label in found.flat):
+        return None
+    return None if (np.isinf(narrow) & np.isfinite(wide)).any() else narrow
 
 
 def unpack(record: Any) -> tuple[IRHeader, Any]:
@@ -98,7 +118,7 @@ def pack_img(header: Any, img: NDArray[Any], quality: int = 95, img_fmt: str = "
         MissingExtraError: OpenCV is not installed.
         ValueError: OpenCV cannot encode the image in this format.
     """
-    cv2 = import_extra("cv2", "vision", "OpenCV")
+    cv2 = opencv()
     formats = {".JPG": cv2.IMWRITE_JPEG_QUALITY, ".JPEG": cv2.IMWRITE_JPEG_QUALITY, ".PNG": cv2.IMWRITE_PNG_COMPRESSION}
     option = formats.get(img_fmt.upper())
     try:
@@ -127,9 +147,7 @@ def unpack_img(record: Any, iscolor: int = -1) -> tuple[IRHeader, NDArray[Any]]:
         RecordError: the record has no header, or OpenCV cannot decode the image.
     """
     header, data = unpack(record)
-    image = (
-        import_extra("cv2", "vision", "OpenCV").imdecode(np.frombuffer(data, np.uint8), iscolor) if len(data) else None
-    )
+    image = opencv().imdecode(np.frombuffer(data, np.uint8), iscolor) if len(data) else None
     if image is None:
         raise RecordError(f"OpenCV cannot decode the {len(data)} bytes of record {header.id} as an image")
     return header, image

@@ -12,12 +12,18 @@ from .frames import mapped, starts_of
 _MAX_DIGITS = 18  # of an offset; longer offsets may not fit in 64 bits
 
 
+def full_path(path: Any) -> str:
+    """Returns the absolute path; `~` is the home folder of the user."""
+    return os.path.abspath(os.path.expanduser(os.fsdecode(path)))
+
+
 def index_path(path: Any, index: Any = None) -> str:
     """Returns the absolute path of the index; the default for `photos.rec` is `photos.idx` in the same folder."""
-    name: str = os.path.splitext(os.fspath(path))[0] + ".idx" if index is None else os.fspath(index)
-    if os.path.abspath(name) == os.path.abspath(path):
+    full = full_path(path)
+    name = os.path.splitext(full)[0] + ".idx" if index is None else full_path(index)
+    if name == full:
         raise bad_argument("path", path, "is the path of the index; pass the path of the .rec file")
-    return os.path.abspath(name)
+    return name
 
 
 def index_line(key: Any, offset: int) -> bytes:
@@ -67,7 +73,7 @@ def build_index(path: str | os.PathLike[str], index: str | os.PathLike[str] | No
     Raises:
         RecordError: a frame of the file is damaged.
     """
-    path, index = os.path.abspath(path), index_path(path, index)
+    path, index = full_path(path), index_path(path, index)
     lines = [index_line(key, start) for key, start in enumerate(starts_of(mapped(path), path))]
     unfinished = f"{index}.part"
     with open(unfinished, "wb") as file:

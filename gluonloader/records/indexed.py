@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import RecordError, bad_argument
 from .frames import MAX_LENGTH, frames_of
-from .index import index_line, index_path
+from .index import full_path, index_line, index_path
 from .reader import RecordFile
 
 
@@ -52,7 +52,7 @@ class IndexedRecordIO:
         if mode not in ("r", "w"):
             raise bad_argument("mode", mode, 'must be "r" or "w"; the path of the index is the argument `index`')
         self._reader = RecordFile(path, index, key_type, partial) if mode == "r" else None
-        self._writer = _Writer(os.path.abspath(path), index_path(path, index), key_type) if mode == "w" else None
+        self._writer = _Writer(full_path(path), index_path(path, index), key_type) if mode == "w" else None
         self._numbers: dict[Any, int] | None = None
 
     @property
@@ -69,10 +69,17 @@ class IndexedRecordIO:
         Raises:
             KeyError: the index does not contain the key.
             RecordError: the record is damaged.
+            ValueError: the file is closed.
         """
         reader = self._read_only()
+        if reader.closed:
+            raise ValueError(f"{reader.path}: the file is closed; open it again to read")
         if self._numbers is None:
             self._numbers = {key: number for number, key in enumerate(reader.keys)}
+        if key not in self._numbers:
+            first = f"the first key is {reader.keys[0]!r}" if reader.keys else "there are no records"
+            what = f"no record has the key {key!r}, and {first}; key_type determines the type of the keys"
+            raise KeyError(f"{reader.path}: {what}")
         return reader.read(self._numbers[key])
 
     def write_idx(self, key: Any, record: Any) -> None:
@@ -126,6 +133,8 @@ class _Writer:
             raise RuntimeError(
                 f"{self._path} was opened for writing by process {self._pid}; write only in that process"
             )
+        if self._files[0].closed:
+            raise ValueError(f"{self._path}: the file is closed; write all records before you close it")
         key = self._key_type(key)
         if key in self._known:
             raise bad_argument("key", key, "another record has this key already; pass a different key for each record")

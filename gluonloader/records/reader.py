@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import RecordError
 from ..indices import Indices
 from .frames import check_no_frame_in, data_of, mapped, spans_of
-from .index import index_path, read_index
+from .index import full_path, index_path, read_index
 
 _MAX_AHEAD: Final = 1 << 20  # bytes of a record to read ahead; the system itself reads ahead in larger records
 
@@ -39,7 +39,7 @@ class RecordFile:
     """
 
     def __init__(self, path: Any, index: Any, key_type: Callable[[str], Any], partial: bool) -> None:
-        self.path, self._index = os.path.abspath(path), index_path(path, index)
+        self.path, self._index = full_path(path), index_path(path, index)
         self._key_type, self._partial = key_type, partial
         self._file = mapped(self.path)
         if not os.path.exists(self._index):
@@ -103,6 +103,10 @@ class RecordFile:
         with suppress(OSError):  # if the system refuses the request, the records are still read correctly
             for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
                 self._file.madvise(mmap.MADV_WILLNEED, first, last - first)
+
+    @property
+    def closed(self) -> bool:
+        return not isinstance(self._file, bytes) and self._file.closed
 
     def close(self) -> None:
         """Ends the mapping. After that, reading raises ValueError."""

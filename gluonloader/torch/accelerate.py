@@ -56,7 +56,7 @@ def prepare(accelerator: Any, *objects: Any) -> Any:
     return accelerator.prepare(*kept)  # it returns loaders that are prepared as they are
 
 
-def _prepare_loader(accelerator: Any, loader: DataLoader) -> Any:
+def _prepare_loader(accelerator: Any, loader: DataLoader[Any]) -> Any:
     config = accelerator.dataloader_config
     stateful = config.use_stateful_dataloader
     config.use_stateful_dataloader = False  # or Accelerate starts the workers of the loader that is replaced here
@@ -102,7 +102,7 @@ def skip_first_batches(loader: Any, num_batches: int = 0) -> Any:
     return kept
 
 
-def keep_gluonloader(loader: Any, like: DataLoader | None = None) -> Any:
+def keep_gluonloader(loader: Any, like: DataLoader[Any] | None = None) -> Any:
     """Puts our loader into a loader that Accelerate has prepared from torch's.
 
     For code that cannot call `prepare`; `gluonloader.torch.transformers` uses it for the loaders of a `Trainer`.
@@ -136,11 +136,12 @@ def keep_gluonloader(loader: Any, like: DataLoader | None = None) -> Any:
     return loader
 
 
-class _Base(DataLoader):
+class _Base(DataLoader[Any]):
     """Our loader inside a loader of Accelerate, which reads the state before each batch, even if nobody needs it."""
 
     def __init__(self, outer: Any, dataset: Any, **arguments: Any) -> None:
-        self._outer, self._continues = weakref.proxy(outer), False
+        self._outer: Any = weakref.proxy(outer)
+        self._continues = False
         super().__init__(dataset, **arguments)
 
     def continue_epoch(self) -> None:
@@ -161,7 +162,8 @@ class _Base(DataLoader):
         outer = self._outer
         if not outer.use_stateful_dataloader:
             return {}
-        return {**super().state_dict(), "iteration": outer.iteration + outer.end_of_dataloader}
+        ended = outer.end_of_dataloader
+        return {**super().state_dict(), "iteration": outer.iteration + ended, "_iterator_finished": ended}
 
     def load_state_dict(self, state: Any) -> None:
         if not self._outer.use_stateful_dataloader:
@@ -171,5 +173,6 @@ class _Base(DataLoader):
             )
         super().load_state_dict({name: state[name] for name in state.keys() - {"iteration", "_iterator_finished"}})
         self._outer.set_epoch(state["iteration"])  # on which the order depends
-        if state["position"] is not None:
+        self._outer.dl_state_dict = dict(state)  # if it is saved again before the first batch
+        if not state["_iterator_finished"] and state["position"] is not None:
             self.continue_epoch()

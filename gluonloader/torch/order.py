@@ -25,6 +25,7 @@ class Order:
     def __init__(self, index_sampler: Any, whole: bool) -> None:
         self.index_sampler, self.whole = index_sampler, whole
         self._next_pass: _OrderPass | None = None
+        self._newest: _OrderPass | None = None
         inner = _inner(index_sampler)
         if has_state(inner) or hasattr(inner, "rank"):
             self.sampler = inner  # its state is saved, and ranks get different random numbers
@@ -34,8 +35,12 @@ class Order:
 
     def start_pass(self, loader: Any, draws_seed: bool) -> int:
         """Starts the next pass as torch does; returns the seed of the workers, or 0 if none is drawn."""
-        self._next_pass = started = _OrderPass(self, generators_of(loader), loader.generator, draws_seed)
-        return started.seed
+        self._newest = self._next_pass = _OrderPass(self, generators_of(loader), loader.generator, draws_seed)
+        return self._newest.seed
+
+    def epoch_of_pass(self) -> int | None:
+        """The epoch of torch's sampler for which the newest pass draws; None if the sampler has no epoch."""
+        return None if self._newest is None else self._newest.epoch
 
     def __iter__(self) -> Iterator[Any]:
         started, self._next_pass = self._next_pass, None
@@ -47,6 +52,12 @@ class Order:
     def __repr__(self) -> str:
         return repr(self.index_sampler)
 
+    def set_epoch_of_pass(self, epoch: int | None) -> None:
+        """Sets the epoch of torch's sampler for the pass that is resumed; the program may set it too early or late."""
+        sampler = _with_epoch(self.index_sampler)
+        if sampler is not None and epoch is not None:
+            sampler.set_epoch(epoch)
+
     def set_epoch(self, epoch: int) -> None:
         """Does nothing: as with torch, the program itself calls `set_epoch` of its sampler."""
 
@@ -56,8 +67,15 @@ class _OrderPass(Iterator[Any]):
 
     def __init__(self, order: Order, generators: Sequence[Any], of_seed: Any, draws_seed: bool) -> None:
         self._order, self._generators, self._of_seed, self._draws_seed = order, generators, of_seed, draws_seed
-        self._states = save(generators)
+        self._states, self._has_drawn = save(generators), False
+        self._epoch: int | None = None
         self._start()
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the sampler at the first batch: at the last batch, some samplers set the next epoch."""
+        sampler = _with_epoch(self._order.index_sampler)
+        return self._epoch if self._has_drawn or sampler is None else int(sampler.epoch)
 
     def _start(self) -> None:
         """Calls `iter` of torch's sampler, and then draws the seed of the workers, in torch's order."""
@@ -65,6 +83,8 @@ class _OrderPass(Iterator[Any]):
         self.seed = draw_seed(self._of_seed) if self._draws_seed else 0
 
     def __next__(self) -> Any:
+        if not self._has_drawn:
+            self._epoch, self._has_drawn = self.epoch, True
         keys = next(self._keys)
         if self._order.whole:
             return [keys]
@@ -74,6 +94,7 @@ class _OrderPass(Iterator[Any]):
         """Makes `next` return the batch with this number, for example after a signal handler has interrupted it."""
         now = save(self._generators)
         restore(self._generators, self._states)
+        self._order.set_epoch_of_pass(self.epoch)
         self._start()
         for _ in range(offset):
             next(self._keys)
@@ -146,21 +167,9 @@ def as_states(texts: Any, generators: Sequence[Any]) -> list[Any]:
     return tensors
 
 
-def saved_epoch(loader: Any) -> int | None:
-    """The epoch of a sampler such as `DistributedSampler`, on which its order depends; None if it has no epoch."""
-    sampler = _with_epoch(loader)
-    return None if sampler is None else int(sampler.epoch)
-
-
-def set_saved_epoch(loader: Any, epoch: int | None) -> None:
-    """Sets the epoch of the sampler as it was when the state was saved: trainers may set it after they call `iter`."""
-    sampler = _with_epoch(loader)
-    if sampler is not None and epoch is not None:
-        sampler.set_epoch(epoch)
-
-
-def _with_epoch(loader: Any) -> Any:
-    for part in (*_chain(loader.batch_sampler), *_chain(loader.sampler)):
+def _with_epoch(sampler: Any) -> Any:
+    """A sampler such as `DistributedSampler`, whose order depends on its epoch, in a sampler; None if there is none."""
+    for part in _chain(sampler):
         if hasattr(part, "set_epoch") and isinstance(getattr(part, "epoch", None), int) and not has_state(part):
             return part
     return None

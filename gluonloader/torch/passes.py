@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..errors import bad_state, warn
 from ..loader import DataLoader as CoreDataLoader
+from ..randomness import postponed
 from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
 from .core import batch_sampler_of, core_loader, is_iterable
 from .order import (
@@ -17,8 +19,6 @@ from .order import (
     generators_of,
     restore,
     save,
-    saved_epoch,
-    set_saved_epoch,
     start_pass,
 )
 
@@ -71,20 +71,23 @@ class Passes:
 
     def _resume(self, loader: Any, state: dict[str, Any]) -> Iterator[Any]:
         self.close()
-        set_saved_epoch(loader, state["sampler_epoch"])
         states, position, order = save(generators_of(loader)), state["position"], batch_sampler_of(loader)
+        if isinstance(order, Order):
+            order.set_epoch_of_pass(state["sampler_epoch"])
         start_pass(order, loader, state["draws_seed"])
         workers = 0 if state["ended"] and not _keeps_workers(loader) else loader.num_workers
         core = core_loader(loader, order, position["seed"], workers)
-        # Drawn before the load, which sets the sampler and the generators to their states after the pass.
-        for _ in order if state["ended"] and isinstance(order, Order) else ():
-            pass
-        core.load_state_dict(position)
+        set_generators = postponed(partial(core.load_state_dict, position))
+        if not state["ended"]:
+            set_generators()
         newest = Pass(core, position["epoch"], states, state["draws_seed"])
         self._loaded = None
         if not state["ended"]:
             self._newest = newest
             return PassIterator(loader, newest)
+        for _ in order if isinstance(order, Order) else ():  # so that the next pass draws other random numbers
+            pass
+        set_generators()  # those that the dataset's state contains were saved after the pass was drawn
         newest.epoch, newest.exhausted = newest.epoch - 1, True
         self._newest = newest if _keeps_workers(loader) else None
         return iter(())
@@ -101,7 +104,9 @@ class Passes:
         if ended and newest.exhausted:
             own = not (keeps or isinstance(newest.core.epochs.source.sampler, Order) or is_iterable(loader))
             return _sealed(loader, now, not keeps, False, position if keeps or own else None)
-        return _sealed(loader, newest.generators, newest.draws_seed, ended, position, saved_epoch(loader))
+        order = newest.core.epochs.source.sampler
+        epoch = order.epoch_of_pass() if isinstance(order, Order) else None
+        return _sealed(loader, newest.generators, newest.draws_seed, ended, position, epoch)
 
     def load(self, loader: Any, state: Any) -> None:
         """Makes the next pass start at the position `state`; raises ValueError if the position does not fit."""

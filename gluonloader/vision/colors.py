@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..decoders import opencv
 from ..errors import bad_argument
 from .geometry import Array
-from .libraries import opencv
 
 Floats = NDArray[np.float32]
 
@@ -32,6 +32,14 @@ def checked_statistics(mean: float | Sequence[float], std: float | Sequence[floa
     return means, stds
 
 
+def check_lengths(mean: Floats, std: Floats, channels: int, images: str) -> None:
+    """Raises ValueError if `mean` or `std` does not fit to the number of channels; `images` describes the images."""
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) not in (1, channels):
+            expected = f"a number, or a list of {channels} numbers," if channels > 1 else "a single number"
+            raise bad_argument(name, [float(f"{value:g}") for value in values], f"must be {expected} for {images}")
+
+
 def brightened(image: Array, factor: float) -> Array:
     """Multiplies each pixel by `factor`."""
     return _scaled(image, factor, 0.0)
@@ -39,7 +47,7 @@ def brightened(image: Array, factor: float) -> Array:
 
 def contrasted(image: Array, factor: float) -> Array:
     """Multiplies the distance of each pixel from the mean gray level of the image by `factor`."""
-    mean = opencv().mean(image)[: image.shape[2]]
+    mean = opencv().mean(image[:, :, :4])[: image.shape[2]]  # OpenCV accepts at most four channels
     gray = float(np.dot(mean, _GRAY)) if len(mean) == 3 else mean[0]
     return _scaled(image, factor, (1 - factor) * gray)
 
@@ -57,10 +65,10 @@ def rotated_hue(image: Array, angle: float) -> Array:
     """Rotates the colour circle by `angle`; 1 is a full circle."""
     if image.shape[2] != 3:
         return image
-    cv2 = opencv()
-    hls = cv2.cvtColor(image.astype(np.float32) * np.float32(1 / 255), cv2.COLOR_RGB2HLS)
+    cv2, white = opencv(), np.float32(_highest(image.dtype))
+    hls = cv2.cvtColor(image.astype(np.float32) * (1 / white), cv2.COLOR_RGB2HLS)
     hls[:, :, 0] = (hls[:, :, 0] + angle * 360) % 360
-    return _as(image.dtype, cv2.cvtColor(hls, cv2.COLOR_HLS2RGB) * np.float32(255))
+    return _as(image.dtype, cv2.cvtColor(hls, cv2.COLOR_HLS2RGB) * white)
 
 
 ADJUST: Final[dict[str, Callable[[Array, float], Array]]] = {
@@ -73,8 +81,7 @@ ADJUST: Final[dict[str, Callable[[Array, float], Array]]] = {
 def normalizing_tables(mean: Floats, std: Floats, channels: int, dtype: Any) -> Array:
     """Returns an array of shape (C, 256): for each channel, (value / 255 - mean) / std of the values 0 to 255."""
     values = np.arange(256, dtype=np.float32) / np.float32(255)
-    if max(len(mean), len(std)) not in (1, channels):
-        raise bad_argument("mean", mean.tolist(), f"must be a number, or a list of {channels} numbers")
+    check_lengths(mean, std, channels, "gray images" if channels == 1 else f"images with {channels} channels")
     tables = (values - mean[:, None]) / std[:, None]
     return np.ascontiguousarray(np.broadcast_to(tables, (channels, 256)).astype(dtype))
 
@@ -88,5 +95,10 @@ def _scaled(image: Array, factor: float, offset: float) -> Array:
 
 
 def _as(dtype: np.dtype[Any], values: Array) -> Array:
-    """Converts float32 values to `dtype`; for uint8, clips them to 0..255 and rounds them down."""
-    return np.clip(values, 0, 255).astype(dtype) if dtype == np.uint8 else values.astype(dtype)
+    """Converts float values to `dtype`; for integers, clips them to the values of `dtype` and rounds them down."""
+    return np.clip(values, 0, _highest(dtype)).astype(dtype) if dtype.kind == "u" else values.astype(dtype)
+
+
+def _highest(dtype: np.dtype[Any]) -> int:
+    """Returns the value of white; for floats it is 255."""
+    return int(np.iinfo(dtype).max) if dtype.kind == "u" else 255

@@ -10,6 +10,7 @@ All decoders use libjpeg-turbo for JPEG, so the pixels are equal; tests/vision/t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Literal
@@ -17,10 +18,11 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import check_flags, check_int
 from ..declared import calls_no_user_code
+from ..decoders import installed
 from ..errors import ImageError, MissingExtraError, bad_argument
-from .header import MAX_PIXELS, Header, open_by_pillow, read_header
-from .libraries import installed
+from .header import MAX_PIXELS, Header, damaged, open_by_pillow, read_header
 
 Color = Literal["rgb", "gray"]
 Image = NDArray[np.uint8]
@@ -54,7 +56,7 @@ def decode(
             later. None decodes the image at full size.
         color: "rgb" for three channels, "gray" for a single channel.
         orient: rotate and mirror the image as the EXIF orientation of the file requires. MXNet and OpenCV always do
-            this.
+            this. Pillow rotates TIFF images always.
         max_pixels: the largest allowed number of pixels, which is checked before the image is decoded. None for no
             limit.
 
@@ -63,16 +65,24 @@ def decode(
 
     Raises:
         ImageError: the data are not an image, or are truncated or damaged, or the image has more than `max_pixels`
-            pixels.
+            pixels, or 32 bits in each channel. If only Pillow is installed, not all damage of a PNG is noticed.
         MissingExtraError: no decoder for this format is installed.
         ValueError: `out` has a wrong shape or dtype, or another argument is wrong.
     """
-    if min_size is not None and min_size < 1:
-        raise bad_argument("min_size", min_size, "must be an int >= 1, or None for the full size")
+    check_options(min_size, orient, max_pixels)
     encoded = as_bytes(data)
     header = read_header(encoded, max_pixels)
     rotate = orient and header.may_rotate
     return decode_as(encoded, header, scale_for(header, min_size), color, rotate, out)
+
+
+def check_options(min_size: int | None, orient: bool, max_pixels: int | None) -> None:
+    """Raises ValueError if one of these arguments of `decode` is wrong."""
+    if min_size is not None:
+        check_int("min_size", min_size, 1, "must be an int >= 1, or None for the full size")
+    if max_pixels is not None:
+        check_int("max_pixels", max_pixels, 1, "must be an int >= 1, or None for no limit")
+    check_flags(orient=orient)
 
 
 def as_bytes(data: Any) -> bytes:
@@ -84,7 +94,9 @@ def as_bytes(data: Any) -> bytes:
         what = "it is an image that is decoded already; pass the bytes of the image file"
         raise TypeError(f"data is an array of shape {data.shape}: {what}")
     what = "it is a path; read the file first: decode(Path(path).read_bytes())"
-    raise TypeError(f"data={data!r:.80}: {what if isinstance(data, str) else 'pass the bytes of an image file'}")
+    raise TypeError(
+        f"data={data!r:.80}: {what if isinstance(data, (str, os.PathLike)) else 'pass the bytes of an image file'}"
+    )
 
 
 def scale_for(header: Header, min_size: int | None) -> int:
@@ -132,13 +144,19 @@ def _decoders_of(header: Header, rotate: bool) -> list[Callable[..., Image]]:
     return [decoder for module, decoder, suits in candidates if suits and installed(module)]
 
 
-def _decode_by_first(decoders: list[Callable[..., Image]], *arguments: Any) -> Image:
-    """Decodes with the first decoder that raises no error: simplejpeg cannot decode JPEGs with unusual subsampling."""
+def _decode_by_first(decoders: list[Callable[..., Image]], data: bytes, header: Header, *arguments: Any) -> Image:
+    """Decodes with the first decoder. If it cannot decode a JPEG, tries the next one.
+
+    simplejpeg cannot decode JPEGs with unusual subsampling. But if OpenCV finds a wrong checksum in a PNG, Pillow could
+    return wrong pixels.
+    """
     error = None
     for decoder in decoders:
         try:
-            return decoder(*arguments)
+            return decoder(data, header, *arguments)
         except ImageError as failure:
+            if header.kind != "jpeg":
+                raise
             error = failure
     raise error or MissingExtraError("vision", "a decoder for this image format")
 
@@ -154,7 +172,7 @@ def _decode_by_simplejpeg(
             data, "RGB" if color == "rgb" else "GRAY", min_factor=scale, buffer=out, strict=False, **size
         )
     except ValueError as error:
-        raise _damaged("JPEG", error) from None
+        raise damaged("JPEG", error) from None
     return image if out is None else out
 
 
@@ -168,7 +186,7 @@ def _decode_by_opencv(data: bytes, header: Header, scale: int, color: Color, rot
     except cv2.error as error:
         reason = error
     if image is None:
-        raise _damaged(header.kind.upper(), reason)
+        raise damaged(header.kind.upper(), reason)
     if color == "gray":
         return image[:, :, None]  # type: ignore[no-any-return]
     return cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=out if out is not None and out.shape == image.shape else image)  # type: ignore[no-any-return]
@@ -183,16 +201,22 @@ def _decode_by_pillow(data: bytes, header: Header, scale: int, color: Color, rot
         if scale > 1 or (color == "gray" and header.channels == 3):
             image.draft(mode if header.channels == 3 else None, (header.width // scale, header.height // scale))
         image.load()
+        # Older versions of Pillow read 16 bits as 32 bits.
+        deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
+        if image.mode in ("I", "F") and not deep:
+            raise ImageError(f"the image has 32 bits in each channel (mode {image.mode}); convert it to 8 or 16 bits")
         if rotate:
             image = _rotated(image)
-        if image.mode.startswith("I;16"):
+        if deep:
             pixels = (np.asarray(image) >> 8).astype(np.uint8)[:, :, None]
             return np.repeat(pixels, _CHANNELS[color], 2)
+        if image.mode == "LAB":  # Pillow can convert it only to RGB
+            image = image.convert("RGB")
         pixels = np.array(image if image.mode == mode else image.convert(mode))
-    except (OSError, SyntaxError, ValueError, EOFError, IndexError) as error:
-        if isinstance(error, ImageError):
-            raise
-        raise _damaged(header.kind.upper() if header.kind != "other" else "image", error) from None
+    except (ImageError, Warning, MemoryError):
+        raise
+    except Exception as error:  # for damaged files, Pillow raises many types
+        raise damaged(header.kind.upper() if header.kind != "other" else "image", error) from None
     return pixels[:, :, None] if color == "gray" else pixels
 
 
@@ -201,7 +225,3 @@ def _rotated(image: Any) -> Any:
     with suppress(Exception):  # if the EXIF data are damaged, the image is not rotated
         return operations.exif_transpose(image)
     return image
-
-
-def _damaged(kind: str, reason: object) -> ImageError:
-    return ImageError(f"the {kind} file is damaged: {reason}; copy the file again, or remove it")

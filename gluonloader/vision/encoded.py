@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..checks import check_functions
+from ..checks import check_functions, check_indexed
 from ..dataset import Dataset, PackedList
 from ..errors import ImageError, bad_argument
-from .decoding import Color, decode
+from ..indices import checked_index
+from .decoding import Color, check_options, decode
 from .header import MAX_PIXELS
 
 Path = str | os.PathLike[str]
@@ -44,14 +45,16 @@ class ImageDataset(Dataset):
         orient: bool = False,
         max_pixels: int | None = MAX_PIXELS,
     ) -> None:
+        check_encoded("encoded", encoded)
         check_functions(transform=transform)
         if flag not in (0, 1):
             raise bad_argument("flag", flag, "must be 1 for RGB or 0 for gray")
+        check_options(min_size, orient, max_pixels)
         self.encoded, self.flag, self.transform_fn = encoded, flag, transform
         self.min_size, self.orient, self.max_pixels = min_size, orient, max_pixels
 
     def __getitem__(self, index: Any) -> Any:
-        data, label = self.encoded[index]
+        data, label = pair_of(self.encoded[index], index)
         try:
             image = decode(data, None, self.min_size, self.color, orient=self.orient, max_pixels=self.max_pixels)
         except ImageError as error:
@@ -76,6 +79,27 @@ class ImageDataset(Dataset):
         return (self.encoded,) if self.transform_fn is None else (self.encoded, self.transform_fn)
 
 
+def check_encoded(name: str, dataset: Any) -> None:
+    """Raises ValueError if the argument cannot be a dataset of image files."""
+    if isinstance(dataset, (str, os.PathLike)):
+        raise bad_argument(name, dataset, "it is a path; pass a dataset, for example ImageFolderDataset(path)")
+    if isinstance(dataset, (bytes, bytearray)):
+        raise bad_argument(name, dataset, "it is a single image file; pass a list of (bytes of an image file, label)")
+    check_indexed(name, dataset)
+
+
+def pair_of(sample: Any, index: Any) -> tuple[Any, Any]:
+    """Returns data and label of a sample."""
+    try:
+        if isinstance(sample, (str, bytes, Mapping)):
+            raise TypeError
+        data, label = sample
+    except (TypeError, ValueError):
+        expected = "must be (bytes of an image file, label)"
+        raise TypeError(f"sample {index} {expected}, but it is {sample!r:.80}") from None
+    return data, label
+
+
 class ImageFiles(Dataset):
     """A dataset of image files that are not decoded. A sample is (bytes of the file, label)."""
 
@@ -83,6 +107,7 @@ class ImageFiles(Dataset):
         self._paths, self._labels = PackedList(paths), labels
 
     def __getitem__(self, index: Any) -> tuple[bytes, Any]:
+        index = checked_index(index, len(self))
         with open(self.name_of(index), "rb") as file:
             return file.read(), self.label_of(index)
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Real
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..dataset import PackedList
 from ..errors import bad_argument, warn
+from ..records.headers import float_labels
 from .encoded import ImageDataset, ImageFiles, Items, Path
-
-_EXTENSIONS: Final = (".jpg", ".jpeg", ".png")
+from .lists import SUFFIXES, is_image, read_list
 
 
 class ImageFolderDataset(ImageDataset):
@@ -50,14 +49,14 @@ class ImageFolderDataset(ImageDataset):
                 continue
             self.synsets.append(folder.name)
             for file in _sorted_entries(folder.path):
-                (paths if file.name.lower().endswith(_EXTENSIONS) and not file.is_dir() else ignored).append(file.path)
+                (paths if is_image(file.name) and not file.is_dir() else ignored).append(file.path)
             ends.append(len(paths))
         if not paths:
             expected = f"as in {os.path.join(root, 'CLASS', 'NAME.jpg')}"
-            raise ValueError(f"root={root!r}: contains no images; put {', '.join(_EXTENSIONS)} files there, {expected}")
+            raise ValueError(f"root={root!r}: contains no images; put {', '.join(SUFFIXES)} files there, {expected}")
         if ignored:
             what = f"{ignored[0]} and {len(ignored) - 1} more" if len(ignored) > 1 else ignored[0]
-            expected = f"{', '.join(_EXTENSIONS)} files, in a folder for each class"
+            expected = f"{', '.join(SUFFIXES)} files, in a folder for each class"
             warn(f"ImageFolderDataset ignored {what} in {root}: it reads only {expected}")
         labels = np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(ends, prepend=0))
         super().__init__(ImageFiles(paths, labels), flag, transform, **options)
@@ -129,21 +128,8 @@ def _sorted_entries(folder: str) -> list[os.DirEntry[str]]:
 
 def _read_lst(root: str, imglist: Path) -> Iterator[tuple[str, str, Any]]:
     in_root = os.path.join(root, imglist)
-    path = in_root if os.path.exists(in_root) else os.fspath(imglist)
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            fields = line.strip().split("\t")
-            where = f"{path}, line {number}"
-            if fields == [""]:
-                continue
-            if len(fields) < 3:
-                expected = "write a number, the labels and the path, separated by tabs"
-                raise ValueError(f"{where}: the line has {len(fields)} fields; {expected}")
-            try:
-                labels = list(map(float, fields[1:-1]))
-            except ValueError as error:
-                raise ValueError(f"{where}: a label is not a number ({error}); replace it by a number") from None
-            yield where, fields[-1], labels[0] if len(labels) == 1 else labels
+    for place, _, labels, path in read_list(in_root if os.path.exists(in_root) else os.path.expanduser(imglist)):
+        yield place, path, labels[0] if len(labels) == 1 else labels
 
 
 def _read_list(entries: Iterable[Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -169,15 +155,14 @@ def _inside(root: str, path: Path, where: str) -> str:
 
 
 def _label(label: Any, where: str) -> Any:
+    if getattr(label, "ndim", None) == 0:  # an array without axes, or a NumPy number
+        label = label.item()
     if isinstance(label, Real):
-        return int(label) if isinstance(label, (int, np.integer)) else float(label)
-    try:
-        values: NDArray[np.float32] = np.asarray(label, np.float32)
-    except (TypeError, ValueError):
-        values = np.empty(0, np.float32)
-    if label is None or isinstance(label, str) or not values.size:
+        return int(label) if isinstance(label, int) else float(label)
+    values = float_labels(label)
+    if values is None or not values.size:
         raise ValueError(f"{where}: the label is {label!r:.80}; pass a number, or a sequence of numbers")
-    return values.item() if values.ndim == 0 else values
+    return values
 
 
 def _as_column(labels: list[Any]) -> Any:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..decoders import opencv
 from ..errors import bad_argument
 from ..randomness import get_rng
-from .libraries import opencv
 
 Array = NDArray[Any]
 Size = tuple[int, int]  # width, height
 Box = tuple[int, int, int, int]  # left, top, width, height
 
+_DTYPES: Final = frozenset(map(np.dtype, (np.uint8, np.uint16, np.float32, np.float64)))  # that OpenCV can resize
 _AUTO: Final = 9
 _RANDOM: Final = 10
 _TRIES: Final = 10  # random crops; if all of them are larger than the image, the crop is the centre of the image
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, Real)
 
 
 def checked_size(size: Any, name: str = "size") -> Size:
@@ -30,24 +36,40 @@ def checked_size(size: Any, name: str = "size") -> Size:
 
 
 def checked_interpolation(number: int) -> int:
-    if number not in (0, 1, 2, 3, 4, _AUTO, _RANDOM):
+    if not isinstance(number, (int, np.integer)) or number not in (0, 1, 2, 3, 4, _AUTO, _RANDOM):
         numbers = "0 nearest, 1 linear, 2 cubic, 3 area, 4 Lanczos, 9 chosen by the sizes, 10 random"
         raise bad_argument("interpolation", number, f"must be one of MXNet's numbers: {numbers}")
-    return number
+    return int(number)
 
 
 def checked_range(name: str, values: Any) -> tuple[float, float]:
     """Returns the pair (low, high). Raises ValueError unless 0 < low <= high."""
     pair = tuple(values) if isinstance(values, (tuple, list)) else ()
-    if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
+    if len(pair) != 2 or not all(map(is_number, pair)) or not 0 < pair[0] <= pair[1]:
         raise bad_argument(name, values, "must be a pair of numbers (low, high) with 0 < low <= high")
     return float(pair[0]), float(pair[1])
 
 
+def check_array(image: Any) -> None:
+    """Raises ValueError if the image is not a NumPy array."""
+    if not isinstance(image, np.ndarray):
+        right = "pass a NumPy array of shape (height, width, channels); np.asarray converts a Pillow image"
+        raise ValueError(f"the image is of type {type(image).__name__}; {right}")
+
+
 def check_image(image: Any) -> None:
-    if not isinstance(image, np.ndarray) or image.ndim != 3:
-        found = f"has shape {image.shape}" if isinstance(image, np.ndarray) else f"is a {type(image).__name__}"
-        raise ValueError(f"the image {found}; pass a NumPy array of shape (height, width, channels)")
+    """Raises ValueError if OpenCV cannot change the image, or if its axes are in the wrong order."""
+    check_array(image)
+    if image.ndim != 3:
+        raise ValueError(f"the image has shape {image.shape}; pass a NumPy array of shape (height, width, channels)")
+    if image.dtype not in _DTYPES:
+        right = 'pass uint8, uint16, float32 or float64, for example with Cast("float32") before this transform'
+        raise ValueError(f"the image has dtype {image.dtype}; {right}")
+    if not image.size:
+        raise ValueError(f"the image has shape {image.shape}, so it has no pixels; remove it from the dataset")
+    if image.shape[0] in (1, 3) and image.shape[2] > 4:  # not 5 channels or more of an image with 1 or 3 rows
+        right = "apply this transform before ToTensor"
+        raise ValueError(f"the image has shape {image.shape}, with the channels first; {right}")
 
 
 def resize(image: Array, size: Size, interpolation: int, out: Array | None = None) -> Array:

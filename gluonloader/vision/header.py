@@ -7,8 +7,8 @@ from struct import Struct, unpack_from
 from struct import error as StructError  # noqa: N812, the name shows that it is an exception
 from typing import Any, Final, NamedTuple
 
+from ..decoders import installed
 from ..errors import ImageError
-from .libraries import installed
 
 MAX_PIXELS: Final = 89_478_485  # the limit above which Pillow warns; such an image needs 256 MB
 
@@ -109,7 +109,11 @@ def _read_other(data: bytes) -> Header:
 
 
 def open_by_pillow(data: bytes) -> Any:
-    """Opens an image with Pillow, which does not decode it yet; returns None if Pillow does not know the format."""
+    """Opens an image with Pillow, which does not decode it yet; returns None if Pillow does not know the format.
+
+    Raises:
+        ImageError: the header of the image is damaged, or the image is very large.
+    """
     pillow = installed("PIL.Image")
     try:
         return pillow.open(io.BytesIO(data))
@@ -117,6 +121,14 @@ def open_by_pillow(data: bytes) -> Any:
         return None
     except pillow.DecompressionBombError as error:
         raise ImageError(f"{error}; if you trust the file, set PIL.Image.MAX_IMAGE_PIXELS to a larger number") from None
+    except (Warning, MemoryError):
+        raise
+    except Exception as error:  # for damaged headers, Pillow raises many types
+        raise damaged("image", error) from None
+
+
+def damaged(kind: str, reason: object) -> ImageError:
+    return ImageError(f"the {kind} file is damaged: {reason}; copy the file again, or remove it")
 
 
 def _truncated(data: bytes) -> ImageError:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import check_functions
+from ..checks import check_flags, check_functions
 from ..dataset import ArrayDataset, Dataset, SimpleDataset
 from .encoded import Path
 
@@ -57,6 +57,7 @@ class MNIST(_ImagesInMemory):
     def __init__(
         self, root: Path | None = None, train: bool = True, transform: Callable[..., Any] | None = None
     ) -> None:
+        check_flags(train=train)
         folder = _folder(root, self._NAME)
         part = "train" if train else "t10k"
         images = _read_idx(folder, f"{part}-images-idx3-ubyte", 3, self._SOURCE)
@@ -100,6 +101,7 @@ class CIFAR10(_ImagesInMemory):
     def __init__(
         self, root: Path | None = None, train: bool = True, transform: Callable[..., Any] | None = None
     ) -> None:
+        check_flags(train=train)
         names = [f"data_batch_{number}.bin" for number in range(1, 6)] if train else ["test_batch.bin"]
         rows = _read_cifar(_folder(root, "cifar10"), "cifar-10", "cifar-10-batches-bin", names, 1)
         super().__init__(*_split_cifar(rows, 1, 0), transform)
@@ -128,6 +130,7 @@ class CIFAR100(_ImagesInMemory):
         train: bool = True,
         transform: Callable[..., Any] | None = None,
     ) -> None:
+        check_flags(fine_label=fine_label, train=train)
         names = ["train.bin" if train else "test.bin"]
         rows = _read_cifar(_folder(root, "cifar100"), "cifar-100", "cifar-100-binary", names, 2)
         super().__init__(*_split_cifar(rows, 2, int(fine_label)), transform)

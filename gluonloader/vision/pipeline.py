@@ -15,24 +15,26 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ..checks import check_int
 from ..dataset import Dataset
 from ..dataset.bulk import bulk_read, each, read
+from ..decoders import opencv
 from ..describe import call, describe, short_repr
 from ..errors import ImageError, bad_argument
-from ..indices import as_list
+from ..indices import as_list, checked_index
 from ..memory import empty
 from ..randomness import get_rng
 from ..rows import Rows
 from . import geometry
 from .colors import checked_statistics, normalizing_tables
 from .decoding import Image, as_bytes, decode_as, scale_for
-from .encoded import ImageDataset
+from .encoded import ImageDataset, check_encoded, pair_of
 from .geometry import Array, Box, Size
 from .header import Header, read_header
-from .libraries import opencv
 from .transforms import CenterCrop, RandomFlipLeftRight, RandomResizedCrop
 
 _DTYPES: Final = ("uint8", "float16", "float32")
+_RATIO: Final = (3 / 4, 4 / 3)
 
 
 class ImagePipeline(Dataset):
@@ -50,7 +52,8 @@ class ImagePipeline(Dataset):
         size: the size of the images in the batch: an int or a pair (width, height).
         scale: smallest and largest area of a random crop, as in `RandomResizedCrop`. None to crop the centre of the
             image.
-        ratio: smallest and largest aspect ratio of a random crop, as in `RandomResizedCrop`.
+        ratio: smallest and largest aspect ratio of a random crop, as in `RandomResizedCrop`. Only allowed together with
+            `scale`.
         resize: before the centre is cropped, the shorter side of the image is resized to this length. None for no
             resize. Not allowed together with `scale`.
         flip: probability that an image is mirrored left to right; 0.5 mirrors half of the images.
@@ -77,7 +80,7 @@ class ImagePipeline(Dataset):
         size: int | tuple[int, int],
         *,
         scale: tuple[float, float] | None = None,
-        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        ratio: tuple[float, float] = _RATIO,
         resize: int | None = None,
         flip: float = 0,
         mean: float | Sequence[float] = 0.0,
@@ -91,11 +94,13 @@ class ImagePipeline(Dataset):
         self._dataset = _checked_dataset(dataset)
         self._encoded = self._dataset.encoded
         self._scaled_decode, self._interpolation = scaled_decode, interpolation
-        if isinstance(flip, bool) or not 0 <= flip <= 1:
+        if isinstance(flip, bool) or not geometry.is_number(flip) or not 0 <= flip <= 1:
             raise bad_argument("flip", flip, "must be a probability from 0 to 1; 0.5 mirrors half of the images")
         if scale is not None and resize is not None:
             raise bad_argument("resize", resize, "cannot be used together with scale; remove resize or scale")
-        self._shorter = None if resize is None else geometry.checked_size(resize, "resize")[0]
+        if scale is None and ratio != _RATIO:
+            raise bad_argument("ratio", ratio, "is for random crops; pass scale too, or remove ratio")
+        self._shorter = None if resize is None else check_int("resize", resize, 1)
         self._crop: CenterCrop | RandomResizedCrop = (
             CenterCrop(size, interpolation) if scale is None else RandomResizedCrop(size, scale, ratio, interpolation)
         )
@@ -104,7 +109,7 @@ class ImagePipeline(Dataset):
         self._store = _Store(self._size, 3 if self._dataset.flag else 1, np.dtype(dtype), layout, mean, std)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.__getitems__([index])[0]
+        return self.__getitems__([checked_index(index, len(self))])[0]
 
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
@@ -131,7 +136,7 @@ class ImagePipeline(Dataset):
 
     def _fill(self, key: Any, sample: Any, row: Array, scratch: _Scratch) -> Any:
         """Writes the image of a sample into `row`, the part of the batch for this sample. Returns the label."""
-        data, label = sample
+        data, label = pair_of(sample, key)
         try:
             encoded = as_bytes(data)
             header = read_header(encoded, self._dataset.max_pixels)
@@ -236,10 +241,14 @@ class _Store:
 
 
 def _checked_dataset(dataset: Any) -> ImageDataset:
+    check_encoded("dataset", dataset)
     if not isinstance(dataset, ImageDataset):
         return ImageDataset(dataset)
     if dataset.transform_fn is not None:
         raise ValueError("dataset: it has a transform; pass a dataset without a transform")
+    if type(dataset).__getitem__ is not ImageDataset.__getitem__:
+        what = f"ImagePipeline does not call {type(dataset).__name__}.__getitem__"
+        raise ValueError(f"dataset: {what}; override __getitem__ of its dataset of image files (encoded) instead")
     if dataset.min_size is not None:
         instead = "remove min_size, and pass scaled_decode=True to ImagePipeline"
         raise ValueError(f"dataset: it has min_size={dataset.min_size}; {instead}")

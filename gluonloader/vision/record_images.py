@@ -23,6 +23,9 @@ class ImageRecordDataset(ImageDataset):
         filename: the path of the `.rec` file; the index is the `.idx` file with the same name.
         flag: 1 for RGB images of shape (H, W, 3), 0 for gray images of shape (H, W, 1). The dtype is uint8.
         transform: function that is called as `transform(image, label)`; its result is the sample.
+        index: see `RecordFileDataset`.
+        key_type: see `RecordFileDataset`.
+        partial: see `RecordFileDataset`.
         options: the arguments `min_size`, `orient` and `max_pixels` of `decode`.
 
     Raises:
@@ -33,16 +36,25 @@ class ImageRecordDataset(ImageDataset):
     """
 
     def __init__(
-        self, filename: Path, flag: int = 1, transform: Callable[..., Any] | None = None, **options: Any
+        self,
+        filename: Path,
+        flag: int = 1,
+        transform: Callable[..., Any] | None = None,
+        *,
+        index: Path | None = None,
+        key_type: Callable[[str], Any] = int,
+        partial: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__(_LabelledRecords(os.fspath(filename)), flag, transform, **options)
+        records = RecordFileDataset(filename, index, key_type, partial)
+        super().__init__(_LabelledRecords(os.fsdecode(filename), records), flag, transform, **options)
 
 
 class _LabelledRecords(Dataset):
     """A dataset of the image files in a RecordIO file. A sample is (bytes of the image file, label)."""
 
-    def __init__(self, path: str) -> None:
-        self._path, self._records = path, RecordFileDataset(path)
+    def __init__(self, path: str, records: RecordFileDataset) -> None:
+        self._path, self._records = path, records
 
     def __getitem__(self, index: Any) -> tuple[Any, Any]:
         return self._unpacked(index, self._records[index])

@@ -7,23 +7,24 @@ executor nor on the number of workers. All transforms release the GIL most of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from ..declared import is_gil_free
+from ..decoders import opencv
 from ..describe import call, describe, short_repr
 from ..errors import bad_argument
 from ..randomness import get_rng
 from . import colors, geometry
 from .geometry import Array, Box
-from .libraries import opencv
 
 __all__ = [
-    "Cast", "CenterCrop", "Compose", "Normalize", "RandomApply", "RandomColorJitter", "RandomCrop",
-    "RandomFlipLeftRight", "RandomFlipTopBottom", "RandomResizedCrop", "Resize", "ToTensor",
+    "Cast", "CenterCrop", "Compose", "Normalize", "RandomApply", "RandomBrightness", "RandomColorJitter",
+    "RandomContrast", "RandomCrop", "RandomFlipLeftRight", "RandomFlipTopBottom", "RandomHue", "RandomResizedCrop",
+    "RandomSaturation", "Resize", "ToTensor",
 ]  # fmt: skip
 
 Transform = Callable[[Any], Any]
@@ -47,7 +48,7 @@ class Compose(_Transform):
     array([2., 3.], dtype=float32)
     """
 
-    def __init__(self, transforms: Sequence[Transform]) -> None:
+    def __init__(self, transforms: Iterable[Transform]) -> None:
         self.transforms = _checked_transforms(transforms)
 
     def __call__(self, image: Any) -> Any:
@@ -70,7 +71,7 @@ class RandomApply(_Transform):
         p: probability of a change, from 0 to 1.
     """
 
-    def __init__(self, transforms: Transform | Sequence[Transform], p: float = 0.5) -> None:
+    def __init__(self, transforms: Transform | Iterable[Transform], p: float = 0.5) -> None:
         self.transforms = _checked_transforms([transforms] if callable(transforms) else transforms)
         self.p = _checked_probability(p)
 
@@ -96,6 +97,7 @@ class Cast(_Transform):
         self.dtype = np.dtype(dtype)
 
     def __call__(self, image: Array) -> Array:
+        geometry.check_array(image)
         return image.astype(self.dtype)
 
 
@@ -108,6 +110,7 @@ class ToTensor(_Transform):
     gil_free = True
 
     def __call__(self, image: Array) -> Array:
+        geometry.check_array(image)
         if image.ndim not in (3, 4):
             raise ValueError(f"the image has shape {image.shape}; pass an array of shape (H, W, C) or (N, H, W, C)")
         channels_first = np.moveaxis(image, -1, -3)
@@ -130,9 +133,11 @@ class Normalize(_Transform):
         self.mean, self.std = colors.checked_statistics(mean, std)
 
     def __call__(self, image: Array) -> Array:
+        geometry.check_array(image)
         if image.ndim not in (3, 4) or image.dtype.kind != "f":
             found = f"{image.dtype} of shape {image.shape}"
             raise ValueError(f"the image is {found}; pass a float array of shape (C, H, W), as ToTensor returns it")
+        colors.check_lengths(self.mean, self.std, image.shape[-3], f"this image of shape {image.shape}")
         return (image - self.mean[:, None, None]) / self.std[:, None, None]
 
 
@@ -156,7 +161,7 @@ class Resize(_Transform):
         self.interpolation = geometry.checked_interpolation(interpolation)
 
     def __call__(self, image: Array) -> Array:
-        if image.ndim == 4:
+        if isinstance(image, np.ndarray) and image.ndim == 4:
             return np.stack([self(one) for one in image])
         geometry.check_image(image)
         height, width = image.shape[:2]
@@ -207,10 +212,11 @@ class RandomCrop(_Transform):
         interpolation: int = 1,
     ) -> None:
         self.size = geometry.checked_size(size)
-        widths = [pad or 0] * 4 if pad is None or isinstance(pad, int) else list(pad)
-        if len(widths) != 4 or not all(isinstance(width, int) and width >= 0 for width in widths):
+        widths = [pad or 0] * 4 if pad is None or isinstance(pad, (int, np.integer)) else pad
+        ints = isinstance(widths, (list, tuple)) and all(isinstance(width, (int, np.integer)) for width in widths)
+        if not ints or len(widths) != 4 or min(widths) < 0:
             raise bad_argument("pad", pad, "must be an int >= 0, or four such ints: (top, bottom, left, right)")
-        self.pad, self.pad_value = tuple(widths), pad_value
+        self.pad, self.pad_value = tuple(map(int, widths)), pad_value
         self.interpolation = geometry.checked_interpolation(interpolation)
 
     def box(self, width: int, height: int) -> Box:
@@ -218,6 +224,7 @@ class RandomCrop(_Transform):
         return geometry.random_box(width, height, self.size)
 
     def __call__(self, image: Array) -> Array:
+        geometry.check_image(image)
         if any(self.pad):
             top, bottom, left, right = self.pad
             image = np.pad(image, ((top, bottom), (left, right), (0, 0)), constant_values=self.pad_value)
@@ -262,9 +269,9 @@ class _RandomFlip(_Transform):
         self.p = _checked_probability(p)
 
     def __call__(self, image: Array) -> Array:
+        geometry.check_image(image)
         if get_rng().random() >= self.p:
             return image
-        geometry.check_image(image)
         flipped: Array = opencv().flip(image, self._axis)
         return flipped.reshape(image.shape)  # OpenCV removes the axis of a single channel
 
@@ -291,24 +298,14 @@ class RandomFlipTopBottom(_RandomFlip):
     _axis = 0
 
 
-class RandomColorJitter(_Transform):
-    """Changes brightness, contrast, saturation and hue by random factors, in random order.
-
-    Args:
-        brightness: range of the brightness; 0 for no change. The factor is drawn from `max(0, 1 - brightness)` to
-            `1 + brightness`.
-        contrast: range of the contrast, in the same form as `brightness`.
-        saturation: range of the saturation, in the same form as `brightness`; only for images with three channels.
-        hue: range of the hue. The colour circle is rotated by an angle from `-hue` to `hue`, where 1 is a full circle;
-            only for images with three channels.
-    """
+class _ColorChange(_Transform):
+    """Base class of the transforms of colours; `amounts` are the arguments of their constructors, by name."""
 
     gil_free = True
 
-    def __init__(self, brightness: float = 0, contrast: float = 0, saturation: float = 0, hue: float = 0) -> None:
-        amounts = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
+    def __init__(self, **amounts: float) -> None:
         for name, amount in amounts.items():
-            if not amount >= 0:
+            if not geometry.is_number(amount) or not amount >= 0:
                 raise bad_argument(name, amount, "must be a number >= 0")
         self.amounts = amounts
 
@@ -324,11 +321,76 @@ class RandomColorJitter(_Transform):
                 image = colors.ADJUST[names[number]](image, rng.uniform(max(0, 1 - amount), 1 + amount))
         return image
 
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, *[f"{name}={amount}" for name, amount in self.amounts.items()])
 
-def _checked_transforms(transforms: Sequence[Transform]) -> tuple[Transform, ...]:
-    if not all(map(callable, transforms)):
+
+class RandomColorJitter(_ColorChange):
+    """Changes brightness, contrast, saturation and hue by random factors, in random order.
+
+    Args:
+        brightness: range of the brightness; 0 for no change. The factor is drawn from `max(0, 1 - brightness)` to
+            `1 + brightness`.
+        contrast: range of the contrast, in the same form as `brightness`.
+        saturation: range of the saturation, in the same form as `brightness`; only for images with three channels.
+        hue: range of the hue. The colour circle is rotated by an angle from `-hue` to `hue`, where 1 is a full circle;
+            only for images with three channels.
+    """
+
+    def __init__(self, brightness: float = 0, contrast: float = 0, saturation: float = 0, hue: float = 0) -> None:
+        super().__init__(brightness=brightness, contrast=contrast, saturation=saturation, hue=hue)
+
+
+class RandomBrightness(_ColorChange):
+    """Changes the brightness by a random factor.
+
+    Args:
+        brightness: see `RandomColorJitter`.
+    """
+
+    def __init__(self, brightness: float) -> None:
+        super().__init__(brightness=brightness)
+
+
+class RandomContrast(_ColorChange):
+    """Changes the contrast by a random factor.
+
+    Args:
+        contrast: see `RandomColorJitter`.
+    """
+
+    def __init__(self, contrast: float) -> None:
+        super().__init__(contrast=contrast)
+
+
+class RandomSaturation(_ColorChange):
+    """Changes the saturation of an image with three channels by a random factor.
+
+    Args:
+        saturation: see `RandomColorJitter`.
+    """
+
+    def __init__(self, saturation: float) -> None:
+        super().__init__(saturation=saturation)
+
+
+class RandomHue(_ColorChange):
+    """Changes the hue of an image with three channels by a random angle.
+
+    Args:
+        hue: see `RandomColorJitter`.
+    """
+
+    def __init__(self, hue: float) -> None:
+        super().__init__(hue=hue)
+
+
+def _checked_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
+    functions = tuple(transforms) if isinstance(transforms, Iterable) else (None,)
+    if not all(map(callable, functions)):
         raise bad_argument("transforms", transforms, "must be a list of functions of one argument")
-    return tuple(transforms)
+    return functions  # type: ignore[return-value]
 
 
 def _applied(transforms: Sequence[Transform], image: Any) -> Any:
@@ -338,7 +400,7 @@ def _applied(transforms: Sequence[Transform], image: Any) -> Any:
 
 
 def _checked_probability(p: float) -> float:
-    if not 0 <= p <= 1:
+    if not geometry.is_number(p) or not 0 <= p <= 1:
         raise bad_argument("p", p, "must be a number from 0 to 1")
     return p
 

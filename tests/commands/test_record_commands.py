@@ -90,8 +90,30 @@ def test_make_from_a_flat_folder_and_through_links(folder, tmp_path):
     assert [label for _, label, _, _ in content(tmp_path / "o.rec")] == [0, 0]
 
 
+def test_a_link_to_another_folder_is_a_class_of_its_own(folder, tmp_path, capsys):
+    (folder / "d").symlink_to("b")
+    assert records("make", tmp_path / "o.rec", folder) == 0
+    assert [label for _, label, _, _ in content(tmp_path / "o.rec")] == [0, 1, 1, 2, 3, 3]
+    assert "label 3: d (images: 2)" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_read_stops_make(folder, tmp_path, monkeypatch, capsys):
+    """If it were skipped, the classes after it would get wrong labels."""
+    scandir = os.scandir
+
+    def refusing(path):
+        if os.path.basename(path) == "b":
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert records("make", tmp_path / "o.rec", folder) == 2
+    assert f"Permission denied: '{folder}/b'" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["images"]
+
+
 def test_make_from_a_list(folder, tmp_path):
-    (folder / "l.lst").write_text("7\t1.5\tb/2.jpg\n3\t1\t2\t-4\ta/x.png \n\t\n".removesuffix("\t\n"))
+    (folder / "l.lst").write_text("7\t1.5\tb/2.jpg\n\n3\t1\t2\t-4\ta/x.png \n\t\n")  # two lines are blank
     assert records("make", tmp_path / "o.rec", folder / "l.lst") == 0
     wanted = [(7, 1.5, 7, b"b/2.jpg"), (3, [1, 2, -4], 3, b"a/x.png")]
     assert content(tmp_path / "o.rec") == wanted
@@ -100,7 +122,7 @@ def test_make_from_a_list(folder, tmp_path):
     assert content(tmp_path / "p.rec") == wanted
 
 
-@pytest.mark.parametrize("line", ["", "1", "1\tx.jpg", "a\t1\tx.jpg", "1\tone\tx.jpg"])
+@pytest.mark.parametrize("line", ["1", "1\tx.jpg", "a\t1\tx.jpg", "1\tone\tx.jpg"])
 def test_a_wrong_line_of_a_list_is_named(line, tmp_path, capsys):
     (tmp_path / "l.lst").write_text(f"0\t1\tx.jpg\n{line}\n")
     assert records("make", tmp_path / "o.rec", tmp_path / "l.lst") == 2
@@ -160,25 +182,41 @@ def test_resize_shrinks_the_shorter_side_and_leaves_small_files_unchanged(tmp_pa
         (["make", "o.rec", "nowhere"], "nowhere: there is no such folder or .lst file"),
         (["make", "o.rec", "."], "it contains no image files"),
         (["make", "o.rec", "images", "--quality", "0"], "--quality 0: must be from 1 to 100"),
+        (["make", "o.rec", "images", "--root", "images"], "--root images: is for the paths of a list"),
+        (["make", "o.rec", "l.lst", "--root", "nowhere"], "--root nowhere: there is no such folder"),
+        (["make", "nowhere/o.rec", "images"], "nowhere/o.rec: its folder does not exist"),
+        (["make", "images", "images"], "images: it is a folder; pass the path of the .rec file"),
         (["list", "nowhere.rec"], "No such file"),
         (["check", "nowhere.rec"], "No such file"),
     ],
 )
 def test_what_cannot_run_says_why(arguments, text, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path if arguments[2:3] != ["."] else folder / "empty")
+    (tmp_path / "l.lst").write_text("0\t1\tb/2.jpg\n")
     assert records(*arguments) == 2
     assert text in capsys.readouterr().err
     assert not list(tmp_path.glob("*.rec*"))
 
 
-def test_make_leaves_the_old_file_if_it_fails(folder, tmp_path, capsys):
+def test_make_leaves_the_old_file_if_it_fails(folder, tmp_path, monkeypatch, capsys):
     assert records("make", tmp_path / "o.rec", folder) == 0
     before = content(tmp_path / "o.rec")
-    (folder / "l.lst").write_text("1\t1\tb/2.jpg\n1\t1\tb/2.jpg\n")
-    assert records("make", tmp_path / "o.rec", folder / "l.lst") == 2
-    assert "key=1: another record has this key" in capsys.readouterr().err
+    monkeypatch.setattr(os, "pwrite", lambda *arguments: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    assert records("make", tmp_path / "o.rec", folder) == 2
+    assert "No space left on device" in capsys.readouterr().err
     assert content(tmp_path / "o.rec") == before
     assert sorted(os.listdir(tmp_path)) == ["images", "o.idx", "o.rec"]
+
+
+@needs_cv2
+@pytest.mark.skipif(PILLOW is None, reason="needs Pillow to write EXIF data")
+def test_resize_does_not_turn_images(tmp_path):
+    """Images that are packed unchanged are not turned either."""
+    exif = PILLOW.Exif()
+    exif[0x0112] = 6
+    PILLOW.fromarray(picture(0)).save(tmp_path / "a.jpg", exif=exif)
+    assert records("make", tmp_path / "o.rec", tmp_path, "--resize", 20) == 0
+    assert unpack_img(RecordFileDataset(tmp_path / "o.rec")[0])[1].shape == (20, 30, 3)
 
 
 # -- list --------------------------------------------------------------------------------------------------------------
@@ -271,6 +309,39 @@ def test_check_compares_the_index_with_the_file(tmp_path, capsys):
     assert f"{index}, byte 4: line 2 is b'broken\\n'" in capsys.readouterr().out
 
 
+def test_check_names_lines_with_the_same_offset(tmp_path, capsys):
+    with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
+        for key in range(2):
+            file.write_idx(key, b"abcd")
+    (tmp_path / "o.idx").write_text("0\t0\n1\t12\n2\t12\n")
+    assert records("check", tmp_path / "o.rec", "--no-decode") == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path}/o.rec, byte 12 (key 1): the keys 1 and 2 of {tmp_path}/o.idx both point here",
+        f"{tmp_path}/o.rec: 2 records with intact frames; errors: 1",
+    ]
+
+
+@needs_cv2
+def test_check_accepts_images_that_every_decoder_reads(tmp_path, capsys):
+    data = encoded(picture(0))
+    tables = data.index(b"\xff\xdb")
+    with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
+        file.write_idx(0, pack((0, 1, 0, 0), data[:tables] + bytes(3) + data[tables:]))
+        file.write_idx(1, pack((0, 1, 0, 0), data[: len(data) // 2] + b"\xff\xd9"))
+    assert records("check", tmp_path / "o.rec") == (0 if PILLOW is None and not load("simplejpeg") else 1)
+    assert "(key 0)" not in capsys.readouterr().out
+
+
+@needs_cv2
+@pytest.mark.skipif(load("simplejpeg") is None, reason="only simplejpeg notices this damage")
+def test_check_finds_pixels_that_other_decoders_read_wrongly(tmp_path, capsys):
+    data = encoded(picture(0))
+    with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
+        file.write_idx(0, pack((0, 1, 0, 0), data[:-2] + b"U" * 300 + data[-2:]))
+    assert records("check", tmp_path / "o.rec") == 1
+    assert "extraneous bytes before marker 0xd9" in capsys.readouterr().out
+
+
 def test_check_continues_after_damage(tmp_path, capsys):
     """A frame that is too long, and a file that is truncated."""
     with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
@@ -313,7 +384,35 @@ def test_help_names_commands_and_options():
     done = program("records", "make", "--help", capture_output=True)
     assert all(f"--{word}" in done.stdout for word in ("root", "resize", "quality", "num-workers", "shuffle", "seed"))
     assert program(capture_output=True).returncode == 2
-    assert "at least 1" in program("records", "make", "a", "b", "--resize", "0", capture_output=True).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["make", "a", "b", "--resize", "0"], "argument --resize: 0: must be an int that is at least 1"),
+        (["make", "a", "b", "--resize", "x"], "argument --resize: x: must be an int that is at least 1"),
+        (["make", "a", "b", "--seed", "-1"], "argument --seed: -1: must be an int that is at least 0"),
+        (["list", "a", "--first", "-1"], "argument --first: -1: must be an int that is at least 0"),
+        (
+            ["check", "a", "--num-workers", "x"],
+            'argument --num-workers: x: must be "auto" or an int that is at least 0',
+        ),
+    ],
+)
+def test_a_wrong_option_is_named(arguments, text, capsys):
+    with pytest.raises(SystemExit):
+        main(["records", *arguments])
+    assert text in capsys.readouterr().err
+
+
+def unread(*arguments):
+    """Runs a command whose output nobody reads."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        return program("records", *arguments, stdout=write, stderr=subprocess.PIPE)
+    finally:
+        os.close(write)
 
 
 @pytest.mark.spawn
@@ -321,11 +420,38 @@ def test_list_ends_quietly_if_nobody_reads_it(tmp_path):
     with IndexedRecordIO(tmp_path / "o.rec", "w") as file:
         for key in range(10_000):
             file.write_idx(key, b"")
-    read, write = os.pipe()
-    os.close(read)
-    done = program("records", "list", tmp_path / "o.rec", stdout=write, stderr=subprocess.PIPE)
-    os.close(write)
+    done = unread("list", tmp_path / "o.rec")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.spawn
+def test_the_exit_status_does_not_depend_on_a_reader(folder, tmp_path):
+    done = unread("make", tmp_path / "o.rec", folder, "--num-workers", "0")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(RecordFileDataset(tmp_path / "o.rec")) == 4
+    overwrite(tmp_path / "o.rec", 2, b"\0")
+    done = unread("check", tmp_path / "o.rec", "--no-decode")
+    assert (done.returncode, done.stderr) == (1, "")
+    command = f"{sys.executable} -m gluonloader records make {tmp_path}/p.rec {folder} --num-workers 0 >&-"
+    environment = {**os.environ, "PYTHONPATH": str(Path(gluonloader.__file__).parent.parent)}
+    assert subprocess.run(command, shell=True, timeout=120, env=environment).returncode == 0
+    assert len(RecordFileDataset(tmp_path / "p.rec")) == 4
+    (folder / "b" / "2.jpg").write_bytes(b"")
+    assert unread("make", tmp_path / "o.rec", folder, "--num-workers", "0").returncode == 1
+
+
+@pytest.mark.spawn
+def test_the_name_of_a_class_may_be_no_text(tmp_path):
+    name = os.fsencode(tmp_path / "images") + b"/\xffclass"
+    os.makedirs(name)
+    with open(name + b"/1.jpg", "wb") as file:
+        file.write(b"data")
+    done = program(
+        "records", "make", tmp_path / "o.rec", tmp_path / "images", "--num-workers", "0", capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "label 0: \\udcffclass (images: 1)" in done.stdout
+    assert content(tmp_path / "o.rec")[0][3] == b"data"
 
 
 @pytest.mark.spawn

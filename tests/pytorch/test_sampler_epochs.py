@@ -41,6 +41,38 @@ def test_the_rest_of_an_epoch_has_the_order_of_that_epoch(workers, rank, epoch_a
     assert batches(resumed, 2) == batches(loader(rank), 2)
 
 
+class SelfCounting(torch.utils.data.Sampler):
+    """Sets the next epoch when it has yielded its last index, like Accelerate's SeedableRandomSampler."""
+
+    def __init__(self):
+        self.epoch = 0
+
+    def __iter__(self):
+        yield from torch.randperm(16, generator=torch.Generator().manual_seed(self.epoch)).tolist()
+        self.set_epoch(self.epoch + 1)
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return 16
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("delivered", [1, 6, 7])
+def test_a_sampler_that_is_ahead_of_the_delivered_batches_may_have_the_next_epoch(workers, delivered):
+    uninterrupted = DataLoader(range(16), 2, sampler=SelfCounting())
+    first, second = batches(uninterrupted), batches(uninterrupted)
+    prefetch_factor = 4 if workers else None
+    saving = DataLoader(range(16), 2, sampler=SelfCounting(), num_workers=workers, prefetch_factor=prefetch_factor)
+    iterator = iter(saving)
+    for _ in range(delivered):
+        next(iterator)
+    resumed = DataLoader(range(16), 2, sampler=SelfCounting(), num_workers=workers)
+    resumed.load_state_dict(saving.state_dict())
+    assert [batches(resumed), batches(resumed)] == [first[delivered:], second]
+
+
 @pytest.mark.parametrize(
     "arguments", [{}, {"num_workers": 1, "persistent_workers": True}], ids=["serial", "persistent"]
 )

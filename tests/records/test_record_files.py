@@ -192,8 +192,30 @@ def test_each_mode_refuses_the_calls_of_the_other(cases, tmp_path):
     file = IndexedRecordIO(cases)
     file.close()
     file.close()
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"cases.rec: the file is closed; open it again to read"):
         file.read_idx(0)
+    with IndexedRecordIO(tmp_path / "w.rec", "w") as file:
+        pass
+    with pytest.raises(ValueError, match=r"w.rec: the file is closed; write all records before"):
+        file.write_idx(0, b"")
+
+
+def test_a_key_that_the_index_does_not_contain_is_named(cases, tmp_path):
+    with pytest.raises(KeyError, match=r"cases.rec: no record has the key '1', and the first key is 0; key_type"):
+        IndexedRecordIO(cases).read_idx("1")
+    with pytest.raises(KeyError, match=r"r.rec: no record has the key 0, and there are no records"):
+        IndexedRecordIO(write(tmp_path / "r", [])).read_idx(0)
+
+
+def test_a_path_may_start_with_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with IndexedRecordIO("~/r.rec", "w") as file:
+        file.write_idx(0, b"a")
+    assert build_index("~/r.rec", "~/other.idx") == 1
+    assert sorted(os.listdir(tmp_path)) == ["other.idx", "r.idx", "r.rec"]
+    for path in ("~/r.rec", os.fsencode(tmp_path / "r.rec")):
+        assert list(RecordFileDataset(path)) == [b"a"]
+    assert IndexedRecordIO("~/r.rec", index="~/other.idx").read_idx(0) == b"a"
 
 
 def test_a_forked_process_changes_nothing_that_its_parent_wrote(tmp_path):

@@ -74,6 +74,18 @@ def test_a_header_that_does_not_fit_is_refused(header):
         pack(header, b"")
 
 
+@pytest.mark.parametrize("label", [None, "cat", "3", b"3", {"a": 1}, [None], ["3"], [1e300], [[1], [2, 3]], object()])
+def test_a_label_that_is_no_number_is_refused(label):
+    with pytest.raises(ValueError, match="^header=IRHeader.*: label must be a number or a sequence of numbers"):
+        pack(IRHeader(0, label, 1, 0), b"")
+
+
+@pytest.mark.parametrize("header", [(0, 1, 2), 5, None, (1, 2, 3, 4, 5)])
+def test_a_header_without_the_four_fields_is_refused(header):
+    with pytest.raises(ValueError, match=r"^header=.*: must be an IRHeader, or a tuple \(flag, label, id, id2\)"):
+        pack(header, b"")
+
+
 def image(height=20, width=30, channels=3):
     ramp = np.arange(height * width * channels) % 251
     return ramp.astype(np.uint8).reshape((height, width, channels) if channels > 1 else (height, width))

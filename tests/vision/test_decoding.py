@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -134,12 +135,35 @@ def test_of_16_bits_the_upper_8_remain(decoder, channels):
     assert np.array_equal(decode(data), expected)
 
 
+def test_of_16_bits_in_a_tiff_or_pgm_the_upper_8_remain():
+    deep = picture(0, 61, 83, 1, np.uint16)
+    for kind in ("TIFF", "PPM"):
+        data = encode(deep[:, :, 0], kind)
+        assert np.array_equal(decode(data, color="gray"), (deep >> 8).astype(np.uint8))
+        assert np.array_equal(decode(data), np.repeat((deep >> 8).astype(np.uint8), 3, 2))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_32_bits_are_refused(dtype):
+    data = encode(picture(0, 61, 83, 1, np.uint16)[:, :, 0].astype(dtype), "TIFF")
+    for color in ("rgb", "gray"):
+        with pytest.raises(ImageError, match=r"32 bits in each channel .*; convert it to 8 or 16 bits"):
+            decode(data, color=color)
+
+
+def test_lab_colours_are_converted():
+    data = encode(picture(0, 9, 9), "TIFF", "LAB")
+    assert decode(data).shape == (9, 9, 3)
+    assert np.array_equal(decode(data, color="gray")[:, :, 0], np.asarray(pillow.fromarray(decode(data)).convert("L")))
+
+
 def test_bytes_like_data_are_accepted():
     data = encode(IMAGE)
     for same in (bytearray(data), memoryview(data), np.frombuffer(data, np.uint8)):
         assert np.array_equal(decode(same), decode(data))
-    with pytest.raises(TypeError, match=r"it is a path; read the file first"):
-        decode("image.jpg")
+    for path in ("image.jpg", Path("image.jpg")):
+        with pytest.raises(TypeError, match=r"it is a path; read the file first"):
+            decode(path)
     with pytest.raises(TypeError, match="pass the bytes of an image file"):
         decode(None)
     with pytest.raises(TypeError, match=r"data is an array of shape \(61, 83, 3\): it is an image that is decoded"):
@@ -256,6 +280,12 @@ def test_a_file_without_exif_is_not_rotated(decoder):
     assert np.array_equal(decode(encode(IMAGE), orient=True), decode(encode(IMAGE)))
 
 
+def test_pillow_always_rotates_tiff():
+    data = encode(IMAGE, "TIFF", exif=orientation(6))
+    assert np.array_equal(decode(data), np.rot90(IMAGE, -1))
+    assert np.array_equal(decode(data, orient=True), np.rot90(IMAGE, -1))
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
@@ -302,6 +332,37 @@ def test_random_damage_never_crashes(decoder, capfd):
             assert image.ndim == 3
 
 
+def test_damage_of_other_formats_is_an_image_error():
+    rng = np.random.default_rng(0)
+    for kind in ("BMP", "GIF", "WEBP", "TIFF", "PPM", "ICO", "PCX", "SGI", "DDS"):
+        data = encode(picture(0, 40, 40), kind)
+        for number in range(60):
+            damaged = bytearray(data[: int(rng.integers(0, len(data)))] if number % 2 else data)
+            if number % 2 == 0:
+                for _ in range(3):
+                    damaged[int(rng.integers(0, min(len(data), 200)))] = int(rng.integers(0, 256))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of Pillow, about damaged data
+                try:
+                    decode(damaged, max_pixels=100_000)
+                except ImageError:
+                    continue
+
+
+@pytest.mark.skipif(cv2 is None, reason="Pillow does not notice all wrong checksums")
+def test_a_wrong_checksum_of_a_png_is_an_error(capfd):
+    """Without the error of OpenCV, Pillow would return wrong pixels."""
+    data = encode(IMAGE, "PNG")
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        damaged = bytearray(data)
+        damaged[int(rng.integers(41, len(data) - 16))] ^= 1 << int(rng.integers(8))
+        try:
+            assert np.array_equal(decode(damaged), IMAGE)
+        except ImageError:
+            continue
+
+
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP"])
 def test_the_pixels_are_limited_before_the_image_is_decoded(decoder, kind):
     data = encode(IMAGE, kind)
@@ -336,7 +397,9 @@ def test_a_jpeg_without_an_image_is_refused(decoder, data):
         decode(data)
 
 
-@pytest.mark.parametrize(("argument", "value"), [("color", "bgr"), ("min_size", 0), ("min_size", -3)])
+@pytest.mark.parametrize(("argument", "value"), [
+    ("color", "bgr"), ("min_size", 0), ("min_size", -3), ("min_size", 1.5), ("max_pixels", 0), ("orient", "no"),
+])  # fmt: skip
 def test_a_wrong_argument_is_named(argument, value):
     with pytest.raises(ValueError, match=rf"^{argument}={value!r}: must be"):
         decode(encode(IMAGE), **{argument: value})

@@ -69,6 +69,9 @@ def test_the_options_are_those_of_decode(tmp_path):
     assert ImageFolderDataset(tmp_path, orient=True)[0][0].shape == (80, 60, 3)
     with pytest.raises(ImageError, match=r"bus/0.jpg: the image has 80 x 60 = 4,800 pixels"):
         ImageFolderDataset(tmp_path, max_pixels=4799)[0]
+    for name, value in (("min_size", 0), ("min_size", "x"), ("max_pixels", "x"), ("orient", "no")):
+        with pytest.raises(ValueError, match=rf"^{name}={value!r}: must be"):
+            ImageFolderDataset(tmp_path, **{name: value})
     with pytest.raises(TypeError, match="quality"):
         ImageFolderDataset(tmp_path, quality=3)
 
@@ -154,13 +157,22 @@ def list_of(tmp_path, labels, own_order=True):
 
 
 @pytest.mark.parametrize("own_order", [True, False])
-@pytest.mark.parametrize("labels", [[3, 1, 2], [0.5, 2.0, -1.0], [1, 2.5, 3]])
+@pytest.mark.parametrize("labels", [[3, 1, 2], [0.5, 2.0, -1.0], [1, 2.5, 3], [2**70, 1, 1]])
 def test_labels_keep_their_type(tmp_path, labels, own_order):
     entries = list_of(tmp_path, labels, own_order)
     dataset = ImageListDataset(tmp_path, entries)
     assert [label for _, label in dataset] == labels
     assert [type(label) for _, label in dataset] == list(map(type, labels))
     assert np.array_equal(dataset[1][0], decode((tmp_path / "bus" / "1.jpg").read_bytes()))
+
+
+@pytest.mark.parametrize(
+    ("label", "right"),
+    [(np.array(3), 3), (np.int64(3), 3), (np.float32(2.5), 2.5), (np.array(2.5), 2.5), (np.bool_(True), 1), (True, 1)],
+)
+def test_labels_of_numpy_become_numbers_of_python(tmp_path, label, right):
+    found = ImageListDataset(tmp_path, list_of(tmp_path, [label]))[0][1]
+    assert (found, type(found)) == (right, type(right))
 
 
 def test_several_labels_become_an_array(tmp_path):
@@ -199,14 +211,17 @@ def test_a_lst_file_in_the_current_folder_is_read(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        ("1\tcar/1.jpg", "the line has 2 fields; write a number, the labels and the path, separated by tabs"),
-        ("1 2 car/1.jpg", "the line has 1 fields"),
-        ("1\tdog\tcar/1.jpg", "a label is not a number .*'dog'"),
+        ("1\tcar/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, with at least one label, but the line has 2 fields"),
+        ("1 2 car/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, with at least one label, but the line has 1 fields"),
+        ("1\tdog\tcar/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, .* which are numbers .*'dog'"),
+        ("x\t1\tcar/1.jpg", "must be INDEX<tab>LABEL<tab>PATH, .* which are numbers .*'x'"),
+        ("0\t1\tcar/1.jpg", "line 1 has the key 0, too; each image needs its own key"),
+        ("1\t2\t\udce4.jpg", "the line is not UTF-8 .*; save the list as UTF-8"),
         ("1\t2\t../car/1.jpg", r"the path '../car/1.jpg' leads out of root="),
     ],
 )
 def test_a_wrong_line_of_a_lst_file_is_named(tmp_path, line, fault):
-    (tmp_path / "a.lst").write_text(f"0\t0\ta.jpg\n{line}\n")
+    (tmp_path / "a.lst").write_bytes(f"0\t0\ta.jpg\n{line}\n".encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=rf"a.lst, line 2: {fault}"):
         ImageListDataset(tmp_path, "a.lst")
 
@@ -237,6 +252,9 @@ def test_a_path_may_go_up_within_the_root(tmp_path):
         (("a.jpg", "dog"), "the label is 'dog'; pass a number"),
         (("a.jpg", None), "the label is None; pass a number"),
         (("a.jpg", []), r"the label is \[\]; pass a number"),
+        (("a.jpg", b"3"), "the label is b'3'; pass a number"),
+        (("a.jpg", ["3"]), r"the label is \['3'\]; pass a number"),
+        (("a.jpg", np.array("3")), "the label is '3'; pass a number"),
     ],
 )
 def test_a_wrong_entry_of_a_list_is_named(tmp_path, entry, fault):

@@ -181,6 +181,14 @@ def test_a_file_of_another_format_is_named(tmp_path, data):
         MNIST(tmp_path)
 
 
+def test_a_wrong_argument_is_named(tmp_path):
+    for kind in (MNIST, FashionMNIST, CIFAR10, CIFAR100):
+        with pytest.raises(ValueError, match=r"^train='test': must be True or False"):
+            kind(tmp_path, train="test")
+    with pytest.raises(ValueError, match=r"^fine_label='fine': must be True or False"):
+        CIFAR100(tmp_path, "fine")
+
+
 def test_files_that_do_not_belong_together_are_refused(tmp_path):
     write_mnist(tmp_path, unpacked=True)
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(IMAGES[:-1]))

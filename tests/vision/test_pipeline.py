@@ -1,6 +1,7 @@
 """`ImagePipeline`: equal to the composition of the transforms, written into the batch, and the same in any executor."""
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -220,6 +221,10 @@ def test_a_pipeline_can_be_pickled(folder):
     [
         ({"size": 0}, r"^size=0: must be an int >= 1"),
         ({"resize": 0}, r"^resize=0: must be an int >= 1"),
+        ({"resize": (40, 60)}, r"^resize=\(40, 60\): must be an int >= 1"),
+        ({"ratio": (1, 2)}, r"^ratio=\(1, 2\): is for random crops; pass scale too, or remove ratio"),
+        ({"flip": "0.5"}, r"^flip='0.5': must be a probability"),
+        ({"std": (1, 2)}, r"^std=\[1.0, 2.0\]: must be a number, or a list of 3 numbers, for images with 3 channels"),
         ({"resize": 40, "scale": (0.1, 1)}, r"^resize=40: cannot be used together with scale; remove resize or scale"),
         ({"scale": (0, 1)}, r"^scale=\(0, 1\): must be a pair"),
         ({"flip": 2}, r"^flip=2: must be a probability from 0 to 1; 0.5 mirrors half of the images"),
@@ -242,6 +247,54 @@ def test_a_dataset_that_already_changes_its_images_is_refused(folder):
         ImagePipeline(ImageFolderDataset(folder, transform=lambda image, label: image), 32)
     with pytest.raises(ValueError, match="it has min_size=30; remove min_size, and pass scaled_decode=True to"):
         ImagePipeline(ImageFolderDataset(folder, min_size=30), 32)
+
+
+class Relabelled(ImageFolderDataset):
+    def __getitem__(self, index):
+        image, label = super().__getitem__(index)
+        return image, label + 100
+
+
+class Renumbered(SimpleDataset):
+    def __getitem__(self, index):
+        data, label = super().__getitem__(index)
+        return data, label + 100
+
+
+def test_a_subclass_that_changes_the_samples_is_refused(folder):
+    with pytest.raises(ValueError, match=r"does not call Relabelled.__getitem__; override .* \(encoded\)"):
+        ImagePipeline(Relabelled(folder), 32)
+    assert ImagePipeline(ImageDataset(Renumbered([(encode(picture()), 1)])), 32)[0][1] == 101
+
+
+@pytest.mark.parametrize(
+    ("dataset", "fault"),
+    [
+        ("photos", r"^{}='photos': it is a path; pass a dataset, for example ImageFolderDataset\(path\)"),
+        (Path("photos"), r"^{}=PosixPath\('photos'\): it is a path"),
+        (b"data", r"^{}=b'data': it is a single image file; pass a list of"),
+        (None, r"^{}=None: it cannot be indexed; pass a list, an array or a dataset"),
+        ((x for x in []), r"^{}=<generator .*: it cannot be indexed"),
+    ],
+)
+def test_what_is_no_dataset_is_refused(dataset, fault):
+    with pytest.raises(ValueError, match=fault.format("dataset")):
+        ImagePipeline(dataset, 32)
+    with pytest.raises(ValueError, match=fault.format("encoded")):
+        ImageDataset(dataset)
+
+
+@pytest.mark.parametrize("sample", [b"data", (b"data", 1, 2), {"image": b"", "label": 0}, 5, None])
+def test_a_sample_that_is_no_pair_is_named(sample):
+    for dataset in (ImageDataset([(b"", 0), sample]), ImagePipeline([(b"", 0), sample], 32)):
+        with pytest.raises(TypeError, match=r"^sample 1 must be \(bytes of an image file, label\), but it is "):
+            dataset[1]
+
+
+def test_a_slice_is_refused(folder):
+    for dataset in (ImageFolderDataset(folder), ImagePipeline(ImageFolderDataset(folder), 32)):
+        with pytest.raises(TypeError, match=r"^index=slice\(0, 2, None\): must be an int; .* use Subset"):
+            dataset[0:2]
 
 
 @pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)

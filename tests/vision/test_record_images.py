@@ -66,6 +66,17 @@ def test_a_pipeline_reads_records_in_bulk(tmp_path, way):
                 assert np.array_equal(image, whole[top : top + 60])
 
 
+def test_the_index_may_be_elsewhere_or_partial(tmp_path):
+    path, files = write_records(tmp_path, [0.0, 1.0, 2.0])
+    index = (tmp_path / "photos.idx").rename(tmp_path / "other.idx")
+    assert np.array_equal(ImageRecordDataset(path, index=index)[2][0], decode(files[2]))
+    index.write_text("".join(index.read_text().splitlines(keepends=True)[:2]).replace("1\t", "one\t"))
+    with pytest.raises(RecordError, match="partial=True"):
+        ImageRecordDataset(path, index=index, key_type=str)
+    dataset = ImageRecordDataset(path, index=index, key_type=str, partial=True)
+    assert [label for _, label in dataset] == [0, 1]
+
+
 def test_a_damaged_image_is_named(tmp_path):
     path, _ = write_records(tmp_path, [0.0] * 4, damaged=1)
     dataset = ImageRecordDataset(path)

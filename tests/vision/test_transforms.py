@@ -65,6 +65,12 @@ def test_a_compose_applies_in_order_and_a_cast_casts():
     assert transforms.Cast()(picture()).dtype == np.float32
 
 
+def test_transforms_may_come_from_a_generator():
+    for make in (transforms.Compose, lambda parts: transforms.RandomApply(parts, 1)):
+        assert make(transforms.Cast(name) for name in ("float32", "float16"))(picture()).dtype == np.float16
+        assert make(map(transforms.Cast, ["float32"]))(picture()).dtype == np.float32
+
+
 def test_a_center_crop_is_a_subarray():
     assert box_of(transforms.CenterCrop((20, 10))(numbered(60, 81))) == (30, 25, 20, 10)
     assert box_of(transforms.CenterCrop(60)(numbered(60, 60))) == (0, 0, 60, 60)
@@ -130,7 +136,7 @@ def test_a_random_crop_pads():
     crop = transforms.RandomCrop((26, 13), (1, 2, 4, 2), 9)(image)
     assert np.array_equal(crop[1:-2, 4:-2], image)
     assert (np.delete(crop, np.s_[4:-2], 1) == 9).all()
-    assert {result.shape for result in draw(transforms.RandomCrop(10, 4), image, 20)} == {(10, 10, 3)}
+    assert {result.shape for result in draw(transforms.RandomCrop(10, np.int64(4)), image, 20)} == {(10, 10, 3)}
 
 
 def test_a_random_resized_crop_is_a_resized_subarray():
@@ -221,6 +227,26 @@ def test_a_full_turn_of_the_hue_changes_nothing():
     assert np.abs(colors.rotated_hue(primary, 1 / 3).astype(int) - primary[:, [1, 2, 0]]).max() <= 1
 
 
+@pytest.mark.parametrize("name", ["brightness", "contrast", "saturation", "hue"])
+def test_each_jitter_is_a_transform_of_its_own(name):
+    single = getattr(transforms, f"Random{name.capitalize()}")(0.3)
+    for ours, right in zip(
+        draw(single, picture(), 5), draw(transforms.RandomColorJitter(**{name: 0.3}), picture(), 5), strict=True
+    ):
+        assert np.array_equal(ours, right)
+    assert is_gil_free(single)
+
+
+@pytest.mark.parametrize("name", ["brightness", "contrast", "saturation", "hue"])
+def test_images_of_16_bits_are_changed_like_those_of_8(name):
+    """The values are clipped, and do not wrap around."""
+    image = picture(0, 20, 20)
+    transform = transforms.RandomColorJitter(**{name: 0.9})
+    for small, large in zip(draw(transform, image, 20), draw(transform, image.astype(np.uint16) * 257, 20)):
+        assert large.dtype == np.uint16
+        assert np.abs(large / 257 - small).max() < 1.1
+
+
 def test_all_jitters_are_applied_in_random_order():
     image = picture()
     results = draw(transforms.RandomColorJitter(0.4, 0.4, 0.4, 0.1), image, 30)
@@ -293,7 +319,49 @@ def test_repr_shows_the_arguments():
     assert repr(compose) == "Compose(CenterCrop(size=(3, 3), interpolation=1), ToTensor(), picture)"
 
 
+def test_repr_of_the_colour_transforms_shows_the_arguments():
+    expected = "RandomColorJitter(brightness=0.4, contrast=0, saturation=0, hue=0)"
+    assert repr(transforms.RandomColorJitter(0.4)) == expected
+    assert repr(transforms.RandomHue(0.1)) == "RandomHue(hue=0.1)"
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
+
+
+GEOMETRIC = [
+    transforms.Resize(20), transforms.CenterCrop(20), transforms.RandomCrop(20, 4), transforms.RandomResizedCrop(20),
+    transforms.RandomFlipLeftRight(0), transforms.RandomFlipTopBottom(1), transforms.RandomColorJitter(0.1),
+]  # fmt: skip
+POINTWISE = [transforms.Cast(), transforms.ToTensor(), transforms.Normalize(0.5, 0.5)]
+TENSOR = transforms.ToTensor()(picture())
+NORMALIZE = transforms.Normalize((0.4, 0.4, 0.4), (0.2, 0.2, 0.2))
+
+
+@pytest.mark.parametrize("transform", GEOMETRIC + POINTWISE, ids=repr)
+def test_an_image_of_pillow_is_refused(transform):
+    pillow = load("PIL.Image") or pytest.skip("needs Pillow")
+    with pytest.raises(ValueError, match=r"the image is of type Image; pass a NumPy array .* np.asarray converts"):
+        transform(pillow.fromarray(picture()))
+
+
+@pytest.mark.parametrize("transform", GEOMETRIC, ids=repr)
+def test_images_that_would_be_changed_wrongly_are_refused(transform):
+    for dtype in ("int64", "int32", "float16", "bool", ">f4"):
+        with pytest.raises(ValueError, match=rf"the image has dtype {dtype}; pass uint8, .*Cast"):
+            transform(picture().astype(dtype))
+    with pytest.raises(ValueError, match=r"shape \(0, 5, 3\), so it has no pixels"):
+        transform(np.zeros((0, 5, 3), np.uint8))
+    for image in (TENSOR, TENSOR[:1]):
+        with pytest.raises(ValueError, match=r"shape \([13], 60, 80\), with the channels first; .* before ToTensor"):
+            transform(image)
+
+
+@pytest.mark.parametrize("shape", [(1, 300, 3), (3, 300, 1), (1, 1, 3), (3, 9, 4), (60, 80, 5)])
+def test_images_with_few_rows_or_many_channels_are_accepted(shape):
+    image = np.zeros(shape, np.uint8)
+    assert transforms.Resize(20)(image).shape == (20, 20, shape[2])
+    for transform in (transforms.RandomFlipLeftRight(1), transforms.RandomColorJitter(0.1, 0.1, 0.1, 0.1)):
+        assert transform(image).shape == shape
 
 
 @pytest.mark.parametrize(
@@ -315,8 +383,23 @@ def test_repr_shows_the_arguments():
         (lambda: transforms.Normalize(0, 0), r"^std=0: must be a number > 0"),
         (lambda: transforms.Normalize((1, 2), (1, 2, 3)), r"^std=\(1, 2, 3\): has 3 numbers, but mean has 2"),
         (lambda: transforms.Compose([3]), r"^transforms=\[3\]: must be a list of functions"),
+        (lambda: transforms.Compose(transforms.Cast()), r"^transforms=Cast\(.*\): must be a list of functions"),
+        (lambda: transforms.Compose(None), r"^transforms=None: must be a list of functions"),
+        (lambda: transforms.RandomApply(3), r"^transforms=3: must be a list of functions"),
+        (lambda: transforms.Resize(3, interpolation=1.0), r"^interpolation=1.0: must be one of"),
+        (lambda: transforms.RandomResizedCrop(3, ("a", "b")), r"^scale=\('a', 'b'\): must be a pair of numbers"),
+        (lambda: transforms.RandomFlipLeftRight("0.5"), r"^p='0.5': must be a number from 0 to 1"),
+        (lambda: transforms.RandomColorJitter("0.5"), r"^brightness='0.5': must be a number >= 0"),
+        (lambda: transforms.RandomBrightness((0.5, 1)), r"^brightness=\(0.5, 1\): must be a number >= 0"),
+        (lambda: transforms.RandomCrop(3, 2.5), r"^pad=2.5: must be an int >= 0"),
+        (
+            lambda: NORMALIZE(TENSOR[:1]),
+            r"^mean=\[0.4, 0.4, 0.4\]: must be a single number for this image of .* \(1, 60",
+        ),
+        (lambda: NORMALIZE(picture().astype("f4")), r"a list of 60 numbers, for this image of shape \(60, 80, 3\)"),
+        (lambda: transforms.Normalize(0, (1, 2))(TENSOR), r"^std=\[1.0, 2.0\]: must be a number, or a list of 3"),
         (lambda: transforms.Resize(3)(np.zeros((4, 4))), r"the image has shape \(4, 4\); pass a NumPy array of shape"),
-        (lambda: transforms.CenterCrop(3)([1]), r"the image is a list; pass a NumPy array"),
+        (lambda: transforms.CenterCrop(3)([1]), r"the image is of type list; pass a NumPy array"),
         (lambda: transforms.RandomFlipLeftRight(1)(np.zeros(3)), r"the image has shape \(3,\)"),
     ],
 )

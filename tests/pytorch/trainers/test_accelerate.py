@@ -1,5 +1,6 @@
 """Accelerate: our loader is kept, divided over processes by the same rules, and resumes exactly."""
 
+import json
 import subprocess
 import sys
 
@@ -87,21 +88,62 @@ def test_a_loader_without_a_state_does_not_load_one():
         loader.load_state_dict(loader.state_dict())
 
 
-def test_a_state_from_the_last_batch_starts_the_next_epoch():
-    def prepared():
-        accelerate.state.AcceleratorState._reset_state()
-        config = DataLoaderConfiguration(use_stateful_dataloader=True, use_seedable_sampler=True, data_seed=1)
-        loader = DataLoader(Points(), batch_size=4, shuffle=True)
-        return prepare(accelerate.Accelerator(cpu=True, dataloader_config=config), loader)
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(torch.utils.data.Subset(Points(14), range(14)))
 
-    loader = prepared()
-    for _ in loader:
-        state = loader.state_dict()
-    resumed = prepared()
+
+STATEFUL = {
+    "serial": (lambda: Points(14), 0, {}, {"shuffle": True}),
+    "seedable": (lambda: Points(14), 2, {"use_seedable_sampler": True}, {"shuffle": True}),
+    "persistent": (lambda: Points(14), 1, {}, {"shuffle": True, "persistent_workers": True}),
+    "stream": (Stream, 1, {}, {}),
+}
+
+
+def prepared(dataset, workers, config, arguments):
+    accelerate.state.AcceleratorState._reset_state()
+    accelerate.state.GradientState._reset_state()
+    accelerate.utils.set_seed(3)
+    config = DataLoaderConfiguration(use_stateful_dataloader=True, **config)
+    accelerator = accelerate.Accelerator(cpu=True, dataloader_config=config)
+    return prepare(accelerator, DataLoader(dataset(), batch_size=4, num_workers=workers, **arguments))
+
+
+@pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning")  # the stream has no state
+@pytest.mark.parametrize("case", STATEFUL)
+def test_each_state_of_an_epoch_is_resumed_exactly(case):
+    loader = prepared(*STATEFUL[case])
+    states, epochs = [], []
+    for epoch in range(3):
+        epochs.append([])
+        for batch in loader:
+            epochs[-1].append(batch["x"].tolist())
+            states.append((epoch, json.dumps(loader.state_dict()), torch.get_rng_state()))
+    for number, (epoch, state, generator) in enumerate(states):
+        resumed = prepared(*STATEFUL[case])
+        resumed.load_state_dict(json.loads(state))
+        torch.set_rng_state(generator)  # as accelerator.load_state does
+        rest = epochs[epoch][number % 4 + 1 :]
+        expected = [rest] * bool(rest) + epochs[epoch + 1 :]  # after the last batch, the next epoch starts
+        assert [[batch["x"].tolist() for batch in resumed] for _ in expected] == expected
+
+
+def test_a_state_that_was_loaded_can_be_saved_again():
+    loader = prepared(*STATEFUL["seedable"])
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    resumed, again = prepared(*STATEFUL["seedable"]), prepared(*STATEFUL["seedable"])
     resumed.load_state_dict(state)
-    assert [batch["index"].tolist() for batch in resumed] == [batch["index"].tolist() for batch in loader]
+    again.load_state_dict(resumed.state_dict())
+    assert [batch["index"].tolist() for batch in again] == [batch["index"].tolist() for batch in iterator]
+
+
+def test_the_position_is_not_restored_twice():
+    loader = prepared(lambda: Points(14), 0, {}, {})
     with pytest.raises(ValueError, match="accelerator.load_state already restores the position"):
-        skip_first_batches(resumed, 2)
+        skip_first_batches(loader, 2)
 
 
 def test_only_loaders_of_torch_are_replaced():

@@ -6,7 +6,7 @@ import importlib
 import sys
 from typing import Any, Final
 
-from ..errors import MissingExtraError
+from .errors import import_extra
 
 _found: Final[dict[str, Any]] = {}
 # Searching again for a module that is not installed takes as long as decoding a small image.
@@ -36,7 +36,4 @@ def opencv() -> Any:
     Raises:
         MissingExtraError: OpenCV is not installed.
     """
-    cv2 = installed("cv2")
-    if cv2 is None:
-        raise MissingExtraError("vision", "OpenCV")
-    return cv2
+    return installed("cv2") or import_extra("cv2", "vision", "OpenCV")
