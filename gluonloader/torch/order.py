@@ -49,6 +49,9 @@ class Order:
     def __len__(self) -> int:
         return len(self.index_sampler)
 
+    def __repr__(self) -> str:
+        return repr(self.index_sampler)
+
     def set_epoch_of_pass(self, epoch: int | None) -> None:
         """Sets the epoch of torch's sampler for the pass that is resumed; the program may set it too early or late."""
         sampler = _with_epoch(self.index_sampler)

@@ -25,6 +25,8 @@ DIFFERENCES = {
     # Batches
     "array-strides": "a flipped image is a usual sample",
     "conjugates": "the same samples should work with and without workers",
+    "contiguous-batches": "arrays are copied into one block of shared memory, without gaps",
+    "empty-batches": "a batch without samples has no structure and no dtypes",
     "resize": "the memory of a batch has a fixed size, because it is used again for later batches",
     # Errors and workers
     "error-texts": "`except OSError as error` can read `error.errno`",

@@ -180,6 +180,34 @@ def test_the_epochs_after_a_resumed_one_have_other_orders():
         assert sorted(sum(numbers(again), [])) == sorted(sum(wanted[0], []))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_of_the_second_epoch(workers):
+    for L in (stateful, OURS):
+        wanted = [numbers(loader) for loader in [PIPELINES["shuffle"](L, workers)] for _ in range(3)]
+        loader = PIPELINES["shuffle"](L, workers)
+        assert numbers(loader) == wanted[0]
+        batches = iter(loader)
+        assert [next(batches).tolist() for _ in range(2)] == wanted[1][:2]
+        state = loader.state_dict()
+        again = PIPELINES["shuffle"](L, workers)
+        again.load_state_dict(state)
+        assert numbers(again) == wanted[1][2:]
+        assert L is stateful or numbers(again) == wanted[2]
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "iterable"])
+def test_states_of_persistent_workers(kind):
+    def make(L, workers):
+        loader = PIPELINES[kind](L, workers)
+        kept = {name: getattr(loader, name) for name in ("batch_size", "num_workers", "generator")}
+        shuffle = {"shuffle": True} if kind == "shuffle" else {}
+        return L(loader.dataset, persistent_workers=True, **kept, **shuffle)
+
+    for stop in (1, 3, 100, -1):
+        remains = [resumed(L, make, 2, stop) for L in (stateful, OURS)]
+        assert remains[0] == remains[1]
+
+
 @differs("json-states", raises=TypeError)
 def test_a_state_is_json(loader_class):
     loader = PIPELINES["shuffle"](loader_class, 0)
