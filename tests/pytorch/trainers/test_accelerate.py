@@ -11,11 +11,12 @@ pytest.importorskip("accelerate")
 import accelerate  # noqa: E402
 import torch  # noqa: E402
 from accelerate.utils import DataLoaderConfiguration  # noqa: E402
-from training import BATCH, SAMPLES, Points, run  # noqa: E402
 
 import gluonloader  # noqa: E402
 from gluonloader.torch import DataLoader  # noqa: E402
 from gluonloader.torch.accelerate import keep_gluonloader, prepare, skip_first_batches  # noqa: E402
+
+from .training import BATCH, SAMPLES, Points, run  # noqa: E402
 
 
 @pytest.mark.spawn

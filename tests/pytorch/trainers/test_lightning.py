@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("lightning")
 
-from training import SAMPLES, run  # noqa: E402
+from .training import SAMPLES, run  # noqa: E402
 
 PROGRAMS = [("lightning_program", 1), ("lightning_program", 2), ("fabric_program", 1)]
 

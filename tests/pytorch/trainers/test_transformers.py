@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from training import SAMPLES, run  # noqa: E402
+from .training import SAMPLES, run  # noqa: E402
 
 SAVED_STEP = 28
 

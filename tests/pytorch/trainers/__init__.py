@@ -1,0 +1,1 @@
+"""Tests with the real trainers; `nox -s trainers` installs them."""
