@@ -212,7 +212,9 @@ def test_the_window_bounds_what_is_in_flight(parallel_way, prefetch, in_order):
 
 def test_serial_draws_one_batch_ahead_at_most():
     sampler = Counting(10)
-    for delivered, _ in enumerate(gl.DataLoader(Squares(10), 1, sampler=sampler), 1):
+    iterator = iter(gl.DataLoader(Squares(10), 1, sampler=sampler))
+    assert sampler.drawn == 0
+    for delivered, _ in enumerate(iterator, 1):
         assert sampler.drawn <= delivered + 1
 
 

@@ -219,17 +219,17 @@ def test_worker_init_fn_is_not_called_without_workers():
     same(lambda L: epoch(L(Length(8), 1, worker_init_fn=remember)))
 
 
-@pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize(
-    "context",
+    ("context", "persistent"),
     [
-        "fork",
-        pytest.param("forkserver", marks=pytest.mark.spawn),
-        pytest.param("spawn", marks=pytest.mark.spawn),
+        ("fork", False),
+        pytest.param("forkserver", False, marks=pytest.mark.spawn),
+        pytest.param("spawn", True, marks=pytest.mark.spawn),
     ],
 )
 def test_multiprocessing_context(context, persistent):
-    # One worker: each of torch's workers imports torch anew.
+    """With one worker, since each worker of torch's imports torch anew."""
+
     def pipeline(L):
         loader = L(Numbers(), 3, True, num_workers=1, multiprocessing_context=context, persistent_workers=persistent)
         return epochs(loader, 2 if persistent else 1), loader.multiprocessing_context.get_start_method()

@@ -203,7 +203,7 @@ def test_states_of_persistent_workers(kind):
         shuffle = {"shuffle": True} if kind == "shuffle" else {}
         return L(loader.dataset, persistent_workers=True, **kept, **shuffle)
 
-    for stop in (1, 3, 100, -1):
+    for stop in (3, -1):
         remains = [resumed(L, make, 2, stop) for L in (stateful, OURS)]
         assert remains[0] == remains[1]
 
