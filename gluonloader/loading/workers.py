@@ -16,6 +16,7 @@ from ..executors.base import Executor
 from ..executors.process import ProcessExecutor
 from ..executors.serial import SerialExecutor
 from ..executors.thread import ThreadExecutor
+from ..interrupts import Uninterrupted
 from ..work.info import LoaderInfo
 from ..work.task import Job
 from .choice import Choice, Options, cheaper, possible, suited
@@ -87,7 +88,7 @@ class Workers:
         self.tally.waits.clear()
         self.tally.makes.clear()
         # Runs before the Pool's own finalizer (priority 15), which would terminate busy workers.
-        self._finalizer = Finalize(self, executor.close, exitpriority=20)
+        self._finalizer = Finalize(self, _close_when_deleted, args=(executor,), exitpriority=20)
         if self.closed:  # by a signal handler, meanwhile
             executor.close()
         return executor
@@ -157,3 +158,9 @@ class Workers:
         choice, tally = self._choice or Choice(self.options.executor, "no worker has started yet"), self.tally
         workers = 0 if self._choice is None or choice.name == "serial" else self.job.num_workers
         return LoaderStats(choice.name, choice.why, workers, tally.batches, tally.waited_s, tally.made_s)
+
+
+def _close_when_deleted(executor: Executor) -> None:
+    """Python drops an exception of a signal handler here, and the workers would stay; so handlers run afterwards."""
+    with Uninterrupted():
+        executor.close()

@@ -61,6 +61,7 @@ class ProcessExecutor:
     """
 
     makes_ahead = True
+    _shut = True  # no workers have to be ended: there are none yet, or `close` came to its end
 
     def __init__(
         self,
@@ -73,12 +74,12 @@ class ProcessExecutor:
     ) -> None:
         pickled = None if start_method == "fork" else pickle_job(job, start_method)
         self._prefetch, self._num_workers, self._epoch = prefetch, job.num_workers, job.epoch
+        self._pid = os.getpid()
         self._lock = threading.RLock()  # not a Lock, which cannot tell whether this thread holds it
         self._shutting = threading.RLock()  # while `close` waits for the workers
         self._leader: int | None = None  # the thread that polls
         self._followers: set[Window] = set()  # the windows of the threads that wait for the leader
         self._closed = False  # `close` was called
-        self._shut = True  # no workers have to be ended: there are none yet, or `close` came to its end
         self._spins = _MOST_SPINS
         self._woken, waker = map(track_end, socket.socketpair())
         self._waker = waker
@@ -98,6 +99,12 @@ class ProcessExecutor:
         except BaseException:
             self.close()
             raise
+
+    def __del__(self) -> None:
+        # Usually `close` was called. It was not if a signal handler has raised just when this object was made.
+        if not self._shut and self._pid == os.getpid():  # a forked child must not end the workers of its parent
+            with Uninterrupted():
+                self.close()
 
     @property
     def window(self) -> int:
