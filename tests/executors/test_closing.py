@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import FORK, FORKSERVER, SERIAL, THREAD, children, eventually
+from conftest import FORK, FORKSERVER, SERIAL, THREAD, children, eventually, run_program
 from interrupting import SignalAt
 
 from gluonloader import DataLoader
@@ -220,3 +220,20 @@ def test_a_loader_that_was_closed_stays_closed():
     loader.close()
     with pytest.raises(LoaderClosed, match="this DataLoader is closed"):
         iter(loader)
+
+
+STOPS_SERVER = """
+from multiprocessing import forkserver
+from gluonloader import DataLoader
+if __name__ == "__main__":
+    for _ in range(2):
+        with DataLoader(list(range(4)), 2, num_workers=1, start_method="forkserver") as loader:
+            print(len(list(loader)))
+        forkserver._forkserver._stop()
+"""
+
+
+@pytest.mark.spawn
+def test_a_program_may_stop_its_fork_server():
+    done = run_program(STOPS_SERVER)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2\n2\n", "")
