@@ -8,6 +8,7 @@ from conftest import FORK, SERIAL, THREAD, load_or_skip
 from framework_arrays import Plain, values
 
 from gluonloader import BatchifyError, BatchTimeout, DataLoader
+from gluonloader.frameworks.base import warn_once
 
 
 class TestJax:
@@ -151,6 +152,7 @@ class TestTorch:
     def test_pinned_memory_without_a_device_warns_once(self, torch):
         if torch.cuda.is_available():
             pytest.skip("there is a device")
+        warn_once.cache_clear()  # another test may have warned already
         with FORK.loader([torch.zeros(2)] * 4, 2, pin_memory=True) as loader:
             with pytest.warns(RuntimeWarning, match="torch sees no device") as warned:
                 assert [batch.shape for batch in loader] == [(2, 2)] * 2
