@@ -24,6 +24,11 @@ pytestmark = [
 ]
 
 
+@pytest.fixture
+def bounded():
+    """No time limit, unlike in the tests beside this file: `nox -s soak` interrupts 1000 times."""
+
+
 class Samples(torch.utils.data.Dataset):
     """Each sample has 16 kB, filled with its index."""
 
