@@ -2,6 +2,11 @@
 
 Python runs signal handlers in the main thread between any two function calls. If a handler raises, as the handler of
 Ctrl-C does, the exception appears in whatever code runs there.
+
+NOTE [loops and try]: Python also runs handlers where a loop jumps back. Since version 3.12, if the last statement of a
+loop is conditional, that jump does not belong to a `try` or `with` around the loop in the same function. An exception
+that a handler raises there leaves the function without its `finally`, and a lock stays locked. So code that runs in the
+main thread calls a function in the `try` or `with`, and the loop is in that function. A test looks for such jumps.
 """
 
 from __future__ import annotations
@@ -46,40 +51,43 @@ class Uninterrupted:
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread() or Uninterrupted._current is not None:
             return
+        self._delays = True
         try:
             for number, handler in _handlers().items():
                 self._handlers[number] = handler
                 signal.signal(number, self._take)
         except BaseException:
-            self._restore(list(self._handlers.items()))
+            self._end()
             raise
         Uninterrupted._current = self
-        self._delays = True
 
     def __exit__(self, *exception: object) -> None:
         if self._delays:
-            self._restore(list(self._handlers.items()))
+            self._end()
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if self._delays:
-            self._arrived.append((number, frame))
-        else:
-            self._handlers[number](number, frame)
+        self._arrived.append((number, frame))
 
-    def _restore(self, handlers: list[tuple[int, Any]]) -> None:
+    def _end(self) -> None:
         """Restores the handlers and calls them for the signals that have arrived; all of them, even if one raises."""
         try:
-            while handlers:
-                signal.signal(*handlers[-1])
-                handlers.pop()
-            self._delays, Uninterrupted._current = False, None
-            while self._arrived:
-                number, frame = self._arrived[0]
-                del self._arrived[0]  # not `pop`: after a call, another handler could raise
-                self._handlers[number](number, frame)
+            if self._delays:
+                self._restore()
+            self._call_handlers()
         finally:
-            if handlers or self._delays or self._arrived:
-                self._restore(handlers)
+            if self._delays or self._arrived:
+                self._end()
+
+    def _restore(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._delays, Uninterrupted._current = False, None
+
+    def _call_handlers(self) -> None:
+        while self._arrived:
+            number, frame = self._arrived[0]
+            del self._arrived[0]  # not `pop`: after a call, another handler could raise
+            self._handlers[number](number, frame)
 
 
 def _handlers() -> dict[int, Any]:

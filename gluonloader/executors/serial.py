@@ -35,12 +35,15 @@ class SerialExecutor:
 
     def wait(self, window: Window, timeout: float | None) -> None:
         with self._lock:
-            while window.ready is None and not window.cancelled:
-                if not self._closed:
-                    outcome = self._make(window.missing[0])
-                if self._closed:  # perhaps by a signal handler while the batch was made
-                    raise LoaderClosed("the loader was closed while this thread waited for a batch")
-                window.put(outcome)
+            self._make_until_ready(window)
+
+    def _make_until_ready(self, window: Window) -> None:  # see NOTE [loops and try] in interrupts.py
+        while window.ready is None and not window.cancelled:
+            if not self._closed:
+                outcome = self._make(window.missing[0])
+            if self._closed:  # perhaps by a signal handler while the batch was made
+                raise LoaderClosed("the loader was closed while this thread waited for a batch")
+            window.put(outcome)
 
     def wake(self) -> None:
         pass  # no thread waits for another

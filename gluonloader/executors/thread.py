@@ -127,9 +127,7 @@ class ThreadExecutor:
     def _serve(self, numbers: SimpleQueue[int]) -> None:
         """What one thread does, from its start to its end; see NOTE [a pool that serves]."""
         worker = numbers.get()
-        ident, maker = threading.get_ident(), BatchMaker(self._job, worker, set_current_seed)
-        memory = BatchMemory(self._buffers)
-        queue = self._own[worker] if self._job.iterable else self._shared
+        maker = BatchMaker(self._job, worker, set_current_seed)
         self._threads.append(threading.current_thread())
         with maker.running():
             try:
@@ -138,15 +136,19 @@ class ThreadExecutor:
                 text = f"worker_init_fn({worker}) raised {type(error).__name__}: {text_of(error)}"
                 self._start_error = WorkerStartError(text)
                 self._start_error.__cause__ = error
-            while (submission := queue.get()) is not None:
-                task, window = submission.task, submission.window
-                if self._start_error is None and window.wants(task) and not self._runs(task):
-                    self._running[ident] = task
-                    window.put(self._make(maker, memory, task))
-                    del self._running[ident]
-                if self._start_error is not None:
-                    window.ring()
-                del submission, task, window  # or this thread would keep the batch in memory until its next batch
+            self._serve_queue(maker, self._own[worker] if self._job.iterable else self._shared)
+
+    def _serve_queue(self, maker: BatchMaker, queue: _Queue) -> None:
+        ident, memory = threading.get_ident(), BatchMemory(self._buffers)
+        while (submission := queue.get()) is not None:
+            task, window = submission.task, submission.window
+            if self._start_error is None and window.wants(task) and not self._runs(task):
+                self._running[ident] = task
+                window.put(self._make(maker, memory, task))
+                del self._running[ident]
+            if self._start_error is not None:
+                window.ring()
+            del submission, task, window  # or this thread would keep the batch in memory until its next batch
 
     def _runs(self, task: Task) -> bool:
         """Whether a thread makes this batch now."""

@@ -150,13 +150,16 @@ class Epochs:
                 self._loaded_number = None
                 self.ahead = self._current = self._loaded = None
                 self._number = number
-            samplers: list[Any] = [self.source.sampler, getattr(self.source.sampler, "sampler", None)]
-            for sampler in samplers:
-                if hasattr(sampler, "set_epoch") and not (stays and knows_epoch(sampler)):
-                    sampler.set_epoch(number)
-                    if self.ahead is not None:  # it has the order of another epoch
-                        self.load(self.state_of(self.ahead.plan))
-                        self.start_ahead()
+            self._set_epoch_of_samplers(number, stays)
+
+    def _set_epoch_of_samplers(self, number: int, stays: bool) -> None:
+        samplers: list[Any] = [self.source.sampler, getattr(self.source.sampler, "sampler", None)]
+        for sampler in samplers:
+            if hasattr(sampler, "set_epoch") and not (stays and knows_epoch(sampler)):
+                sampler.set_epoch(number)
+                if self.ahead is not None:  # it has the order of another epoch
+                    self.load(self.state_of(self.ahead.plan))
+                    self.start_ahead()
 
     def close(self) -> None:
         """Ends the workers; the state stays at the position of the last epoch."""

@@ -85,36 +85,44 @@ def install() -> Installed:
         A context manager: `with install():` calls `uninstall` at the end of the block.
     """
     with _lock:
-        if _replaced:
-            return Installed(first=False)
-        if too_early := sorted({*_derived(_MXNETS_LOADER), *_imported_by_name()}):
-            warn(
-                "MXNet's DataLoader was imported or subclassed before the call of gluonloader.mxnet.install(); these "
-                f"names continue to use MXNet's loader: {', '.join(too_early)}; call install() before the other imports"
-            )
-        for module in (_gluon, _gluon.dataloader, _gluon.dataset, _gluon.sampler):
-            _replace(module, {name: new for name, new in _CLASSES.items() if hasattr(module, name)})
-        _replace(mx.contrib.io, {"DataLoaderIter": other_loaders.DataLoaderIter})
-        for name in _OTHER_LOADERS:
-            if name in sys.modules:
-                _replace_in_package(sys.modules[name])
-        sys.meta_path.insert(0, _FINDER)
-        _LOG.info("install: replaced %s", ", ".join(f"{item.module.__name__}.{item.name}" for item in _replaced))
-        return Installed(first=True)
+        return _install()
+
+
+def _install() -> Installed:
+    if _replaced:
+        return Installed(first=False)
+    if too_early := sorted({*_derived(_MXNETS_LOADER), *_imported_by_name()}):
+        warn(
+            "MXNet's DataLoader was imported or subclassed before the call of gluonloader.mxnet.install(); these "
+            f"names continue to use MXNet's loader: {', '.join(too_early)}; call install() before the other imports"
+        )
+    for module in (_gluon, _gluon.dataloader, _gluon.dataset, _gluon.sampler):
+        _replace(module, {name: new for name, new in _CLASSES.items() if hasattr(module, name)})
+    _replace(mx.contrib.io, {"DataLoaderIter": other_loaders.DataLoaderIter})
+    for name in _OTHER_LOADERS:
+        if name in sys.modules:
+            _replace_in_package(sys.modules[name])
+    sys.meta_path.insert(0, _FINDER)
+    _LOG.info("install: replaced %s", ", ".join(f"{item.module.__name__}.{item.name}" for item in _replaced))
+    return Installed(first=True)
 
 
 def uninstall() -> None:
     """Puts the original classes of MXNet, GluonNLP and GluonCV back; loaders that exist keep working."""
     with _lock:
-        # Also modules that imported the new classes after `install`.
-        changed = [module for module in _modules() if _top(module) in _PACKAGES]
-        while _replaced:
-            item = _replaced.pop()
-            for module in changed:
-                if vars(module).get(item.name) is item.replacement:
-                    setattr(module, item.name, item.original)
-        if _FINDER in sys.meta_path:
-            sys.meta_path.remove(_FINDER)
+        _uninstall()
+
+
+def _uninstall() -> None:
+    # Also modules that imported the new classes after `install`.
+    changed = [module for module in _modules() if _top(module) in _PACKAGES]
+    while _replaced:
+        item = _replaced.pop()
+        for module in changed:
+            if vars(module).get(item.name) is item.replacement:
+                setattr(module, item.name, item.original)
+    if _FINDER in sys.meta_path:
+        sys.meta_path.remove(_FINDER)
 
 
 def _replace(module: ModuleType, names: dict[str, Any]) -> None:

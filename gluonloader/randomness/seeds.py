@@ -84,13 +84,17 @@ def preserved_generators(held: Iterable[Any] = ()) -> Iterator[None]:
 def restore_all(saved: list[tuple[Any, Any]]) -> None:
     """Restores the generators of the list, which is emptied, even if a signal handler raises meanwhile."""
     try:
-        while saved:
-            generator, state = saved[-1]
-            generator.restore(state)
-            saved.pop()
+        _restore_rest(saved)
     finally:
         if saved:
             restore_all(saved)
+
+
+def _restore_rest(saved: list[tuple[Any, Any]]) -> None:  # see NOTE [loops and try] in interrupts.py
+    while saved:
+        generator, state = saved[-1]
+        generator.restore(state)
+        saved.pop()
 
 
 def set_current_seed(seed: int | None) -> None:

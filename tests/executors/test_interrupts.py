@@ -3,6 +3,7 @@
 `nox -s soak` sets GLUONLOADER_INTERRUPTS to 1000. Every run counts a few hundred interrupts.
 """
 
+import dis
 import functools
 import gc
 import multiprocessing
@@ -11,12 +12,14 @@ import random
 import signal
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import FORK, FORKSERVER, SERIAL, THREAD, Way
 from interrupting import Alarm, SignalAt, raise_alarm
 
+import gluonloader
 from gluonloader import DataLoader, IterableDataset
 from gluonloader.interrupts import Uninterrupted
 from gluonloader.memory import set_allocator
@@ -29,6 +32,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
+PACKAGE = Path(gluonloader.__file__).parent
 INTERRUPTS = int(os.environ.get("GLUONLOADER_INTERRUPTS", "60"))
 SLABS = 2 * 16  # two descriptors each; as many may be kept or made in other epochs. A leak would grow with INTERRUPTS
 SIGNALS = [signal.SIGINT, signal.SIGALRM]
@@ -359,6 +363,39 @@ def test_a_batch_that_an_interrupt_kept_back_does_not_survive_a_load_or_close():
                 continue
             iterator.load_state_dict(start)
             assert first_items(iterator) == list(range(0, 48, 4)), signalled.where
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="Python 3.12 has more such jumps, and older ones none")
+@pytest.mark.parametrize("file", sorted(PACKAGE.rglob("*.py")), ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_no_loop_jumps_back_outside_of_its_try(file):
+    """NOTE [loops and try] in gluonloader/interrupts.py."""
+    outside = [
+        f"{code.co_qualname}, line {jump.positions.lineno}"
+        for code in codes_in(compile(file.read_text(), str(file), "exec"))
+        for jump in jumps_out_of_try(code)
+    ]
+    assert not outside, f"put the loop into a function of its own: {outside}"
+
+
+def codes_in(code):
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, type(code)):
+            yield from codes_in(constant)
+
+
+def jumps_out_of_try(code):
+    """Jumps back into a `try` or `with` that they do not belong to; those of comprehensions restore only variables."""
+    entries = dis.Bytecode(code).exception_entries
+    names = {instruction.offset: instruction.opname for instruction in dis.get_instructions(code)}
+
+    def handlers(offset):
+        targets = {entry.target for entry in entries if entry.start <= offset < entry.end}
+        return {target for target in targets if names[target] == "PUSH_EXC_INFO"}
+
+    for jump in dis.get_instructions(code):
+        if jump.opname == "JUMP_BACKWARD" and handlers(jump.argval) - handlers(jump.offset):
+            yield jump
 
 
 def test_delayed_handlers_all_run_and_are_restored():

@@ -131,27 +131,29 @@ class ProcessExecutor:
             self._dispatcher.changing = False
 
     def wait(self, window: Window, timeout: float | None) -> None:
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        this_thread = threading.get_ident()
         check_not_inside(self._lock)
         try:
-            while window.ready is None and not window.cancelled:
-                self._prepare(window)
-                left = min(deadline - time.monotonic(), LONGEST_WAIT_S)
-                if left <= 0 or window.ready is not None:
-                    break
-                if self._leader == this_thread:
-                    self._lead(left)
-                    continue
-                self._followers.add(window)
-                if self._leader is not None:  # checked again: the leader may have stopped just before
-                    window.wait(min(left, _LOOK_S))
+            self._lead_or_follow(window, math.inf if timeout is None else time.monotonic() + timeout)
         finally:
-            if self._leader == this_thread:
+            if self._leader == threading.get_ident():
                 self._leader = None
             if self._followers:
                 self._followers.discard(window)
                 self._wake_followers()
+
+    def _lead_or_follow(self, window: Window, deadline: float) -> None:  # see NOTE [loops and try] in interrupts.py
+        this_thread = threading.get_ident()
+        while window.ready is None and not window.cancelled:
+            self._prepare(window)
+            left = min(deadline - time.monotonic(), LONGEST_WAIT_S)
+            if left <= 0 or window.ready is not None:
+                break
+            if self._leader == this_thread:
+                self._lead(left)
+                continue
+            self._followers.add(window)
+            if self._leader is not None:  # checked again: the leader may have stopped just before
+                window.wait(min(left, _LOOK_S))
 
     def _prepare(self, window: Window) -> None:
         """Starts the workers that were requested, sends tasks, and makes this thread the leader if there is none."""
@@ -218,15 +220,18 @@ class ProcessExecutor:
             if self._closed:
                 return
             self._dispatcher.begin()
-            for fd, _ in events:
-                lane = self.crew.lanes.get(fd) or self.crew.by_pidfd.get(fd)
-                if lane is not None:
-                    self._receive(lane)
-                elif fd == self._woken.fileno():
-                    self._woken.recv(4096)  # the Pool has requested a worker, or a window was cancelled
+            self._handle(events)
             if stalled:
                 self._dispatcher.relieve_stalled()
             self._dispatcher.changing = False
+
+    def _handle(self, events: _Events) -> None:
+        for fd, _ in events:
+            lane = self.crew.lanes.get(fd) or self.crew.by_pidfd.get(fd)
+            if lane is not None:
+                self._receive(lane)
+            elif fd == self._woken.fileno():
+                self._woken.recv(4096)  # the Pool has requested a worker, or a window was cancelled
 
     def _wake_followers(self) -> None:
         """Wakes the threads that wait for the leader; one of them becomes the next leader."""
