@@ -2,4 +2,14 @@
 
 from .held import Held, find_generators, seed_also
 from .postponed import postponed
-from .seeds import batch_seed, draw_seed, get_rng, preserved_generators, seed_all, seed_restorable, set_current_seed
+from .seeds import (
+    CurrentBatch,
+    batch_seed,
+    current_batch,
+    draw_seed,
+    get_rng,
+    preserved_generators,
+    seed_all,
+    seed_restorable,
+    set_current_seed,
+)

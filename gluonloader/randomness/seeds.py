@@ -7,6 +7,9 @@ before a batch depends on which other code uses them:
     worker process   seed_all: all generators, since nobody else uses them
     caller           seed_restorable: all except MXNet's, whose state cannot be restored after the batch
     worker thread    set_current_seed: `get_rng` alone, since threads share the global generators
+
+The seed of a sample is a hash of the batch's seed and the row. Only `get_rng` uses it. So a sample gets the same random
+numbers if several threads read the samples of a batch, or if another sample of the batch cannot be read.
 """
 
 from __future__ import annotations
@@ -14,9 +17,9 @@ from __future__ import annotations
 import hashlib
 import struct
 import sys
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, Final
 
@@ -32,14 +35,40 @@ _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 RESTORABLE: Final[dict[str, ModuleType]] = {"random": python, "numpy": numpy, "torch": torch}
 
 
-class _Current(threading.local):
-    """The batch that this thread makes: its seed, and its random generator once `get_rng` was called."""
+class CurrentBatch:
+    """The batch that is made here: its seed, and the generators that `get_rng` returns.
 
-    seed: int | None = None
-    rng: np.random.Generator | None = None
+    Attributes:
+        seed: of the batch.
+        row: of the sample that is being read; None outside of samples and in a bulk read.
+    """
+
+    __slots__ = ("_of_batch", "_of_sample", "_row", "row", "seed")
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.row: int | None = None
+        self._of_batch: np.random.Generator | None = None
+        self._of_sample: np.random.Generator | None = None
+        self._row: int | None = None  # for which `_of_sample` was seeded
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The generator of the sample that is being read, or of the batch."""
+        if self.row is None:
+            if self._of_batch is None:
+                self._of_batch = np.random.default_rng(self.seed)
+            return self._of_batch
+        if self._of_sample is None:
+            self._of_sample = np.random.Generator(np.random.PCG64())
+        if self._row != self.row:
+            _seed_quickly(self._of_sample, self.seed, self.row)
+            self._row = self.row
+        return self._of_sample
 
 
-_current = _Current()
+# Of this thread, or of this task of an event loop.
+_current: Final[ContextVar[CurrentBatch | None]] = ContextVar("gluonloader_batch", default=None)
 
 
 def draw_seed() -> int:
@@ -49,8 +78,19 @@ def draw_seed() -> int:
 
 def batch_seed(seed: int, epoch: int, batch: int = 0) -> int:
     """Returns a 64-bit hash of three integers; hashes of neighbouring batches are unrelated."""
+    return int.from_bytes(_hash(seed, epoch, batch, 8), "little")
+
+
+def _hash(seed: int, epoch: int, batch: int, nbytes: int) -> bytes:
     words = _WORDS.pack(seed & _MASK, epoch & _MASK, batch & _MASK)
-    return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little")
+    return hashlib.blake2b(words, digest_size=nbytes).digest()
+
+
+def _seed_quickly(rng: np.random.Generator, seed: int, row: int) -> None:
+    """Sets the state of a PCG64 to a hash of two numbers; a new generator would take four times as long."""
+    words = _hash(seed, row, 0, 32)
+    state = {"state": int.from_bytes(words[:16], "little"), "inc": int.from_bytes(words[16:], "little") | 1}
+    rng.bit_generator.state = {"bit_generator": "PCG64", "state": state, "has_uint32": 0, "uinteger": 0}
 
 
 def seed_all(seed: int) -> None:
@@ -73,11 +113,11 @@ def preserved_generators(held: Iterable[Any] = ()) -> Iterator[None]:
     """Saves the states of the global and the `held` generators, and restores them after the block; seed them in it."""
     used = [generator for package, generator in RESTORABLE.items() if package in sys.modules]
     saved = [(generator, generator.save()) for generator in (*used, *held)]
-    seed, rng = _current.seed, _current.rng
+    batch = _current.get()
     try:
         yield
     finally:
-        _current.seed, _current.rng = seed, rng
+        _current.set(batch)
         restore_all(saved)
 
 
@@ -98,24 +138,28 @@ def _restore_rest(saved: list[tuple[Any, Any]]) -> None:  # see NOTE [loops and 
 
 
 def set_current_seed(seed: int | None) -> None:
-    """Makes `get_rng` in this thread return the generator of the batch with this seed; None after the batch."""
-    _current.seed, _current.rng = seed, None
+    """Makes `get_rng` in this thread return the generators of the batch with this seed; None after the batch."""
+    _current.set(None if seed is None else CurrentBatch(seed))
+
+
+def current_batch() -> CurrentBatch | None:
+    """The batch for which this thread was seeded last."""
+    return _current.get()
 
 
 def get_rng() -> np.random.Generator:
-    """Returns the random generator of the current batch, for use in a dataset, a transform or a batchify function.
+    """Returns the random generator of the current sample or batch, for a dataset, a transform or a batchify function.
 
-    It draws the same numbers with any executor and number of workers, and after a resume. Outside of a loader, for
-    example if you call `dataset[0]` yourself, each call returns a new generator, seeded from `np.random`.
+    It draws the same numbers with any executor, number of workers and `concurrency`, and after a resume. In a dataset
+    that is read sample by sample, each sample has its own generator, also in its transforms. In `__getitems__`, in an
+    iterable dataset and in a batchify function it is the generator of the batch. Outside of a loader, for example if
+    you call `dataset[0]` yourself, each call returns a new generator, seeded from `np.random`.
 
     Returns:
-        A `numpy.random.Generator`; all calls for the same batch return the same object.
+        A `numpy.random.Generator`; all calls for the same sample return the same object. Do not keep it for later.
 
     >>> np.random.seed(0)
     >>> flip = get_rng().random() < 0.5
     """
-    if _current.seed is None:
-        return np.random.default_rng(draw_seed())
-    if _current.rng is None:
-        _current.rng = np.random.default_rng(_current.seed)
-    return _current.rng
+    batch = _current.get()
+    return np.random.default_rng(draw_seed()) if batch is None else batch.rng

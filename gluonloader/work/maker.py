@@ -1,8 +1,8 @@
-"""How a worker makes one batch: it reads the samples, one by one or in bulk, and calls batchify_fn.
+"""How a worker makes one batch: it reads the samples and calls batchify_fn.
 
-Task(indices) -> dataset[i] ..., or dataset.__getitems__ -> batchify_fn -> batch
-Task(Chunk)   -> the worker's streams                    -> batchify_fn -> ShardBatch, or ShardEnd: the shard has ended
-Task(Samples) ->                                            batchify_fn -> batch
+Task(indices) -> a reader of reading.py -> batchify_fn -> batch
+Task(Chunk)   -> the worker's streams   -> batchify_fn -> ShardBatch, or ShardEnd: the shard has ended
+Task(Samples) ->                           batchify_fn -> batch
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from ..batchify import Gathered, default_batchify, holds_large_array
-from ..dataset.bulk import read_by
+from ..batchify import Gathered
 from ..declared import draws
 from ..errors import BatchifyError
-from ..indices import Keys, as_list
 from ..randomness import Held, batch_seed, find_generators, seed_also
 from .info import WorkerInfo, running_as
-from .streams import OnRow, Streams, seeded_parts
-from .task import Chunk, Hint, Job, Samples, Task, located
+from .reading import reader_of
+from .streams import Streams, seeded_parts
+from .task import Chunk, Hint, Job, OnRow, Samples, Task, located
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +58,7 @@ class BatchMaker:
         self.held: list[Held] = []  # the generators that are seeded for each batch, besides the global ones
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
         self.may_draw = may_draw(job)
-        self._bulk = getattr(job.dataset, "__getitems__", None)
-        # default_batchify does not refer to samples later, so large arrays can be copied while the samples are read.
-        self._gathers = job.batchify_fn is default_batchify
+        self._reader = reader_of(job, self.may_draw)
         self._streams = Streams(job.dataset) if job.iterable else None
         self._info = info = WorkerInfo(worker)
         info.num_workers, info.seed, info.epoch = job.num_workers, batch_seed(job.seed, worker), 0
@@ -97,10 +94,7 @@ class BatchMaker:
             self._seed(batch_seed(task.seed, task.epoch, task.batch))
         if isinstance(work, Samples):
             return self._batchify(task, work.samples)
-        if self._bulk is not None:
-            return self._batchify(task, self._read_bulk(task, work))
-        indices = work if isinstance(work, list) else work.tolist()
-        return self._batchify(task, self._read(task, indices, on_row))
+        return self._batchify(task, self._reader.read(task, work, on_row))
 
     def _make_chunk(self, task: Task, chunk: Chunk, on_row: OnRow | None) -> ShardBatch | ShardEnd:
         assert self._streams is not None
@@ -108,39 +102,6 @@ class BatchMaker:
         if len(read.samples) < chunk.size:
             return ShardEnd(read.samples, read.first)
         return ShardBatch(self._batchify(task, read.samples), read.hint, read.first)
-
-    def _read(self, task: Task, indices: list[Any], on_row: OnRow | None) -> list[Any] | Gathered:
-        dataset, index, batching = self._job.dataset, indices[0], False
-        try:
-            if on_row is not None:
-                on_row(0)
-            first = dataset[index]
-            batching = True  # `Gathered` allocates the batch's arrays
-            gathers = self._gathers and len(indices) > 1 and holds_large_array(first)
-            samples: list[Any] | Gathered = Gathered(first, len(indices)) if gathers else [first]
-            batching = False
-            del first  # so that the next sample can use its memory
-            if on_row is None and isinstance(samples, list):
-                samples += [dataset[index := key] for key in indices[1:]]
-                return samples
-            for row, index in enumerate(indices[1:], 1):
-                if on_row is not None:
-                    on_row(row)
-                samples.append(dataset[index])
-            return samples
-        except (Exception, SystemExit) as error:
-            call = "batchify_fn" if batching else f"dataset[{index!r}]"
-            beyond = isinstance(error, IndexError) and hasattr(dataset, "__len__") and not batching
-            error = located(error, call, f"{call}{f' of {len(dataset)} samples' if beyond else ''}, {task}")
-            raise error
-
-    def _read_bulk(self, task: Task, indices: Keys) -> Sequence[Any]:
-        try:
-            return read_by(self._bulk, indices)  # type: ignore[arg-type]
-        except (Exception, SystemExit) as error:
-            listed = f"{str(as_list(indices[:8]))[:-1]}{', ...' if len(indices) > 8 else ''}]"
-            error = located(error, call := f"dataset.__getitems__({listed})", f"{call}, {task}")
-            raise error
 
     def _batchify(self, task: Task, samples: Sequence[Any] | Gathered) -> Any:
         try:

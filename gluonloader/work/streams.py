@@ -30,13 +30,12 @@ import numpy as np
 from ..dataset.iterable import Transform, unwrap
 from ..randomness import batch_seed
 from .source import ShardSource
-from .task import Chunk, Hint, located
+from .task import Chunk, Hint, OnRow, located
 
 _STREAMS_PER_SHARD: Final = 2  # for the epoch, and for another iteration that was abandoned or runs at the same time
 _CHUNKS_PER_STREAM: Final = 2  # chunks that stay in memory: if a batch does not fit in its slab, it is made again
 
 Seed = Callable[[int], None]
-OnRow = Callable[[int], None]  # is called with the row of a sample before that sample is read
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from ..errors import add_note, text_of
 from ..indices import Keys, as_list
 from ..interrupts import from_signal_handler
 
+OnRow = Callable[[int], None]  # is called with the row of a sample before that sample is read
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
