@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ from .errors import bad_argument
 
 ExecutorName = Literal["serial", "thread", "process", "auto"]
 LastBatch = Literal["keep", "discard", "rollover"]
+OnError = Literal["raise", "skip", "replace"] | Callable[[Exception, Any], Any]
 
 _MIN_MEMORY_LIMIT: Final = 1 << 20  # bytes; a loader needs about that much for one small batch
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -88,6 +89,14 @@ def check_last_batch(value: Any) -> LastBatch:
         torch = "; instead of torch's drop_last=True, pass last_batch='discard'" if value is True else ""
         raise bad_argument("last_batch", value, f"must be 'keep', 'discard' or 'rollover'{torch}")
     checked: LastBatch = value
+    return checked
+
+
+def check_on_error(value: Any) -> OnError:
+    """Checks the argument `on_error`."""
+    if not callable(value) and value not in ("raise", "skip", "replace"):
+        raise bad_argument("on_error", value, "must be 'raise', 'skip', 'replace' or a function of error and sample")
+    checked: OnError = value
     return checked
 
 

@@ -17,7 +17,14 @@ from types import FunctionType
 from typing import Any, Generic, Literal
 
 from .batchify import default_batchify
-from .checks import ExecutorName, LastBatch, check_flags, check_functions, check_int, check_timeout
+from .checks import (
+    ExecutorName,
+    LastBatch,
+    OnError,
+    check_flags,
+    check_functions,
+    check_int,
+)
 from .describe import arguments, call, describe, short_repr
 from .errors import explain_torch_arguments
 from .generics import Batch
@@ -25,12 +32,11 @@ from .iterator import LoaderIterator
 from .loading.arguments import (
     TORCH_WORDS,
     Batching,
-    check_pins,
+    choose_delivery,
     choose_options,
-    choose_output,
+    choose_reading,
     choose_source,
 )
-from .loading.epoch import Delivery
 from .loading.epochs import Epochs
 from .loading.plan import only_sample
 from .loading.stats import LoaderStats
@@ -97,6 +103,14 @@ class DataLoader(Generic[Batch]):
             is one shard per worker. The order of the samples depends on `num_shards`, not on the number of workers.
         shuffle_buffer: for an iterable dataset with `shuffle`: how many samples of each shard are kept in memory and
             shuffled with each other; default 1000.
+        concurrency: how many samples of a batch each worker reads at the same time, for samples that wait for a disk or
+            a network; with `__getitems__`, how many bulk reads run side by side. The batches are the same as with 1.
+            See `docs/waiting.md`.
+        on_error: what to do if a sample raises an error: "raise" it (default), "skip" the sample, "replace" it by
+            another sample, or call a function `(error, sample) -> value` that returns a sample or `gluonloader.SKIP`.
+            See `docs/errors.md`.
+        max_errors: with `on_error`, how many samples of an epoch may raise an error before the epoch ends with
+            `TooManyErrors`: a count, or a share of `len(dataset)` as a float; default 0.01.
         reseed_generators: before each batch, set a new seed for each random generator of NumPy, `random` and torch that
             is an attribute of the dataset, of its transforms (also of Albumentations' pipelines) or of `batchify_fn`.
             So augmentation does not repeat, and is the same for any number of workers. Threads share these generators,
@@ -148,12 +162,13 @@ class DataLoader(Generic[Batch]):
         max_per_worker: int | None = None,
         num_shards: int | None = None,
         shuffle_buffer: int | None = None,
+        concurrency: int = 1,
+        on_error: OnError = "raise",
+        max_errors: float | None = None,
         reseed_generators: bool = True,
     ) -> None:
-        check_flags(shuffle=shuffle, in_order=in_order, auto_reload=auto_reload, reseed_generators=reseed_generators)
+        check_flags(shuffle=shuffle, auto_reload=auto_reload)
         check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn, worker_payload=worker_payload)
-        check_pins(pin_memory, pin_device_id, output)
-        check_timeout(timeout)
         batching = Batching(batch_size, shuffle, sampler, last_batch, batch_sampler, num_shards, shuffle_buffer)
         self._batching, self._pin_memory, self._timeout = batching, bool(pin_memory), timeout  # to be read again
         options = choose_options(
@@ -170,11 +185,11 @@ class DataLoader(Generic[Batch]):
             options.num_workers,
             used_seed,
             iterable=source.sampler is None,
-            reseed_generators=bool(reseed_generators),
+            reading=choose_reading(concurrency, on_error, max_errors, reseed_generators),
         )
         workers = Workers(job, options, batch_size, worker_payload)
         workers.job = workers.job_with(used_seed)
-        delivery = Delivery(bool(in_order), timeout, choose_output(output, pin_memory, pin_device_id))
+        delivery = choose_delivery(in_order, timeout, output, pin_memory, pin_device_id)
         self.epochs = Epochs(source, workers, delivery, seed is not None, bool(auto_reload))
         workers.start(epoch=0)
         self.epochs.start_ahead()

@@ -23,6 +23,8 @@ from ..checks import (
     check_indices,
     check_int,
     check_last_batch,
+    check_on_error,
+    check_timeout,
     cure_of,
     parse_bytes,
 )
@@ -32,7 +34,9 @@ from ..dataset.iterable import check_iterable, is_iterable
 from ..errors import bad_argument, warn
 from ..limits import available_cores
 from ..sampler import BatchSampler, OrderedSampler, RandomSampler, SequentialSampler
+from ..work.task import Reading
 from .choice import Options
+from .epoch import Delivery
 from .plan import Shards
 from .sources import IndexSource, ShardSource, Source
 
@@ -228,6 +232,22 @@ def _start_method(start_method: str | None, executor: str) -> str:
         or multiprocessing.get_start_method(allow_none=True)
         or ("fork" if sys.platform == "linux" else multiprocessing.get_start_method())
     )
+
+
+def choose_reading(concurrency: Any, on_error: Any, max_errors: Any, reseed_generators: Any) -> Reading:
+    """How samples are read; for the arguments see `DataLoader`."""
+    check_flags(reseed_generators=reseed_generators)
+    return Reading(
+        check_int("concurrency", concurrency, 1), check_on_error(on_error), max_errors, bool(reseed_generators)
+    )
+
+
+def choose_delivery(in_order: Any, timeout: Any, output: Any, pin_memory: Any, pin_device_id: Any) -> Delivery:
+    """How batches are delivered; for the arguments see `DataLoader`."""
+    check_flags(in_order=in_order)
+    check_timeout(timeout)
+    check_pins(pin_memory, pin_device_id, output)
+    return Delivery(bool(in_order), timeout, choose_output(output, pin_memory, pin_device_id))
 
 
 def choose_output(output: Any, pin_memory: bool, pin_device_id: int) -> Callable[[Any], Any] | None:

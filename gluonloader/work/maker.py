@@ -58,7 +58,7 @@ class BatchMaker:
         self.held: list[Held] = []  # the generators that are seeded for each batch, besides the global ones
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
         self.may_draw = may_draw(job)
-        self._reader = reader_of(job, self.may_draw)
+        self._reader = reader_of(job.dataset, job, self.may_draw)
         self._streams = Streams(job.dataset) if job.iterable else None
         self._info = info = WorkerInfo(worker)
         info.num_workers, info.seed, info.epoch = job.num_workers, batch_seed(job.seed, worker), 0
@@ -76,7 +76,7 @@ class BatchMaker:
     def find_generators(self) -> None:
         """Finds generators in the dataset and batchify_fn, and seeds them for each batch from now on."""
         job = self._job
-        if job.reseed_generators and self.may_draw:
+        if job.reading.reseed_generators and self.may_draw:
             roots = seeded_parts(job.dataset) if job.iterable else (job.dataset,)
             self.held = find_generators(*roots, job.batchify_fn)
             self._seed = seed_also(self.held, self._seed)

@@ -26,10 +26,10 @@ class Reader(Protocol):
         """
 
 
-def reader_of(job: Job, may_draw: bool) -> Reader:
-    """The reader for the dataset of a job; `may_draw`: `get_rng` may be called while a sample is read."""
-    bulk = getattr(job.dataset, "__getitems__", None)
-    return OneByOne(job, may_draw) if bulk is None else Bulk(bulk)
+def reader_of(dataset: Any, job: Job, may_draw: bool) -> Reader:
+    """The reader for a dataset; `may_draw`: `get_rng` may be called while a sample is read."""
+    bulk = getattr(dataset, "__getitems__", None)
+    return OneByOne(dataset, job, may_draw) if bulk is None else Bulk(bulk)
 
 
 class Bulk:
@@ -50,8 +50,8 @@ class Bulk:
 class OneByOne:
     """Reads one sample after another."""
 
-    def __init__(self, job: Job, may_draw: bool) -> None:
-        self._dataset, self._may_draw = job.dataset, may_draw
+    def __init__(self, dataset: Any, job: Job, may_draw: bool) -> None:
+        self._dataset, self._may_draw = dataset, may_draw
         # default_batchify does not refer to samples later, so large arrays can be copied while the samples are read.
         self._gathers = job.batchify_fn is default_batchify
 

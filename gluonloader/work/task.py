@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from ..checks import OnError
 from ..errors import add_note, text_of
 from ..indices import Keys, as_list
 from ..interrupts import from_signal_handler
 
 OnRow = Callable[[int], None]  # is called with the row of a sample before that sample is read
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How samples are read; see the arguments of `DataLoader` with these names."""
+
+    concurrency: int = 1
+    on_error: OnError = "raise"
+    max_errors: float | None = None
+    reseed_generators: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +36,7 @@ class Job:
     iterable: bool = False  # the dataset is read in shards, each by one worker
     payloads: tuple[Any, ...] = ()  # `WorkerInfo.payload` of each worker; empty without `worker_payload`
     epoch: int = 0  # the epoch that the first workers start for
-    reseed_generators: bool = True
+    reading: Reading = field(default_factory=Reading)
 
 
 @dataclass(frozen=True, slots=True)
