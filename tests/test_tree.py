@@ -2,10 +2,10 @@
 
 import dataclasses
 from collections import OrderedDict, namedtuple
-from collections.abc import Mapping
 from types import MappingProxyType
 
 import pytest
+from parity import Frozen, FrozenPair, NotedList
 
 from gluonloader.tree import children, columns, leaves, map_leaves, refill
 
@@ -45,40 +45,9 @@ def test_items_have_their_paths_and_a_container_can_be_refilled(container, paths
     assert refill(container, [item for _, item in children(container)]) == container
 
 
-class Row(list):
-    """A list of the user's, whose constructor has another argument."""
-
-    def __init__(self, items, note):
-        super().__init__(items)
-        self.note = note
-
-
-class Frozen(Mapping):
-    """An immutable mapping of the user's."""
-
-    def __init__(self, items):
-        self._items = dict(items)
-
-    def __getitem__(self, key):
-        return self._items[key]
-
-    def __iter__(self):
-        return iter(self._items)
-
-    def __len__(self):
-        return len(self._items)
-
-
-class FrozenPair(Frozen):
-    """An immutable mapping that cannot be made from a dict."""
-
-    def __init__(self, a, b):
-        super().__init__({"a": a, "b": b})
-
-
 def test_containers_of_the_user_keep_their_class_and_attributes():
-    row = refill(Row([1, 2], "note"), ["x", "y"])
-    assert (type(row), list(row), row.note) == (Row, ["x", "y"], "note")
+    row = refill(NotedList([1, 2], "note"), ["x", "y"])
+    assert (type(row), list(row), row.note) == (NotedList, ["x", "y"], "note")
     frozen = refill(Frozen({"a": 1}), ["x"])
     assert (type(frozen), dict(frozen)) == (Frozen, {"a": "x"})
     assert refill(FrozenPair(1, 2), ["x", "y"]) == {"a": "x", "b": "y"}

@@ -24,6 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from .seeds import batch_seed
+from .torch import seed_generator
 
 _MOST_OBJECTS: Final = 10_000  # that a search visits; this takes 10 ms
 _MOST_ITEMS: Final = 100  # of a list, a tuple or a dict; lists of a dataset's files and labels are much longer
@@ -94,7 +95,7 @@ def _held(value: Any) -> Held | None:
     if kind is random.Random:
         return Held(value.seed, value.getstate, value.setstate)
     if kind is getattr(sys.modules.get("torch"), "Generator", None) and value.device.type == "cpu":
-        return Held(lambda seed: value.manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF), value.get_state, value.set_state)
+        return Held(partial(seed_generator, value), value.get_state, value.set_state)
     if _is_of_albumentationsx(kind):
         return _of_albumentationsx(value)
     return None

@@ -12,7 +12,12 @@ from typing import Any
 def seed(seed: int) -> None:
     generator = _generator()
     if generator is not None:
-        generator.manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
+        seed_generator(generator, seed)
+
+
+def seed_generator(generator: Any, seed: int) -> None:
+    """Seeds any generator of torch with 64 bits."""
+    generator.manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
 
 
 def save() -> tuple[Any, Any] | None:

@@ -19,21 +19,20 @@ def is_iterable(loader: Any) -> bool:
 
 def batch_sampler_of(loader: Any) -> Any:
     """The batch sampler of the core loader; for an iterable dataset it is not used by the core loader."""
-    return order_of(loader, loader.batch_sampler is None or _reads_in_bulk(loader))
+    return order_of(loader, _reads_whole(loader))
 
 
 def core_loader(loader: Any, batch_sampler: Any, seed: int, num_workers: int) -> CoreDataLoader:
     """A core loader with the arguments of `loader`. Its workers have started."""
-    dataset, whole, collate_fn = loader.dataset, True, own_collate(loader.collate_fn)
+    dataset, collate_fn = loader.dataset, own_collate(loader.collate_fn)
+    whole = is_iterable(loader) or _reads_whole(loader)
     options: dict[str, Any] = {}
     if is_iterable(loader):
         dataset = Replicas(dataset, loader.batch_size, loader.drop_last)
         options["num_shards"] = max(1, loader.num_workers)
     else:
         options["batch_sampler"] = batch_sampler
-        bulk = _reads_in_bulk(loader)
-        whole = loader.batch_sampler is None or bulk
-        dataset = Whole(dataset, bulk) if whole else dataset
+        dataset = Whole(dataset, _reads_in_bulk(loader)) if whole else dataset
     if num_workers:
         context = loader.multiprocessing_context
         options["start_method"] = None if context is None else context.get_start_method()
@@ -53,6 +52,11 @@ def core_loader(loader: Any, batch_sampler: Any, seed: int, num_workers: int) ->
         reseed_generators=False,  # as torch
         **options,
     )
+
+
+def _reads_whole(loader: Any) -> bool:
+    """Whether one read of the dataset returns all that makes a batch; see `Whole`."""
+    return loader.batch_sampler is None or _reads_in_bulk(loader)
 
 
 def _reads_in_bulk(loader: Any) -> bool:

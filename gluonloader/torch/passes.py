@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -12,15 +13,7 @@ from ..loader import DataLoader as CoreDataLoader
 from ..randomness import postponed
 from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
 from .core import batch_sampler_of, core_loader, is_iterable
-from .order import (
-    Order,
-    as_states,
-    as_text,
-    generators_of,
-    restore,
-    save,
-    start_pass,
-)
+from .order import Order, as_states, as_text, generators_of, restore, save, start_pass
 
 
 @dataclass(slots=True)
@@ -57,15 +50,15 @@ class Passes:
             restore(generators, as_states(state["generators"], generators))
             if state["position"] is not None:
                 return self._resume(loader, state)
-        states, last, core = save(generators), self._newest, None
-        if _keeps_workers(loader) and last is not None and not last.core.epochs.workers.closed:
-            core = last.core
-        order = batch_sampler_of(loader) if core is None else core.epochs.source.sampler
-        seed = start_pass(order, loader, draws_seed=core is None)
-        if core is None or last is None:
+        states, last = save(generators), self._newest
+        if last is not None and (not _keeps_workers(loader) or last.core.epochs.workers.closed):
+            last = None
+        order = batch_sampler_of(loader) if last is None else last.core.batch_sampler
+        seed = start_pass(order, loader, draws_seed=last is None)
+        if last is None:
             self._newest = Pass(core_loader(loader, order, seed, loader.num_workers), 0, states, True)
         else:
-            self._newest = Pass(core, last.epoch + 1, states, False)
+            self._newest = Pass(last.core, last.epoch + 1, states, False)
         self._loaded = None
         return PassIterator(loader, self._newest)
 
@@ -78,16 +71,14 @@ class Passes:
         workers = 0 if state["ended"] and not _keeps_workers(loader) else loader.num_workers
         core = core_loader(loader, order, position["seed"], workers)
         set_generators = postponed(partial(core.load_state_dict, position))
-        if not state["ended"]:
-            set_generators()
+        if state["ended"] and isinstance(order, Order):
+            deque(order, maxlen=0)  # draws the rest of the pass, so that the next pass draws other random numbers
+        set_generators()  # those that the dataset's state contains were saved after the pass was drawn
         newest = Pass(core, position["epoch"], states, state["draws_seed"])
         self._loaded = None
         if not state["ended"]:
             self._newest = newest
             return PassIterator(loader, newest)
-        for _ in order if isinstance(order, Order) else ():  # so that the next pass draws other random numbers
-            pass
-        set_generators()  # those that the dataset's state contains were saved after the pass was drawn
         newest.epoch, newest.exhausted = newest.epoch - 1, True
         self._newest = newest if _keeps_workers(loader) else None
         return iter(())
@@ -102,9 +93,9 @@ class Passes:
         position = newest.core.state_dict()
         ended = position["epoch"] != newest.epoch
         if ended and newest.exhausted:
-            own = not (keeps or isinstance(newest.core.epochs.source.sampler, Order) or is_iterable(loader))
+            own = not (keeps or isinstance(newest.core.batch_sampler, Order) or is_iterable(loader))
             return _sealed(loader, now, not keeps, False, position if keeps or own else None)
-        order = newest.core.epochs.source.sampler
+        order = newest.core.batch_sampler
         epoch = order.epoch_of_pass() if isinstance(order, Order) else None
         return _sealed(loader, newest.generators, newest.draws_seed, ended, position, epoch)
 

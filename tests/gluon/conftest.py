@@ -3,10 +3,10 @@
 MXNet is imported in `sides`, by each test file: a skip raised in a conftest would skip all tests of the project.
 """
 
-import signal
 from pathlib import Path
 
 import pytest
+from parity import one_minute
 
 # MXNet's own, at run time; the second only where Gluon runs, so that none of ours is hidden.
 WARNINGS = ["ignore:.*scipy.sparse:DeprecationWarning"]
@@ -39,15 +39,8 @@ def way(request):
 @pytest.fixture(autouse=True)
 def bounded():
     """No test takes longer than a minute: Gluon may hang when a loader with work in flight is deleted."""
-
-    def late(signum, frame):
-        raise TimeoutError("the test took more than 60 seconds")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    with one_minute():
+        yield
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 The tables in docs/migrating-from-gluon.md list the same ids and reasons for users; a test compares them.
 """
 
-import pytest
+from parity import differing
 
 DIFFERENCES = {
     # Interface
@@ -59,9 +59,4 @@ DIFFERENCES = {
     ),
 }
 
-
-def differs(name, raises=AssertionError):
-    """Marks a test that passes with `gluonloader.mxnet` and fails with Gluon, which raises `raises`."""
-    expected = pytest.mark.xfail(strict=True, raises=raises, reason=f"{name}: {DIFFERENCES[name]}")
-    sides = [pytest.param("gluon", marks=expected), "gluonloader"]
-    return pytest.mark.parametrize("gdata", sides, indirect=True)
+differs = differing(DIFFERENCES, "gdata", "gluon")

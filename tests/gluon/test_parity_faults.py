@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+from parity import Deadly, kill
 
 from .differences import differs
 from .sides import GLUON, WAYS, Hung, epoch, in_child, lists, mx
@@ -149,27 +150,6 @@ def test_the_batches_after_a_late_one_still_come(gdata):
 
 
 ONE_BY_ONE = {"num_workers": 2, "prefetch": 0, "timeout": 2.5}
-
-
-class Deadly:
-    """Numbers; the fourth one ends its worker, the first time or always."""
-
-    def __init__(self, end, once=None):
-        self.end, self.once = end, once
-
-    def __len__(self):
-        return 6
-
-    def __getitem__(self, index):
-        if index == 3 and not (self.once and os.path.exists(self.once)):
-            if self.once:
-                open(self.once, "w").close()
-            self.end()
-        return index
-
-
-def kill():
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @differs("worker-death", raises=multiprocessing.TimeoutError)

@@ -3,10 +3,10 @@
 torch is imported in `sides`, by each test file: a skip raised in a conftest would skip all tests of the project.
 """
 
-import signal
 from pathlib import Path
 
 import pytest
+from parity import one_minute
 
 pytest.register_assert_rewrite("pytorch.sides")
 
@@ -36,12 +36,5 @@ def workers(request):
 @pytest.fixture(autouse=True)
 def bounded():
     """No test takes longer than a minute: torch hangs on some errors."""
-
-    def late(signum, frame):
-        raise TimeoutError("the test took more than 60 seconds")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    with one_minute():
+        yield

@@ -3,7 +3,7 @@
 The tables in docs/migrating-from-torch.md list the same ids and reasons for users; a test compares them.
 """
 
-import pytest
+from parity import differing
 
 DIFFERENCES = {
     # Interface
@@ -48,9 +48,4 @@ DIFFERENCES = {
     "states-at-the-end": "the state counts delivered batches",
 }
 
-
-def differs(name, raises=AssertionError):
-    """Marks a test that passes with `gluonloader.torch` and fails with torch, which raises `raises`."""
-    expected = pytest.mark.xfail(strict=True, raises=raises, reason=f"{name}: {DIFFERENCES[name]}")
-    sides = [pytest.param("torch", marks=expected), "gluonloader"]
-    return pytest.mark.parametrize("loader_class", sides, indirect=True)
+differs = differing(DIFFERENCES, "loader_class", "torch")

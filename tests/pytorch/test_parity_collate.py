@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from parity import Frozen, FrozenPair, NotedList
 
 from .sides import epoch, facts, same, torch
 
@@ -24,37 +25,6 @@ class Grid(collections.UserDict):
     """A mutable mapping that carries a note."""
 
     def __init__(self, items=(), note="grid"):
-        super().__init__(items)
-        self.note = note
-
-
-class Frozen(collections.abc.Mapping):
-    def __init__(self, items):
-        self.items_ = dict(items)
-
-    def __getitem__(self, key):
-        return self.items_[key]
-
-    def __iter__(self):
-        return iter(self.items_)
-
-    def __len__(self):
-        return len(self.items_)
-
-
-class FrozenAlone(Frozen):
-    """A mapping that cannot be made from items."""
-
-    def __init__(self, first, second):
-        super().__init__({"a": first, "b": second})
-
-
-class Row(list):
-    """A mutable sequence that carries a note."""
-
-    note = ""
-
-    def __init__(self, items, note):
         super().__init__(items)
         self.note = note
 
@@ -160,10 +130,10 @@ KINDS = {
     "user-dict": lambda i: collections.UserDict(a=i),
     "user-mapping": lambda i: Grid({"a": i}, f"grid {i}"),
     "frozen-mapping": lambda i: Frozen({"a": i}),
-    "frozen-mapping-alone": lambda i: FrozenAlone(i, 2),
+    "frozen-mapping-alone": lambda i: FrozenPair(i, 2),
     "named-tuple": lambda i: Point(i, i / 2),
     "user-list": lambda i: collections.UserList([i, 2]),
-    "list-subclass": lambda i: Row([i, 2], f"row {i}"),
+    "list-subclass": lambda i: NotedList([i, 2], f"row {i}"),
     "user-sequence": lambda i: Pair([i, 2.0]),
     "deque": lambda i: collections.deque([i, 2]),
     "range": lambda i: range(i, i + 3),

@@ -3,7 +3,6 @@
 import copy
 import os
 import pickle
-import signal
 import sys
 import threading
 import time
@@ -12,6 +11,7 @@ import warnings
 import numpy as np
 import pytest
 from conftest import eventually
+from parity import Deadly, kill
 
 import gluonloader
 
@@ -195,27 +195,6 @@ def test_stop_iteration_in_a_dataset_is_an_error(loader_class, workers):
     assert next(batches).tolist() == [0, 1]
     with pytest.raises(RuntimeError):
         list(batches)
-
-
-class Deadly(data.Dataset):
-    """Numbers; the fourth one ends its worker, the first time or always."""
-
-    def __init__(self, end, once=None):
-        self.end, self.once = end, once
-
-    def __len__(self):
-        return 6
-
-    def __getitem__(self, index):
-        if index == 3 and not (self.once and os.path.exists(self.once)):
-            if self.once:
-                open(self.once, "w").close()
-            self.end()
-        return index
-
-
-def kill():
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def leave():
