@@ -17,7 +17,7 @@ def scale(image, label):
 def scale_and_shift(image, label):
     """Scales an image and shifts it by up to one pixel, as augmentation for training.
 
-    `get_rng()` is the random generator of the current batch, so the shifts do not depend on which worker makes it.
+    `get_rng()` is the random generator of the current sample, so the shifts do not depend on which worker reads it.
     """
     top, left = get_rng().integers(0, 3, size=2)
     framed = np.zeros((SIZE + 2, SIZE + 2), image.dtype)
