@@ -201,6 +201,11 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+def open_files() -> list[str]:
+    folder = "/proc/self/fd"
+    return [os.readlink(f"{folder}/{fd}") for fd in os.listdir(folder) if os.path.lexists(f"{folder}/{fd}")]
+
+
 def few_descriptors(before: int) -> bool:
     """Whether no more are open than before, but for two; a ThreadPool's go with it, when its last thread has ended."""
     gc.collect()
@@ -269,4 +274,4 @@ def no_leaks() -> Any:
     assert eventually(lambda: children() <= before[0]), children() - before[0]
     assert eventually(lambda: mapped_slabs() <= before[2]), "mappings of slabs are left"
     assert shared_memory() <= before[3]
-    assert eventually(lambda: few_descriptors(before[1])), (before[1], descriptors())
+    assert eventually(lambda: few_descriptors(before[1])), (before[1], open_files())
