@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..state import verify_checksum
+from .history import History
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start
 from .plan.sampler_state import fresh_state, keep, load
 from .plan.shard_state import carried_of, check
@@ -14,10 +15,15 @@ Fields = Mapping[str, Any]
 
 
 class IndexSource:
-    """Batches of indices from a batch sampler."""
+    """Batches of indices from a batch sampler.
 
-    def __init__(self, batch_sampler: Any) -> None:
+    Attributes:
+        history: how its epochs have started.
+    """
+
+    def __init__(self, batch_sampler: Any, history: History | None = None) -> None:
         self.sampler = batch_sampler
+        self.history = history or History()
         self._start = Start()
 
     def batches(self, dataset: Any) -> int:
@@ -25,7 +31,13 @@ class IndexSource:
 
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
         """The plan of an epoch; `loaded`: the fields of the loaded position where it starts, or None."""
-        return IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
+        plan = IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
+        self.history.add(epoch, plan.started)
+        return plan
+
+    def pending(self, batch_sampler: Any, epoch: int, seed: int) -> IndexPlan:
+        """The plan that starts at the loaded position, with a copy of the batch sampler."""
+        return IndexPlan(batch_sampler, epoch, seed, self._start)
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
         """The position before the first batch of an epoch."""
@@ -44,7 +56,7 @@ class IndexSource:
         except BaseException:
             restore()
             raise
-        self._start = start
+        self._start, self.history = start, History.of_state(self.sampler, fields, start)
 
     def finish(self, plan: Plan) -> None:
         """Moves the samples that a finished epoch carries over to the next epoch. A second call changes nothing."""

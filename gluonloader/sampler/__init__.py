@@ -8,6 +8,7 @@ buckets         samplers that put samples of similar length together
 
 base            base classes, and BatchSampler
 passes          iterators of one epoch
+copies          copies of samplers for any epoch, to draw an order again
 saved           the state of an iterator of one epoch, as JSON
 bijection       a shuffled order of any length, without a table
 ranks           the rank of this process
@@ -22,6 +23,7 @@ from .buckets import (
     SortedBucketSampler,
     SortedSampler,
 )
+from .copies import changes_of, computed_copy, is_computed, is_stateful, last_keys, repeats, set_epoch, unseeded
 from .ordered import FilterSampler, IntervalSampler, SequentialSampler
 from .passes import BatchPass, Pass, Sliceable, as_keys, cut, skip
 from .saved import knows_epoch, load_saved_pass, refreshed, saved_pass
