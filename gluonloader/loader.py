@@ -265,7 +265,7 @@ class DataLoader(Generic[Batch]):
             TypeError: the dataset is iterable, so its samples have no indices.
 
         >>> DataLoader(range(10), batch_size=4, shuffle=True, seed=1).indices(epoch=3, batch=2)
-        [1, 8]
+        [3, 2]
         """
         return replay.indices(self.epochs, epoch, batch)
 

@@ -1,6 +1,7 @@
 """Draws and makes any batch again, while the loader, its iterators and its samplers stay as they are.
 
-    epoch, batch --> Order: a copy of the batch sampler --> IndexPlan at this batch --Task--> BatchMaker in the caller
+    epoch, batch --> order.py: a copy of the batch sampler --> IndexPlan at this batch --Task--> BatchMaker in caller
+                     reading_again.py: for an iterable dataset
 
 NOTE [replay]: a batch is a function of the seed, the epoch and its number, if the order of the epoch is. The batches of
 an epoch are numbered as a loader delivers them that started at epoch 0 and has read each epoch to its end. But users
@@ -19,15 +20,17 @@ from ..errors import bad_argument
 from ..randomness import preserved_generators
 from ..sampler import unseeded
 from ..work.task import Task
+from . import reading_again
 from .epochs import Epochs
 from .order import Order
 from .plan import NOTHING, IndexPlan
-from .sources import IndexSource
+from .sources import IndexSource, ShardSource
 
 
 def indices(epochs: Epochs, epoch: int, batch: int) -> list[Any]:
     """See `DataLoader.indices`."""
-    if not isinstance(epochs.source, IndexSource):
+    _check(epoch, batch)
+    if isinstance(epochs.source, ShardSource):
         raise TypeError("the samples of an iterable dataset have no indices; call replay(epoch, batch, read=True)")
     with preserved_generators():
         found = _draw(epochs, epoch, batch)[1].indices
@@ -37,47 +40,79 @@ def indices(epochs: Epochs, epoch: int, batch: int) -> list[Any]:
 
 def replay(epochs: Epochs, epoch: int, batch: int, read: bool) -> Any:
     """See `DataLoader.replay`."""
+    _check(epoch, batch)
     workers, convert = epochs.workers, epochs.delivery.convert
     with workers.lock_here, preserved_generators():
-        plan, task = _draw(epochs, epoch, batch)
-        maker = workers.maker_here(epoch)
-        if maker.may_draw and not epochs.seed_known:
-            raise bad_argument("seed", None, _UNSEEDED.format("this loader"))
-        with maker.running(), preserved_generators(maker.held):
-            result = maker.make(task)
-        with plan.lock:
-            made = plan.accept(task, result)
-        if made is NOTHING:
-            raise bad_argument("batch", batch, f"this batch of epoch {epoch} has no samples that can be read")
+        made = _make(epochs, epoch, batch, read)
         return made if convert is None else convert(made)
 
 
 def seek(epochs: Epochs, epoch: int, batch: int) -> None:
     """See `DataLoader.seek`."""
-    with epochs.lock:
-        source = epochs.source
-        assert isinstance(source, IndexSource)
+    _check(epoch, batch)
+    with epochs.workers.lock_here, epochs.lock:
         with preserved_generators():
-            plan, _ = _draw(epochs, epoch, batch)
-        history = source.history
-        epochs.load(epochs.sealed(epoch, plan.state(), True))
-        source.history = history
+            state = epochs.sealed(epoch, _position(epochs, epoch, batch), True)
+        history = getattr(epochs.source, "history", None)
+        epochs.load(state)
+        if isinstance(epochs.source, IndexSource) and history is not None:
+            epochs.source.history = history  # what was delivered before stays known
+        epochs.set_epoch_of_samplers(epoch, stays=True)
         epochs.start_ahead()
 
 
+def _make(epochs: Epochs, epoch: int, batch: int, read: bool) -> Any:
+    source, workers = epochs.source, epochs.workers
+    if isinstance(source, ShardSource):
+        reading_again.check_read(source, workers.job.dataset, batch, read)
+        maker = _maker(epochs, epoch)
+        with maker.running(), preserved_generators(maker.held):
+            return reading_again.make(source, workers.job, maker, epoch, batch)
+    plan, task = _draw(epochs, epoch, batch)
+    maker = _maker(epochs, epoch)
+    with maker.running(), preserved_generators(maker.held):
+        result = maker.make(task)
+    with plan.lock:
+        made = plan.accept(task, result)
+    if made is NOTHING:
+        raise bad_argument("batch", batch, f"no sample of this batch of epoch {epoch} can be read, so it is left out")
+    return made
+
+
+def _position(epochs: Epochs, epoch: int, batch: int) -> dict[str, Any]:
+    """The fields of a state before a batch."""
+    source, job = epochs.source, epochs.workers.job
+    if isinstance(source, ShardSource):
+        reading_again.check_read(source, job.dataset, batch, read=True)
+        maker = _maker(epochs, epoch)
+        with maker.running(), preserved_generators(maker.held):
+            return reading_again.position(source, job, epoch, batch)
+    return _draw(epochs, epoch, batch)[0].state()
+
+
+def _maker(epochs: Epochs, epoch: int) -> Any:
+    maker = epochs.workers.maker_here(epoch)
+    if maker.may_draw and not epochs.seed_known:
+        raise bad_argument("seed", None, _UNSEEDED.format("this loader"))
+    return maker
+
+
 _UNSEEDED = (
-    "{} has drawn its seed at random and has not started an epoch, so it cannot know the batches of another run; pass "
-    "the seed of that run, which its state_dict() contains, or load a state of that run"
+    "{} has drawn its seed at random and no epoch has started, so it cannot know the batches of another run; pass the "
+    "seed of that run, which its state_dict() contains, or load a state of that run"
 )
+
+
+def _check(epoch: int, batch: int) -> None:
+    check_int("epoch", epoch, 0, "must be the number of an epoch, an int >= 0")
+    check_int("batch", batch, 0, "must be the number of a batch in its epoch, an int >= 0")
 
 
 def _draw(epochs: Epochs, epoch: int, batch: int) -> tuple[IndexPlan, Task]:
     """The task of a batch, and the plan that has drawn it."""
-    check_int("epoch", epoch, 0, "must be the number of an epoch, an int >= 0")
-    check_int("batch", batch, 0, "must be the number of a batch in its epoch, an int >= 0")
     with epochs.lock:
         source, job, number = epochs.source, epochs.workers.job, epochs.number
-        assert isinstance(source, IndexSource)
+        assert not isinstance(source, ShardSource)
         sampler = unseeded(source.sampler)
         if sampler is not None and not epochs.seed_known:
             raise bad_argument("seed", None, _UNSEEDED.format(f"this {type(sampler).__name__}"))
@@ -85,9 +120,6 @@ def _draw(epochs: Epochs, epoch: int, batch: int) -> tuple[IndexPlan, Task]:
         try:
             return plan, plan.next()
         except StopIteration:
-            raise bad_argument("batch", batch, _range(plan, epoch)) from None
-
-
-def _range(plan: IndexPlan, epoch: int) -> str:
-    count = plan.batches
-    return f"epoch {epoch} has {count} batches, numbered from 0" + (f" to {count - 1}" if count else "")
+            count = plan.batches
+            last = f" to {count - 1}" if count else ""
+            raise bad_argument("batch", batch, f"epoch {epoch} has {count} batches, numbered from 0{last}") from None

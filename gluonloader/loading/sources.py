@@ -70,26 +70,30 @@ class ShardSource:
     sampler = None
 
     def __init__(self, shards: Shards) -> None:
-        self._shards = shards
+        self.shards = shards
         self._carried: list[Leftover] = []
         self._iteration = 0
 
     def batches(self, dataset: Any) -> int:
         carried = sum(leftover.stop - leftover.start for leftover in self._carried)
-        return self._shards.batches(len(dataset) + carried)
+        return self.shards.batches(len(dataset) + carried)
 
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
         self._iteration += 1
-        return ShardPlan(self._shards, epoch, seed, self._iteration, self._carried, loaded)
+        return ShardPlan(self.shards, epoch, seed, self._iteration, self._carried, loaded)
+
+    def other_plan(self, epoch: int, seed: int, carried: list[Leftover]) -> ShardPlan:
+        """A plan that is no epoch of the loader, for workers that the loader does not use."""
+        return ShardPlan(self.shards, epoch, seed, -1, carried)
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
-        return ShardPlan(self._shards, epoch, seed, -1, self._carried).state()
+        return ShardPlan(self.shards, epoch, seed, -1, self._carried).state()
 
     def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
-        check(self._shards, fields)
+        check(self.shards, fields)
         verify_checksum(fields)
         load_rest()
-        self._carried = carried_of(self._shards, fields)
+        self._carried = carried_of(self.shards, fields)
 
     def finish(self, plan: Plan) -> None:
         if isinstance(plan, ShardPlan) and plan.finished and not plan.outdated:

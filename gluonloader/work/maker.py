@@ -49,12 +49,12 @@ class BatchMaker:
 
     Args:
         job: the dataset, the functions and the options.
-        worker: the worker's number.
+        worker: the worker's number; also an attribute.
         seed: a function that seeds the random generators, see NOTE [batch seeds] in randomness.
     """
 
     def __init__(self, job: Job, worker: int, seed: Callable[[int], None]) -> None:
-        self._job, self._seed = job, seed
+        self._job, self._seed, self.worker = job, seed, worker
         self.held: list[Held] = []  # the generators that are seeded for each batch, besides the global ones
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
         self.may_draw = may_draw(job)
