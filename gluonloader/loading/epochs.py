@@ -31,8 +31,9 @@ class Epochs:
 
     Attributes:
         delivery: how batches are delivered.
-        seed_known: whether the seed decides batches that the user has seen: the user passed it, an epoch has started,
-            or a position was loaded. Otherwise it was just drawn at random.
+        seed_given: see above.
+        any_started: whether an epoch has started or a position was loaded. If not, no batch was made with seeds that
+            were drawn at random.
         ahead: the next epoch, if `auto_reload` has started it ahead; may be set to None.
         lock: held while an epoch starts or a position is saved or loaded.
     """
@@ -41,8 +42,8 @@ class Epochs:
         self, source: Source, workers: Workers, delivery: Delivery, seed_given: bool, auto_reload: bool
     ) -> None:
         self.workers, self.auto_reload = workers, auto_reload
-        self.source, self.delivery, self._seed_given = source, delivery, seed_given
-        self.seed_known = seed_given
+        self.source, self.delivery, self.seed_given = source, delivery, seed_given
+        self.any_started = False
         self._number = 0  # of the next epoch
         self.lock = threading.RLock()
         self._open: list[weakref.ref[Epoch]] = []  # epochs that may still be read
@@ -57,13 +58,13 @@ class Epochs:
         self._set_generators: Callable[[], None] = _nothing
 
     def __reduce__(self) -> Any:
-        return Epochs, (self.source, self.workers, self.delivery, self._seed_given, self.auto_reload), self.state()
+        return Epochs, (self.source, self.workers, self.delivery, self.seed_given, self.auto_reload), self.state()
 
     def __copy__(self) -> Epochs:
         # Samplers change from epoch to epoch, so the copy has its own samplers. Both loaders read the same dataset.
         dataset, workers = self.workers.job.dataset, copy.copy(self.workers)
         source = copy.deepcopy(self.source, {id(dataset): dataset})
-        new = Epochs(source, workers, self.delivery, self._seed_given, self.auto_reload)
+        new = Epochs(source, workers, self.delivery, self.seed_given, self.auto_reload)
         new.load(self.state())
         return new
 
@@ -96,7 +97,7 @@ class Epochs:
                 self.load(self.state_of(self.ahead.plan))
             epoch = self._start() if self.ahead is None else self.ahead
             self.ahead, self._loaded_number, self._current = None, None, epoch.plan
-            self.seed_known = True
+            self.any_started = True
             return epoch
 
     def _start(self) -> Epoch:
@@ -244,7 +245,7 @@ class Epochs:
         if new_job is not job:
             self.workers.stop()
             self.workers.job = new_job
-        self._loaded, self.seed_known = fields, True
+        self._loaded, self.any_started = fields, True
 
     def move(self, epoch: Epoch, state: Any) -> None:
         """Makes an epoch continue at the position `state`."""
@@ -263,7 +264,7 @@ class Epochs:
         job = self.workers.job
         int_field(fields, "epoch")
         check_same(fields, "length", _length(job.dataset), "this dataset")
-        if self._seed_given:
+        if self.seed_given:
             check_same(fields, "seed", job.seed, "this loader")
         else:
             int_field(fields, "seed", None)

@@ -92,7 +92,7 @@ def _position(epochs: Epochs, epoch: int, batch: int) -> dict[str, Any]:
 
 def _maker(epochs: Epochs, epoch: int) -> Any:
     maker = epochs.workers.maker_here(epoch)
-    if maker.may_draw and not epochs.seed_known:
+    if maker.may_draw and not (epochs.seed_given or epochs.any_started):
         raise bad_argument("seed", None, _UNSEEDED.format("this loader"))
     return maker
 
@@ -114,7 +114,7 @@ def _draw(epochs: Epochs, epoch: int, batch: int) -> tuple[IndexPlan, Task]:
         source, job, number = epochs.source, epochs.workers.job, epochs.number
         assert not isinstance(source, ShardSource)
         sampler = unseeded(source.sampler)
-        if sampler is not None and not epochs.seed_known:
+        if sampler is not None and not epochs.any_started:
             raise bad_argument("seed", None, _UNSEEDED.format(f"this {type(sampler).__name__}"))
         plan = Order(source, job.dataset, job.seed, number, epochs.pending).plan_at(epoch, batch)
         try:
