@@ -49,6 +49,23 @@ def delivered(loader, epochs=range(EPOCHS)):
     return batches
 
 
+def delivered_with_a_resume(make, way, stop):
+    """The same, from two loaders: the second resumes where the first stops."""
+    batches = {}
+    with make(way) as loader:
+        for epoch in range(EPOCHS):
+            loader.set_epoch(epoch)
+            iterator = iter(loader)
+            for batch in iterator:
+                batches[iterator.last.epoch, iterator.last.number] = text(batch)
+                if len(batches) == stop:
+                    state = json.dumps(loader.state_dict())
+                    with make(way) as other:
+                        other.load_state_dict(state)
+                        return batches | delivered(other, range(json.loads(state)["epoch"], EPOCHS))
+    return batches
+
+
 def ways_of(name):
     return [SERIAL, FORK] if name in ONLY_SERIAL_OR_PROCESSES else [SERIAL, THREAD, FORK]
 
@@ -58,8 +75,7 @@ def test_replay_in_another_process_makes_what_was_delivered():
     chance, asked, expected = random.Random(0), [], []
     for number, (name, make) in enumerate(PIPELINES.items()):
         way = ways_of(name)[number % len(ways_of(name))]
-        with make(way.arguments) as loader:
-            batches = delivered(loader)
+        batches = delivered_with_a_resume(make, way.arguments, stop=chance.randrange(9, 60))
         for epoch, batch in chance.sample(sorted(batches), min(50, len(batches))):
             asked.append([name, epoch, batch])
             expected.append(batches[epoch, batch])
@@ -114,8 +130,11 @@ def test_seek_starts_the_next_iteration_at_any_batch(name):
             if chance.random() < 0.5:
                 next(iter(loader))
             loader.seek(epoch, batch)
+            again = chance.sample(sorted(batches), 3)
+            assert [text(loader.replay(*where, read=True)) for where in again] == [batches[where] for where in again]
             right = {where: made for where, made in batches.items() if where >= (epoch, batch)}
             assert delivered(loader, range(epoch, EPOCHS)) == right
+            assert [text(loader.replay(*where, read=True)) for where in again] == [batches[where] for where in again]
 
 
 def test_seek_works_with_every_executor_and_with_auto_reload(way):
@@ -255,6 +274,51 @@ def test_replay_makes_the_batch_in_the_calling_thread_and_converts_it(any_way):
         assert batch.tobytes() == expected.tobytes()
         assert batch.min() > 999
     assert get_worker_info() is None
+
+
+def test_generators_that_are_not_seeded_are_restored_too(any_way):
+    class Held(Drawing):
+        def __getitem__(self, index):
+            return self.held[0].random()
+
+    dataset = Held()
+    with any_way.loader(dataset, 4, reseed_generators=False) as loader:
+        list(loader)  # since threads draw from the generator, too
+        state = dataset.held[0].bit_generator.state
+        loader.replay(0, 2)
+        assert dataset.held[0].bit_generator.state == state
+
+
+class Plain:
+    """A user's sampler whose epoch the loader cannot read."""
+
+    def __init__(self):
+        self.set_epoch(0)
+
+    def __len__(self):
+        return LENGTH
+
+    def set_epoch(self, epoch):
+        self.order = random.Random(epoch).sample(range(LENGTH), LENGTH)
+
+    def __iter__(self):
+        return iter(self.order)
+
+
+@pytest.mark.parametrize("wrap", [lambda sampler: sampler, lambda sampler: ShardedSampler(sampler, 2, 1)])
+@pytest.mark.parametrize("kind", [Plain, Epochal])
+@pytest.mark.filterwarnings("ignore:a Plain has no epoch")
+def test_seek_sets_the_epoch_of_a_users_sampler(kind, wrap):
+    loader = DataLoader(range(LENGTH), 4, sampler=wrap(kind()), seed=1)
+    whole = []
+    for epoch in range(3):
+        loader.set_epoch(epoch)
+        whole.append([batch.tolist() for batch in loader])
+    for loader in (loader, DataLoader(range(LENGTH), 4, sampler=wrap(kind()), seed=1)):
+        loader.seek(2, 3)
+        assert loader.indices(2, 1) == whole[2][1]
+        assert [batch.tolist() for batch in loader] == whole[2][3:]
+        assert loader.indices(1, 1) == whole[1][1]
 
 
 def test_replay_calls_worker_init_fn_once_and_passes_on_errors_with_their_place():

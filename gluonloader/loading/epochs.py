@@ -168,10 +168,9 @@ class Epochs:
                 self._loaded_number = None
                 self.ahead = self._current = self._loaded = None
                 self._number = number
-            self.set_epoch_of_samplers(number, stays)
+            self._set_epoch_of_samplers(number, stays)
 
-    def set_epoch_of_samplers(self, number: int, stays: bool) -> None:
-        """Calls `set_epoch` of the samplers; `stays`: a position in this epoch was loaded, which they keep."""
+    def _set_epoch_of_samplers(self, number: int, stays: bool) -> None:
         samplers: list[Any] = [self.source.sampler, getattr(self.source.sampler, "sampler", None)]
         for sampler in samplers:
             if hasattr(sampler, "set_epoch") and not (stays and knows_epoch(sampler)):

@@ -14,23 +14,24 @@ class History:
 
     Attributes:
         started: by epoch; for a loaded position, also before its epoch starts.
-        first: the epoch that started first; None if no epoch has started. Only its state of the sampler stays known.
+        first: the epoch that started first, and how; None if no epoch has started. The state of the sampler stays known
+            only for this epoch and for the newest one.
     """
 
     def __init__(self) -> None:
         self.started: dict[int, Started] = {}
-        self.first: int | None = None
-        self._newest: int | None = None
+        self.first: tuple[int, Started] | None = None
+        self._newest: Started | None = None
 
     def add(self, epoch: int, started: Started) -> None:
         known = self.started.get(epoch)
         if started.carried is None and known is not None:
             started.carried = known.carried
-        if self.first is None:
-            self.first = epoch
-        if self._newest is not None and self._newest not in (self.first, epoch):
-            self.started[self._newest].snapshot = None  # it may be large
-        self.started[epoch], self._newest = started, epoch
+        if self._newest is not None and (self.first is None or self._newest is not self.first[1]):
+            self._newest.snapshot = None  # it may be large
+        if self.first is None or (epoch, started.number) <= (self.first[0], self.first[1].number):
+            self.first = epoch, started
+        self.started[epoch] = self._newest = started
 
     @classmethod
     def of_state(cls, batch_sampler: Any, fields: Mapping[str, Any], start: Start) -> History:

@@ -7,7 +7,6 @@ any other sampler           a copy draws the epoch, more than once: the order ha
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from typing import Any
 
@@ -21,6 +20,7 @@ from ..sampler import (
     last_keys,
     repeats,
     set_epoch,
+    users_copy,
 )
 from .plan import IndexPlan, Start
 from .plan.sampler_state import drop_carried, restore, stateful_part
@@ -87,8 +87,6 @@ class Order:
         batches = self._copy()
         if stateful_part(batches) is not None:
             return batches
-        if isinstance(batches, BatchSampler):
-            batches.carried = []
         if not repeats(batches, epoch):
             knows = "after set_epoch" if set_epoch(batches, epoch) else "and has no set_epoch(epoch)"
             raise ValueError(
@@ -104,7 +102,7 @@ class Order:
 
     def _copy(self) -> Any:
         try:
-            return copy.deepcopy(self._sampler, {id(self._dataset): self._dataset})
+            return users_copy(self._sampler, self._dataset)
         except Exception as error:
             right = "so its order cannot be drawn again; let copy.deepcopy() copy it, or use a sampler of gluonloader"
             raise ValueError(f"sampler: this {self._name} cannot be copied ({error}), {right}") from error
@@ -128,16 +126,15 @@ class Order:
 
     def _walk(self, batches: Any, epoch: int, batch: int) -> int:
         """Draws with a stateful sampler until its next pass is that of the epoch; returns how many batches it lacks."""
-        first, number = self._history.first, 0
-        started = None if first is None else self._history.started[first]
-        if first is None:
-            first = self._number
-        elif started is not None and started.snapshot is not None:  # it is None if nothing was drawn yet
-            number = started.number
-            restore(stateful_part(batches), started.snapshot)
-            if isinstance(batches, BatchSampler):
-                batches.carried = list(started.carried or [])
-                drop_carried(batches, number)
+        first, number, carried = self._number, 0, getattr(self._sampler, "carried", [])
+        if self._history.first is not None:
+            first, started = self._history.first
+            number, carried = started.number, started.carried or []
+            if started.snapshot is not None:  # otherwise nothing was drawn yet
+                restore(stateful_part(batches), started.snapshot)
+        if isinstance(batches, BatchSampler):
+            batches.carried = list(carried)
+            drop_carried(batches, number)
         if (epoch, batch) < (first, number):
             raise ValueError(
                 f"epoch={epoch}, batch={batch}: this {self._name} continues from epoch to epoch, and its state is "

@@ -18,7 +18,7 @@ from typing import Any
 from ..checks import check_int
 from ..errors import bad_argument
 from ..randomness import preserved_generators
-from ..sampler import unseeded
+from ..sampler import set_unsaved_epoch, unseeded
 from ..work.task import Task
 from . import reading_again
 from .epochs import Epochs
@@ -53,11 +53,12 @@ def seek(epochs: Epochs, epoch: int, batch: int) -> None:
     with epochs.workers.lock_here, epochs.lock:
         with preserved_generators():
             state = epochs.sealed(epoch, _position(epochs, epoch, batch), True)
-        history = getattr(epochs.source, "history", None)
+        source = epochs.source
+        history = source.known_history(epochs.number) if isinstance(source, IndexSource) else None
         epochs.load(state)
-        if isinstance(epochs.source, IndexSource) and history is not None:
-            epochs.source.history = history  # what was delivered before stays known
-        epochs.set_epoch_of_samplers(epoch, stays=True)
+        if isinstance(source, IndexSource) and history is not None:
+            source.history = history  # what was delivered before stays known
+            set_unsaved_epoch(source.sampler, epoch)
         epochs.start_ahead()
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..sampler import changes_of
 from ..state import verify_checksum
 from .history import History
-from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start
-from .plan.sampler_state import fresh_state, keep, load
+from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started
+from .plan.sampler_state import fresh_state, keep, load, snapshot, stateful_part
 from .plan.shard_state import carried_of, check
 
 Fields = Mapping[str, Any]
@@ -34,6 +35,14 @@ class IndexSource:
         plan = IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
         self.history.add(epoch, plan.started)
         return plan
+
+    def known_history(self, number: int) -> History:
+        """The history, with the state of a stateful sampler also if no epoch has started; `number`: the next epoch."""
+        stateful = stateful_part(self.sampler)
+        if self.history.first is None and stateful is not None:
+            carried = list(getattr(self.sampler, "carried", ()))
+            self.history.add(number, Started(0, carried, changes_of(self.sampler), snapshot(stateful)))
+        return self.history
 
     def pending(self, batch_sampler: Any, epoch: int, seed: int) -> IndexPlan:
         """The plan that starts at the loaded position, with a copy of the batch sampler."""

@@ -19,7 +19,7 @@ from ..executors.thread import ThreadExecutor
 from ..interrupts import Uninterrupted
 from ..randomness import seed_restorable
 from ..work.info import LoaderInfo
-from ..work.maker import BatchMaker
+from ..work.maker import BatchMaker, held_by
 from ..work.task import Job
 from .choice import Choice, Options, cheaper, possible, suited
 from .stats import LoaderStats, Tally
@@ -144,6 +144,8 @@ class Workers:
             with maker.running():
                 maker.start(epoch)
                 maker.find_generators()
+            if maker.may_draw and not maker.held:
+                maker.held = held_by(job)  # they are not seeded, but restored
             self._maker_here = self.job, maker
         return self._maker_here[1]
 

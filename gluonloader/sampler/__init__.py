@@ -23,7 +23,17 @@ from .buckets import (
     SortedBucketSampler,
     SortedSampler,
 )
-from .copies import changes_of, computed_copy, is_computed, is_stateful, last_keys, repeats, set_epoch, unseeded
+from .copies import (
+    changes_of,
+    computed_copy,
+    is_computed,
+    last_keys,
+    repeats,
+    set_epoch,
+    set_unsaved_epoch,
+    unseeded,
+    users_copy,
+)
 from .ordered import FilterSampler, IntervalSampler, SequentialSampler
 from .passes import BatchPass, Pass, Sliceable, as_keys, cut, skip
 from .saved import knows_epoch, load_saved_pass, refreshed, saved_pass

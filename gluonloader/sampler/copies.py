@@ -13,10 +13,9 @@ from typing import Any, Final
 
 from ..indices import as_list
 from ..randomness import seed_restorable
-from ..state import has_state
 from .base import BatchSampler, OrderedSampler, SeededSampler, iterate, start_pass
 from .passes import cut, skip
-from .saved import FIXED
+from .saved import FIXED, knows_epoch
 from .sharded import ShardedSampler
 
 _COMPARED: Final = 64  # keys; orders of so many keys are equal by chance only if the sampler does not shuffle
@@ -85,6 +84,17 @@ def computed_copy(sampler: Any, shift: int | None = None) -> Any:
     return new
 
 
+def users_copy(batch_sampler: Any, shared: Any) -> Any:
+    """A copy of any other batch sampler, at the start of a pass; it refers to the same object `shared`."""
+    new = copy.deepcopy(batch_sampler, {id(shared): shared})
+    for sampler in chain_of(new):
+        if isinstance(sampler, BatchSampler):
+            sampler.carried = []
+        if isinstance(sampler, ShardedSampler):
+            sampler._start, sampler._loaded_epoch = 0, None
+    return new
+
+
 def last_keys(sampler: Any, count: int) -> list[Any]:
     """The last keys of the next pass of a computed sampler, which moves on to its next epoch."""
     indices = start_pass(sampler)
@@ -100,6 +110,13 @@ def set_epoch(batch_sampler: Any, epoch: int) -> bool:
             sampler.set_epoch(epoch)
             known = True
     return known
+
+
+def set_unsaved_epoch(batch_sampler: Any, epoch: int) -> None:
+    """Sets the epoch of those samplers whose epoch no state contains."""
+    for sampler in chain_of(batch_sampler):
+        if hasattr(sampler, "set_epoch") and not knows_epoch(sampler):
+            sampler.set_epoch(epoch)
 
 
 def repeats(batch_sampler: Any, epoch: int) -> bool:
@@ -120,7 +137,3 @@ def repeats(batch_sampler: Any, epoch: int) -> bool:
 def _keys(batch_sampler: Any) -> Iterable[Any]:
     for batch in iterate(batch_sampler):
         yield from as_list(batch)
-
-
-def is_stateful(batch_sampler: Any) -> bool:
-    return any(map(has_state, chain_of(batch_sampler)[:2]))

@@ -44,6 +44,11 @@ def may_draw(job: Job) -> bool:
     return draws(job.dataset) or draws(job.batchify_fn)
 
 
+def held_by(job: Job) -> list[Held]:
+    """The generators that the dataset and batchify_fn hold."""
+    return find_generators(*(seeded_parts(job.dataset) if job.iterable else (job.dataset,)), job.batchify_fn)
+
+
 class BatchMaker:
     """Makes the batches of one worker.
 
@@ -75,10 +80,8 @@ class BatchMaker:
 
     def find_generators(self) -> None:
         """Finds generators in the dataset and batchify_fn, and seeds them for each batch from now on."""
-        job = self._job
-        if job.reading.reseed_generators and self.may_draw:
-            roots = seeded_parts(job.dataset) if job.iterable else (job.dataset,)
-            self.held = find_generators(*roots, job.batchify_fn)
+        if self._job.reading.reseed_generators and self.may_draw:
+            self.held = held_by(self._job)
             self._seed = seed_also(self.held, self._seed)
 
     def make(self, task: Task, on_row: OnRow | None = None) -> Any:

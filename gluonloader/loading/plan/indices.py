@@ -70,7 +70,8 @@ class IndexPlan:
                 self._forget_snapshots()
             self._drawing = True
             started = self.started
-            if number == started.number and started.snapshot is None:
+            is_first = number == started.number and started.drawn is None
+            if is_first:
                 started.snapshot = self._snapshots.get(number)
             try:
                 if isinstance(self._batches, BatchPass):
@@ -80,7 +81,7 @@ class IndexPlan:
             except Exception as error:  # the end, or an error of the sampler
                 self._drawing = from_signal_handler(error)
                 raise
-            if number == started.number and started.drawn is None:
+            if is_first:
                 started.drawn = _hash(indices)
             task = Task(self.epoch, number, self._seed, indices)
             is_new = self._progress.issue(task)
