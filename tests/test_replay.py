@@ -195,13 +195,14 @@ def test_indices_are_those_that_were_delivered(
         loader.set_epoch(epoch) if kind == "epochal" else None
         for number, batch in enumerate(loader):
             whole[epoch, number] = batch
-    for where, batch in whole.items():
-        assert fresh.indices(*where) == batch == loader.indices(*where) == fresh.replay(*where)
-    for epoch in range(4):
+    is_drawn = kind in ("epochal", "continuing")  # then each call draws whole epochs
+    for where in random.Random(seed).sample(sorted(whole), min(len(whole), 3 if is_drawn else 12)):
+        assert fresh.indices(*where) == whole[where] == loader.indices(*where) == fresh.replay(*where)
+    for epoch in [3] if is_drawn else range(4):
         count = sum(where[0] == epoch for where in whole)
         with pytest.raises(ValueError, match=f"batch={count}: epoch {epoch} has {count} batches"):
             fresh.indices(epoch, count)
-    if kind not in ("epochal", "continuing"):
+    if not is_drawn:
         # Epochs that are left early carry nothing over; each epoch stays what was delivered.
         other, seen = make(rank), {}
         for epoch, stop in enumerate(stops):
@@ -213,8 +214,8 @@ def test_indices_are_those_that_were_delivered(
                 seen[iterator.last.epoch, iterator.last.number] = batch
                 if iterator.last.number >= stop:
                     break
-        for where, batch in seen.items():
-            assert other.indices(*where) == batch
+        for where in random.Random(seed).sample(sorted(seen), min(len(seen), 12)):
+            assert other.indices(*where) == seen[where]
 
 
 class Anything:
