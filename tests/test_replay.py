@@ -375,6 +375,10 @@ def test_without_a_seed_the_indices_of_a_fixed_order_are_known_but_not_its_rando
     with pytest.raises(ValueError, match="this loader has drawn its seed at random"):
         loader.replay(5, 1)
     assert DataLoader(np.arange(9), 4).replay(5, 1).tolist() == [4, 5, 6, 7]  # no random numbers
+    shuffled = DataLoader(IterableDataset(range(9)), 4, True)
+    for method in (lambda: shuffled.replay(0, 1, read=True), lambda: shuffled.seek(0, 1)):
+        with pytest.raises(ValueError, match="this loader has drawn its seed at random"):
+            method()
 
 
 class Global(Drawing):

@@ -35,12 +35,15 @@ class Order:
     Args:
         number: the epoch for which the samplers are set now.
         pending: the epoch of a loaded position that has not started yet.
+
+    Attributes:
+        is_computed: whether no code of the user draws the order, so that it cannot change the global generators.
     """
 
     def __init__(self, source: IndexSource, dataset: Any, seed: int, number: int, pending: int | None) -> None:
         self._sampler, self._history, self._source = source.sampler, source.history, source
         self._dataset, self._seed, self._number, self._pending = dataset, seed, number, pending
-        self._is_computed = is_computed(self._sampler)
+        self.is_computed = is_computed(self._sampler)
 
     def plan_at(self, epoch: int, batch: int) -> IndexPlan:
         """A plan whose next task is this batch, if the epoch has so many batches; checked by the history.
@@ -52,7 +55,7 @@ class Order:
         if started is not None:
             self._check_changes(epoch)
             expected = started.drawn
-            if expected is None and epoch == self._pending and self._is_computed:
+            if expected is None and epoch == self._pending and self.is_computed:
                 expected = _first_drawn(self._source.pending(computed_copy(self._sampler), epoch, self._seed))
             if expected is not None and _first_drawn(self._plan(epoch, started.number)) != expected:
                 raise ValueError(
@@ -72,13 +75,13 @@ class Order:
 
     def _plan(self, epoch: int, batch: int) -> IndexPlan:
         batches, skipped = self._batches_of(epoch), 0
-        if stateful_part(self._sampler) is not None and not self._is_computed:
+        if stateful_part(self._sampler) is not None and not self.is_computed:
             skipped = self._walk(batches, epoch, batch)
         return IndexPlan(batches, epoch, self._seed, Start(batch, batch - skipped))
 
     def _batches_of(self, epoch: int) -> Any:
         """A copy of the batch sampler whose next pass is that of the epoch, except if it is stateful."""
-        if self._is_computed:
+        if self.is_computed:
             shift = epoch - self._number
             batches = computed_copy(self._sampler, shift)
             if isinstance(batches, BatchSampler) and batches.last_batch == "rollover":

@@ -58,7 +58,10 @@ def position(source: ShardSource, job: Job, epoch: int, batch: int) -> dict[str,
 def _read_to(reading: Epoch, batch: int) -> tuple[dict[str, Any], _Result]:
     """The position before a batch, and that batch or its error."""
     while True:
-        before, made = reading.plan.state(), _next(reading, batch)
+        before, made = reading.plan.state(), _next(reading)
+        if made is None:
+            count = reading.plan.position
+            raise bad_argument("batch", batch, f"epoch {reading.plan.epoch} has only {count} batches")
         if isinstance(made, Exception):
             if reading.plan.state()["batch"] > batch:
                 return before, made
@@ -83,21 +86,16 @@ def _start_reading(source: ShardSource, job: Job, epoch: int) -> Epoch:
 
 
 def _read_all(reading: Epoch) -> None:
-    while not reading.ended:
-        try:
-            _next(reading, 0)
-        except ValueError:
-            return
+    while _next(reading) is not None:
+        pass
 
 
-def _next(reading: Epoch, batch: int) -> _Result:
-    """The next batch, or its error; ValueError if there is none, so the epoch has no batch number `batch`."""
+def _next(reading: Epoch) -> _Result | None:
+    """The next batch, or its error; None at the end."""
     try:
         return reading.next()
     except StopIteration:
-        count = reading.plan.position
-        right = f"epoch {reading.plan.epoch} has only {count} batches" if count else "this epoch has no batches"
-        raise bad_argument("batch", batch, right) from None
+        return None
     except Exception as error:
         if from_signal_handler(error):
             raise

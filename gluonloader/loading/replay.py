@@ -13,12 +13,14 @@ delivered batch is an error, as far as the loader can know.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from ..checks import check_int
 from ..errors import bad_argument
 from ..randomness import preserved_generators
 from ..sampler import set_unsaved_epoch, unseeded
+from ..work.maker import BatchMaker
 from ..work.task import Task
 from . import reading_again
 from .epochs import Epochs
@@ -32,8 +34,7 @@ def indices(epochs: Epochs, epoch: int, batch: int) -> list[Any]:
     _check(epoch, batch)
     if isinstance(epochs.source, ShardSource):
         raise TypeError("the samples of an iterable dataset have no indices; call replay(epoch, batch, read=True)")
-    with preserved_generators():
-        found = _draw(epochs, epoch, batch)[1].indices
+    found = _draw(epochs, epoch, batch)[1].indices
     assert found is not None
     return found
 
@@ -51,8 +52,7 @@ def seek(epochs: Epochs, epoch: int, batch: int) -> None:
     """See `DataLoader.seek`."""
     _check(epoch, batch)
     with epochs.workers.lock_here, epochs.lock:
-        with preserved_generators():
-            state = epochs.sealed(epoch, _position(epochs, epoch, batch), True)
+        state = epochs.sealed(epoch, _position(epochs, epoch, batch), True)
         source = epochs.source
         history = source.known_history(epochs.number) if isinstance(source, IndexSource) else None
         epochs.load(state)
@@ -85,15 +85,17 @@ def _position(epochs: Epochs, epoch: int, batch: int) -> dict[str, Any]:
     source, job = epochs.source, epochs.workers.job
     if isinstance(source, ShardSource):
         reading_again.check_read(source, job.dataset, batch, read=True)
-        maker = _maker(epochs, epoch)
-        with maker.running(), preserved_generators(maker.held):
-            return reading_again.position(source, job, epoch, batch)
+        with preserved_generators():
+            maker = _maker(epochs, epoch)
+            with maker.running(), preserved_generators(maker.held):
+                return reading_again.position(source, job, epoch, batch)
     return _draw(epochs, epoch, batch)[0].state()
 
 
-def _maker(epochs: Epochs, epoch: int) -> Any:
-    maker = epochs.workers.maker_here(epoch)
-    if maker.may_draw and not (epochs.seed_given or epochs.any_started):
+def _maker(epochs: Epochs, epoch: int) -> BatchMaker:
+    maker, source = epochs.workers.maker_here(epoch), epochs.source
+    uses_seed = maker.may_draw or (isinstance(source, ShardSource) and source.shards.shuffle_buffer > 0)
+    if uses_seed and not (epochs.seed_given or epochs.any_started):
         raise bad_argument("seed", None, _UNSEEDED.format("this loader"))
     return maker
 
@@ -117,10 +119,12 @@ def _draw(epochs: Epochs, epoch: int, batch: int) -> tuple[IndexPlan, Task]:
         sampler = unseeded(source.sampler)
         if sampler is not None and not epochs.any_started:
             raise bad_argument("seed", None, _UNSEEDED.format(f"this {type(sampler).__name__}"))
-        plan = Order(source, job.dataset, job.seed, number, epochs.pending).plan_at(epoch, batch)
-        try:
-            return plan, plan.next()
-        except StopIteration:
-            count = plan.batches
-            last = f" to {count - 1}" if count else ""
-            raise bad_argument("batch", batch, f"epoch {epoch} has {count} batches, numbered from 0{last}") from None
+        order = Order(source, job.dataset, job.seed, number, epochs.pending)
+        with nullcontext() if order.is_computed else preserved_generators():
+            plan = order.plan_at(epoch, batch)
+            try:
+                return plan, plan.next()
+            except StopIteration:
+                count = plan.batches
+        last = f" to {count - 1}" if count else ""
+        raise bad_argument("batch", batch, f"epoch {epoch} has {count} batches, numbered from 0{last}")
