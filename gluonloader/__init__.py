@@ -83,10 +83,10 @@ from .sampler import (
     SubsetSampler,
     WeightedSampler,
 )
-from .work.info import LoaderInfo, WorkerInfo, get_worker_info
+from .work.info import BatchInfo, LoaderInfo, WorkerInfo, get_worker_info
 
 __all__ = [
-    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError",
+    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout", "BatchifyError",
     "BlockShuffleSampler", "Bridge", "BridgeIterator", "BridgeStats", "ConcatDataset", "ConstWidthBucket",
     "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FilterSampler", "FixedBucketSampler",
     "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket",

@@ -11,8 +11,10 @@ from .describe import call, short_repr
 from .errors import LoaderClosed, WorkerStartError
 from .executors.base import check_not_inside
 from .generics import Batch
-from .loading.epoch import Epoch
+from .loading.epoch import Delivered, Epoch
 from .loading.epochs import Epochs
+from .work.info import BatchInfo
+from .work.task import Chunk
 
 
 class LoaderIterator(Iterator[Batch]):
@@ -23,7 +25,10 @@ class LoaderIterator(Iterator[Batch]):
         self._lock = threading.RLock()
         self._epochs: Epochs | None = epochs  # keeps the workers alive until this epoch ends
         self._epoch = epoch
-        self._kept: dict[int, Any] = {}  # by thread: a batch that is settled, until `next` returns it
+        # By thread: a batch that is settled, until `next` returns it.
+        self._kept: dict[int, tuple[Any, Delivered]] = {}
+        self._last: Delivered | None = None  # of the batch that `next` returned last
+        self._last_of: dict[int, Delivered] = {}  # the same, by thread
 
     def __iter__(self) -> LoaderIterator[Batch]:
         return self
@@ -64,9 +69,25 @@ class LoaderIterator(Iterator[Batch]):
                     self._epochs = None  # only now, so that an interrupted `finish` is repeated
         if thread not in kept:  # a signal handler has called `next`, and got the batch
             return self.__next__()
-        batch: Batch = kept[thread]
+        batch: Batch
+        batch, delivered = kept[thread]
         del kept[thread]  # no signal handler runs between this statement and the end of `next`
+        self._last = self._last_of[thread] = delivered
         return batch
+
+    @property
+    def last(self) -> BatchInfo | None:
+        """Which batch `next` returned last, and how it was made; None before the first batch.
+
+        If several threads read this iterator, it is the last batch of the calling thread, if that has read a batch.
+        """
+        delivered = self._last_of.get(threading.get_ident(), self._last)
+        if delivered is None:
+            return None
+        task, worker, made_s, waited_s = delivered
+        chunk = task.work if isinstance(task.work, Chunk) else None
+        where = (None, None) if chunk is None else (chunk.shard, chunk.number)
+        return BatchInfo(task.epoch, task.batch, task.indices, worker, made_s, waited_s, *where)
 
     @property
     def ended(self) -> bool:

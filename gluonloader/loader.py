@@ -29,6 +29,7 @@ from .describe import arguments, call, describe, short_repr
 from .errors import explain_torch_arguments
 from .generics import Batch
 from .iterator import LoaderIterator
+from .loading import replay
 from .loading.arguments import (
     TORCH_WORDS,
     Batching,
@@ -249,6 +250,54 @@ class DataLoader(Generic[Batch]):
         with self.epochs.lock:
             self.epochs.load(state)
             self.epochs.start_ahead()
+
+    # -- any batch again -----------------------------------------------------------------------------------------------
+
+    def indices(self, epoch: int, batch: int) -> list[Any]:
+        """The indices of the samples in a batch, in their order; see `docs/debugging.md`.
+
+        Batches are numbered from 0 in each epoch, in the order of the sampler, for a loader that reads each epoch from
+        epoch 0 on to its end. This loader, its samplers and its iterators stay as they are. For the samplers of
+        gluonloader, no other batch is drawn.
+
+        Raises:
+            ValueError: the epoch has no such batch, or its order is not known; the text says why and what to do.
+            TypeError: the dataset is iterable, so its samples have no indices.
+
+        >>> DataLoader(range(10), batch_size=4, shuffle=True, seed=1).indices(epoch=3, batch=2)
+        [3, 2]
+        """
+        return replay.indices(self.epochs, epoch, batch)
+
+    def replay(self, epoch: int, batch: int, read: bool = False) -> Batch:
+        """Makes a batch again, with the same random numbers, as this loader delivers or has delivered it.
+
+        The batch is made in the calling thread, so you can step through the dataset with a debugger. The first call
+        also calls `worker_init_fn`. This loader, its workers, its iterators and the global random generators stay as
+        they are. See `docs/debugging.md`.
+
+        Args:
+            epoch, batch: as for `indices`; for an iterable dataset, `batch` is the `number` of `iterator.last`.
+            read: for an iterable dataset: read all samples that come before the batch in its shard. Without it, this is
+                an error, since it can take as long as the epoch.
+
+        Raises:
+            ValueError: as for `indices`; or `read` is needed.
+            Exception: any exception of the dataset or batchify_fn, as `next` raises it.
+        """
+        batch_again: Batch = replay.replay(self.epochs, epoch, batch, read)
+        return batch_again
+
+    def seek(self, epoch: int, batch: int) -> None:
+        """Makes the next iteration start at a batch, as if the position before it had been saved and loaded.
+
+        Args:
+            epoch, batch: as for `replay`. For an iterable dataset, this reads the samples before the batch.
+
+        Raises:
+            ValueError: as for `indices`. Nothing has changed.
+        """
+        replay.seek(self.epochs, epoch, batch)
 
     # -- the arguments, read-only --------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from conftest import modules
 import gluonloader
 
 PUBLIC = {
-    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError",
+    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout", "BatchifyError",
     "BlockShuffleSampler", "Bridge", "BridgeIterator", "BridgeStats", "ConcatDataset", "ConstWidthBucket",
     "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FilterSampler", "FixedBucketSampler", "GluonLoaderError",
     "Group", "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",

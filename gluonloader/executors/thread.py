@@ -158,6 +158,6 @@ class ThreadExecutor:
         try:
             with memory:
                 start = time.perf_counter()
-                return Made(task, maker.make(task), made_s=time.perf_counter() - start)
+                return Made(task, maker.make(task), made_s=time.perf_counter() - start, worker=maker.worker)
         except BaseException as error:
             return Failed(task, error)

@@ -17,6 +17,8 @@ from ..work.task import Task
 from .plan import NOTHING, Plan
 from .stats import Tally
 
+Delivered = tuple[Task, int | None, float, float]  # the task, its worker, and the seconds of making and waiting
+
 _STARTING: Final = 16  # this many first batches of an epoch are not measured, since workers have no lead yet
 
 
@@ -60,8 +62,8 @@ class Epoch:
         self._fill()
         self._interrupted = before
 
-    def next(self) -> Any:
-        """The next batch.
+    def next(self) -> tuple[Any, Delivered]:
+        """The next batch, and how it was made.
 
         Raises:
             StopIteration: the epoch has no more batches.
@@ -74,11 +76,13 @@ class Epoch:
         while (batch := self._rebuild(outcome := self._wait_for_next())) is NOTHING:
             self._settle(outcome.task)
             self._interrupted = True
-        self._count(outcome.made_s, time.perf_counter() - start)
+        waited_s = time.perf_counter() - start
+        self._count(outcome.made_s, waited_s)
         if self._delivery.convert is not None:
             batch = self._converted(outcome.task, batch)
+        result = batch, (outcome.task, outcome.worker, outcome.made_s, waited_s)
         self._settle(outcome.task)
-        return batch
+        return result
 
     def rewind(self) -> None:
         """Discards all batches that were not delivered and draws them again."""

@@ -30,6 +30,10 @@ class Epochs:
         auto_reload: whether an epoch starts as soon as the last batch of the previous epoch was delivered; may be set.
 
     Attributes:
+        delivery: how batches are delivered.
+        seed_given: see above.
+        any_started: whether an epoch has started or a position was loaded. If not, no batch was made with seeds that
+            were drawn at random.
         ahead: the next epoch, if `auto_reload` has started it ahead; may be set to None.
         lock: held while an epoch starts or a position is saved or loaded.
     """
@@ -38,7 +42,8 @@ class Epochs:
         self, source: Source, workers: Workers, delivery: Delivery, seed_given: bool, auto_reload: bool
     ) -> None:
         self.workers, self.auto_reload = workers, auto_reload
-        self.source, self._delivery, self._seed_given = source, delivery, seed_given
+        self.source, self.delivery, self.seed_given = source, delivery, seed_given
+        self.any_started = False
         self._number = 0  # of the next epoch
         self.lock = threading.RLock()
         self._open: list[weakref.ref[Epoch]] = []  # epochs that may still be read
@@ -53,13 +58,13 @@ class Epochs:
         self._set_generators: Callable[[], None] = _nothing
 
     def __reduce__(self) -> Any:
-        return Epochs, (self.source, self.workers, self._delivery, self._seed_given, self.auto_reload), self.state()
+        return Epochs, (self.source, self.workers, self.delivery, self.seed_given, self.auto_reload), self.state()
 
     def __copy__(self) -> Epochs:
         # Samplers change from epoch to epoch, so the copy has its own samplers. Both loaders read the same dataset.
         dataset, workers = self.workers.job.dataset, copy.copy(self.workers)
         source = copy.deepcopy(self.source, {id(dataset): dataset})
-        new = Epochs(source, workers, self._delivery, self._seed_given, self.auto_reload)
+        new = Epochs(source, workers, self.delivery, self.seed_given, self.auto_reload)
         new.load(self.state())
         return new
 
@@ -92,13 +97,14 @@ class Epochs:
                 self.load(self.state_of(self.ahead.plan))
             epoch = self._start() if self.ahead is None else self.ahead
             self.ahead, self._loaded_number, self._current = None, None, epoch.plan
+            self.any_started = True
             return epoch
 
     def _start(self) -> Epoch:
         open_epochs = [epoch for reference in self._open if (epoch := reference()) is not None and not epoch.ended]
         executor = self.workers.next_executor(self._number, alone=not open_epochs)
         plan = self._next_plan()
-        epoch = Epoch(executor, plan, self._delivery, self.workers.tally)
+        epoch = Epoch(executor, plan, self.delivery, self.workers.tally)
         self._open = [weakref.ref(other) for other in (*open_epochs, epoch)]
         self._set_generators()
         # Only now: if a signal handler raises before, the next start is the same. No handler runs from here to the
@@ -111,6 +117,18 @@ class Epochs:
             self._restore()
         self._restore = keep_epochs(self.source.sampler)
         return self.source.plan(self._number, self.workers.job.seed, self._loaded)
+
+    @property
+    def number(self) -> int:
+        """The number of the epoch for which the samplers are set now; hold the lock."""
+        if self._restore is not None:  # a start was interrupted
+            self._restore()
+        return self._number
+
+    @property
+    def pending(self) -> int | None:
+        """The epoch of a loaded position that has not started yet."""
+        return None if self._loaded is None else self._number
 
     def finish(self, epoch: Epoch) -> None:
         """Called when the last batch of an epoch was delivered, or the epoch was closed."""
@@ -191,18 +209,19 @@ class Epochs:
                 return self.state_of(plan)
             if self._loaded is not None:
                 return dict(self._loaded)
-            return self._sealed(self._number, self.source.fresh_state(self._number, self.workers.job.seed), False)
+            return self.sealed(self._number, self.source.fresh_state(self._number, self.workers.job.seed), False)
 
     def state_of(self, plan: Plan) -> dict[str, Any]:
         with plan.lock:
             position = plan.state()
-        return self._sealed(plan.epoch, position, True)
+        return self.sealed(plan.epoch, position, True)
 
-    def _sealed(self, number: int, position: dict[str, Any], started: bool) -> dict[str, Any]:
+    def sealed(self, number: int, position: dict[str, Any], started: bool) -> dict[str, Any]:
+        """A position as a state; `started`: the sampler's pass had started."""
         job = self.workers.job
         about = {"length": _length(job.dataset), "seed": job.seed, "epoch": number, "dataset": self._dataset_state()}
         if self._keeps_dataset_state:
-            about["started"] = started  # whether the sampler's pass had started
+            about["started"] = started
         return add_checksum({**about, **position})
 
     def load(self, state: Any) -> None:
@@ -225,7 +244,7 @@ class Epochs:
         if new_job is not job:
             self.workers.stop()
             self.workers.job = new_job
-        self._loaded = fields
+        self._loaded, self.any_started = fields, True
 
     def move(self, epoch: Epoch, state: Any) -> None:
         """Makes an epoch continue at the position `state`."""
@@ -244,7 +263,7 @@ class Epochs:
         job = self.workers.job
         int_field(fields, "epoch")
         check_same(fields, "length", _length(job.dataset), "this dataset")
-        if self._seed_given:
+        if self.seed_given:
             check_same(fields, "seed", job.seed, "this loader")
         else:
             int_field(fields, "seed", None)

@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..sampler import changes_of
 from ..state import verify_checksum
-from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start
-from .plan.sampler_state import fresh_state, keep, load
+from .history import History
+from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started
+from .plan.sampler_state import fresh_state, keep, load, snapshot, stateful_part
 from .plan.shard_state import carried_of, check
 
 Fields = Mapping[str, Any]
 
 
 class IndexSource:
-    """Batches of indices from a batch sampler."""
+    """Batches of indices from a batch sampler.
 
-    def __init__(self, batch_sampler: Any) -> None:
+    Attributes:
+        history: how its epochs have started.
+    """
+
+    def __init__(self, batch_sampler: Any, history: History | None = None) -> None:
         self.sampler = batch_sampler
+        self.history = history or History()
         self._start = Start()
 
     def batches(self, dataset: Any) -> int:
@@ -25,7 +32,21 @@ class IndexSource:
 
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
         """The plan of an epoch; `loaded`: the fields of the loaded position where it starts, or None."""
-        return IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
+        plan = IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
+        self.history.add(epoch, plan.started)
+        return plan
+
+    def known_history(self, number: int) -> History:
+        """The history, with the state of a stateful sampler also if no epoch has started; `number`: the next epoch."""
+        stateful = stateful_part(self.sampler)
+        if self.history.first is None and stateful is not None:
+            carried = list(getattr(self.sampler, "carried", ()))
+            self.history.add(number, Started(0, carried, changes_of(self.sampler), snapshot(stateful)))
+        return self.history
+
+    def pending(self, batch_sampler: Any, epoch: int, seed: int) -> IndexPlan:
+        """The plan that starts at the loaded position, with a copy of the batch sampler."""
+        return IndexPlan(batch_sampler, epoch, seed, self._start)
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
         """The position before the first batch of an epoch."""
@@ -44,7 +65,7 @@ class IndexSource:
         except BaseException:
             restore()
             raise
-        self._start = start
+        self._start, self.history = start, History.of_state(self.sampler, fields, start)
 
     def finish(self, plan: Plan) -> None:
         """Moves the samples that a finished epoch carries over to the next epoch. A second call changes nothing."""
@@ -58,26 +79,30 @@ class ShardSource:
     sampler = None
 
     def __init__(self, shards: Shards) -> None:
-        self._shards = shards
+        self.shards = shards
         self._carried: list[Leftover] = []
         self._iteration = 0
 
     def batches(self, dataset: Any) -> int:
         carried = sum(leftover.stop - leftover.start for leftover in self._carried)
-        return self._shards.batches(len(dataset) + carried)
+        return self.shards.batches(len(dataset) + carried)
 
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
         self._iteration += 1
-        return ShardPlan(self._shards, epoch, seed, self._iteration, self._carried, loaded)
+        return ShardPlan(self.shards, epoch, seed, self._iteration, self._carried, loaded)
+
+    def other_plan(self, epoch: int, seed: int, carried: list[Leftover]) -> ShardPlan:
+        """A plan that is no epoch of the loader, for workers that the loader does not use."""
+        return ShardPlan(self.shards, epoch, seed, -1, carried)
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
-        return ShardPlan(self._shards, epoch, seed, -1, self._carried).state()
+        return ShardPlan(self.shards, epoch, seed, -1, self._carried).state()
 
     def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
-        check(self._shards, fields)
+        check(self.shards, fields)
         verify_checksum(fields)
         load_rest()
-        self._carried = carried_of(self._shards, fields)
+        self._carried = carried_of(self.shards, fields)
 
     def finish(self, plan: Plan) -> None:
         if isinstance(plan, ShardPlan) and plan.finished and not plan.outdated:

@@ -17,7 +17,9 @@ from ..executors.process import ProcessExecutor
 from ..executors.serial import SerialExecutor
 from ..executors.thread import ThreadExecutor
 from ..interrupts import Uninterrupted
+from ..randomness import seed_restorable
 from ..work.info import LoaderInfo
+from ..work.maker import BatchMaker, held_by
 from ..work.task import Job
 from .choice import Choice, Options, cheaper, possible, suited
 from .stats import LoaderStats, Tally
@@ -38,6 +40,7 @@ class Workers:
         job: may be set after `stop`.
         tally: the counts of all iterators.
         closed: the loader was closed, so no worker will start any more.
+        lock_here: held while the calling thread makes a batch that no executor makes.
     """
 
     def __init__(self, job: Job, options: Options, batch_size: int | None, worker_payload: Payload | None) -> None:
@@ -45,6 +48,8 @@ class Workers:
         self.tally = Tally()
         self._batch_size, self._worker_payload = batch_size, worker_payload
         self._lock = threading.RLock()  # while the executor changes
+        self.lock_here = threading.RLock()
+        self._maker_here: tuple[Job, BatchMaker] | None = None
         self._choice: Choice | None = None
         self._executor: Executor | None = None
         self._pid: int | None = None  # the process that started the workers
@@ -129,6 +134,20 @@ class Workers:
                     self.stop()
                     return self._use(choice, epoch)
             return executor
+
+    def maker_here(self, epoch: int) -> BatchMaker:
+        """Makes batches in the calling thread, besides the workers; it seeds as the serial executor does."""
+        if self._maker_here is None or self._maker_here[0] is not self.job:
+            # One sample at a time, so that a debugger can step through the dataset.
+            job = replace(self.job, reading=replace(self.job.reading, concurrency=1))
+            maker = BatchMaker(job, 0, seed_restorable)
+            with maker.running():
+                maker.start(epoch)
+                maker.find_generators()
+            if maker.may_draw and not maker.held:
+                maker.held = held_by(job)  # they are not seeded, but restored
+            self._maker_here = self.job, maker
+        return self._maker_here[1]
 
     def _close_executor(self) -> None:
         if self._executor is not None and self.in_this_process:

@@ -125,7 +125,8 @@ class DataLoader(CoreDataLoader[Batch], _gluon.DataLoader):
     def _batch_sampler(self, batch_sampler: Any) -> None:
         if hasattr(self, "epochs"):
             self.epochs.ahead = None
-            self.epochs.source = IndexSource(batch_sampler)
+            source = self.epochs.source
+            self.epochs.source = IndexSource(batch_sampler, getattr(source, "history", None))
         else:  # a subclass that does not call our constructor, and makes its own batches
             self._own_batch_sampler = batch_sampler
 

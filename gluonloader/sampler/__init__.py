@@ -8,6 +8,7 @@ buckets         samplers that put samples of similar length together
 
 base            base classes, and BatchSampler
 passes          iterators of one epoch
+copies          copies of samplers for any epoch, to draw an order again
 saved           the state of an iterator of one epoch, as JSON
 bijection       a shuffled order of any length, without a table
 ranks           the rank of this process
@@ -21,6 +22,17 @@ from .buckets import (
     LinearWidthBucket,
     SortedBucketSampler,
     SortedSampler,
+)
+from .copies import (
+    changes_of,
+    computed_copy,
+    is_computed,
+    last_keys,
+    repeats,
+    set_epoch,
+    set_unsaved_epoch,
+    unseeded,
+    users_copy,
 )
 from .ordered import FilterSampler, IntervalSampler, SequentialSampler
 from .passes import BatchPass, Pass, Sliceable, as_keys, cut, skip

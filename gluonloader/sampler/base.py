@@ -93,6 +93,12 @@ def start_order(sampler: Any) -> tuple[Sliceable | None, int]:
     return None, 0
 
 
+def start_pass(sampler: Any) -> Iterator[Any]:
+    """One pass over any sampler of indices."""
+    order, read_ahead = start_order(sampler)
+    return iter(sampler) if order is None else Pass(order, len(sampler), read_ahead)
+
+
 class SeededSampler(OrderedSampler):
     """Base class of samplers that shuffle: the order depends only on (seed, epoch); each iteration is the next epoch.
 
@@ -180,9 +186,7 @@ class BatchSampler(Sampler):
 
         A loader draws batches before it delivers them, and calls `commit` after it has delivered the last batch.
         """
-        order, read_ahead = start_order(self.sampler)
-        indices = iter(self.sampler) if order is None else Pass(order, len(self.sampler), read_ahead)
-        return BatchPass(self, indices)
+        return BatchPass(self, start_pass(self.sampler))
 
     def __len__(self) -> int:
         samples = len(self.sampler) + len(self.carried)

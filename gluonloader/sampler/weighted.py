@@ -42,6 +42,7 @@ class WeightedSampler(SeededSampler):
     """
 
     _read_ahead = 0  # weights may change before an index that was read ahead is used
+    changes = 0  # how often `weights` was set
 
     @explain_torch_arguments(generator="pass an int as seed instead")
     def __init__(
@@ -67,6 +68,7 @@ class WeightedSampler(SeededSampler):
         if len(checked) != len(self._weights):
             raise ValueError(f"weights: the number of weights must stay {len(self._weights)}, not {len(checked)}")
         self._set(checked)
+        self.changes += 1
 
     def _set(self, weights: Floats) -> None:
         possible = np.flatnonzero(weights)

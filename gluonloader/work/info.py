@@ -30,6 +30,30 @@ class LoaderInfo:
     seed: int
 
 
+@dataclass(frozen=True, slots=True)
+class BatchInfo:
+    """Describes a batch that a loader has delivered; see `LoaderIterator.last`.
+
+    Attributes:
+        epoch, number: which batch it is: `loader.replay(epoch, number)` makes it again.
+        indices: the indices of its samples, in their order; None for an iterable dataset.
+        worker: number of the worker that made it; None if the calling thread made it.
+        made_s: seconds that this worker spent making it.
+        waited_s: seconds that the call of `next` waited for it.
+        shard, chunk: for an iterable dataset, which batch of which shard it is, both from 0; None for a batch that was
+            made from the last samples of several shards, and for other datasets.
+    """
+
+    epoch: int
+    number: int
+    indices: list[Any] | None
+    worker: int | None
+    made_s: float
+    waited_s: float
+    shard: int | None = None
+    chunk: int | None = None
+
+
 class WorkerInfo(int):
     """Describes the worker that runs the calling code; passed to `worker_init_fn`, and returned by `get_worker_info()`.
 

@@ -44,17 +44,22 @@ def may_draw(job: Job) -> bool:
     return draws(job.dataset) or draws(job.batchify_fn)
 
 
+def held_by(job: Job) -> list[Held]:
+    """The generators that the dataset and batchify_fn hold."""
+    return find_generators(*(seeded_parts(job.dataset) if job.iterable else (job.dataset,)), job.batchify_fn)
+
+
 class BatchMaker:
     """Makes the batches of one worker.
 
     Args:
         job: the dataset, the functions and the options.
-        worker: the worker's number.
+        worker: the worker's number; also an attribute.
         seed: a function that seeds the random generators, see NOTE [batch seeds] in randomness.
     """
 
     def __init__(self, job: Job, worker: int, seed: Callable[[int], None]) -> None:
-        self._job, self._seed = job, seed
+        self._job, self._seed, self.worker = job, seed, worker
         self.held: list[Held] = []  # the generators that are seeded for each batch, besides the global ones
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
         self.may_draw = may_draw(job)
@@ -75,10 +80,8 @@ class BatchMaker:
 
     def find_generators(self) -> None:
         """Finds generators in the dataset and batchify_fn, and seeds them for each batch from now on."""
-        job = self._job
-        if job.reading.reseed_generators and self.may_draw:
-            roots = seeded_parts(job.dataset) if job.iterable else (job.dataset,)
-            self.held = find_generators(*roots, job.batchify_fn)
+        if self._job.reading.reseed_generators and self.may_draw:
+            self.held = held_by(self._job)
             self._seed = seed_also(self.held, self._seed)
 
     def make(self, task: Task, on_row: OnRow | None = None) -> Any:

@@ -265,7 +265,8 @@ class Dispatcher:
         if reply.size > slab.size:
             self._slabs.has_grown(slab, reply.size)
         if wanted and reply.status is Status.MADE:
-            made = MadeInSlab(submission.task, self, slab, reply.head, made_s=slab.control[TOOK] * 1e-6)
+            made_s = slab.control[TOOK] * 1e-6
+            made = MadeInSlab(submission.task, self, slab, reply.head, made_s=made_s, worker=lane.worker)
             self._undelivered[slab.number], self._made_s = made, made.made_s
             submission.window.put(made)
             del lane.attempts[reply.ticket]

@@ -7,15 +7,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...errors import bad_argument
-from ...indices import Keys, is_int_array
+from ...indices import Keys, as_list, is_int_array
 from ...interrupts import from_signal_handler
-from ...sampler import BatchPass, as_keys, iterate, refreshed, saved_pass, skip
+from ...sampler import BatchPass, as_keys, changes_of, iterate, refreshed, saved_pass, skip
 from ...work.task import Task
 from . import sampler_state
 from .base import Progress, Start
+
+
+@dataclass(slots=True)
+class Started:
+    """How the pass of an epoch started, so that `replay` notices if a sampler yields another order now."""
+
+    number: int  # of the first batch that was drawn
+    carried: list[Any] | None  # the indices that the last epoch carried over; None if they are not known any more
+    changes: int  # see `sampler.changes_of`
+    snapshot: Any = None  # the state of a stateful sampler before that batch
+    drawn: int | None = None  # a hash of that batch's indices; None if they cannot be hashed
 
 
 class IndexPlan:
@@ -42,6 +56,8 @@ class IndexPlan:
         skip(self._batches, start.skip)
         self._pass_start = start.number - start.skip  # number of the batch that comes first in the pass
         self._progress = Progress(start.number, start.ahead, self.in_flight)
+        carried = None if self._pass_start else list(getattr(batch_sampler, "carried", ()))
+        self.started = Started(start.number, carried, changes_of(batch_sampler))
         self._snapshots: dict[int, Any] = {}  # states of `_stateful` before it yielded the batch of this number
         self._carries_over = True  # `carry_over` was not called yet
         self._drawing = False  # whether `_batches` is perhaps not at the number `upcoming`
@@ -53,6 +69,10 @@ class IndexPlan:
                 self._snapshots[number] = sampler_state.snapshot(self._stateful)
                 self._forget_snapshots()
             self._drawing = True
+            started = self.started
+            is_first = number == started.number and started.drawn is None
+            if is_first:
+                started.snapshot = self._snapshots.get(number)
             try:
                 if isinstance(self._batches, BatchPass):
                     indices = self._batches.cut()
@@ -61,6 +81,8 @@ class IndexPlan:
             except Exception as error:  # the end, or an error of the sampler
                 self._drawing = from_signal_handler(error)
                 raise
+            if is_first:
+                started.drawn = _hash(indices)
             task = Task(self.epoch, number, self._seed, indices)
             is_new = self._progress.issue(task)
             self._drawing = False
@@ -79,6 +101,11 @@ class IndexPlan:
 
     def finish(self) -> None:
         self._ends = True
+
+    @property
+    def batches(self) -> int:
+        """The number of batches in this epoch, until it is finished."""
+        return len(self._batch_sampler)
 
     @property
     def finished(self) -> bool:
@@ -147,6 +174,11 @@ class IndexPlan:
                 f"a {type(self.sampler).__name__} cannot return to the last delivered batch; "
                 "add state_dict() and load_state_dict() to it"
             )
+
+
+def _hash(keys: Keys) -> int | None:
+    listed = as_list(keys)
+    return hash(tuple(listed)) if all(isinstance(key, (int, str, np.generic)) for key in listed) else None
 
 
 def _keys_of(indices: Any, number: int, batch_sampler: Any) -> Keys:

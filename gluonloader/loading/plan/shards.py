@@ -91,6 +91,12 @@ class ShardPlan:
             self._progress, self._in_leftovers = progress, True
         return self._next_of_leftovers()
 
+    def chunk_task(self, number: int) -> Task:
+        """Adds the task of any chunk, without the tasks before it."""
+        chunk, shard = divmod(number, self._shards.num_shards)
+        task = self.in_flight[number] = self._task(number, self._chunk(shard, chunk), shard)
+        return task
+
     @property
     def position(self) -> int:
         number, ends = self._progress.position, self._ends

@@ -1,0 +1,50 @@
+"""`History`: how the epochs of a loader have started; see NOTE [replay] in replay.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..sampler import changes_of
+from .plan import Start, Started
+
+
+class History:
+    """How the epochs of a map-style dataset have started since the loader was made or a position was loaded.
+
+    Attributes:
+        started: by epoch; for a loaded position, also before its epoch starts.
+        first: the epoch that started first, and how; None if no epoch has started. The state of the sampler stays known
+            only for this epoch and for the newest one.
+    """
+
+    def __init__(self) -> None:
+        self.started: dict[int, Started] = {}
+        self.first: tuple[int, Started] | None = None
+        self._newest: Started | None = None
+
+    def add(self, epoch: int, started: Started) -> None:
+        known = self.started.get(epoch)
+        if started.carried is None and known is not None:
+            started.carried = known.carried
+        if self._newest is not None and (self.first is None or self._newest is not self.first[1]):
+            self._newest.snapshot = None  # it may be large
+        if self.first is None or (epoch, started.number) <= (self.first[0], self.first[1].number):
+            self.first = epoch, started
+        self.started[epoch] = self._newest = started
+
+    @classmethod
+    def of_state(cls, batch_sampler: Any, fields: Mapping[str, Any], start: Start) -> History:
+        """The history of a loader that has loaded a state."""
+        history = cls()
+        carried = fields["sampler"].get("carried", []) if fields["skip"] == fields["batch"] else None
+        started = Started(start.number, carried, changes_of(batch_sampler), fields.get("snapshot"))
+        history.add(fields["epoch"], started)
+        return history
+
+    def carried_before(self, epoch: int) -> tuple[int, list[Any]]:
+        """The last epoch up to `epoch` whose carried indices are known, and these indices."""
+        known = [number for number, started in self.started.items() if number <= epoch and started.carried is not None]
+        if not known:
+            return 0, []
+        return max(known), list(self.started[max(known)].carried or [])

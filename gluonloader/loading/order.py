@@ -1,0 +1,170 @@
+"""Draws the indices of any batch from copies of the samplers; see NOTE [replay] in replay.py.
+
+samplers of gluonloader     the order of the epoch is computed, and so are the indices that were carried over to it
+samplers with state_dict    a copy starts at the first known state, and draws all epochs from there
+any other sampler           a copy draws the epoch, more than once: the order has to be the same each time
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from ..sampler import (
+    BatchPass,
+    BatchSampler,
+    changes_of,
+    computed_copy,
+    is_computed,
+    iterate,
+    last_keys,
+    repeats,
+    set_epoch,
+    users_copy,
+)
+from .plan import IndexPlan, Start
+from .plan.sampler_state import drop_carried, restore, stateful_part
+from .sources import IndexSource
+
+_AGAIN = "make a new loader with new samplers, as they were before that epoch, and call the method there"
+
+
+class Order:
+    """The order of a map-style dataset in any epoch.
+
+    Args:
+        number: the epoch for which the samplers are set now.
+        pending: the epoch of a loaded position that has not started yet.
+
+    Attributes:
+        is_computed: whether no code of the user draws the order, so that it cannot change the global generators.
+    """
+
+    def __init__(self, source: IndexSource, dataset: Any, seed: int, number: int, pending: int | None) -> None:
+        self._sampler, self._history, self._source = source.sampler, source.history, source
+        self._dataset, self._seed, self._number, self._pending = dataset, seed, number, pending
+        self.is_computed = is_computed(self._sampler)
+
+    def plan_at(self, epoch: int, batch: int) -> IndexPlan:
+        """A plan whose next task is this batch, if the epoch has so many batches; checked by the history.
+
+        Raises:
+            ValueError: the order of this epoch is not known.
+        """
+        started = self._history.started.get(epoch)
+        if started is not None:
+            self._check_changes(epoch)
+            expected = started.drawn
+            if expected is None and epoch == self._pending and self.is_computed:
+                expected = _first_drawn(self._source.pending(computed_copy(self._sampler), epoch, self._seed))
+            if expected is not None and _first_drawn(self._plan(epoch, started.number)) != expected:
+                raise ValueError(
+                    f"epoch={epoch}: batch {started.number} of this epoch had other indices than the "
+                    f"{self._name} yields for it now, because the sampler was changed or iterated meanwhile, or the "
+                    f"epoch was resumed with another number of shards; {_AGAIN}"
+                )
+        return self._plan(epoch, batch)
+
+    @property
+    def _name(self) -> str:
+        return type(getattr(self._sampler, "sampler", self._sampler)).__name__
+
+    def _check_changes(self, epoch: int) -> None:
+        if self._history.started[epoch].changes != changes_of(self._sampler):
+            raise ValueError(f"epoch={epoch}: the weights of the {self._name} were changed after it started; {_AGAIN}")
+
+    def _plan(self, epoch: int, batch: int) -> IndexPlan:
+        batches, skipped = self._batches_of(epoch), 0
+        if stateful_part(self._sampler) is not None and not self.is_computed:
+            skipped = self._walk(batches, epoch, batch)
+        return IndexPlan(batches, epoch, self._seed, Start(batch, batch - skipped))
+
+    def _batches_of(self, epoch: int) -> Any:
+        """A copy of the batch sampler whose next pass is that of the epoch, except if it is stateful."""
+        if self.is_computed:
+            shift = epoch - self._number
+            batches = computed_copy(self._sampler, shift)
+            if isinstance(batches, BatchSampler) and batches.last_batch == "rollover":
+                batches.carried = self._carried_over(batches, epoch, shift)
+            return batches
+        batches = self._copy()
+        if stateful_part(batches) is not None:
+            return batches
+        if not repeats(batches, epoch):
+            knows = "after set_epoch" if set_epoch(batches, epoch) else "and has no set_epoch(epoch)"
+            raise ValueError(
+                f"sampler: this {self._name} yields another order each time, {knows}, so the order of epoch {epoch} is "
+                "not known; let its order depend only on set_epoch(epoch) and a seed, not on a global generator or on "
+                "earlier epochs, or add state_dict() and load_state_dict(), or use a sampler of gluonloader"
+            )
+        if isinstance(batches, BatchSampler) and batches.last_batch == "rollover":
+            start, batches.carried = self._history.carried_before(epoch)
+            _draw_epochs(batches, start, epoch)
+        set_epoch(batches, epoch)
+        return batches
+
+    def _copy(self) -> Any:
+        try:
+            return users_copy(self._sampler, self._dataset)
+        except Exception as error:
+            right = "so its order cannot be drawn again; let copy.deepcopy() copy it, or use a sampler of gluonloader"
+            raise ValueError(f"sampler: this {self._name} cannot be copied ({error}), {right}") from error
+
+    def _carried_over(self, batches: BatchSampler, epoch: int, shift: int) -> list[Any]:
+        """The indices that earlier epochs carry over to an epoch: the last ones, by the lengths of the epochs."""
+        start, carried = self._history.carried_before(epoch)
+        if start == epoch:
+            return carried
+        if start in self._history.started:
+            self._check_changes(start)
+        length = len(batches.sampler)
+        missing = (len(carried) + (epoch - start) * length) % batches.batch_size
+        found: list[Any] = []
+        while missing and start < epoch:
+            epoch, shift = epoch - 1, shift - 1
+            sampler = computed_copy(self._sampler.sampler, shift)
+            count = min(missing, length)
+            found, missing = last_keys(sampler, count) + found, missing - count
+        return carried[len(carried) - missing :] + found
+
+    def _walk(self, batches: Any, epoch: int, batch: int) -> int:
+        """Draws with a stateful sampler until its next pass is that of the epoch; returns how many batches it lacks."""
+        first, number, carried = self._number, 0, getattr(self._sampler, "carried", [])
+        if self._history.first is not None:
+            first, started = self._history.first
+            number, carried = started.number, started.carried or []
+            if started.snapshot is not None:  # otherwise nothing was drawn yet
+                restore(stateful_part(batches), started.snapshot)
+        if isinstance(batches, BatchSampler):
+            batches.carried = list(carried)
+            drop_carried(batches, number)
+        if (epoch, batch) < (first, number):
+            raise ValueError(
+                f"epoch={epoch}, batch={batch}: this {self._name} continues from epoch to epoch, and its state is "
+                f"known only from batch {number} of epoch {first} on; load a state of an earlier position"
+            )
+        _draw_epochs(batches, first, epoch, keep_first=True)
+        if epoch > first:
+            set_epoch(batches, epoch)
+            return 0
+        return number
+
+
+def _draw_epochs(batches: Any, start: int, stop: int, keep_first: bool = False) -> None:
+    """Draws whole epochs; `keep_first`: the epoch of the sampler is already set for the first one."""
+    for epoch in range(start, stop):
+        if epoch > start or not keep_first:
+            set_epoch(batches, epoch)
+        whole = iterate(batches)
+        deque(whole, maxlen=0)
+        if isinstance(whole, BatchPass):
+            whole.commit()
+
+
+def _first_drawn(plan: IndexPlan) -> int | None:
+    """The hash of the first indices that a plan draws; 0 if it draws none."""
+    try:
+        plan.next()
+    except StopIteration:
+        return 0
+    return plan.started.drawn

@@ -1,0 +1,130 @@
+"""Draws and makes any batch again, while the loader, its iterators and its samplers stay as they are.
+
+    epoch, batch --> order.py: a copy of the batch sampler --> IndexPlan at this batch --Task--> BatchMaker in caller
+                     reading_again.py: for an iterable dataset
+
+NOTE [replay]: a batch is a function of the seed, the epoch and its number, if the order of the epoch is. The batches of
+an epoch are numbered as a loader delivers them that started at epoch 0 and has read each epoch to its end. But users
+change samplers, draw from them, and leave epochs early. So each epoch that starts is recorded (history.py): the indices
+that were carried over to it, and a hash of the first indices that were drawn. The recorded indices are used, and the
+first indices are drawn again and compared, before a batch of that epoch is returned. So a batch that differs from the
+delivered batch is an error, as far as the loader can know.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+from ..checks import check_int
+from ..errors import bad_argument
+from ..randomness import preserved_generators
+from ..sampler import set_unsaved_epoch, unseeded
+from ..work.maker import BatchMaker
+from ..work.task import Task
+from . import reading_again
+from .epochs import Epochs
+from .order import Order
+from .plan import NOTHING, IndexPlan
+from .sources import IndexSource, ShardSource
+
+
+def indices(epochs: Epochs, epoch: int, batch: int) -> list[Any]:
+    """See `DataLoader.indices`."""
+    _check(epoch, batch)
+    if isinstance(epochs.source, ShardSource):
+        raise TypeError("the samples of an iterable dataset have no indices; call replay(epoch, batch, read=True)")
+    found = _draw(epochs, epoch, batch)[1].indices
+    assert found is not None
+    return found
+
+
+def replay(epochs: Epochs, epoch: int, batch: int, read: bool) -> Any:
+    """See `DataLoader.replay`."""
+    _check(epoch, batch)
+    workers, convert = epochs.workers, epochs.delivery.convert
+    with workers.lock_here, preserved_generators():
+        made = _make(epochs, epoch, batch, read)
+        return made if convert is None else convert(made)
+
+
+def seek(epochs: Epochs, epoch: int, batch: int) -> None:
+    """See `DataLoader.seek`."""
+    _check(epoch, batch)
+    with epochs.workers.lock_here, epochs.lock:
+        state = epochs.sealed(epoch, _position(epochs, epoch, batch), True)
+        source = epochs.source
+        history = source.known_history(epochs.number) if isinstance(source, IndexSource) else None
+        epochs.load(state)
+        if isinstance(source, IndexSource) and history is not None:
+            source.history = history  # what was delivered before stays known
+            set_unsaved_epoch(source.sampler, epoch)
+        epochs.start_ahead()
+
+
+def _make(epochs: Epochs, epoch: int, batch: int, read: bool) -> Any:
+    source, workers = epochs.source, epochs.workers
+    if isinstance(source, ShardSource):
+        reading_again.check_read(source, workers.job.dataset, batch, read)
+        maker = _maker(epochs, epoch)
+        with maker.running(), preserved_generators(maker.held):
+            return reading_again.make(source, workers.job, maker, epoch, batch)
+    plan, task = _draw(epochs, epoch, batch)
+    maker = _maker(epochs, epoch)
+    with maker.running(), preserved_generators(maker.held):
+        result = maker.make(task)
+    with plan.lock:
+        made = plan.accept(task, result)
+    if made is NOTHING:
+        raise bad_argument("batch", batch, f"no sample of this batch of epoch {epoch} can be read, so it is left out")
+    return made
+
+
+def _position(epochs: Epochs, epoch: int, batch: int) -> dict[str, Any]:
+    """The fields of a state before a batch."""
+    source, job = epochs.source, epochs.workers.job
+    if isinstance(source, ShardSource):
+        reading_again.check_read(source, job.dataset, batch, read=True)
+        with preserved_generators():
+            maker = _maker(epochs, epoch)
+            with maker.running(), preserved_generators(maker.held):
+                return reading_again.position(source, job, epoch, batch)
+    return _draw(epochs, epoch, batch)[0].state()
+
+
+def _maker(epochs: Epochs, epoch: int) -> BatchMaker:
+    maker, source = epochs.workers.maker_here(epoch), epochs.source
+    uses_seed = maker.may_draw or (isinstance(source, ShardSource) and source.shards.shuffle_buffer > 0)
+    if uses_seed and not (epochs.seed_given or epochs.any_started):
+        raise bad_argument("seed", None, _UNSEEDED.format("this loader"))
+    return maker
+
+
+_UNSEEDED = (
+    "{} has drawn its seed at random and no epoch has started, so it cannot know the batches of another run; pass the "
+    "seed of that run, which its state_dict() contains, or load a state of that run"
+)
+
+
+def _check(epoch: int, batch: int) -> None:
+    check_int("epoch", epoch, 0, "must be the number of an epoch, an int >= 0")
+    check_int("batch", batch, 0, "must be the number of a batch in its epoch, an int >= 0")
+
+
+def _draw(epochs: Epochs, epoch: int, batch: int) -> tuple[IndexPlan, Task]:
+    """The task of a batch, and the plan that has drawn it."""
+    with epochs.lock:
+        source, job, number = epochs.source, epochs.workers.job, epochs.number
+        assert not isinstance(source, ShardSource)
+        sampler = unseeded(source.sampler)
+        if sampler is not None and not epochs.any_started:
+            raise bad_argument("seed", None, _UNSEEDED.format(f"this {type(sampler).__name__}"))
+        order = Order(source, job.dataset, job.seed, number, epochs.pending)
+        with nullcontext() if order.is_computed else preserved_generators():
+            plan = order.plan_at(epoch, batch)
+            try:
+                return plan, plan.next()
+            except StopIteration:
+                count = plan.batches
+        last = f" to {count - 1}" if count else ""
+        raise bad_argument("batch", batch, f"epoch {epoch} has {count} batches, numbered from 0{last}")

@@ -1,0 +1,139 @@
+"""Copies of samplers for any epoch, so that an order can be drawn again while the samplers stay as they are.
+
+computed    samplers of gluonloader: the order of any epoch is computed, and its end is read without the rest
+other       a user's samplers: a copy draws the order, and has to draw the same order each time
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final
+
+from ..indices import as_list
+from ..randomness import seed_restorable
+from .base import BatchSampler, OrderedSampler, SeededSampler, iterate, start_pass
+from .passes import cut, skip
+from .saved import FIXED, knows_epoch
+from .sharded import ShardedSampler
+
+_COMPARED: Final = 64  # keys; orders of so many keys are equal by chance only if the sampler does not shuffle
+_MOST_COMPARED: Final = 100_000
+
+
+def is_computed(sampler: Any) -> bool:
+    """Whether the order of any epoch can be computed: this is a sampler of gluonloader, and so are those in it."""
+    kind = type(sampler)
+    if kind in FIXED:
+        return True
+    if isinstance(sampler, OrderedSampler):
+        return kind.__iter__ is OrderedSampler.__iter__
+    for ours in (BatchSampler, ShardedSampler):
+        if isinstance(sampler, ours):
+            return kind.__iter__ is ours.__iter__ and is_computed(sampler.sampler)
+    return False
+
+
+def chain_of(sampler: Any) -> list[Any]:
+    """A sampler, the sampler in it, and so on."""
+    chain: list[Any] = []
+    while sampler is not None and len(chain) < 100:  # an attribute `sampler` may refer to its own object
+        chain.append(sampler)
+        sampler = getattr(sampler, "sampler", None)
+    return chain
+
+
+def unseeded(batch_sampler: Any) -> Any:
+    """The sampler that has drawn its seed at random, if there is one."""
+    return next((sampler for sampler in chain_of(batch_sampler) if getattr(sampler, "adopts", False)), None)
+
+
+def changes_of(batch_sampler: Any) -> int:
+    """How often the user has changed what the order depends on, such as weights; see `WeightedSampler.changes`."""
+    return sum(getattr(sampler, "changes", 0) for sampler in chain_of(batch_sampler))
+
+
+def computed_copy(sampler: Any, shift: int | None = None) -> Any:
+    """A copy of a computed sampler, at the start of the epoch that comes `shift` epochs later than its next epoch.
+
+    If `shift` is None, the next pass of the copy is that of the original.
+
+    Raises:
+        ValueError: that epoch is negative.
+    """
+    if type(sampler) in FIXED:
+        return sampler
+    new = copy.copy(sampler)
+    if isinstance(new, (BatchSampler, ShardedSampler)):
+        new.sampler = computed_copy(new.sampler, shift)
+    if shift is None:
+        return new
+    if isinstance(new, SeededSampler):
+        new._epoch += shift
+        if new._epoch < 0:
+            name = type(sampler).__name__
+            raise ValueError(
+                f"the next epoch of this {name} is {sampler._epoch}, fewer than the loader has counted; "
+                "it was set or iterated outside of the loader, so make a new loader with a new sampler"
+            )
+    if isinstance(new, BatchSampler):
+        new.carried = []
+    if isinstance(new, ShardedSampler):
+        new._start, new._loaded_epoch = 0, None
+    return new
+
+
+def users_copy(batch_sampler: Any, shared: Any) -> Any:
+    """A copy of any other batch sampler, at the start of a pass; it refers to the same object `shared`."""
+    new = copy.deepcopy(batch_sampler, {id(shared): shared})
+    for sampler in chain_of(new):
+        if isinstance(sampler, BatchSampler):
+            sampler.carried = []
+        if isinstance(sampler, ShardedSampler):
+            sampler._start, sampler._loaded_epoch = 0, None
+    return new
+
+
+def last_keys(sampler: Any, count: int) -> list[Any]:
+    """The last keys of the next pass of a computed sampler, which moves on to its next epoch."""
+    indices = start_pass(sampler)
+    skip(indices, len(sampler) - count)
+    return as_list(cut(indices, count))
+
+
+def set_epoch(batch_sampler: Any, epoch: int) -> bool:
+    """Sets the epoch of a batch sampler and of the sampler in it; returns whether one of them knows epochs."""
+    known = False
+    for sampler in chain_of(batch_sampler)[:2]:
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+            known = True
+    return known
+
+
+def set_unsaved_epoch(batch_sampler: Any, epoch: int) -> None:
+    """Sets the epoch of those samplers whose epoch no state contains."""
+    for sampler in chain_of(batch_sampler):
+        if hasattr(sampler, "set_epoch") and not knows_epoch(sampler):
+            sampler.set_epoch(epoch)
+
+
+def repeats(batch_sampler: Any, epoch: int) -> bool:
+    """Whether each pass of this copy yields the same order, whatever the global generators draw; this seeds them."""
+    first: list[Any] | None = None
+    compared = passes = 0
+    while passes < 2 or (0 < compared < _COMPARED):
+        seed_restorable(passes)
+        set_epoch(batch_sampler, epoch)
+        order = list(islice(_keys(batch_sampler), _MOST_COMPARED))
+        first = order if first is None else first
+        if order != first:
+            return False
+        compared, passes = compared + len(order), passes + 1
+    return True
+
+
+def _keys(batch_sampler: Any) -> Iterable[Any]:
+    for batch in iterate(batch_sampler):
+        yield from as_list(batch)
