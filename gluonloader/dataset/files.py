@@ -141,7 +141,9 @@ class _Store:
             if names.difference(patterns):
                 found = filesystem.cat(sorted(names.difference(patterns)), on_error="return")
             if patterns:
-                found.update(zip(patterns, filesystem.cat_ranges(patterns, None, None, on_error="return"), strict=True))
+                whole = [None] * len(patterns)  # from the start to the end of each file
+                contents = filesystem.cat_ranges(patterns, whole, whole, on_error="return")
+                found.update(zip(patterns, contents, strict=True))
         except FileNotFoundError:
             found = {}  # read one by one, so that the error names the file
 
@@ -240,7 +242,7 @@ def _store_of(urls: list[str], fs: Any) -> tuple[_Store, list[str]]:
     origin, options, _ = resolved[0]
     for url, (*store, _) in zip(urls, resolved, strict=True):
         if store != [origin, options]:
-            right = "make a FileDataset for each store, and join them with +"
+            right = "pass their filesystem as fs, or make a FileDataset for each store and join them with +"
             raise ValueError(f"paths: {url!r} and {urls[0]!r} are not in the same store; {right}")
     return _Store(origin, options), [name for *_, name in resolved]
 

@@ -237,7 +237,8 @@ def test_a_filesystem_is_made_again_in_each_process(many):
 
 @needs_fsspec
 def test_filesystems_that_contain_others(many, bucket, any_way):
-    cached = FileDataset([f"simplecache::{bucket}/{name}" for name in NAMES])
+    cache = fsspec.filesystem("simplecache", target_protocol="memory")
+    cached = FileDataset([f"bucket/{name}" for name in NAMES], cache)
     inner = fsspec.filesystem("dir", path="inner", fs=many)
     for data in (cached, FileDataset(NAMES, inner)):
         assert data[0] == content("00.bin")
@@ -245,7 +246,7 @@ def test_filesystems_that_contain_others(many, bucket, any_way):
         assert data.__getitems__([2, 1, 2]) == [content(NAMES[index]) for index in (2, 1, 2)]
     assert end_of(FileDataset(f"simplecache::{bucket}/0*.bin").paths) == NAMES[:10]
     with pytest.raises(FileNotFoundError, match="none.bin"):
-        FileDataset([f"simplecache::{bucket}/{name}" for name in ("00.bin", "none.bin")]).__getitems__([0, 1])
+        FileDataset([f"bucket/{name}" for name in ("00.bin", "none.bin")], cache).__getitems__([0, 1])
 
 
 @pytest.mark.spawn
@@ -263,7 +264,10 @@ def test_a_list_of_urls_starts_no_thread_that_forked_workers_would_lack():
     ("arguments", "text"),
     [
         (("memory://none/*.bin",), "no file matches this pattern; files of memory:// exist only in the process"),
-        ((["memory://a", "file://b"],), "'file://b' and 'memory://a' are not in the same store; make a FileDataset"),
+        (
+            (["memory://a", "file://b"],),
+            "'file://b' and 'memory://a' are not in the same store; pass their filesystem as fs",
+        ),
         ((["memory://a", "b"],), "'b' and 'memory://a' are not in the same store"),
         ((["simplecache::memory://a", "memory://a"],), "are not in the same store"),
         (("*", "s3"), "fs='s3': must be a filesystem of fsspec"),
