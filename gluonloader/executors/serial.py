@@ -53,6 +53,7 @@ class SerialExecutor:
 
     def close(self) -> None:
         self._closed = True
+        self._maker.close()
         self._buffers.close()
 
     def _make(self, task: Task) -> Outcome:

@@ -137,6 +137,7 @@ class ThreadExecutor:
                 self._start_error = WorkerStartError(text)
                 self._start_error.__cause__ = error
             self._serve_queue(maker, self._own[worker] if self._job.iterable else self._shared)
+        maker.close()
 
     def _serve_queue(self, maker: BatchMaker, queue: _Queue) -> None:
         ident, memory = threading.get_ident(), BatchMemory(self._buffers)

@@ -11,5 +11,6 @@ from .seeds import (
     preserved_generators,
     seed_all,
     seed_restorable,
+    set_current_batch,
     set_current_seed,
 )

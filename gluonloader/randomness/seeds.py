@@ -142,8 +142,13 @@ def set_current_seed(seed: int | None) -> None:
     _current.set(None if seed is None else CurrentBatch(seed))
 
 
+def set_current_batch(batch: CurrentBatch | None) -> None:
+    """Makes `get_rng` in this thread, or in this task of an event loop, return the generators of `batch`."""
+    _current.set(batch)
+
+
 def current_batch() -> CurrentBatch | None:
-    """The batch for which this thread was seeded last."""
+    """The batch for which this thread was seeded last, or the batch that was set here."""
     return _current.get()
 
 

@@ -83,7 +83,7 @@ def get_worker_info() -> WorkerInfo | None:
 
 
 @contextmanager
-def running_as(info: WorkerInfo) -> Iterator[None]:
+def running_as(info: WorkerInfo | None) -> Iterator[None]:
     """Within the `with` block `get_worker_info()` in this thread returns `info`."""
     before, _local.info = get_worker_info(), info
     try:

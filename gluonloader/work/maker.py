@@ -59,11 +59,16 @@ class BatchMaker:
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
         self.may_draw = may_draw(job)
         self._reader = reader_of(job.dataset, job, self.may_draw)
+        self.side_by_side = 1 if job.iterable else self._reader.side_by_side
         self._streams = Streams(job.dataset) if job.iterable else None
         self._info = info = WorkerInfo(worker)
         info.num_workers, info.seed, info.epoch = job.num_workers, batch_seed(job.seed, worker), 0
         info.dataset = job.dataset
         info.payload = job.payloads[worker] if job.payloads else None
+
+    def close(self) -> None:
+        """Ends the threads that read samples. No batch is made any more."""
+        self._reader.close()
 
     def running(self) -> AbstractContextManager[None]:
         return running_as(self._info)

@@ -68,8 +68,11 @@ def serve_lane(job: Job | None) -> None:
     worker = _Worker(lane, process.worker)
     try:
         _job, maker = worker.start(job)
-        with maker.running():
-            worker.serve(maker)
+        try:
+            with maker.running():
+                worker.serve(maker)
+        finally:
+            maker.close()
     except (_LaneClosed, BrokenPipeError, ConnectionResetError):
         pass
     except BaseException as error:
@@ -119,6 +122,8 @@ class _Worker:
                 os.close(fd)
             else:
                 gc.freeze()  # the collector writes to the objects it visits, which would copy all inherited pages
+            if job.reading.concurrency > 1:
+                faulthandler.register(DUMP_SIGNAL, file=self._log, all_threads=True)  # replaces the registration above
             frameworks.enter_worker()  # only now: unpickling the job may have imported a framework
             maker = BatchMaker(job, self._number, seed_all)
             with maker.running():
