@@ -266,7 +266,7 @@ def test_a_list_of_urls_starts_no_thread_that_forked_workers_would_lack():
         (("memory://none/*.bin",), "no file matches this pattern; files of memory:// exist only in the process"),
         (
             (["memory://a", "file://b"],),
-            "'file://b' and 'memory://a' are not in the same store; pass their filesystem as fs",
+            "'file://b' and 'memory://a' are not in the same store; pass their",
         ),
         ((["memory://a", "b"],), "'b' and 'memory://a' are not in the same store"),
         ((["simplecache::memory://a", "memory://a"],), "are not in the same store"),
