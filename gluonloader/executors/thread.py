@@ -53,6 +53,7 @@ class ThreadExecutor:
         self._shared: _Queue = SimpleQueue()
         self._own: list[_Queue] = [SimpleQueue() for _ in range(job.num_workers)]
         self._running: dict[int, Task] = {}  # by thread
+        self._makers: list[BatchMaker] = []
         self._threads: list[threading.Thread] = []
         self._start_error: WorkerStartError | None = None
         self._closed = self._shut = False  # `close` was called; `close` came to its end
@@ -106,6 +107,8 @@ class ThreadExecutor:
         for own in self._own:
             (own if self._job.iterable else self._shared).put(None)
         self._pool.close()
+        for maker in self._makers:
+            maker.close()
         deadline = time.monotonic() + _CLOSING_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -128,6 +131,7 @@ class ThreadExecutor:
         """What one thread does, from its start to its end; see NOTE [a pool that serves]."""
         worker = numbers.get()
         maker = BatchMaker(self._job, worker, set_current_seed)
+        self._makers.append(maker)
         self._threads.append(threading.current_thread())
         with maker.running():
             try:
@@ -137,7 +141,6 @@ class ThreadExecutor:
                 self._start_error = WorkerStartError(text)
                 self._start_error.__cause__ = error
             self._serve_queue(maker, self._own[worker] if self._job.iterable else self._shared)
-        maker.close()
 
     def _serve_queue(self, maker: BatchMaker, queue: _Queue) -> None:
         ident, memory = threading.get_ident(), BatchMemory(self._buffers)

@@ -1,8 +1,9 @@
-"""How a worker reads the samples of one task from a map-style dataset: one by one, at the same time, or in bulk.
+"""How a worker reads the samples of one task from a map-style dataset.
 
-task, keys --> Bulk:        dataset.__getitems__(keys)           --> samples
-               OneByOne:    dataset[key] for each row of the batch --> samples, or a Gathered
-               InThreads:   the same, for several rows at a time   --> samples
+task, keys --> Bulk:      dataset.__getitems__(keys)                  --> samples
+OneByOne:  dataset[key] for each row of the batch      --> samples, or a Gathered
+InThreads: dataset[key] for several rows at a time     --> samples
+the readers of awaiting.py, for `async def` methods    --> samples
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Any, Protocol
 
 from ..batchify import Gathered, default_batchify, holds_large_array
 from ..dataset.bulk import read_by
+from ..declared import is_async
 from ..indices import Keys, as_list
 from ..randomness import CurrentBatch, current_batch, set_current_batch
 from .side_by_side import SharedRead, Threads
-from .task import Job, OnRow, Task, located
+from .task import Job, OnRow, Task, located, located_bulk, located_sample
 
 
 class Reader(Protocol):
@@ -30,8 +32,8 @@ class Reader(Protocol):
     def read(self, task: Task, keys: Keys, on_row: OnRow | None) -> Sequence[Any] | Gathered:
         """The samples in the order of their keys; an error of user code gets a note, see `located`.
 
-        Unless the samples are read in bulk, `on_row` is called with the row of each sample before it is read. Then the
-        samples are read one by one, in this thread.
+        Unless the samples are read in bulk, `on_row` is called with the row of each sample before it is read, and the
+        samples are read one by one.
         """
 
     def close(self) -> None:
@@ -41,6 +43,10 @@ class Reader(Protocol):
 def reader_of(dataset: Any, job: Job, may_draw: bool) -> Reader:
     """The reader for a dataset; `may_draw`: `get_rng` may be called while a sample is read."""
     concurrency, bulk = job.reading.concurrency, getattr(dataset, "__getitems__", None)
+    if is_async(dataset):
+        from .awaiting import AwaitedBulk, AwaitedSamples  # importing asyncio takes 50 ms
+
+        return AwaitedSamples(dataset, concurrency) if bulk is None else AwaitedBulk(bulk, concurrency)
     if bulk is not None:
         return Bulk(bulk, concurrency)
     one_by_one = OneByOne(dataset, job, may_draw)
@@ -57,8 +63,7 @@ class Bulk:
         try:
             return read_by(self._bulk, keys)
         except (Exception, SystemExit) as error:
-            listed = f"{str(as_list(keys[:8]))[:-1]}{', ...' if len(keys) > 8 else ''}]"
-            error = located(error, call := f"dataset.__getitems__({listed})", f"{call}, {task}")
+            error = located_bulk(error, keys, task)
             raise error
 
     def close(self) -> None:
@@ -83,15 +88,11 @@ class OneByOne:
         # Nothing was seeded for this batch, so the current batch belongs to a loader whose sample uses this loader.
         if not self._needs_rows:
             return self._read(task, keys, on_row, CurrentBatch(0))
-        return self._read_as(CurrentBatch(0), task, keys, on_row)
-
-    def _read_as(self, batch: CurrentBatch, task: Task, keys: Keys, on_row: OnRow | None) -> list[Any] | Gathered:
-        before = current_batch()
         try:
-            set_current_batch(batch)
-            return self._read(task, keys, on_row, batch)
+            set_current_batch(own := CurrentBatch(0))
+            return self._read(task, keys, on_row, own)
         finally:
-            set_current_batch(before)
+            set_current_batch(batch)
 
     def _read(self, task: Task, keys: Keys, on_row: OnRow | None, batch: CurrentBatch) -> list[Any] | Gathered:
         dataset, indices, batching = self._dataset, as_list(keys), False
@@ -115,10 +116,10 @@ class OneByOne:
                     on_row(row)
                 samples.append(dataset[index])
         except (Exception, SystemExit) as error:
-            if not batching:
+            if batching:
+                error = located(error, "batchify_fn", f"batchify_fn, {task}")
+            else:
                 error = located_sample(error, dataset, index, task)
-                raise error
-            error = located(error, "batchify_fn", f"batchify_fn, {task}")
             raise error
         batch.row = None
         return samples
@@ -141,14 +142,13 @@ class InThreads:
         indices, batch = as_list(keys), current_batch()
         if on_row is not None or len(indices) == 1:
             return self._one_by_one.read(task, keys, on_row)
-        seed = batch.seed if batch is not None and self._may_draw else 0
-        shared = SharedRead(self._dataset, indices, seed)
+        shared = SharedRead(self._dataset, indices, batch.seed if batch is not None and self._may_draw else 0)
         try:
             self._threads.run(shared.run, min(self._others, len(indices) - 1))
             shared.run()
             shared.wait()
         finally:
-            shared.stopped = True  # an interrupt has ended this read; the other threads finish only their samples
+            shared.stop()  # if an interrupt has ended this read
         if (failed := shared.first_error()) is not None:
             row, error = failed
             if isinstance(error, (Exception, SystemExit)):
@@ -158,10 +158,3 @@ class InThreads:
 
     def close(self) -> None:
         self._threads.close()
-
-
-def located_sample(error: BaseException, dataset: Any, index: Any, task: Task) -> Exception:
-    """The error of a sample with a note; see `located`."""
-    call = f"dataset[{index!r}]"
-    beyond = isinstance(error, IndexError) and hasattr(dataset, "__len__")
-    return located(error, call, f"{call}{f' of {len(dataset)} samples' if beyond else ''}, {task}")

@@ -1,4 +1,4 @@
-"""Samples of one batch that are read at the same time, by several threads or by several tasks of an event loop.
+"""Samples of one batch that are read at the same time, by several threads.
 
 row 0, 1, 2, ... --> the next thread that is free --> samples[row], or errors[row] --> `wait`
 """
@@ -19,12 +19,11 @@ from .info import get_worker_info, running_as
 class SharedRead:
     """The samples of one batch, while several threads read them.
 
-    Rows are taken in their order. If a sample raises an error, no further sample is read. Then all rows before it have
-    been taken already, so the error of the lowest row is the error that reading one by one raises.
+    Rows are taken in their order. If a sample raises an error, no sample after it is read any more. All samples before
+    it are read, so the error of the lowest row is the error that reading one by one raises.
 
     Attributes:
         samples: the samples by row; None if a sample was not read.
-        stopped: no further sample will be read.
     """
 
     def __init__(self, dataset: Any, indices: list[Any], seed: int) -> None:
@@ -34,7 +33,8 @@ class SharedRead:
         self._errors: dict[int, BaseException] = {}
         self._finished: SimpleQueue[int] = SimpleQueue()
         self.samples: list[Any] = [None] * len(indices)
-        self.stopped = False
+        self._end = len(indices)  # samples from this row on are not read any more
+        self._lock = threading.Lock()  # while a failure is noted
 
     def run(self) -> None:
         """Reads samples in this thread until all were taken."""
@@ -47,27 +47,38 @@ class SharedRead:
             set_current_batch(before)
 
     def _read_rows(self, batch: CurrentBatch) -> None:
-        dataset, indices = self._dataset, self._indices
-        while (row := self._take()) is not None:
+        while (row := self.take()) is not None:
             batch.row = row
             try:
-                if not self.stopped:
-                    self.samples[row] = dataset[indices[row]]
+                if self.wants(row):
+                    self.samples[row] = self.read(row)
             except BaseException as error:
                 if from_signal_handler(error):
                     raise
                 self.fail(row, error)
             self._finished.put(row)
 
-    def _take(self) -> int | None:
+    def read(self, row: int) -> Any:
+        return self._dataset[self._indices[row]]
+
+    def take(self) -> int | None:
+        """The next row to read; None if all were taken."""
         try:
             return self._rows.popleft()
         except IndexError:
             return None
 
+    def wants(self, row: int) -> bool:
+        return row < self._end
+
     def fail(self, row: int, error: BaseException) -> None:
-        self._errors[row] = error
-        self.stopped = True
+        with self._lock:
+            self._errors[row] = error
+            self._end = min(self._end, row)
+
+    def stop(self) -> None:
+        """Nobody waits any more: each thread finishes its sample and reads no further samples."""
+        self._end = 0
 
     def wait(self) -> None:
         """Waits until each sample was read or skipped."""
