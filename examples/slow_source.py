@@ -3,11 +3,13 @@
     pip install gluonloader
     python examples/slow_source.py --help
 
-The server runs in a process on this machine. Each worker keeps a connection for each thread that reads samples, so
-`concurrency=16` means 16 open connections for each worker.
+The server runs in a process on this machine. With `concurrency=16`, 16 threads of each worker read samples, and each of
+these threads keeps a connection. If the dataset defines `async def __getitem__`, an event loop of the worker awaits 16
+samples at the same time instead.
 """
 
 import argparse
+import asyncio
 import multiprocessing
 import os
 import threading
@@ -78,13 +80,26 @@ class RemoteSamples:
 mine = threading.local()
 
 
+class AwaitedSamples(RemoteSamples):
+    """The same samples, read by a coroutine; each request opens a connection."""
+
+    async def __getitem__(self, index):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(f"GET /{index} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+            _, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        finally:
+            writer.close()
+        return np.frombuffer(body, np.float32)
+
+
 def measure(what, data, workers, concurrency):
     """Reads all samples, prints how long that took, and returns them."""
     with DataLoader(data, BATCH, num_workers=workers, concurrency=concurrency) as loader:
         start = time.perf_counter()
         samples = np.concatenate(list(loader))
         seconds = time.perf_counter() - start
-    print(f"{what:24}{seconds:6.2f} s{len(data) / seconds:8,.0f} samples per second", flush=True)
+    print(f"{what:25}{seconds:6.2f} s{len(data) / seconds:8,.0f} samples per second", flush=True)
     return samples
 
 
@@ -102,15 +117,19 @@ def main():
     port_from, port_to = multiprocessing.Pipe(duplex=False)
     server = multiprocessing.Process(target=serve, args=(options.delay, port_to), daemon=True)
     server.start()
-    data = RemoteSamples(port_from.recv(), options.samples)
+    source = port_from.recv(), options.samples
     print(f"{options.samples} samples, {1000 * options.delay:.0f} ms each, {options.workers} workers")
     try:
-        before = measure("concurrency=1", data, options.workers, 1)
-        after = measure(f"concurrency={options.concurrency}", data, options.workers, options.concurrency)
+        before = measure("concurrency=1", RemoteSamples(*source), options.workers, 1)
+        after = [
+            measure(f"concurrency={options.concurrency}", RemoteSamples(*source), options.workers, options.concurrency),
+            measure("the same with async def", AwaitedSamples(*source), options.workers, options.concurrency),
+        ]
     finally:
         server.terminate()
         server.join()
-    print("identical samples" if np.array_equal(before, after) else "different samples: this is a bug")
+    same = all(np.array_equal(before, samples) for samples in after)
+    print("identical samples" if same else "different samples: this is a bug")
 
 
 if __name__ == "__main__":

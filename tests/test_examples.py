@@ -77,9 +77,9 @@ def test_the_parquet_example_reads_the_table():
     assert "rows" in run("parquet_bulk")
 
 
-def test_the_slow_source_is_read_with_and_without_concurrency():
+def test_the_slow_source_is_read_before_and_after_concurrency():
     printed = run("slow_source", "--samples", "96")
-    assert re.findall(r"^concurrency=(\d+) .* samples per second$", printed, re.MULTILINE) == ["1", "16"]
+    assert len(re.findall(r" samples per second$", printed, re.MULTILINE)) == 3
     assert printed.splitlines()[-1] == "identical samples"
 
 
