@@ -51,6 +51,7 @@ _SETTINGS_FOR_SAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     **{f"prefetch = {n:2} workers": {"window": n} for n in (1, 2, 4, 8, 16)},
     "max_per_worker=1": {"max_per_worker": 1},
     "max_per_worker=1, 8 workers": {"max_per_worker": 1, "window": 8},
+    "concurrency=16": {"concurrency": 16},
     **{f"in_order=False, {n:2} workers": {"in_order": False, "window": n} for n in (1, 2, 4, 8)},
     **{f"torch, prefetch_factor={n}": {"library": "torch", "window": n} for n in (1, 2, 4, 8)},
     **{f"torch, in_order=False, {n}": {"library": "torch", "in_order": False, "window": n} for n in (1, 2, 4, 8)},

@@ -59,7 +59,7 @@ def test_a_list_keeps_its_order_and_stands_for_itself(folder):
 def test_every_way_reads_the_files(folder, every_way, monkeypatch):
     monkeypatch.chdir(folder)
     data = FileDataset("*.bin")
-    samples = samples_of(every_way, data.transform(len), shuffle=True, seed=1)
+    samples = samples_of(every_way, data.transform(len), shuffle=True, seed=1, concurrency=3)
     assert sorted(samples) == sorted(map(len, data))
     monkeypatch.chdir("/")
     assert samples_of(SERIAL, pickle.loads(pickle.dumps(data))) == list(data)
@@ -177,6 +177,7 @@ def test_a_pattern_in_memory(bucket):
 def test_files_in_memory_are_read_by_threads_and_forked_workers(way, bucket):
     data = FileDataset(f"{bucket}/*.bin")
     assert samples_of(way, data) == list(data)
+    assert samples_of(way, data, concurrency=4) == list(data)
 
 
 @needs_fsspec
@@ -192,7 +193,7 @@ def test_files_in_memory_do_not_exist_in_new_interpreters(bucket):
 def test_every_way_reads_with_a_filesystem_that_the_program_has_used(many, every_way):
     data = FileDataset("*.bin", many)
     assert list(data) == [content(name) for name in [*NAMES, "x[1].bin"]]
-    assert samples_of(every_way, data.transform(len)) == list(map(len, data))
+    assert samples_of(every_way, data.transform(len), concurrency=2) == list(map(len, data))
     assert data[0] == content("00.bin")
 
 
