@@ -32,7 +32,7 @@ from gluonloader import DataLoader
 
 from .report import machine
 
-_BATCHES: Final = 200
+BATCHES: Final = 200
 _IDLE: Final = 3000  # batches of an epoch in which neither the workers nor the caller sleep
 _MAPPED: Final = re.compile(r"^(\w+)-(\w+) \S+ \S+ \S+ (\d+) +/(?:memfd:|dev/shm/)", re.MULTILINE)
 _SAMPLE_BYTES: Final = 128 * 1024  # with --batch-size
@@ -47,7 +47,7 @@ _SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "in_order=False": {"in_order": False},
     "in_order=False, 4 workers": {"in_order": False, "window": 4},
 }
-_SETTINGS_FOR_SAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
+SETTINGS_FOR_SAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     **{f"prefetch = {n:2} workers": {"window": n} for n in (1, 2, 4, 8, 16)},
     "max_per_worker=1": {"max_per_worker": 1},
     "max_per_worker=1, 8 workers": {"max_per_worker": 1, "window": 8},
@@ -76,7 +76,7 @@ class Sleeper:
 def main() -> None:
     """Measures each setting with each pattern of times, in rounds, and prints the medians."""
     arguments = _parse()
-    print(f"{machine([])}\n{arguments.workers} workers, {arguments.rounds} rounds of {_BATCHES} batches")
+    print(f"{machine([])}\n{arguments.workers} workers, {arguments.rounds} rounds of {BATCHES} batches")
     mean = arguments.milliseconds / 1000
     if arguments.batch_size > 1:
         _compare_samples(arguments.workers, arguments.rounds, mean, arguments.batch_size)
@@ -86,9 +86,9 @@ def main() -> None:
 
 def _compare_batches(workers: int, rounds: int, mean: float) -> None:
     patterns = {
-        "even": np.ones(_BATCHES),
-        "unequal": np.random.default_rng(0).lognormal(0, 1, _BATCHES),
-        "1 of 20 slow": np.where(np.arange(_BATCHES) % 20 == 7, 20.0, 1.0),
+        "even": np.ones(BATCHES),
+        "unequal": np.random.default_rng(0).lognormal(0, 1, BATCHES),
+        "1 of 20 slow": np.where(np.arange(BATCHES) % 20 == 7, 20.0, 1.0),
     }
     rows: dict[str, list[list[float]]] = {setting: [[] for _ in range(len(patterns) + 1)] for setting in _SETTINGS}
     for _ in range(rounds):
@@ -103,7 +103,7 @@ def _compare_batches(workers: int, rounds: int, mean: float) -> None:
 
 
 def _compare_samples(workers: int, rounds: int, mean: float, batch_size: int) -> None:
-    count, rng = _BATCHES * batch_size, np.random.default_rng(0)
+    count, rng = BATCHES * batch_size, np.random.default_rng(0)
     patterns = {
         "even": np.ones(count),
         "unequal": rng.lognormal(0, 2, count),
@@ -112,7 +112,7 @@ def _compare_samples(workers: int, rounds: int, mean: float, batch_size: int) ->
     }
     print(f"batches of {batch_size} samples, {batch_size * _SAMPLE_BYTES / 1e6:.1f} MB each")
     torch = importlib.util.find_spec("torch") is not None
-    settings = {name: options for name, options in _SETTINGS_FOR_SAMPLES.items() if torch or "library" not in options}
+    settings = {name: options for name, options in SETTINGS_FOR_SAMPLES.items() if torch or "library" not in options}
     rows: dict[str, list[list[float]]] = {setting: [[] for _ in patterns] for setting in settings}
     peaks: dict[str, int] = dict.fromkeys(settings, 0)
     for _ in range(rounds):
@@ -130,12 +130,12 @@ def _compare_samples(workers: int, rounds: int, mean: float, batch_size: int) ->
 
 def _scaled(times: Any, mean: float) -> list[float]:
     """The times as seconds, so that a batch takes `mean` seconds on average."""
-    seconds: list[float] = (times * (mean * _BATCHES / times.sum())).tolist()
+    seconds: list[float] = (times * (mean * BATCHES / times.sum())).tolist()
     return seconds
 
 
 def _ratio(seconds: Sequence[float], workers: int, batch_size: int = 1, **options: Any) -> float:
-    pause = sum(seconds) / workers / _BATCHES
+    pause = sum(seconds) / workers / BATCHES
     return _per_batch(seconds, pause, workers, batch_size, **options) / pause
 
 

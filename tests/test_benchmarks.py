@@ -222,8 +222,8 @@ def test_the_balance_of_slow_samples_shows_time_and_shared_memory(monkeypatch, c
     settings = {"small": {"window": 1}, "threads": {"window": 2, "concurrency": 2}}
     if load("torch") is not None:
         settings["torch"] = {"library": "torch", "window": 1}
-    monkeypatch.setattr(balance, "_SETTINGS_FOR_SAMPLES", settings)
-    monkeypatch.setattr(balance, "_BATCHES", 10)
+    monkeypatch.setattr(balance, "SETTINGS_FOR_SAMPLES", settings)
+    monkeypatch.setattr(balance, "BATCHES", 10)
     monkeypatch.setattr("sys.argv", ["balance", "--rounds", "1", "--batch-size", "50", "--milliseconds", "1"])
     balance.main()
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.endswith("MB")]

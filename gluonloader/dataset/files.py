@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from ..describe import call, counted, short_repr
 from ..errors import add_note, bad_argument, import_extra
@@ -66,8 +66,7 @@ class FileDataset(Dataset[bytes]):
     @property
     def paths(self) -> Sequence[str]:
         """The path or URL of each file, in the order of the samples; a relative local path has become absolute."""
-        paths: Any = self._paths
-        return paths  # type: ignore[no-any-return]
+        return cast("Sequence[str]", self._paths)
 
     def __getitem__(self, index: Any) -> bytes:
         path = self.paths[checked_index(index, len(self))]
@@ -76,7 +75,8 @@ class FileDataset(Dataset[bytes]):
         with open(path, "rb", buffering=0) as file:
             return file.read()
 
-    # Not for local files: a bulk read is faster only if the files are small and not in the file cache of the system.
+    # Not for local files: if the file cache of the system contains them, a bulk read gains nothing. Otherwise it is about
+    # as fast as single reads in 16 threads, which need less memory for decoded samples.
     @bulk_read(lambda self: self._store is not None and self._store.reads_many)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[bytes]:
         assert self._store is not None
@@ -151,7 +151,7 @@ class _Store:
             data = found.get(path[cut:])
             if isinstance(data, Exception):
                 raise self._located(data, path) from data.__cause__
-            return self.read(path, path[cut:]) if data is None else data
+            return data if isinstance(data, bytes) else self.read(path, path[cut:])
 
         return content_of
 
@@ -261,9 +261,13 @@ def _resolved(url: str) -> tuple[Any, dict[str, Any] | None, str]:
     return kind, kind._get_kwargs_from_urls(url), kind._strip_protocol(url)
 
 
-@cache
 def _fsspec() -> ModuleType:
     fsspec = import_extra("fsspec", "fsspec")
-    # fsspec leaves this lock as it is in a forked process, although another thread may have held it.
-    os.register_at_fork(after_in_child=import_extra("fsspec.asyn", "fsspec").reset_lock)
+    _renew_lock_in_forks()
     return fsspec
+
+
+@cache  # once
+def _renew_lock_in_forks() -> None:
+    # fsspec itself leaves this lock as it is in a forked process, although another thread may have held it.
+    os.register_at_fork(after_in_child=import_extra("fsspec.asyn", "fsspec").reset_lock)

@@ -12,7 +12,6 @@ from remote_files import NAMES, content, http_server
 
 import gluonloader as gl
 from gluonloader import AsList, FileDataset
-from gluonloader.dataset import files
 from gluonloader.declared import draws, is_gil_free
 from gluonloader.errors import MissingExtraError
 
@@ -119,7 +118,6 @@ def test_wrong_paths_are_refused(paths, text):
 @pytest.mark.parametrize("arguments", [("memory://a/*",), (["http://x/a"],), ("a", object())])
 def test_fsspec_is_missing(arguments, monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    files._fsspec.cache_clear()
     with pytest.raises(MissingExtraError, match=r'pip install "gluonloader\[fsspec\]"'):
         FileDataset(*arguments)
 
