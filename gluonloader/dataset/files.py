@@ -75,8 +75,8 @@ class FileDataset(Dataset[bytes]):
         with open(path, "rb", buffering=0) as file:
             return file.read()
 
-    # Not for local files: if the file cache of the system contains them, a bulk read gains nothing. Otherwise it is about
-    # as fast as single reads in 16 threads, which need less memory for decoded samples.
+    # Not for local files: if the file cache of the system contains them, a bulk read gains nothing. Otherwise it is as
+    # fast as single reads in 16 threads, which need less memory for decoded samples.
     @bulk_read(lambda self: self._store is not None and self._store.reads_many)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[bytes]:
         assert self._store is not None
