@@ -24,8 +24,6 @@ _ERRORS = (Exception, SystemExit, asyncio.CancelledError)
 class AwaitedSamples:
     """Awaits up to `concurrency` samples of a batch at the same time."""
 
-    side_by_side = 1
-
     def __init__(self, dataset: Any, concurrency: int) -> None:
         self._dataset, self._concurrency, self._event_loop = dataset, concurrency, EventLoop()
 
@@ -48,8 +46,8 @@ class AwaitedSamples:
 class AwaitedBulk:
     """Reads all samples of a task with one call, which is awaited."""
 
-    def __init__(self, bulk: Callable[[Any], Any], concurrency: int) -> None:
-        self._bulk, self.side_by_side, self._event_loop = bulk, concurrency, EventLoop()
+    def __init__(self, bulk: Callable[[Any], Any]) -> None:
+        self._bulk, self._event_loop = bulk, EventLoop()
 
     def read(self, task: Task, keys: Keys, on_row: OnRow | None) -> Sequence[Any]:
         batch = current_batch()

@@ -7,6 +7,8 @@ Task(Samples) ->                           batchify_fn -> batch
 
 from __future__ import annotations
 
+import copy
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,9 +17,17 @@ from typing import Any
 from ..batchify import Gathered
 from ..declared import draws
 from ..errors import BatchifyError
-from ..randomness import Held, batch_seed, find_generators, seed_also
+from ..randomness import (
+    Held,
+    batch_seed,
+    current_batch,
+    find_generators,
+    seed_also,
+    set_current_batch,
+    set_current_seed,
+)
 from .info import WorkerInfo, running_as
-from .reading import reader_of
+from .reading import reader_of, side_by_side
 from .streams import Streams, seeded_parts
 from .task import Chunk, Hint, Job, OnRow, Samples, Task, located
 
@@ -59,7 +69,8 @@ class BatchMaker:
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
         self.may_draw = may_draw(job)
         self._reader = reader_of(job.dataset, job, self.may_draw)
-        self.side_by_side = 1 if job.iterable else self._reader.side_by_side
+        self.side_by_side = side_by_side(job)
+        self._lock = threading.Lock()  # while this worker makes the batch of one of several bulk reads
         self._streams = Streams(job.dataset) if job.iterable else None
         self._info = info = WorkerInfo(worker)
         info.num_workers, info.seed, info.epoch = job.num_workers, batch_seed(job.seed, worker), 0
@@ -100,6 +111,26 @@ class BatchMaker:
         if isinstance(work, Samples):
             return self._batchify(task, work.samples)
         return self._batchify(task, self._reader.read(task, work, on_row))
+
+    def beside(self) -> BatchMaker:
+        """A maker for another thread of this worker, after `start`: only its bulk reads run at the same time."""
+        other = copy.copy(self)
+        other._info = copy.copy(self._info)
+        return other
+
+    def make_beside(self, task: Task, on_row: OnRow | None = None) -> Any:
+        """Like `make`, in one of several threads; `batchify_fn` and the global generators belong to one at a time."""
+        assert not isinstance(task.work, (Chunk, Samples))
+        self._info.epoch = task.epoch
+        seed = batch_seed(task.seed, task.epoch, task.batch)
+        set_current_seed(seed)
+        samples = self._reader.read(task, task.work, on_row)
+        batch = current_batch()
+        with self._lock:
+            if self.may_draw:
+                self._seed(seed)
+                set_current_batch(batch)  # whose generator continues after the numbers that the read has drawn
+            return self._batchify(task, samples)
 
     def _make_chunk(self, task: Task, chunk: Chunk, on_row: OnRow | None) -> ShardBatch | ShardEnd:
         assert self._streams is not None

@@ -20,6 +20,8 @@ import threading
 import time
 from array import array
 from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Final
 
 from ... import frameworks
@@ -31,7 +33,8 @@ from ...memory.slab import HEADER, ROW, STARTED, TICKET, TOOK, Head, Slab
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker
-from ...work.task import Job
+from ...work.side_by_side import Threads
+from ...work.task import Job, OnRow, Task
 from .packed_job import PackedJob, load_job
 from .records import Reply, Request, RequestReader, Status, Verb, decode_task
 from .remote import encode_error, shorten_error
@@ -43,6 +46,8 @@ _RECORDS_BYTES: Final = 4096
 _DESCRIPTORS_BYTES: Final = socket.CMSG_SPACE(8 * 4)
 _CLOEXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _ERROR_BYTES: Final = 32 * 1024  # fits into the smallest slab
+
+Make = Callable[[Task, "OnRow | None"], Any]
 
 _job: Job | None = None  # the job of this worker: dataset, batchify_fn and all
 
@@ -144,14 +149,21 @@ class _Worker:
 
     def serve(self, maker: BatchMaker) -> None:
         """Answers requests until the lane closes."""
+        beside = _Beside(self, maker) if maker.side_by_side > 1 else None
         while True:
             request = self._next_request()
             if request.verb is Verb.DROP:
                 self._forget(request.slab)
+            elif beside is not None:
+                beside.answer(request, self._slab(request))
             else:
-                self._reply(self._make(maker, request, self._slab(request)))
+                self.answer(maker.make, request, self._slab(request))
 
-    def _make(self, maker: BatchMaker, request: Request, slab: Slab) -> Reply:
+    def answer(self, make: Make, request: Request, slab: Slab) -> None:
+        """Makes a batch and sends the reply."""
+        self._reply(self._make(make, request, slab))
+
+    def _make(self, make: Make, request: Request, slab: Slab) -> Reply:
         control = slab.control
         if control[TICKET] != request.ticket:
             return Reply(Status.SKIPPED, slab.number, request.ticket, slab.size)
@@ -161,7 +173,7 @@ class _Worker:
         arena = Arena(slab, used, request.allowance)
         try:
             set_allocator(arena.empty)
-            head = reduce(maker.make(task, _row_noter(slab) if request.careful else None), arena)
+            head = reduce(make(task, _row_noter(slab) if request.careful else None), arena)
         except BaseException as error:
             return self._failed(request, slab, encode_error(error, f"in worker {self._number} (pid {os.getpid()})"))
         if head is None:
@@ -210,6 +222,43 @@ class _Worker:
 
     def _reply(self, reply: Reply) -> None:
         self._lane.sendall(reply.encode())
+
+
+class _Beside:
+    """The threads of a worker that make batches side by side, since each of them waits for its bulk read.
+
+    The worker writes STARTED of each batch that they make, so if the worker dies, each of these batches is made again
+    in careful mode. A batch in careful mode is made while no other batch is made.
+    """
+
+    def __init__(self, worker: _Worker, maker: BatchMaker) -> None:
+        self._worker, self._maker, self._count = worker, maker, maker.side_by_side
+        self._free: SimpleQueue[BatchMaker] = SimpleQueue()  # a maker for each thread that makes no batch now
+        for _ in range(self._count):
+            self._free.put(maker.beside())
+        self._threads = Threads("gluonloader-bulk")
+        self._threads.start(self._count)
+
+    def answer(self, request: Request, slab: Slab) -> None:
+        """Starts to make a batch as soon as a thread is free."""
+        if not request.careful:
+            self._threads.run(partial(self._answer, self._free.get(), request, slab))
+            return
+        makers = [self._free.get() for _ in range(self._count)]  # waits until no batch is made
+        self._worker.answer(self._maker.make, request, slab)
+        for maker in makers:
+            self._free.put(maker)
+
+    def _answer(self, maker: BatchMaker, request: Request, slab: Slab) -> None:
+        try:
+            with maker.running():
+                self._worker.answer(maker.make_beside, request, slab)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the main thread ends the worker
+        except BaseException as error:
+            self._worker.report(error)
+            os._exit(1)
+        self._free.put(maker)
 
 
 def _row_noter(slab: Slab) -> Callable[[int], None]:
