@@ -143,11 +143,13 @@ class ThreadExecutor:
                 text = f"worker_init_fn({worker}) raised {type(error).__name__}: {text_of(error)}"
                 self._start_error = WorkerStartError(text)
                 self._start_error.__cause__ = error
-            for _ in range(maker.side_by_side - 1):
-                thread = threading.Thread(target=self._serve_beside, args=(maker.beside(),), daemon=True)
+            makers = [maker.beside() for _ in range(maker.side_by_side)] if maker.side_by_side > 1 else [maker]
+            for other in makers[1:]:
+                thread = threading.Thread(target=self._serve_beside, args=(other,), daemon=True)
                 self._threads.append(thread)
                 thread.start()
-            self._serve_queue(maker, self._own[worker] if self._job.iterable else self._shared)
+            with makers[0].running():
+                self._serve_queue(makers[0], self._own[worker] if self._job.iterable else self._shared)
 
     def _serve_beside(self, maker: BatchMaker) -> None:
         """What one more thread of a worker does, so that bulk reads of several batches run side by side."""
@@ -173,7 +175,9 @@ class ThreadExecutor:
     def _make(self, maker: BatchMaker, memory: BatchMemory, task: Task) -> Outcome:
         try:
             with memory:
-                start = time.perf_counter()
-                return Made(task, maker.make(task), made_s=time.perf_counter() - start)
+                maker.timer.start()
+                batch = maker.make(task)
+                made_s, cpu_s = maker.timer.stop()
+                return Made(task, batch, made_s=made_s, cpu_s=cpu_s)
         except BaseException as error:
             return Failed(task, error)

@@ -17,11 +17,12 @@ from ..executors.process import ProcessExecutor
 from ..executors.serial import SerialExecutor
 from ..executors.thread import ThreadExecutor
 from ..interrupts import Uninterrupted
+from ..limits import available_cores
 from ..work.info import LoaderInfo
 from ..work.reading import side_by_side
 from ..work.task import Job
 from .choice import Choice, Options, cheaper, possible, suited
-from .stats import LoaderStats, Tally
+from .stats import LoaderStats, Tally, advice_on_waiting
 
 _log = logging.getLogger("gluonloader")
 
@@ -159,7 +160,10 @@ class Workers:
     def stats(self) -> LoaderStats:
         choice, tally = self._choice or Choice(self.options.executor, "no worker has started yet"), self.tally
         workers = 0 if self._choice is None or choice.name == "serial" else self.job.num_workers
-        return LoaderStats(choice.name, choice.why, workers, tally.batches, tally.waited_s, tally.made_s)
+        iterable, concurrency = self.job.iterable, self.job.reading.concurrency
+        advice = "" if iterable else advice_on_waiting(tally, workers, concurrency, available_cores())
+        counts = tally.batches, tally.waited_s, tally.made_s, tally.waiting
+        return LoaderStats(choice.name, choice.why, workers, *counts, advice)
 
 
 def _close_when_deleted(executor: Executor) -> None:

@@ -14,7 +14,6 @@ from ..dataset.bulk import read_by, settled
 from ..indices import Keys, as_list
 from ..randomness import CurrentBatch, current_batch, set_current_batch
 from .event_loop import EventLoop
-from .info import get_worker_info
 from .side_by_side import SharedRead
 from .task import OnRow, Task, located_bulk, located_sample
 
@@ -31,7 +30,7 @@ class AwaitedSamples:
         indices, batch = as_list(keys), current_batch()
         shared = _AwaitedRead(self._dataset, indices, 0 if batch is None else batch.seed)
         tasks = 1 if on_row is not None else min(self._concurrency, len(indices))
-        self._event_loop.run(lambda: shared.read_all(tasks, on_row), get_worker_info())
+        self._event_loop.run(lambda: shared.read_all(tasks, on_row))
         if (failed := shared.first_error()) is not None:
             row, error = failed
             if isinstance(error, _ERRORS):
@@ -50,17 +49,15 @@ class AwaitedBulk:
         self._bulk, self._event_loop = bulk, EventLoop()
 
     def read(self, task: Task, keys: Keys, on_row: OnRow | None) -> Sequence[Any]:
-        batch = current_batch()
         try:
-            samples = self._event_loop.run(lambda: self._await(keys, batch), get_worker_info())
+            samples = self._event_loop.run(lambda: self._await(keys))
         except _ERRORS as error:
             error = located_bulk(error, keys, task)
             raise error
         return cast("Sequence[Any]", samples)
 
-    async def _await(self, keys: Keys, batch: CurrentBatch | None) -> Sequence[Any]:
-        set_current_batch(batch)  # in the context of this task
-        return cast("Sequence[Any]", await settled(read_by(self._bulk, keys)))
+    async def _await(self, keys: Keys) -> Any:
+        return await settled(read_by(self._bulk, keys))
 
     def close(self) -> None:
         self._event_loop.close()

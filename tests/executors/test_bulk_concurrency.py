@@ -9,16 +9,13 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import FORK, SERIAL, THREAD, Way, workers
+from conftest import FORK, SERIAL, THREAD, workers
+from noisy import AsyncNoisy, Noisy, NoisyBulk, add_noise, and_noise, numbers
 from samples import Numbered
-from test_concurrency import and_noise, numbers
 
 import gluonloader as gl
-from gluonloader import get_rng
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
-
-LIMITED = Way("fork-limited", {**FORK.arguments, "memory_limit": "2MB"})
 
 
 class Meeting(Numbered):
@@ -35,18 +32,8 @@ class Meeting(Numbered):
 meeting, here = threading.Condition(), []
 
 
-class Noisy(Numbered):
-    def __getitems__(self, indices):
-        info = gl.get_worker_info()
-        return [(index, get_rng().random(), info.epoch) for index in indices]
-
-
-def add_noise(index, noise, epoch):
-    return index, noise + get_rng().random(), epoch
-
-
 def noise_for_all(samples):
-    return [(index, noise + get_rng().random(), epoch) for index, noise, epoch in samples]
+    return [add_noise(*sample) for sample in samples]
 
 
 class NoisyBatchify:
@@ -61,14 +48,14 @@ class NoisyBatchify:
 def test_bulk_reads_of_several_batches_run_side_by_side(way):
     here.clear()
     with way.loader(Meeting(120), 4, concurrency=3) as loader:
-        assert loader.prefetch == (8 if way is THREAD else 8)
+        assert loader.prefetch == 8  # 2 * num_workers, and 2 for each worker
         for _ in range(2):
             assert [int(batch[0, 0]) for batch in loader] == list(range(0, 120, 4))
 
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_batches_are_those_of_one_bulk_read_at_a_time(every_way, in_order):
-    dataset = gl.SimpleDataset(Noisy(90)).transform(add_noise).transform(noise_for_all, batched=True)
+    dataset = gl.SimpleDataset(NoisyBulk(90)).transform(add_noise).transform(noise_for_all, batched=True)
     batchify_fn = and_noise if every_way is THREAD else NoisyBatchify()
     with SERIAL.loader(dataset, 4, True, batchify_fn=batchify_fn) as loader:
         expected = [numbers(loader) for _ in range(2)]
@@ -112,13 +99,10 @@ def test_an_error_belongs_to_its_batch(process_way):
 
 @pytest.mark.kill
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", ["samples", "bulk", "async"])
+@pytest.mark.parametrize("kind", [Noisy, NoisyBulk, AsyncNoisy])
 def test_random_kills_change_no_batch(process_way, kind):
-    from test_async_datasets import Noisy as AsyncNoisy
-    from test_concurrency import Noisy as NoisySamples
-
     kills = int(os.environ.get("GLUONLOADER_KILLS", "40")) // (4 if process_way is FORK else 10)
-    dataset = {"samples": NoisySamples, "bulk": Noisy, "async": AsyncNoisy}[kind](120)
+    dataset = kind(120)
     with SERIAL.loader(dataset, 4, True, batchify_fn=and_noise) as loader:
         expected = numbers(loader)
     chance, killed = random.Random(0), 0

@@ -29,12 +29,12 @@ from ...errors import SharedMemoryError
 from ...memory import set_allocator
 from ...memory.allocator import Arena
 from ...memory.reduce import reduce
-from ...memory.slab import HEADER, ROW, STARTED, TICKET, TOOK, Head, Slab
+from ...memory.slab import CPU, HEADER, ROW, STARTED, TICKET, TOOK, Head, Slab
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker
 from ...work.side_by_side import Threads
-from ...work.task import Job, OnRow, Task
+from ...work.task import Job
 from .packed_job import PackedJob, load_job
 from .records import Reply, Request, RequestReader, Status, Verb, decode_task
 from .remote import encode_error, shorten_error
@@ -46,8 +46,6 @@ _RECORDS_BYTES: Final = 4096
 _DESCRIPTORS_BYTES: Final = socket.CMSG_SPACE(8 * 4)
 _CLOEXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _ERROR_BYTES: Final = 32 * 1024  # fits into the smallest slab
-
-Make = Callable[[Task, "OnRow | None"], Any]
 
 _job: Job | None = None  # the job of this worker: dataset, batchify_fn and all
 
@@ -130,7 +128,7 @@ class _Worker:
             if job.reading.concurrency > 1:
                 faulthandler.register(DUMP_SIGNAL, file=self._log, all_threads=True)  # replaces the registration above
             frameworks.enter_worker()  # only now: unpickling the job may have imported a framework
-            maker = BatchMaker(job, self._number, seed_all)
+            maker = BatchMaker(job, self._number, seed_all, time.process_time)
             with maker.running():
                 maker.start(hello.ticket)
                 maker.find_generators()  # after worker_init_fn, which may have replaced some
@@ -157,28 +155,30 @@ class _Worker:
             elif beside is not None:
                 beside.answer(request, self._slab(request))
             else:
-                self.answer(maker.make, request, self._slab(request))
+                self.answer(maker, request, self._slab(request))
 
-    def answer(self, make: Make, request: Request, slab: Slab) -> None:
+    def answer(self, maker: BatchMaker, request: Request, slab: Slab) -> None:
         """Makes a batch and sends the reply."""
-        self._reply(self._make(make, request, slab))
+        self._reply(self._make(maker, request, slab))
 
-    def _make(self, make: Make, request: Request, slab: Slab) -> Reply:
+    def _make(self, maker: BatchMaker, request: Request, slab: Slab) -> Reply:
         control = slab.control
         if control[TICKET] != request.ticket:
             return Reply(Status.SKIPPED, slab.number, request.ticket, slab.size)
-        control[STARTED], start = request.ticket, time.perf_counter()
+        control[STARTED] = request.ticket
+        maker.timer.start()
         used = HEADER + request.length
         task = decode_task(slab.memory[HEADER:used])
         arena = Arena(slab, used, request.allowance)
         try:
             set_allocator(arena.empty)
-            head = reduce(make(task, _row_noter(slab) if request.careful else None), arena)
+            head = reduce(maker.make(task, _row_noter(slab) if request.careful else None), arena)
         except BaseException as error:
             return self._failed(request, slab, encode_error(error, f"in worker {self._number} (pid {os.getpid()})"))
         if head is None:
             return Reply(Status.NO_ROOM, slab.number, request.ticket, slab.size, Head(0, arena.needed, 0))
-        slab.control[TOOK] = int((time.perf_counter() - start) * 1e6)
+        took, cpu = maker.timer.stop()
+        slab.control[TOOK], slab.control[CPU] = int(took * 1e6), int(cpu * 1e6)
         return Reply(Status.MADE, slab.number, request.ticket, slab.size, head)
 
     def _failed(self, request: Request, slab: Slab, error: bytes) -> Reply:
@@ -245,14 +245,14 @@ class _Beside:
             self._threads.run(partial(self._answer, self._free.get(), request, slab))
             return
         makers = [self._free.get() for _ in range(self._count)]  # waits until no batch is made
-        self._worker.answer(self._maker.make, request, slab)
+        self._worker.answer(self._maker, request, slab)
         for maker in makers:
             self._free.put(maker)
 
     def _answer(self, maker: BatchMaker, request: Request, slab: Slab) -> None:
         try:
             with maker.running():
-                self._worker.answer(maker.make_beside, request, slab)
+                self._worker.answer(maker, request, slab)
         except (BrokenPipeError, ConnectionResetError):
             pass  # the main thread ends the worker
         except BaseException as error:
