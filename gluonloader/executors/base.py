@@ -29,6 +29,7 @@ class Outcome:
 
     task: Task
     made_s: float = field(default=0.0, kw_only=True)  # seconds that the worker spent making the batch
+    cpu_s: float = field(default=0.0, kw_only=True)  # seconds of them in which the worker computed, and did not wait
 
     def take(self) -> Any:
         """Returns the batch, or raises its error if the batch could not be made. A later call does the same."""

@@ -74,7 +74,7 @@ class Epoch:
         while (batch := self._rebuild(outcome := self._wait_for_next())) is NOTHING:
             self._settle(outcome.task)
             self._interrupted = True
-        self._count(outcome.made_s, time.perf_counter() - start)
+        self._count(outcome, time.perf_counter() - start)
         if self._delivery.convert is not None:
             batch = self._converted(outcome.task, batch)
         self._settle(outcome.task)
@@ -224,12 +224,13 @@ class Epoch:
             self._settle(task)
             self._interrupted = True
 
-    def _count(self, made_s: float, waited_s: float) -> None:
-        tally = self._tally
+    def _count(self, outcome: Outcome, waited_s: float) -> None:
+        tally, made_s = self._tally, outcome.made_s
         self._delivered += 1
         tally.batches += 1
         tally.waited_s += waited_s
         tally.made_s += made_s
+        tally.cpu_s += outcome.cpu_s
         if self._delivered > self._not_measured:
             tally.waits.append(waited_s)
             tally.makes.append(made_s)

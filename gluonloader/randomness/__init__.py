@@ -1,5 +1,6 @@
 """Random numbers that do not depend on which worker makes a batch: a module for each generator, and one for seeds."""
 
+from .drawn import Draws
 from .held import Held, find_generators, seed_also
 from .postponed import postponed
 from .seeds import (

@@ -30,8 +30,8 @@ from . import mxnet, numpy, python, torch
 _WORDS: Final = struct.Struct("<QQQ")
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
-# The modules with `seed` (of 64 bits), `save` and `restore`. The keys are the packages that the generators belong to;
-# packages that are not loaded are skipped.
+# The modules with `seed` (of 64 bits), `save`, `restore`, and `peek`, whose results are compared. The keys are the
+# packages that the generators belong to; packages that are not loaded are skipped.
 RESTORABLE: Final[dict[str, ModuleType]] = {"random": python, "numpy": numpy, "torch": torch}
 
 

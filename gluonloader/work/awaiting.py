@@ -14,7 +14,6 @@ from ..dataset.bulk import read_by, settled
 from ..indices import Keys, as_list
 from ..randomness import CurrentBatch, current_batch, set_current_batch
 from .event_loop import EventLoop
-from .info import get_worker_info
 from .side_by_side import SharedRead
 from .task import OnRow, Task, located_bulk, located_sample
 
@@ -24,8 +23,6 @@ _ERRORS = (Exception, SystemExit, asyncio.CancelledError)
 class AwaitedSamples:
     """Awaits up to `concurrency` samples of a batch at the same time."""
 
-    side_by_side = 1
-
     def __init__(self, dataset: Any, concurrency: int) -> None:
         self._dataset, self._concurrency, self._event_loop = dataset, concurrency, EventLoop()
 
@@ -33,7 +30,7 @@ class AwaitedSamples:
         indices, batch = as_list(keys), current_batch()
         shared = _AwaitedRead(self._dataset, indices, 0 if batch is None else batch.seed)
         tasks = 1 if on_row is not None else min(self._concurrency, len(indices))
-        self._event_loop.run(lambda: shared.read_all(tasks, on_row), get_worker_info())
+        self._event_loop.run(lambda: shared.read_all(tasks, on_row))
         if (failed := shared.first_error()) is not None:
             row, error = failed
             if isinstance(error, _ERRORS):
@@ -48,21 +45,19 @@ class AwaitedSamples:
 class AwaitedBulk:
     """Reads all samples of a task with one call, which is awaited."""
 
-    def __init__(self, bulk: Callable[[Any], Any], concurrency: int) -> None:
-        self._bulk, self.side_by_side, self._event_loop = bulk, concurrency, EventLoop()
+    def __init__(self, bulk: Callable[[Any], Any]) -> None:
+        self._bulk, self._event_loop = bulk, EventLoop()
 
     def read(self, task: Task, keys: Keys, on_row: OnRow | None) -> Sequence[Any]:
-        batch = current_batch()
         try:
-            samples = self._event_loop.run(lambda: self._await(keys, batch), get_worker_info())
+            samples = self._event_loop.run(lambda: self._await(keys))
         except _ERRORS as error:
             error = located_bulk(error, keys, task)
             raise error
         return cast("Sequence[Any]", samples)
 
-    async def _await(self, keys: Keys, batch: CurrentBatch | None) -> Sequence[Any]:
-        set_current_batch(batch)  # in the context of this task
-        return cast("Sequence[Any]", await settled(read_by(self._bulk, keys)))
+    async def _await(self, keys: Keys) -> Any:
+        return await settled(read_by(self._bulk, keys))
 
     def close(self) -> None:
         self._event_loop.close()

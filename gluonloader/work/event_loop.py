@@ -11,12 +11,12 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from ..errors import LoaderClosed
 from ..interrupts import Uninterrupted
-from .info import WorkerInfo, running_as
 
 _LOOK_S: Final = 0.5  # a thread that waits for a result checks this often whether the loop has ended
 _CLOSING_S: Final = 0.5  # how long close() waits; a task may take longer to end after it was cancelled
@@ -33,16 +33,14 @@ class EventLoop:
         self._lock = threading.Lock()
         self._closed = False
 
-    def run(self, start: Start, info: WorkerInfo | None) -> Any:
+    def run(self, start: Start) -> Any:
         """Awaits `start()` in the loop and returns its result; cancels it if this thread is interrupted.
 
-        Args:
-            info: what `get_worker_info` returns in the loop; the same for all calls.
+        It runs in a copy of this thread's context, so `get_rng` and `get_worker_info` return the same as here.
         """
-        call = _Call(start)
-        loop = self._started(info)
+        call, loop = _Call(start), self._started()
         try:
-            loop.call_soon_threadsafe(call.begin)
+            loop.call_soon_threadsafe(call.begin, context=copy_context())
             return self._result(call)
         except BaseException:
             with suppress(RuntimeError):  # the loop has ended
@@ -58,12 +56,12 @@ class EventLoop:
             raise LoaderClosed("the loader was closed while samples were awaited")
         return task.result()
 
-    def _started(self, info: WorkerInfo | None) -> asyncio.AbstractEventLoop:
+    def _started(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             with Uninterrupted(), self._lock:
                 if self._loop is None and not self._closed:
                     loop = asyncio.new_event_loop()
-                    thread = threading.Thread(target=self._serve, args=(loop, info), daemon=True)
+                    thread = threading.Thread(target=self._serve, args=(loop,), daemon=True)
                     thread.name = "gluonloader-loop"
                     thread.start()
                     self._thread = thread
@@ -72,20 +70,19 @@ class EventLoop:
             raise LoaderClosed("the loader was closed")
         return self._loop
 
-    def _serve(self, loop: asyncio.AbstractEventLoop, info: WorkerInfo | None) -> None:
-        with running_as(info):
-            try:
-                while not self._closed:
-                    with suppress(SystemExit, KeyboardInterrupt):  # of a task of the dataset
-                        loop.run_forever()
-                while tasks := asyncio.all_tasks(loop):
-                    for task in tasks:
-                        task.cancel()
-                    loop.run_until_complete(asyncio.wait(tasks))
-                loop.run_until_complete(loop.shutdown_asyncgens())
-                loop.run_until_complete(loop.shutdown_default_executor())
-            finally:
-                loop.close()
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            while not self._closed:
+                with suppress(SystemExit, KeyboardInterrupt):  # of a task of the dataset
+                    loop.run_forever()
+            while tasks := asyncio.all_tasks(loop):
+                for task in tasks:
+                    task.cancel()
+                loop.run_until_complete(asyncio.wait(tasks))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            loop.close()
 
     def close(self) -> None:
         """Cancels everything that is awaited, and ends the thread."""

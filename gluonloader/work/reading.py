@@ -9,7 +9,7 @@ the readers of awaiting.py, for `async def` methods    --> samples
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ..batchify import Gathered, default_batchify, holds_large_array
 from ..dataset.bulk import read_by
@@ -19,15 +19,11 @@ from ..randomness import CurrentBatch, current_batch, set_current_batch
 from .side_by_side import SharedRead, Threads
 from .task import Job, OnRow, Task, located, located_bulk, located_sample
 
+_MOST_SIDE_BY_SIDE: Final = 32  # bulk reads of one worker; each needs a batch in flight
+
 
 class Reader(Protocol):
-    """Reads the samples of tasks.
-
-    Attributes:
-        side_by_side: how many threads should each read a task at the same time.
-    """
-
-    side_by_side: int
+    """Reads the samples of tasks; several threads may read one task each."""
 
     def read(self, task: Task, keys: Keys, on_row: OnRow | None) -> Sequence[Any] | Gathered:
         """The samples in the order of their keys; an error of user code gets a note, see `located`.
@@ -40,15 +36,21 @@ class Reader(Protocol):
         """Ends the threads of the reader. Nothing is read any more."""
 
 
+def side_by_side(job: Job) -> int:
+    """How many tasks each worker reads at the same time: one call of `__getitems__` reads a whole task."""
+    in_bulk = not job.iterable and hasattr(job.dataset, "__getitems__")
+    return min(job.reading.concurrency, _MOST_SIDE_BY_SIDE) if in_bulk else 1
+
+
 def reader_of(dataset: Any, job: Job, may_draw: bool) -> Reader:
     """The reader for a dataset; `may_draw`: `get_rng` may be called while a sample is read."""
     concurrency, bulk = job.reading.concurrency, getattr(dataset, "__getitems__", None)
     if is_async(dataset):
         from .awaiting import AwaitedBulk, AwaitedSamples  # importing asyncio takes 50 ms
 
-        return AwaitedSamples(dataset, concurrency) if bulk is None else AwaitedBulk(bulk, concurrency)
+        return AwaitedSamples(dataset, concurrency) if bulk is None else AwaitedBulk(bulk)
     if bulk is not None:
-        return Bulk(bulk, concurrency)
+        return Bulk(bulk)
     one_by_one = OneByOne(dataset, job, may_draw)
     return one_by_one if concurrency == 1 else InThreads(dataset, one_by_one, concurrency, may_draw)
 
@@ -56,8 +58,8 @@ def reader_of(dataset: Any, job: Job, may_draw: bool) -> Reader:
 class Bulk:
     """Reads all samples of a task with one call."""
 
-    def __init__(self, bulk: Callable[[Any], Sequence[Any]], concurrency: int) -> None:
-        self._bulk, self.side_by_side = bulk, concurrency
+    def __init__(self, bulk: Callable[[Any], Sequence[Any]]) -> None:
+        self._bulk = bulk
 
     def read(self, task: Task, keys: Keys, on_row: OnRow | None) -> Sequence[Any]:
         try:
@@ -72,8 +74,6 @@ class Bulk:
 
 class OneByOne:
     """Reads one sample after another."""
-
-    side_by_side = 1
 
     def __init__(self, dataset: Any, job: Job, may_draw: bool) -> None:
         self._dataset, self._may_draw = dataset, may_draw
@@ -131,8 +131,6 @@ class OneByOne:
 class InThreads:
     """Reads up to `concurrency` samples of a batch at the same time, in the calling thread and in others."""
 
-    side_by_side = 1
-
     def __init__(self, dataset: Any, one_by_one: OneByOne, concurrency: int, may_draw: bool) -> None:
         self._dataset, self._one_by_one = dataset, one_by_one
         self._others, self._may_draw = concurrency - 1, may_draw
@@ -144,7 +142,8 @@ class InThreads:
             return self._one_by_one.read(task, keys, on_row)
         shared = SharedRead(self._dataset, indices, batch.seed if batch is not None and self._may_draw else 0)
         try:
-            self._threads.run(shared.run, min(self._others, len(indices) - 1))
+            self._threads.start(others := min(self._others, len(indices) - 1))
+            self._threads.run(shared.run, others)
             shared.run()
             shared.wait()
         finally:

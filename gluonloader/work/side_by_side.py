@@ -94,7 +94,7 @@ class SharedRead:
 
 
 class Threads:
-    """Threads that run functions; they start when they are needed, and stay until `close`.
+    """Threads that run functions, until `close`.
 
     They are daemons, so a read that hangs does not keep the program from ending.
     """
@@ -103,12 +103,15 @@ class Threads:
         self._name, self._started = name, 0
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
 
-    def run(self, function: Callable[[], object], times: int) -> None:
-        """Runs a function in `times` threads; it must not raise. A thread that is still busy runs it later."""
-        while self._started < times:
+    def start(self, count: int) -> None:
+        """Makes sure that there are at least `count` threads."""
+        while self._started < count:
             with Uninterrupted():
                 threading.Thread(target=self._serve, name=self._name, daemon=True).start()
                 self._started += 1
+
+    def run(self, function: Callable[[], object], times: int = 1) -> None:
+        """Runs a function in `times` threads; it must not raise. If all threads are busy, it runs later."""
         for _ in range(times):
             self._queue.put(function)
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
 import threading
 
 import numpy as np
 import pytest
 from conftest import SERIAL, THREAD, eventually, run_program
-from interrupting import Alarm, SignalAt, raise_alarm  # noqa: F401
+from interrupting import Alarm, SignalAt, raise_alarm
+from noisy import AsyncNoisy, AsyncNoisyBulk, Noisy, NoisyBulk, add_noise, add_noise_later, and_noise, numbers
 from samples import Numbered
 
 import gluonloader as gl
-from gluonloader import get_rng
 
 pytestmark = pytest.mark.usefixtures("no_leaks", "quiet")
 
@@ -51,55 +52,13 @@ class Meeting(Numbered):
         return np.full(5, index)
 
 
-class Noisy(Numbered):
-    async def __getitem__(self, index):
-        before = get_rng().random()
-        await asyncio.sleep(0)
-        return index, before, get_rng().random(), gl.get_worker_info().epoch
-
-
-class NoisyBulk(Noisy):
-    async def __getitems__(self, indices):
-        await asyncio.sleep(0)
-        return [(index, get_rng().random(), 0.0, gl.get_worker_info().epoch) for index in indices]
-
-
-class Plain(Numbered):
-    """The same samples as `Noisy`, without waiting."""
-
-    def __getitem__(self, index):
-        return index, get_rng().random(), get_rng().random(), gl.get_worker_info().epoch
-
-
-class PlainBulk(Plain):
-    def __getitems__(self, indices):
-        return [(index, get_rng().random(), 0.0, gl.get_worker_info().epoch) for index in indices]
-
-
-def add_noise(index, *noise):
-    return index, *noise, get_rng().random()
-
-
-async def add_noise_later(index, *noise):
-    await asyncio.sleep(0)
-    return add_noise(index, *noise)
-
-
-def and_noise(samples):
-    return gl.default_batchify(samples), get_rng().random()
-
-
-def numbers(loader):
-    return [[[np.asarray(column).tolist() for column in batch[0]], batch[1]] for batch in loader]
-
-
 def test_samples_of_a_batch_are_awaited_at_the_same_time(every_way):
     with every_way.loader(Meeting(16), 8, concurrency=4) as loader:
         for _ in range(2):
             assert [int(batch[0, 0]) for batch in loader] == [0, 8]
 
 
-@pytest.mark.parametrize("kinds", [(Noisy, Plain), (NoisyBulk, PlainBulk)], ids=["samples", "bulk"])
+@pytest.mark.parametrize("kinds", [(AsyncNoisy, Noisy), (AsyncNoisyBulk, NoisyBulk)], ids=["samples", "bulk"])
 def test_batches_are_those_of_a_dataset_that_is_not_async(every_way, kinds):
     awaited, plain = (kind(30) for kind in kinds)
     with SERIAL.loader(gl.Subset(plain, range(24)).transform(add_noise), 8, True, batchify_fn=and_noise) as loader:
@@ -111,7 +70,7 @@ def test_batches_are_those_of_a_dataset_that_is_not_async(every_way, kinds):
 
 
 def test_samples_of_joined_datasets_are_awaited():
-    dataset = gl.ConcatDataset(gl.SimpleDataset(Noisy(3)), [(9, 0.0, 0.0, 0)])
+    dataset = gl.ConcatDataset(gl.SimpleDataset(AsyncNoisy(3)), [(9, 0.0, 0.0, 0)])
     assert next(iter(SERIAL.loader(dataset, 4)))[0].tolist() == [0, 1, 2, 9]
 
 
@@ -141,7 +100,7 @@ def test_the_error_is_that_of_the_first_sample(every_way, size):
 
 def test_it_works_inside_of_a_running_event_loop():
     async def main():
-        return [batch[0].tolist() for batch in SERIAL.loader(Noisy(4), 2, concurrency=2)]
+        return [batch[0].tolist() for batch in SERIAL.loader(AsyncNoisy(4), 2, concurrency=2)]
 
     assert asyncio.run(main()) == [[0, 1], [2, 3]]
 
@@ -164,12 +123,34 @@ def test_closing_cancels_what_is_awaited(way):
     loader = way.loader(dataset, 4, concurrency=3)
     reader = threading.Thread(target=lambda: pytest.raises((gl.LoaderClosed, StopIteration), next, iter(loader)))
     reader.start()
-    assert eventually(lambda: dataset.started >= 3)
+    awaited = 3 if way is SERIAL else 6
+    assert eventually(lambda: dataset.started == awaited)
     loader.close()
     reader.join(60)
     assert not reader.is_alive()
-    assert dataset.cancelled == dataset.started == (3 if way is SERIAL else 6)
+    assert dataset.cancelled == dataset.started == awaited
     assert eventually(lambda: "gluonloader-loop" not in {thread.name for thread in threading.enumerate()})
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as in test_interrupts.py
+@pytest.mark.parametrize("bulk", [False, True])
+def test_an_interrupt_at_any_point_loses_nothing(bulk):
+    before, point, expected = signal.signal(signal.SIGALRM, raise_alarm), 0, [[0, 1], [2, 3], [4, 5]]
+    where = "start"
+    try:
+        while where:
+            with SERIAL.loader((AsyncNoisyBulk if bulk else AsyncNoisy)(6), 2, concurrency=2) as loader:
+                iterator, read, interrupts = iter(loader), [], 0
+                with SignalAt(point, signal.SIGALRM) as signalled:
+                    try:
+                        read.append(next(iterator)[0].tolist())
+                    except Alarm:
+                        interrupts += 1
+                read += [batch[0].tolist() for batch in iterator]
+            where, point = signalled.where, point + 5
+            assert read in (expected, expected[interrupts:]), where
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 CLOSED_BY_EXIT = """
@@ -194,10 +175,10 @@ def test_a_program_ends_quietly_while_samples_are_awaited(way):
 
 
 def test_datasets_that_cannot_await_their_parts_say_so():
-    for dataset in (gl.ArrayDataset(Noisy(3), [1, 2, 3]), gl.SimpleDataset(gl.StackDataset(x=Noisy(3)))):
-        with pytest.raises(ValueError, match=r"Dataset contains Noisy, whose samples are awaited, but \w+Dataset does"):
+    for dataset in (gl.ArrayDataset(AsyncNoisy(3), [1, 2, 3]), gl.SimpleDataset(gl.StackDataset(x=AsyncNoisy(3)))):
+        with pytest.raises(ValueError, match=r"Dataset contains AsyncNoisy, whose samples are awaited, but"):
             SERIAL.loader(dataset, 2)
-    awaited = gl.SimpleDataset(Noisy(3))
+    awaited = gl.SimpleDataset(AsyncNoisy(3))
     with pytest.raises(ValueError, match="lazy=False: samples of SimpleDataset are awaited"):
         awaited.transform(add_noise, lazy=False)
     with pytest.raises(ValueError, match="batched=True: samples of SimpleDataset are awaited"):

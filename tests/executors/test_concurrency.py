@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import random
 import threading
 
 import numpy as np
 import pytest
 from conftest import FORK, SERIAL, THREAD, eventually
+from noisy import Noisy, add_noise, and_noise, numbers
 from samples import Numbered
 
 import gluonloader as gl
@@ -24,21 +27,6 @@ class Meeting(Numbered):
     def __getitem__(self, index):
         meeting.wait(60)
         return super().__getitem__(index)
-
-
-class Noisy(Numbered):
-    """Each sample draws one number, and one more in its transform."""
-
-    def __getitem__(self, index):
-        return index, get_rng().random(), gl.get_worker_info().epoch
-
-
-def add_noise(index, noise, epoch):
-    return index, noise, get_rng().random(), epoch
-
-
-def and_noise(samples):
-    return gl.default_batchify(samples), get_rng().random()
 
 
 class Ordered(Numbered):
@@ -59,10 +47,6 @@ class Ordered(Numbered):
 
 
 failed = threading.Event()
-
-
-def numbers(batches):
-    return [[np.asarray(column).tolist() for column in (*batch[0], batch[1])] for batch in batches]
 
 
 def test_samples_of_a_batch_are_read_at_the_same_time(every_way):
@@ -174,3 +158,65 @@ def test_the_threads_end_with_the_loader(way):
         list(loader)
         assert "gluonloader-read" in {thread.name for thread in threading.enumerate()}
     assert eventually(lambda: "gluonloader-read" not in {thread.name for thread in threading.enumerate()})
+
+
+class Draws(Numbered):
+    """Draws from one generator of several kinds."""
+
+    def __init__(self, kind):
+        super().__init__(24)
+        self.kind, self.rng = kind, np.random.default_rng(3)
+
+    def __getitem__(self, index):
+        draw = {
+            "get_rng": lambda: get_rng().random(),
+            "random": random.random,
+            "numpy": np.random.random,
+            "held": self.rng.random,
+        }
+        return draw[self.kind]()
+
+
+class DrawsInBulk(Draws):
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+DREW = "samples drew random numbers from %s, which several threads share because of concurrency=3"
+
+
+@pytest.mark.parametrize("dataset", [Draws, DrawsInBulk])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("get_rng", ""), ("random", "`random`"), ("numpy", "`numpy.random`"), ("held", "a generator of the dataset")],
+)
+def test_draws_from_generators_that_threads_share_are_logged_once(dataset, kind, name, capfd, caplog):
+    """A worker process has the handlers of the program, so its log is looked for in what it prints."""
+    handler = logging.StreamHandler(os.fdopen(os.dup(2), "w"))
+    logging.getLogger("gluonloader").addHandler(handler)
+    try:
+        with FORK.loader(dataset(kind), 4, num_workers=1, concurrency=3) as loader:
+            for _ in range(2):
+                list(loader)
+    finally:
+        logging.getLogger("gluonloader").removeHandler(handler)
+        handler.stream.close()
+    assert capfd.readouterr().err.count(DREW % name if name else "drew") == (1 if name else 0)
+    caplog.clear()
+    if dataset is Draws:  # in the caller, only one bulk read runs at a time
+        list(SERIAL.loader(dataset(kind), 4, concurrency=3))
+        list(THREAD.loader(dataset(kind), 4, concurrency=3))  # never seeds these generators
+        found = [record.getMessage() for record in caplog.records]
+        assert [text.partition(":")[0] for text in found] == ([DREW % name] if name else [])
+
+
+def test_the_numbers_of_batchify_fn_are_seeded(every_way):
+    with SERIAL.loader(Noisy(12), 4, batchify_fn=global_noise) as loader:
+        expected = list(loader)
+    if every_way is not THREAD:
+        with every_way.loader(Noisy(12), 4, batchify_fn=global_noise, concurrency=3) as loader:
+            assert list(loader) == expected
+
+
+def global_noise(samples):
+    return np.random.random(), random.random()
