@@ -5,7 +5,7 @@ core     the default Python, newest NumPy, nothing else; without the tests that 
 gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow, h5py, zarr: where Gluon users are;
          `nox -s gluon -- --cov` takes half as long again, and tells the coverage
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
-         streams: pyarrow, pandas, polars, h5py, zarr, Hugging Face datasets, WebDataset; without the tests that are
+         streams: pyarrow, pandas, polars, h5py, zarr, fsspec, Hugging Face datasets, WebDataset; without the tests
          marked numpy_only
 trainers Python 3.11, torch with Lightning, Fabric, Hugging Face Accelerate and transformers: only the tests with them
 newest   the newest Python at hand, NumPy alone
@@ -71,8 +71,9 @@ def gluon(session: nox.Session) -> None:
 def modern(session: nox.Session) -> None:
     """The newest NumPy, torch, JAX, MXNet, tables and streams."""
     data = ["pyarrow", "pandas", "polars", "datasets", "webdataset", "torchdata==0.11.0", "h5py", "zarr"]
+    network = ["fsspec", "aiohttp", "requests"]
     images = ["simplejpeg", "opencv-python-headless", "pillow", "albumentations"]
-    session.install("numpy>=2", TORCH, "jax", *data, *images, "requests", "scikit-learn", "tqdm", *TEST, "-e", ".")
+    session.install("numpy>=2", TORCH, "jax", *data, *network, *images, "scikit-learn", "tqdm", *TEST, "-e", ".")
     session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy
     run_tests(session, "-m", "not numpy_only")
 

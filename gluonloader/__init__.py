@@ -33,6 +33,7 @@ from .dataset import (
     ArrowDataset,
     ConcatDataset,
     Dataset,
+    FileDataset,
     H5Dataset,
     NpyDataset,
     PackedList,
@@ -88,7 +89,7 @@ from .work.info import BatchInfo, LoaderInfo, WorkerInfo, get_worker_info
 __all__ = [
     "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout", "BatchifyError",
     "BlockShuffleSampler", "Bridge", "BridgeIterator", "BridgeStats", "ConcatDataset", "ConstWidthBucket",
-    "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FilterSampler", "FixedBucketSampler",
+    "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler", "FixedBucketSampler",
     "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket",
     "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats", "MissingExtraError", "NamedTuple",
     "NpyDataset", "PackedList", "Pad", "RandomSampler", "RecordError", "Rows", "Sampler", "SequentialSampler",

@@ -8,6 +8,7 @@ A subclass that overrides how samples are read, or how the object is called, doe
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from types import FunctionType
 from typing import Any, Final, TypeVar
@@ -74,13 +75,13 @@ def is_gil_free(part: Any) -> bool:
         return bool(own["gil_free"]) and own["gil_free"] is not getattr(own.get("__wrapped__"), "gil_free", None)
     if "gil_free" in defining_namespace(type(part), "gil_free", *_CALLS):
         return bool(part.gil_free)
-    parts = _parts_of(part)
+    parts = parts_of(part)
     return parts is not None and all(map(is_gil_free, parts))
 
 
 def in_memory(data: Any) -> bool:
     """Whether the samples lie in memory, so that reading them one by one is as fast as a bulk read."""
-    parts = _parts_of(data)
+    parts = parts_of(data)
     return type(data) in _CHEAP_TO_INDEX or (bool(parts) and all(map(in_memory, parts or ())))
 
 
@@ -88,8 +89,14 @@ def draws(data: Any) -> bool:
     """Whether reading or calling `data` may draw random numbers. Unknown code may; an array does not."""
     if type(data) in IN_MEMORY:
         return bool(data.dtype.hasobject)
-    parts = _parts_of(data)
+    parts = parts_of(data)
     return type(data) is not range and (parts is None or any(map(draws, parts)))
+
+
+def is_async(data: Any) -> bool:
+    """Whether samples are read by `async def` methods, whose results must be awaited; also inside of views of ours."""
+    methods = (getattr(type(data), name, None) for name in ("__getitem__", "__getitems__"))
+    return any(map(inspect.iscoroutinefunction, methods)) or any(map(is_async, parts_of(data) or ()))
 
 
 def defining_namespace(kind: type, *names: str) -> Mapping[str, Any]:
@@ -97,7 +104,7 @@ def defining_namespace(kind: type, *names: str) -> Mapping[str, Any]:
     return next((vars(base) for base in kind.__mro__ if not vars(base).keys().isdisjoint(names)), {})
 
 
-def _parts_of(part: Any) -> tuple[Any, ...] | None:
+def parts_of(part: Any) -> tuple[Any, ...] | None:
     """The datasets and functions that `part` calls; None if they are unknown."""
     own = getattr(part, "__dict__", {})
     if isinstance(part, FunctionType):

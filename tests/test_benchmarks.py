@@ -7,10 +7,10 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from conftest import load_mxnet, run_program
+from conftest import load, load_mxnet, run_program
 
 import benchmarks.__main__ as command
-from benchmarks import ndarrays, usage
+from benchmarks import balance, ndarrays, usage
 from benchmarks.bare import BareLoop
 from benchmarks.cases import CASES, Case
 from benchmarks.datasets import photos, recycled
@@ -216,6 +216,19 @@ def test_the_table_of_ndarrays_has_a_row_for_each_case(monkeypatch, capsys):
     assert rows[0] == "| Batch | mx.nd, 0 workers | mx.np, 0 workers |"
     assert [row.split(" | ")[0] for row in rows[2:]] == ["| 16 x (8,)", "| 64 x ToTensor and Normalize, int"]
     assert all(len(row.split("|")) == 5 for row in rows)
+
+
+def test_the_balance_of_slow_samples_shows_time_and_shared_memory(monkeypatch, capsys):
+    settings = {"small": {"window": 1}, "threads": {"window": 2, "concurrency": 2}}
+    if load("torch") is not None:
+        settings["torch"] = {"library": "torch", "window": 1}
+    monkeypatch.setattr(balance, "SETTINGS_FOR_SAMPLES", settings)
+    monkeypatch.setattr(balance, "BATCHES", 10)
+    monkeypatch.setattr("sys.argv", ["balance", "--rounds", "1", "--batch-size", "50", "--milliseconds", "1"])
+    balance.main()
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.endswith("MB")]
+    assert [row[0] for row in rows] == list(settings)
+    assert all(float(ratio) > 0 for row in rows for ratio in row[1:5])
 
 
 STATIONS = """

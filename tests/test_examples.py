@@ -77,8 +77,15 @@ def test_the_parquet_example_reads_the_table():
     assert "rows" in run("parquet_bulk")
 
 
+def test_the_slow_source_is_read_before_and_after_concurrency():
+    printed = run("slow_source", "--samples", "96")
+    assert len(re.findall(r" samples per second$", printed, re.MULTILINE)) == 3
+    assert printed.splitlines()[-1] == "identical samples"
+
+
 def test_this_file_runs_every_example():
     written = {path.stem for path in (ROOT / "examples").glob("*.py")}
     assert written == {
-        "digits", "train_digits", "gluon_digits", "torch_digits", "jax_digits", "resume", "parquet_bulk", "images"
+        "digits", "train_digits", "gluon_digits", "torch_digits", "jax_digits", "resume", "parquet_bulk", "images",
+        "slow_source",
     }  # fmt: skip

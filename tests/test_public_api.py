@@ -14,7 +14,8 @@ import gluonloader
 PUBLIC = {
     "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout", "BatchifyError",
     "BlockShuffleSampler", "Bridge", "BridgeIterator", "BridgeStats", "ConcatDataset", "ConstWidthBucket",
-    "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FilterSampler", "FixedBucketSampler", "GluonLoaderError",
+    "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FileDataset",
+    "FilterSampler", "FixedBucketSampler", "GluonLoaderError",
     "Group", "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
     "LoaderInfo", "LoaderIterator", "LoaderStats", "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList",
     "Pad", "RandomSampler", "RecordError", "Rows", "Sampler", "SequentialSampler", "ShardedSampler",

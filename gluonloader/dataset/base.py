@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import check_flags, check_function, check_int
-from ..declared import IN_MEMORY, in_memory
+from ..declared import IN_MEMORY, in_memory, is_async
 from ..describe import call, describe, short_repr, sized
 from ..errors import add_note, bad_argument
 from ..generics import Sample
 from ..indices import as_list, checked_index, checked_indices, lengths_of
 from ..rows import Rows
-from .bulk import are_ints, bulk_read, check_no_mask, each, interleave, read, split_where_changed
+from .bulk import are_ints, bulk_read, check_no_mask, each, interleave, read, settled, split_where_changed
 from .iterable import is_iterable
 
 _MAX_BULK: Final = 64  # samples per bulk read of an iteration: nearly as fast as larger reads, and uses little memory
@@ -65,6 +65,9 @@ class Dataset(Generic[Sample]):
         >>> list(SimpleDataset([1, 2, 3, 4]).filter(lambda x: x % 2 == 0))
         [2, 4]
         """
+        if is_async(self):
+            text = f"{type(self).__name__} has `async def` methods, so its samples cannot be read here"
+            raise ValueError(f"{text}; find the indices yourself, and call sample(indices)")
         # Not `iter(self)`, since a subclass may iterate in another order.
         return Subset(self, [i for i, sample in enumerate(Dataset.__iter__(self)) if fn(sample)])
 
@@ -108,7 +111,8 @@ class Dataset(Generic[Sample]):
         """Returns the dataset of `fn(sample)`, or of `fn(*sample)` if the sample is a tuple.
 
         Args:
-            fn: the transform. If worker processes start by spawn or forkserver, it must be picklable.
+            fn: the transform. If the samples of this dataset are awaited (`async def __getitem__`), `fn` may be
+                `async def`, too. If worker processes start by spawn or forkserver, it must be picklable.
             lazy: if True, run `fn` at each read of a sample. If False, this call runs it on all samples and keeps the
                 results.
             batched: call `fn(samples)` once per batch, with the sequence of its samples (what `__getitems__` of this
@@ -125,8 +129,11 @@ class Dataset(Generic[Sample]):
         """
         check_function("fn", fn)
         check_flags(lazy=lazy, batched=batched)
+        if is_async(self) and (batched or not lazy):
+            name, value = ("batched", batched) if batched else ("lazy", lazy)
+            raise bad_argument(name, value, f"samples of {type(self).__name__} are awaited, one by one, by a loader")
         if not batched:
-            transformed = Transformed(self, fn)
+            transformed = (AsyncTransformed if is_async(self) else Transformed)(self, fn)
             return transformed if lazy else SimpleDataset(list(transformed))
         in_bulk = _BatchTransformed(self, fn)
         return in_bulk if lazy else SimpleDataset(in_bulk.__getitems__(list(range(len(self)))) if len(self) else [])
@@ -272,7 +279,7 @@ class ConcatDataset(Dataset):
         part = bisect_right(self._ends, index)
         return self.datasets[part][index - self._ends[part - 1] if part else index]
 
-    @bulk_read(lambda self: any(hasattr(dataset, "__getitems__") for dataset in self.datasets))
+    @bulk_read(lambda self: any(hasattr(part, "__getitems__") for part in self.datasets) and not is_async(self))
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         keys = checked_indices(indices, len(self))
         owners = np.searchsorted(self._bounds[1:], keys, side="right")
@@ -332,6 +339,20 @@ class Transformed(Dataset):
                     how = f"fn(*sample) with {len(sample)} arguments; transform_first(fn) passes only the first field"
                 add_note(error, f"gluonloader: the sample has type {type(sample).__name__}, so transform calls {how}")
             raise
+
+
+class AsyncTransformed(Transformed):
+    """The dataset of `fn(sample)` or `await fn(sample)`, for samples that are awaited."""
+
+    async def __getitem__(self, index: Any) -> Any:
+        return await settled(self._apply(await settled(self._data[index])))
+
+    @bulk_read(lambda self: hasattr(self._data, "__getitems__"))
+    async def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        samples = await settled(read(self._data, indices))
+        return [await settled(result) for result in each(self._apply, samples, indices)]
+
+    _parts = Transformed._parts  # a class that reads samples in another way does not inherit it
 
 
 class _BatchTransformed(Transformed):

@@ -6,9 +6,10 @@ use `bulk_read` to hide the method in objects for which it is not faster: its er
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from inspect import isawaitable
 from itertools import chain
-from types import MethodType
+from types import CoroutineType, MethodType
 from typing import Any, Final, cast
 
 import numpy as np
@@ -34,7 +35,7 @@ class bulk_read:  # noqa: N801, a decorator
     def __init__(self, offered: Callable[[Any], bool]) -> None:
         self._offered = offered
 
-    def __call__(self, method: Callable[[Any, Sequence[Any]], Sequence[Any]]) -> bulk_read:
+    def __call__(self, method: Callable[[Any, Sequence[Any]], Any]) -> bulk_read:
         self._method, self.__doc__ = method, method.__doc__
         vars(method)["takes_arrays"] = True
         return self
@@ -68,14 +69,32 @@ def read(dataset: Any, indices: Any) -> Sequence[Any]:
 
 
 def read_by(bulk: Callable[[Any], Sequence[Any]], indices: Any) -> Sequence[Any]:
-    """The samples at `indices`, read by the method `bulk`; a user's method is called with a new list of indices."""
+    """The samples at `indices`, read by the method `bulk`; a user's method is called with a new list of indices.
+
+    If the method is a coroutine function, the result is a coroutine that returns the samples.
+    """
     # A function that wraps a method has the same attributes, but may not accept an array.
     takes_arrays = isinstance(bulk, MethodType) and hasattr(bulk, "takes_arrays")
-    samples = bulk(indices if takes_arrays else as_list(indices))
+    samples: Any = bulk(indices if takes_arrays else as_list(indices))
+    if isinstance(samples, CoroutineType):
+        return cast("Sequence[Any]", _awaited(samples, bulk, indices))
+    return _checked(samples, bulk, indices)
+
+
+async def _awaited(samples: Awaitable[Sequence[Any]], bulk: Any, indices: Any) -> Sequence[Any]:
+    return _checked(await samples, bulk, indices)
+
+
+def _checked(samples: Sequence[Any], bulk: Any, indices: Any) -> Sequence[Any]:
     if len(samples) != len(indices):
         what = f"{getattr(bulk, '__qualname__', bulk)} returned {len(samples)} samples for {len(indices)} indices"
         raise ValueError(f"{what}; return one sample for each index, in the same order")
     return samples
+
+
+async def settled(result: Any) -> Any:
+    """The result, which is awaited if that is necessary."""
+    return await result if isawaitable(result) else result
 
 
 def each(fn: Callable[[Any], Any], values: Sequence[Any], indices: Sequence[Any]) -> list[Any]:

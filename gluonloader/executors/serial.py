@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from threading import RLock
 from typing import NoReturn
 
@@ -53,6 +52,7 @@ class SerialExecutor:
 
     def close(self) -> None:
         self._closed = True
+        self._maker.close()
         self._buffers.close()
 
     def _make(self, task: Task) -> Outcome:
@@ -74,8 +74,10 @@ class SerialExecutor:
     def _made(self, task: Task) -> Outcome:
         with self._memory:
             try:
-                start = time.perf_counter()
-                return Made(task, self._maker.make(task), made_s=time.perf_counter() - start)
+                self._maker.timer.start()
+                batch = self._maker.make(task)
+                made_s, cpu_s = self._maker.timer.stop()
+                return Made(task, batch, made_s=made_s, cpu_s=cpu_s)
             except Exception as error:
                 if from_signal_handler(error):
                     raise  # the batch is still missing, so it is made again

@@ -2,7 +2,8 @@
 
     submit --> queue --> thread 0..n-1: BatchMaker.make --> Outcome --> the submission's window
 
-All threads share one queue. Only for an iterable dataset, whose shards belong to threads, each thread has a queue.
+All threads share one queue. Only for an iterable dataset, whose shards belong to threads, each thread has a queue. If
+bulk reads run side by side (`concurrency`), each worker has several threads.
 
 NOTE [a pool that serves]: the pool's initializer is the worker. It serves its queue until it reads None, and never
 returns to the pool's own task loop, which is slower. In the process executor, the worker runs instead of that loop,
@@ -26,6 +27,7 @@ from ..memory.buffers import BatchMemory, BufferPool
 from ..memory.warm import LARGEST_IN_PROGRAM, keep_freed_memory
 from ..randomness import set_current_seed
 from ..work.maker import BatchMaker
+from ..work.reading import side_by_side
 from ..work.task import Job, Task
 from .base import Failed, Made, Outcome, Submission, Window
 from .pool_context import PoolContext
@@ -53,6 +55,7 @@ class ThreadExecutor:
         self._shared: _Queue = SimpleQueue()
         self._own: list[_Queue] = [SimpleQueue() for _ in range(job.num_workers)]
         self._running: dict[int, Task] = {}  # by thread
+        self._makers: list[BatchMaker] = []
         self._threads: list[threading.Thread] = []
         self._start_error: WorkerStartError | None = None
         self._closed = self._shut = False  # `close` was called; `close` came to its end
@@ -104,8 +107,11 @@ class ThreadExecutor:
         for queue in (self._shared, *self._own):
             self._refuse(queue)
         for own in self._own:
-            (own if self._job.iterable else self._shared).put(None)
+            for _ in range(side_by_side(self._job)):
+                (own if self._job.iterable else self._shared).put(None)
         self._pool.close()
+        for maker in self._makers:
+            maker.close()
         deadline = time.monotonic() + _CLOSING_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -128,6 +134,7 @@ class ThreadExecutor:
         """What one thread does, from its start to its end; see NOTE [a pool that serves]."""
         worker = numbers.get()
         maker = BatchMaker(self._job, worker, set_current_seed)
+        self._makers.append(maker)
         self._threads.append(threading.current_thread())
         with maker.running():
             try:
@@ -136,7 +143,18 @@ class ThreadExecutor:
                 text = f"worker_init_fn({worker}) raised {type(error).__name__}: {text_of(error)}"
                 self._start_error = WorkerStartError(text)
                 self._start_error.__cause__ = error
-            self._serve_queue(maker, self._own[worker] if self._job.iterable else self._shared)
+            makers = [maker.beside() for _ in range(maker.side_by_side)] if maker.side_by_side > 1 else [maker]
+            for other in makers[1:]:
+                thread = threading.Thread(target=self._serve_beside, args=(other,), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            with makers[0].running():
+                self._serve_queue(makers[0], self._own[worker] if self._job.iterable else self._shared)
+
+    def _serve_beside(self, maker: BatchMaker) -> None:
+        """What one more thread of a worker does, so that bulk reads of several batches run side by side."""
+        with maker.running():
+            self._serve_queue(maker, self._shared)
 
     def _serve_queue(self, maker: BatchMaker, queue: _Queue) -> None:
         ident, memory = threading.get_ident(), BatchMemory(self._buffers)
@@ -157,7 +175,9 @@ class ThreadExecutor:
     def _make(self, maker: BatchMaker, memory: BatchMemory, task: Task) -> Outcome:
         try:
             with memory:
-                start = time.perf_counter()
-                return Made(task, maker.make(task), made_s=time.perf_counter() - start, worker=maker.worker)
+                maker.timer.start()
+                batch = maker.make(task)
+                made_s, cpu_s = maker.timer.stop()
+                return Made(task, batch, made_s=made_s, cpu_s=cpu_s, worker=maker.worker)
         except BaseException as error:
             return Failed(task, error)

@@ -29,6 +29,7 @@ from ..checks import (
     parse_bytes,
 )
 from ..dataset.arrays import warn_of_columns
+from ..dataset.awaited import check_awaited
 from ..dataset.bulk import check_no_mask
 from ..dataset.iterable import check_iterable, is_iterable
 from ..errors import bad_argument, warn
@@ -132,6 +133,7 @@ def _check_dataset(dataset: Any, sized: bool) -> None:
         raise ValueError(f"dataset: {type(dataset)}; {right}")
     if is_iterable(dataset):
         return
+    check_awaited(dataset)
     needed = [("__len__", "len(dataset)"), ("__getitem__", "dataset[i]")]
     for name, method in needed if sized else needed[1:]:
         if isinstance(dataset, type) or not hasattr(dataset, name):

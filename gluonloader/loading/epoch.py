@@ -77,7 +77,7 @@ class Epoch:
             self._settle(outcome.task)
             self._interrupted = True
         waited_s = time.perf_counter() - start
-        self._count(outcome.made_s, waited_s)
+        self._count(outcome, waited_s)
         if self._delivery.convert is not None:
             batch = self._converted(outcome.task, batch)
         result = batch, (outcome.task, outcome.worker, outcome.made_s, waited_s)
@@ -228,12 +228,13 @@ class Epoch:
             self._settle(task)
             self._interrupted = True
 
-    def _count(self, made_s: float, waited_s: float) -> None:
-        tally = self._tally
+    def _count(self, outcome: Outcome, waited_s: float) -> None:
+        tally, made_s = self._tally, outcome.made_s
         self._delivered += 1
         tally.batches += 1
         tally.waited_s += waited_s
         tally.made_s += made_s
+        tally.cpu_s += outcome.cpu_s
         if self._delivered > self._not_measured:
             tally.waits.append(waited_s)
             tally.makes.append(made_s)

@@ -10,6 +10,9 @@ from statistics import fmean, median
 from typing import Final
 
 _RECENT: Final = 256  # batches
+_ENOUGH: Final = 32  # batches, before there is advice
+_MOST_COMPUTING: Final = 0.5  # the share of a worker's time; workers that compute more get no advice
+_MOST_CONCURRENCY: Final = 32  # that is advised
 _BURST: Final = 8  # batches; fewer would measure the gaps inside a burst
 
 
@@ -24,6 +27,10 @@ class LoaderStats:
         batches: number of batches that were delivered.
         waited_s: seconds that the program spent in `next`; with the serial executor this includes making the batches.
         made_s: seconds that workers (or the program, in the serial executor) spent making these batches.
+        waiting: the share of `made_s`, from 0 to 1, in which they did not compute, but waited: for a disk, a network, a
+            lock or a free core. Batches that take less than 1 ms count as computed. With `concurrency` above 1, the
+            thread and the serial executor count only the calling thread of the worker.
+        advice: what to change if workers wait most of the time; otherwise "".
     """
 
     executor: str
@@ -32,6 +39,8 @@ class LoaderStats:
     batches: int
     waited_s: float
     made_s: float
+    waiting: float = 0.0
+    advice: str = ""
 
 
 @dataclass(slots=True)
@@ -44,9 +53,30 @@ class Tally:
     batches: int = 0
     waited_s: float = 0.0
     made_s: float = 0.0
+    cpu_s: float = 0.0
     waits: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     makes: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     pid: int = field(default_factory=os.getpid)
+
+    @property
+    def waiting(self) -> float:
+        """The share of `made_s` in which workers waited."""
+        return min(1.0, max(0.0, 1 - self.cpu_s / self.made_s)) if self.made_s else 0.0
+
+
+def advice_on_waiting(tally: Tally, num_workers: int, concurrency: int, cores: int) -> str:
+    """Advises `concurrency` if workers wait most of the time, and not for free cores; otherwise "".
+
+    >>> advice_on_waiting(Tally(batches=50, made_s=50.0, cpu_s=5.0), num_workers=2, concurrency=1, cores=2)
+    'workers spent 90 % of their time waiting; if samples wait for a disk or a network, pass concurrency=8'
+    """
+    computes, workers = 1 - tally.waiting, max(1, num_workers)
+    if concurrency > 1 or tally.batches < _ENOUGH or computes > _MOST_COMPUTING or workers * computes > cores / 2:
+        return ""
+    useful = cores / workers / max(computes, 1 / _MOST_CONCURRENCY)  # so many would keep all cores busy
+    advised = min(_MOST_CONCURRENCY, 1 << max(1, int(useful).bit_length() - 1))
+    share = f"workers spent {tally.waiting:.0%} of their time waiting".replace("%", " %")
+    return f"{share}; if samples wait for a disk or a network, pass concurrency={advised}"
 
 
 def usual_wait(waits: Iterable[float], burst: int) -> float:

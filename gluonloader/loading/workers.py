@@ -17,12 +17,14 @@ from ..executors.process import ProcessExecutor
 from ..executors.serial import SerialExecutor
 from ..executors.thread import ThreadExecutor
 from ..interrupts import Uninterrupted
+from ..limits import available_cores
 from ..randomness import seed_restorable
 from ..work.info import LoaderInfo
 from ..work.maker import BatchMaker, held_by
+from ..work.reading import side_by_side
 from ..work.task import Job
 from .choice import Choice, Options, cheaper, possible, suited
-from .stats import LoaderStats, Tally
+from .stats import LoaderStats, Tally, advice_on_waiting
 
 _log = logging.getLogger("gluonloader")
 
@@ -83,7 +85,7 @@ class Workers:
         if choice.name == "serial":
             executor = SerialExecutor(job)
         elif choice.name == "thread":
-            executor = ThreadExecutor(job, options.prefetch or 2 * job.num_workers)
+            executor = ThreadExecutor(job, options.prefetch or (1 + side_by_side(job)) * job.num_workers)
         else:
             limits = options.max_retries, options.memory_limit, options.max_per_worker
             executor = ProcessExecutor(job, options.start_method, options.prefetch, *limits)
@@ -117,7 +119,8 @@ class Workers:
     def prefetch(self) -> int:
         """The maximum number of batches that workers make ahead now; 0 if the caller makes each batch."""
         if self._executor is None:  # the loader was copied or unpickled, and its workers start at the first use
-            return 0 if self.options.executor == "serial" else self.options.prefetch or 2 * self.job.num_workers
+            default = (1 + side_by_side(self.job)) * self.job.num_workers
+            return 0 if self.options.executor == "serial" else self.options.prefetch or default
         return 0 if isinstance(self._executor, SerialExecutor) else self._executor.window
 
     def next_executor(self, epoch: int, alone: bool) -> Executor:
@@ -176,7 +179,10 @@ class Workers:
     def stats(self) -> LoaderStats:
         choice, tally = self._choice or Choice(self.options.executor, "no worker has started yet"), self.tally
         workers = 0 if self._choice is None or choice.name == "serial" else self.job.num_workers
-        return LoaderStats(choice.name, choice.why, workers, tally.batches, tally.waited_s, tally.made_s)
+        iterable, concurrency = self.job.iterable, self.job.reading.concurrency
+        advice = "" if iterable else advice_on_waiting(tally, workers, concurrency, available_cores())
+        counts = tally.batches, tally.waited_s, tally.made_s, tally.waiting
+        return LoaderStats(choice.name, choice.why, workers, *counts, advice)
 
 
 def _close_when_deleted(executor: Executor) -> None:

@@ -1,5 +1,6 @@
 """Random numbers that do not depend on which worker makes a batch: a module for each generator, and one for seeds."""
 
+from .drawn import Draws
 from .held import Held, find_generators, seed_also
 from .postponed import postponed
 from .seeds import (
@@ -11,5 +12,6 @@ from .seeds import (
     preserved_generators,
     seed_all,
     seed_restorable,
+    set_current_batch,
     set_current_seed,
 )

@@ -33,6 +33,14 @@ def save() -> tuple[Any, Any]:
     return generator, {**np.random.get_state(legacy=False), "has_gauss": 1, "gauss": variate}  # type: ignore[dict-item]
 
 
+def peek() -> Any:
+    """Something that differs after numbers were drawn; draws nothing."""
+    generator = _bit_generator()
+    if type(generator) is not np.random.MT19937:
+        return str(generator.state)
+    return ctypes.string_at(generator.ctypes.state_address, _STATE_BYTES)
+
+
 def restore(state: tuple[Any, Any]) -> None:
     generator, saved = state
     if _bit_generator() is not generator:  # user code has replaced it

@@ -8,3 +8,4 @@ from typing import Final
 seed: Final = random.seed
 save: Final = random.getstate
 restore: Final = random.setstate
+peek: Final = random.getstate

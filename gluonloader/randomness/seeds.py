@@ -30,8 +30,8 @@ from . import mxnet, numpy, python, torch
 _WORDS: Final = struct.Struct("<QQQ")
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
-# The modules with `seed` (of 64 bits), `save` and `restore`. The keys are the packages that the generators belong to;
-# packages that are not loaded are skipped.
+# The modules with `seed` (of 64 bits), `save`, `restore`, and `peek`, whose results are compared. The keys are the
+# packages that the generators belong to; packages that are not loaded are skipped.
 RESTORABLE: Final[dict[str, ModuleType]] = {"random": python, "numpy": numpy, "torch": torch}
 
 
@@ -142,8 +142,13 @@ def set_current_seed(seed: int | None) -> None:
     _current.set(None if seed is None else CurrentBatch(seed))
 
 
+def set_current_batch(batch: CurrentBatch | None) -> None:
+    """Makes `get_rng` in this thread, or in this task of an event loop, return the generators of `batch`."""
+    _current.set(batch)
+
+
 def current_batch() -> CurrentBatch | None:
-    """The batch for which this thread was seeded last."""
+    """The batch for which this thread was seeded last, or the batch that was set here."""
     return _current.get()
 
 

@@ -25,6 +25,12 @@ def save() -> tuple[Any, Any] | None:
     return None if generator is None else (generator, generator.get_state())
 
 
+def peek() -> Any:
+    """The state, to be compared."""
+    generator = _generator()
+    return None if generator is None else generator.get_state().numpy().tobytes()
+
+
 def restore(state: tuple[Any, Any] | None) -> None:
     if state is not None:
         generator, saved = state

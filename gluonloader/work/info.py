@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -92,7 +92,8 @@ class WorkerInfo(int):
         return f"WorkerInfo(id={int(self)}, num_workers={self.num_workers}, epoch={self.epoch})"
 
 
-_local = threading.local()  # its `info` is the worker that runs in this thread
+# The worker that runs in this thread, or in this task of an event loop.
+_current: Final[ContextVar[WorkerInfo | None]] = ContextVar("gluonloader_worker", default=None)
 
 
 def get_worker_info() -> WorkerInfo | None:
@@ -102,15 +103,15 @@ def get_worker_info() -> WorkerInfo | None:
         A `WorkerInfo`, or None if no loader runs the calling code. The serial executor counts as worker 0 of 0, unlike
         in torch.
     """
-    info: WorkerInfo | None = getattr(_local, "info", None)
-    return info
+    return _current.get()
 
 
 @contextmanager
-def running_as(info: WorkerInfo) -> Iterator[None]:
+def running_as(info: WorkerInfo | None) -> Iterator[None]:
     """Within the `with` block `get_worker_info()` in this thread returns `info`."""
-    before, _local.info = get_worker_info(), info
+    before = _current.get()
     try:
+        _current.set(info)
         yield
     finally:
-        _local.info = before
+        _current.set(before)

@@ -7,19 +7,41 @@ Task(Samples) ->                           batchify_fn -> batch
 
 from __future__ import annotations
 
+import copy
+import logging
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ..batchify import Gathered
 from ..declared import draws
 from ..errors import BatchifyError
-from ..randomness import Held, batch_seed, find_generators, seed_also
+from ..indices import Keys
+from ..randomness import (
+    Draws,
+    Held,
+    batch_seed,
+    current_batch,
+    find_generators,
+    seed_also,
+    set_current_batch,
+    set_current_seed,
+)
 from .info import WorkerInfo, running_as
-from .reading import reader_of
+from .reading import reader_of, side_by_side
 from .streams import Streams, seeded_parts
 from .task import Chunk, Hint, Job, OnRow, Samples, Task, located
+from .timing import Timer
+
+_log = logging.getLogger("gluonloader")
+
+_DREW: Final = (
+    "samples drew random numbers from %s, which several threads share because of concurrency=%s: these numbers differ "
+    "from run to run; draw from gluonloader.get_rng() instead"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +78,40 @@ class BatchMaker:
         job: the dataset, the functions and the options.
         worker: the worker's number; also an attribute.
         seed: a function that seeds the random generators, see NOTE [batch seeds] in randomness.
+        cpu_clock: the CPU time that the worker has used, in seconds.
+
+    Attributes:
+        side_by_side: how many threads of the worker should make batches at the same time; see `beside`.
+        timer: measures the batches of this maker.
     """
 
-    def __init__(self, job: Job, worker: int, seed: Callable[[int], None]) -> None:
-        self._job, self._seed, self.worker = job, seed, worker
+    def __init__(
+        self,
+        job: Job,
+        worker: int,
+        seed: Callable[[int], None],
+        cpu_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._job, self._seed, self.worker, self.timer = job, seed, worker, Timer(cpu_clock)
         self.held: list[Held] = []  # the generators that are seeded for each batch, besides the global ones
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
         self.may_draw = may_draw(job)
         self._reader = reader_of(job.dataset, job, self.may_draw)
+        self.side_by_side = side_by_side(job)
+        self._lock = threading.Lock()  # while a thread of several that `beside` was called for does not read
+        self._is_beside = False
+        # Looks for draws from generators that are seeded for each batch, but that several threads share now.
+        shares = job.reading.concurrency > 1 and self.may_draw and not job.iterable and seed is not set_current_seed
+        self._draws = Draws(self.held) if shares else None
         self._streams = Streams(job.dataset) if job.iterable else None
         self._info = info = WorkerInfo(worker)
         info.num_workers, info.seed, info.epoch = job.num_workers, batch_seed(job.seed, worker), 0
         info.dataset = job.dataset
         info.payload = job.payloads[worker] if job.payloads else None
+
+    def close(self) -> None:
+        """Ends the threads that read samples. No batch is made any more."""
+        self._reader.close()
 
     def running(self) -> AbstractContextManager[None]:
         return running_as(self._info)
@@ -81,7 +124,7 @@ class BatchMaker:
     def find_generators(self) -> None:
         """Finds generators in the dataset and batchify_fn, and seeds them for each batch from now on."""
         if self._job.reading.reseed_generators and self.may_draw:
-            self.held = held_by(self._job)
+            self.held += held_by(self._job)
             self._seed = seed_also(self.held, self._seed)
 
     def make(self, task: Task, on_row: OnRow | None = None) -> Any:
@@ -93,11 +136,49 @@ class BatchMaker:
         work = task.work
         if isinstance(work, Chunk):
             return self._make_chunk(task, work, on_row)
+        if self._is_beside and not isinstance(work, Samples):
+            return self._make_beside(task, work)
         if self.may_draw:
             self._seed(batch_seed(task.seed, task.epoch, task.batch))
         if isinstance(work, Samples):
             return self._batchify(task, work.samples)
-        return self._batchify(task, self._reader.read(task, work, on_row))
+        return self._batchify(task, self._read(task, work, on_row))
+
+    def _read(self, task: Task, keys: Keys, on_row: OnRow | None) -> Sequence[Any] | Gathered:
+        if self._draws is None or self.side_by_side > 1:
+            return self._reader.read(task, keys, on_row)
+        self._draws.mark()
+        samples = self._reader.read(task, keys, on_row)
+        self._warn_of_draws(self._draws.found())
+        return samples
+
+    def _warn_of_draws(self, names: list[str]) -> None:
+        if names:
+            _log.warning(_DREW, " and ".join(names), self._job.reading.concurrency)
+
+    def beside(self) -> BatchMaker:
+        """A maker for another thread of this worker, after `start`: only its bulk reads run at the same time."""
+        other = copy.copy(self)
+        other._info, other.timer, other._is_beside = copy.copy(self._info), Timer(time.thread_time), True
+        return other
+
+    def _make_beside(self, task: Task, keys: Keys) -> Any:
+        """Only one thread at a time runs `batchify_fn` and draws from the global generators."""
+        seed = batch_seed(task.seed, task.epoch, task.batch)
+        set_current_seed(seed)
+        samples = self._reader.read(task, keys, None)
+        batch = current_batch()
+        with self._lock:
+            if self._draws is not None:
+                self._warn_of_draws(self._draws.found())
+            if self.may_draw:
+                self._seed(seed)
+                set_current_batch(batch)  # whose generator continues after the numbers that the read has drawn
+            try:
+                return self._batchify(task, samples)
+            finally:
+                if self._draws is not None:
+                    self._draws.mark()
 
     def _make_chunk(self, task: Task, chunk: Chunk, on_row: OnRow | None) -> ShardBatch | ShardEnd:
         assert self._streams is not None

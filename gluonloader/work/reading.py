@@ -1,35 +1,58 @@
-"""How a worker reads the samples of one task from a map-style dataset: one by one, or in bulk.
+"""How a worker reads the samples of one task from a map-style dataset.
 
-task, keys --> Bulk:     dataset.__getitems__(keys)           --> samples
-OneByOne: dataset[key] for each row of the batch --> samples, or a Gathered
+task, keys --> Bulk:      dataset.__getitems__(keys)                  --> samples
+OneByOne:  dataset[key] for each row of the batch      --> samples, or a Gathered
+InThreads: dataset[key] for several rows at a time     --> samples
+the readers of awaiting.py, for `async def` methods    --> samples
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ..batchify import Gathered, default_batchify, holds_large_array
 from ..dataset.bulk import read_by
+from ..declared import is_async
 from ..indices import Keys, as_list
-from ..randomness import CurrentBatch, current_batch
-from .task import Job, OnRow, Task, located
+from ..randomness import CurrentBatch, current_batch, set_current_batch
+from .side_by_side import SharedRead, Threads
+from .task import Job, OnRow, Task, located, located_bulk, located_sample
+
+_MOST_SIDE_BY_SIDE: Final = 32  # bulk reads of one worker; each needs a batch in flight
 
 
 class Reader(Protocol):
-    """Reads the samples of one task at a time."""
+    """Reads the samples of tasks; several threads may read one task each."""
 
     def read(self, task: Task, keys: Keys, on_row: OnRow | None) -> Sequence[Any] | Gathered:
         """The samples in the order of their keys; an error of user code gets a note, see `located`.
 
-        Unless the samples are read in bulk, `on_row` is called with the row of each sample before it is read.
+        Unless the samples are read in bulk, `on_row` is called with the row of each sample before it is read, and the
+        samples are read one by one.
         """
+
+    def close(self) -> None:
+        """Ends the threads of the reader. Nothing is read any more."""
+
+
+def side_by_side(job: Job) -> int:
+    """How many tasks each worker reads at the same time: one call of `__getitems__` reads a whole task."""
+    in_bulk = not job.iterable and hasattr(job.dataset, "__getitems__")
+    return min(job.reading.concurrency, _MOST_SIDE_BY_SIDE) if in_bulk else 1
 
 
 def reader_of(dataset: Any, job: Job, may_draw: bool) -> Reader:
     """The reader for a dataset; `may_draw`: `get_rng` may be called while a sample is read."""
-    bulk = getattr(dataset, "__getitems__", None)
-    return OneByOne(dataset, job, may_draw) if bulk is None else Bulk(bulk)
+    concurrency, bulk = job.reading.concurrency, getattr(dataset, "__getitems__", None)
+    if is_async(dataset):
+        from .awaiting import AwaitedBulk, AwaitedSamples  # importing asyncio takes 50 ms
+
+        return AwaitedSamples(dataset, concurrency) if bulk is None else AwaitedBulk(bulk)
+    if bulk is not None:
+        return Bulk(bulk)
+    one_by_one = OneByOne(dataset, job, may_draw)
+    return one_by_one if concurrency == 1 else InThreads(dataset, one_by_one, concurrency, may_draw)
 
 
 class Bulk:
@@ -42,9 +65,11 @@ class Bulk:
         try:
             return read_by(self._bulk, keys)
         except (Exception, SystemExit) as error:
-            listed = f"{str(as_list(keys[:8]))[:-1]}{', ...' if len(keys) > 8 else ''}]"
-            error = located(error, call := f"dataset.__getitems__({listed})", f"{call}, {task}")
+            error = located_bulk(error, keys, task)
             raise error
+
+    def close(self) -> None:
+        pass
 
 
 class OneByOne:
@@ -52,12 +77,26 @@ class OneByOne:
 
     def __init__(self, dataset: Any, job: Job, may_draw: bool) -> None:
         self._dataset, self._may_draw = dataset, may_draw
+        self._needs_rows = may_draw or job.reading.on_error != "raise"
         # default_batchify does not refer to samples later, so large arrays can be copied while the samples are read.
         self._gathers = job.batchify_fn is default_batchify
 
     def read(self, task: Task, keys: Keys, on_row: OnRow | None) -> list[Any] | Gathered:
+        batch = current_batch()
+        if batch is not None and self._may_draw:
+            return self._read(task, keys, on_row, batch)
+        # Nothing was seeded for this batch, so the current batch belongs to a loader whose sample uses this loader.
+        if not self._needs_rows:
+            return self._read(task, keys, on_row, CurrentBatch(0))
+        try:
+            set_current_batch(own := CurrentBatch(0))
+            return self._read(task, keys, on_row, own)
+        finally:
+            set_current_batch(batch)
+
+    def _read(self, task: Task, keys: Keys, on_row: OnRow | None, batch: CurrentBatch) -> list[Any] | Gathered:
         dataset, indices, batching = self._dataset, as_list(keys), False
-        index, batch = indices[0], current_batch() or CurrentBatch(0)
+        index = indices[0]
         try:
             batch.row = 0
             if on_row is not None:
@@ -68,7 +107,7 @@ class OneByOne:
             samples: list[Any] | Gathered = Gathered(first, len(indices)) if gathers else [first]
             batching = False
             del first  # so that the next sample can use its memory
-            if isinstance(samples, list) and on_row is None and not self._may_draw:
+            if isinstance(samples, list) and on_row is None and not self._needs_rows:
                 samples += [dataset[index := key] for key in indices[1:]]
                 return samples
             for row, index in enumerate(indices[1:], 1):
@@ -77,9 +116,44 @@ class OneByOne:
                     on_row(row)
                 samples.append(dataset[index])
         except (Exception, SystemExit) as error:
-            call = "batchify_fn" if batching else f"dataset[{index!r}]"
-            beyond = isinstance(error, IndexError) and hasattr(dataset, "__len__") and not batching
-            error = located(error, call, f"{call}{f' of {len(dataset)} samples' if beyond else ''}, {task}")
+            if batching:
+                error = located(error, "batchify_fn", f"batchify_fn, {task}")
+            else:
+                error = located_sample(error, dataset, index, task)
             raise error
         batch.row = None
         return samples
+
+    def close(self) -> None:
+        pass
+
+
+class InThreads:
+    """Reads up to `concurrency` samples of a batch at the same time, in the calling thread and in others."""
+
+    def __init__(self, dataset: Any, one_by_one: OneByOne, concurrency: int, may_draw: bool) -> None:
+        self._dataset, self._one_by_one = dataset, one_by_one
+        self._others, self._may_draw = concurrency - 1, may_draw
+        self._threads = Threads("gluonloader-read")
+
+    def read(self, task: Task, keys: Keys, on_row: OnRow | None) -> list[Any] | Gathered:
+        indices, batch = as_list(keys), current_batch()
+        if on_row is not None or len(indices) == 1:
+            return self._one_by_one.read(task, keys, on_row)
+        shared = SharedRead(self._dataset, indices, batch.seed if batch is not None and self._may_draw else 0)
+        try:
+            self._threads.start(others := min(self._others, len(indices) - 1))
+            self._threads.run(shared.run, others)
+            shared.run()
+            shared.wait()
+        finally:
+            shared.stop()  # if an interrupt has ended this read
+        if (failed := shared.first_error()) is not None:
+            row, error = failed
+            if isinstance(error, (Exception, SystemExit)):
+                error = located_sample(error, self._dataset, indices[row], task)
+            raise error
+        return shared.samples
+
+    def close(self) -> None:
+        self._threads.close()

@@ -108,3 +108,16 @@ def located(error: BaseException, raiser: str, place: str) -> Exception:
         error.__cause__ = cause
     add_note(error, f"gluonloader: in {place}")
     return error
+
+
+def located_sample(error: BaseException, dataset: Any, index: Any, task: Task) -> Exception:
+    """The error of a sample, with a note; see `located`."""
+    call = f"dataset[{index!r}]"
+    beyond = isinstance(error, IndexError) and hasattr(dataset, "__len__")
+    return located(error, call, f"{call}{f' of {len(dataset)} samples' if beyond else ''}, {task}")
+
+
+def located_bulk(error: BaseException, keys: Keys, task: Task) -> Exception:
+    """The error of a bulk read, with a note; see `located`."""
+    listed = f"{str(as_list(keys[:8]))[:-1]}{', ...' if len(keys) > 8 else ''}]"
+    return located(error, call := f"dataset.__getitems__({listed})", f"{call}, {task}")

@@ -37,11 +37,12 @@ INTERRUPTS = int(os.environ.get("GLUONLOADER_INTERRUPTS", "60"))
 SLABS = 2 * 16  # two descriptors each; as many may be kept or made in other epochs. A leak would grow with INTERRUPTS
 SIGNALS = [signal.SIGINT, signal.SIGALRM]
 INTERRUPTED = (KeyboardInterrupt, Alarm)
+CONCURRENT = Way("serial-concurrent", {"concurrency": 3})
 LIMITED = Way("fork-limited", {**FORK.arguments, "memory_limit": "4MB"})
 LIMITED_FORKSERVER = Way("forkserver-limited", {**FORKSERVER.arguments, "memory_limit": "4MB"})
 
 
-@pytest.fixture(params=[SERIAL, THREAD, FORK, LIMITED, FORKSERVER, LIMITED_FORKSERVER], ids=str)
+@pytest.fixture(params=[SERIAL, CONCURRENT, THREAD, FORK, LIMITED, FORKSERVER, LIMITED_FORKSERVER], ids=str)
 def interrupted_way(request):
     return request.param
 

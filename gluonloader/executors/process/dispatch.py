@@ -32,7 +32,7 @@ from typing import Any, Final
 from ...errors import LoaderClosed, SharedMemoryError, add_note
 from ...interrupts import from_signal_handler
 from ...memory.reduce import rebuild
-from ...memory.slab import TOOK, Head, Slab
+from ...memory.slab import CPU, TOOK, Head, Slab
 from ...memory.slabs import SlabPool
 from ...work.maker import ShardEnd
 from ...work.task import Task
@@ -265,8 +265,10 @@ class Dispatcher:
         if reply.size > slab.size:
             self._slabs.has_grown(slab, reply.size)
         if wanted and reply.status is Status.MADE:
-            made_s = slab.control[TOOK] * 1e-6
-            made = MadeInSlab(submission.task, self, slab, reply.head, made_s=made_s, worker=lane.worker)
+            made_s, cpu_s = slab.control[TOOK] * 1e-6, slab.control[CPU] * 1e-6
+            made = MadeInSlab(
+                submission.task, self, slab, reply.head, made_s=made_s, cpu_s=cpu_s, worker=lane.worker
+            )
             self._undelivered[slab.number], self._made_s = made, made.made_s
             submission.window.put(made)
             del lane.attempts[reply.ticket]

@@ -32,6 +32,7 @@ from typing import Final
 from ...errors import BatchTimeout, LoaderClosed
 from ...interrupts import Uninterrupted
 from ...memory.slabs import SlabPool
+from ...work.reading import side_by_side
 from ...work.task import Job, Task
 from ..base import LONGEST_WAIT_S, Window, check_not_inside
 from .crew import Crew
@@ -74,6 +75,7 @@ class ProcessExecutor:
     ) -> None:
         pickled = None if start_method == "fork" else pickle_job(job, start_method)
         self._prefetch, self._num_workers, self._epoch = prefetch, job.num_workers, job.epoch
+        self._beside = (side_by_side(job) - 1) * job.num_workers  # more batches that are made at the same time
         self._pid = os.getpid()
         self._lock = threading.RLock()  # not a Lock, which cannot tell whether this thread holds it
         self._shutting = threading.RLock()  # while `close` waits for the workers
@@ -85,7 +87,7 @@ class ProcessExecutor:
         self._waker = waker
         self._woken.setblocking(False)
         waker.setblocking(False)
-        self._slabs = SlabPool(2 * job.num_workers if prefetch is None else prefetch, memory_limit)
+        self._slabs = SlabPool(2 * job.num_workers + self._beside if prefetch is None else prefetch, memory_limit)
         try:
             with Uninterrupted():  # until `close` can close everything
                 packed = None if pickled is None else pickled.to_file()
@@ -108,10 +110,14 @@ class ProcessExecutor:
 
     @property
     def window(self) -> int:
-        """Batches to have in flight: `prefetch`, or `2 * num_workers`, and twice as many while they are small."""
+        """Batches to have in flight: `prefetch`, or `2 * num_workers`, and twice as many while they are small.
+
+        If bulk reads run side by side (`concurrency`), each of them needs one more.
+        """
         if self._prefetch is not None:
             return self._prefetch
-        self._slabs.window = size = (4 if 0 < self._slabs.largest <= _SMALL else 2) * self._num_workers
+        factor = 4 if 0 < self._slabs.largest <= _SMALL else 2
+        self._slabs.window = size = factor * self._num_workers + self._beside
         return size
 
     def submit(self, task: Task, window: Window) -> None:

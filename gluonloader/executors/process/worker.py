@@ -20,6 +20,8 @@ import threading
 import time
 from array import array
 from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Final
 
 from ... import frameworks
@@ -27,10 +29,11 @@ from ...errors import SharedMemoryError
 from ...memory import set_allocator
 from ...memory.allocator import Arena
 from ...memory.reduce import reduce
-from ...memory.slab import HEADER, ROW, STARTED, TICKET, TOOK, Head, Slab
+from ...memory.slab import CPU, HEADER, ROW, STARTED, TICKET, TOOK, Head, Slab
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker
+from ...work.side_by_side import Threads
 from ...work.task import Job
 from .packed_job import PackedJob, load_job
 from .records import Reply, Request, RequestReader, Status, Verb, decode_task
@@ -68,8 +71,11 @@ def serve_lane(job: Job | None) -> None:
     worker = _Worker(lane, process.worker)
     try:
         _job, maker = worker.start(job)
-        with maker.running():
-            worker.serve(maker)
+        try:
+            with maker.running():
+                worker.serve(maker)
+        finally:
+            maker.close()
     except (_LaneClosed, BrokenPipeError, ConnectionResetError):
         pass
     except BaseException as error:
@@ -119,8 +125,10 @@ class _Worker:
                 os.close(fd)
             else:
                 gc.freeze()  # the collector writes to the objects it visits, which would copy all inherited pages
+            if job.reading.concurrency > 1:
+                faulthandler.register(DUMP_SIGNAL, file=self._log, all_threads=True)  # replaces the registration above
             frameworks.enter_worker()  # only now: unpickling the job may have imported a framework
-            maker = BatchMaker(job, self._number, seed_all)
+            maker = BatchMaker(job, self._number, seed_all, time.process_time)
             with maker.running():
                 maker.start(hello.ticket)
                 maker.find_generators()  # after worker_init_fn, which may have replaced some
@@ -139,18 +147,26 @@ class _Worker:
 
     def serve(self, maker: BatchMaker) -> None:
         """Answers requests until the lane closes."""
+        beside = _Beside(self, maker) if maker.side_by_side > 1 else None
         while True:
             request = self._next_request()
             if request.verb is Verb.DROP:
                 self._forget(request.slab)
+            elif beside is not None:
+                beside.answer(request, self._slab(request))
             else:
-                self._reply(self._make(maker, request, self._slab(request)))
+                self.answer(maker, request, self._slab(request))
+
+    def answer(self, maker: BatchMaker, request: Request, slab: Slab) -> None:
+        """Makes a batch and sends the reply."""
+        self._reply(self._make(maker, request, slab))
 
     def _make(self, maker: BatchMaker, request: Request, slab: Slab) -> Reply:
         control = slab.control
         if control[TICKET] != request.ticket:
             return Reply(Status.SKIPPED, slab.number, request.ticket, slab.size)
-        control[STARTED], start = request.ticket, time.perf_counter()
+        control[STARTED] = request.ticket
+        maker.timer.start()
         used = HEADER + request.length
         task = decode_task(slab.memory[HEADER:used])
         arena = Arena(slab, used, request.allowance)
@@ -161,7 +177,8 @@ class _Worker:
             return self._failed(request, slab, encode_error(error, f"in worker {self._number} (pid {os.getpid()})"))
         if head is None:
             return Reply(Status.NO_ROOM, slab.number, request.ticket, slab.size, Head(0, arena.needed, 0))
-        slab.control[TOOK] = int((time.perf_counter() - start) * 1e6)
+        took, cpu = maker.timer.stop()
+        slab.control[TOOK], slab.control[CPU] = int(took * 1e6), int(cpu * 1e6)
         return Reply(Status.MADE, slab.number, request.ticket, slab.size, head)
 
     def _failed(self, request: Request, slab: Slab, error: bytes) -> Reply:
@@ -205,6 +222,43 @@ class _Worker:
 
     def _reply(self, reply: Reply) -> None:
         self._lane.sendall(reply.encode())
+
+
+class _Beside:
+    """The threads of a worker that make batches side by side, since each of them waits for its bulk read.
+
+    The worker writes STARTED of each batch that they make, so if the worker dies, each of these batches is made again
+    in careful mode. A batch in careful mode is made while no other batch is made.
+    """
+
+    def __init__(self, worker: _Worker, maker: BatchMaker) -> None:
+        self._worker, self._maker, self._count = worker, maker, maker.side_by_side
+        self._free: SimpleQueue[BatchMaker] = SimpleQueue()  # a maker for each thread that makes no batch now
+        for _ in range(self._count):
+            self._free.put(maker.beside())
+        self._threads = Threads("gluonloader-bulk")
+        self._threads.start(self._count)
+
+    def answer(self, request: Request, slab: Slab) -> None:
+        """Starts to make a batch as soon as a thread is free."""
+        if not request.careful:
+            self._threads.run(partial(self._answer, self._free.get(), request, slab))
+            return
+        makers = [self._free.get() for _ in range(self._count)]  # waits until no batch is made
+        self._worker.answer(self._maker, request, slab)
+        for maker in makers:
+            self._free.put(maker)
+
+    def _answer(self, maker: BatchMaker, request: Request, slab: Slab) -> None:
+        try:
+            with maker.running():
+                self._worker.answer(maker, request, slab)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the main thread ends the worker
+        except BaseException as error:
+            self._worker.report(error)
+            os._exit(1)
+        self._free.put(maker)
 
 
 def _row_noter(slab: Slab) -> Callable[[int], None]:

@@ -1,0 +1,53 @@
+"""`Draws`: notices that random numbers were drawn from a global generator, or from one that the dataset holds."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from .held import Held
+from .seeds import RESTORABLE
+
+_NAMES = {"random": "`random`", "numpy": "`numpy.random`", "torch": "`torch`"}
+
+
+_LOOKS: Final = 100  # comparisons; each takes 30 us
+
+
+class Draws:
+    """Compares the states of generators at two points; `held` are generators that the dataset holds."""
+
+    def __init__(self, held: Sequence[Held]) -> None:
+        self._held, self._left = held, _LOOKS
+        self._before: dict[str, Any] | None = None
+
+    def mark(self) -> None:
+        """From now on, `found` looks for draws."""
+        self._before = self._states() if self._left else None
+
+    def found(self) -> list[str]:
+        """The generators that numbers were drawn from since `mark`, in words.
+
+        It is empty if `mark` was not called, if this was not empty before, and after many calls.
+        """
+        if self._before is None or not self._left:
+            return []
+        before, after = self._before, self._states()
+        names = [name for name, state in after.items() if name in before and before[name] != state]
+        self._left = 0 if names else self._left - 1
+        return names
+
+    def _states(self) -> dict[str, Any]:
+        states = {_NAMES[package]: module.peek() for package, module in RESTORABLE.items() if package in sys.modules}
+        if self._held:
+            states["a generator of the dataset"] = [_pickled(held.save()) for held in self._held]
+        return states
+
+
+def _pickled(state: Any) -> bytes | None:
+    try:
+        return pickle.dumps(state)
+    except Exception:
+        return None

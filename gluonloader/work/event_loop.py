@@ -1,0 +1,112 @@
+"""`EventLoop`: an event loop in a thread of its own, which awaits the samples of datasets with `async def` methods.
+
+    any thread: run(start) --> call_soon_threadsafe --> task of `await start()` --> result, back to that thread
+
+The thread makes it work where the calling thread has a running event loop already, as in a notebook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import copy_context
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from ..errors import LoaderClosed
+from ..interrupts import Uninterrupted
+
+_LOOK_S: Final = 0.5  # a thread that waits for a result checks this often whether the loop has ended
+_CLOSING_S: Final = 0.5  # how long close() waits; a task may take longer to end after it was cancelled
+
+Start = Callable[[], Coroutine[Any, Any, Any]]
+
+
+class EventLoop:
+    """An event loop in a thread, which starts at the first `run` and ends with `close`."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def run(self, start: Start) -> Any:
+        """Awaits `start()` in the loop and returns its result; cancels it if this thread is interrupted.
+
+        It runs in a copy of this thread's context, so `get_rng` and `get_worker_info` return the same as here.
+        """
+        call, loop = _Call(start), self._started()
+        try:
+            loop.call_soon_threadsafe(call.begin, context=copy_context())
+            return self._result(call)
+        except BaseException:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(call.cancel)
+            raise
+
+    def _result(self, call: _Call) -> Any:
+        task = None
+        while task is None and not self._closed:
+            with suppress(Empty):
+                task = call.done.get(timeout=_LOOK_S)
+        if task is None or self._closed:
+            raise LoaderClosed("the loader was closed while samples were awaited")
+        return task.result()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            with Uninterrupted(), self._lock:
+                if self._loop is None and not self._closed:
+                    loop = asyncio.new_event_loop()
+                    thread = threading.Thread(target=self._serve, args=(loop,), daemon=True)
+                    thread.name = "gluonloader-loop"
+                    thread.start()
+                    self._thread = thread
+                    self._loop = loop
+        if self._loop is None or self._closed:
+            raise LoaderClosed("the loader was closed")
+        return self._loop
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            while not self._closed:
+                with suppress(SystemExit, KeyboardInterrupt):  # of a task of the dataset
+                    loop.run_forever()
+            while tasks := asyncio.all_tasks(loop):
+                for task in tasks:
+                    task.cancel()
+                loop.run_until_complete(asyncio.wait(tasks))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            loop.close()
+
+    def close(self) -> None:
+        """Cancels everything that is awaited, and ends the thread."""
+        self._closed = True
+        loop, thread = self._loop, self._thread
+        if loop is not None and thread is not None:
+            with suppress(RuntimeError):  # it has ended already
+                loop.call_soon_threadsafe(loop.stop)
+            thread.join(_CLOSING_S)
+
+
+class _Call:
+    """One coroutine, and where its task arrives when it is done."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._task: asyncio.Task[Any] | None = None
+        self.done: SimpleQueue[asyncio.Task[Any]] = SimpleQueue()
+
+    def begin(self) -> None:
+        # Only here, in the loop's thread, is the coroutine made: so it is always awaited.
+        self._task = asyncio.get_running_loop().create_task(self._start())
+        self._task.add_done_callback(self.done.put)
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
