@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ..errors import LoaderClosed, WorkerStartError
+from ..errors import LoaderClosed, TooManyErrors, WorkerStartError
 from ..executors.base import CalledInHandler, Executor, Failed, Outcome, Window
 from ..interrupts import from_signal_handler
 from ..work.task import Task
@@ -142,7 +142,7 @@ class Epoch:
         try:
             result = outcome.take()
             with self.plan.lock:
-                return self.plan.accept(outcome.task, result)
+                batch = self.plan.accept(outcome.task, result)
         except LoaderClosed:  # the batch counts as not delivered
             self._complete = False
             if self.ended:  # another thread has closed this epoch
@@ -154,6 +154,19 @@ class Epoch:
                 raise
             self._fail(outcome.task, error)
             return NOTHING
+        self._count_errors(outcome.task)
+        return batch
+
+    def _count_errors(self, task: Task) -> None:
+        """Logs and counts the samples of a batch that raised an error; ends the epoch if there are too many."""
+        errors = self.plan.errors
+        self._tally.note(errors.of(task))
+        try:
+            with self.plan.lock:
+                errors.check(task)
+        except TooManyErrors:
+            self.close()
+            raise
 
     def _converted(self, task: Task, batch: Any) -> Any:
         convert = self._delivery.convert

@@ -110,7 +110,9 @@ class Epochs:
         if self._restore is not None:
             self._restore()
         self._restore = keep_epochs(self.source.sampler)
-        return self.source.plan(self._number, self.workers.job.seed, self._loaded)
+        plan = self.source.plan(self._number, self.workers.job.seed, self._loaded)
+        plan.errors.limit = self.workers.job.reading.max_errors
+        return plan
 
     def finish(self, epoch: Epoch) -> None:
         """Called when the last batch of an epoch was delivered, or the epoch was closed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Iterable
@@ -9,8 +10,13 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Final
 
+from ..work.tolerance import BadSample
+
 _RECENT: Final = 256  # batches
 _BURST: Final = 8  # batches; fewer would measure the gaps inside a burst
+_LOGGED: Final = 1000  # different errors of samples
+
+_log = logging.getLogger("gluonloader")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,7 @@ class LoaderStats:
         batches: number of batches that were delivered.
         waited_s: seconds that the program spent in `next`; with the serial executor this includes making the batches.
         made_s: seconds that workers (or the program, in the serial executor) spent making these batches.
+        errors: number of samples that raised an error and were skipped or replaced; see `on_error`.
     """
 
     executor: str
@@ -32,6 +39,7 @@ class LoaderStats:
     batches: int
     waited_s: float
     made_s: float
+    errors: int = 0
 
 
 @dataclass(slots=True)
@@ -44,9 +52,23 @@ class Tally:
     batches: int = 0
     waited_s: float = 0.0
     made_s: float = 0.0
+    errors: int = 0
     waits: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     makes: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     pid: int = field(default_factory=os.getpid)
+    _logged: set[str] = field(default_factory=set)  # errors of samples
+
+    def note(self, errors: Iterable[BadSample]) -> None:
+        """Counts samples that raised an error, and logs each different error once."""
+        for bad in errors:
+            self.errors += 1
+            if bad.error in self._logged or len(self._logged) > _LOGGED:
+                continue
+            self._logged.add(bad.error)
+            if len(self._logged) > _LOGGED:
+                _log.warning("samples raised more than %d different errors; further errors are not logged", _LOGGED)
+            else:
+                _log.warning("%s raised an error, and on_error was applied: %s", bad.sample, bad.error)
 
 
 def usual_wait(waits: Iterable[float], burst: int) -> float:

@@ -157,7 +157,7 @@ class Workers:
     def stats(self) -> LoaderStats:
         choice, tally = self._choice or Choice(self.options.executor, "no worker has started yet"), self.tally
         workers = 0 if self._choice is None or choice.name == "serial" else self.job.num_workers
-        return LoaderStats(choice.name, choice.why, workers, tally.batches, tally.waited_s, tally.made_s)
+        return LoaderStats(choice.name, choice.why, workers, tally.batches, tally.waited_s, tally.made_s, tally.errors)
 
 
 def _close_when_deleted(executor: Executor) -> None:

@@ -20,6 +20,7 @@ from .info import WorkerInfo, running_as
 from .reading import reader_of
 from .streams import Streams, seeded_parts
 from .task import Chunk, Hint, Job, OnRow, Samples, Task, located
+from .tolerance import GivenUp, Tolerance, Tolerated, part
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,13 @@ class BatchMaker:
         self._job, self._seed = job, seed
         self.held: list[Held] = []  # the generators that are seeded for each batch, besides the global ones
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
-        self.may_draw = may_draw(job)
+        tolerates = job.reading.on_error != "raise"
+        self.may_draw = may_draw(job) or tolerates
         self._reader = reader_of(job.dataset, job, self.may_draw)
-        self._streams = Streams(job.dataset) if job.iterable else None
+        self._tolerance = Tolerance(job) if tolerates and not job.iterable else None
+        # Whether `make` should always get `on_row`, since a sample that kills its worker is left out of its batch.
+        self.notes_rows = self._tolerance is not None and job.reading.concurrency == 1
+        self._streams = Streams(job.dataset, job.reading.on_error) if job.iterable else None
         self._info = info = WorkerInfo(worker)
         info.num_workers, info.seed, info.epoch = job.num_workers, batch_seed(job.seed, worker), 0
         info.dataset = job.dataset
@@ -81,20 +86,29 @@ class BatchMaker:
             self.held = find_generators(*roots, job.batchify_fn)
             self._seed = seed_also(self.held, self._seed)
 
-    def make(self, task: Task, on_row: OnRow | None = None) -> Any:
+    def make(
+        self, task: Task, on_row: OnRow | None = None, careful: bool = False, given_up: GivenUp | None = None
+    ) -> Any:
         """Reads the samples of a task and makes one batch of them; an error of user code gets a note, see `located`.
 
-        Unless the samples are read in bulk, `on_row` is called with the row of each sample before it is read.
+        Unless the samples are read in bulk, `on_row` is called with the row of each sample before it is read. For
+        `careful` and `given_up`, which apply only with `on_error`, see `Tolerance.read`.
         """
         self._info.epoch = task.epoch
         work = task.work
         if isinstance(work, Chunk):
             return self._make_chunk(task, work, on_row)
-        if self.may_draw:
+
+        def seed() -> None:
             self._seed(batch_seed(task.seed, task.epoch, task.batch))
+
+        if self.may_draw:
+            seed()
         if isinstance(work, Samples):
             return self._batchify(task, work.samples)
-        return self._batchify(task, self._reader.read(task, work, on_row))
+        if self._tolerance is None:
+            return self._batchify(task, self._reader.read(task, work, on_row))
+        return self._batchify(task, self._tolerance.read(task, work, on_row, careful, given_up or {}, seed))
 
     def _make_chunk(self, task: Task, chunk: Chunk, on_row: OnRow | None) -> ShardBatch | ShardEnd:
         assert self._streams is not None
@@ -104,20 +118,28 @@ class BatchMaker:
         return ShardBatch(self._batchify(task, read.samples), read.hint, read.first)
 
     def _batchify(self, task: Task, samples: Sequence[Any] | Gathered) -> Any:
+        parted = part(task, samples)
+        if parted is None:
+            return self._batch_of(task, samples, None)
+        batch = self._batch_of(task, parted.samples, parted.rows) if parted.samples else None
+        return Tolerated(batch, parted.errors, is_empty=not parted.samples)
+
+    def _batch_of(self, task: Task, samples: Sequence[Any] | Gathered, rows: Sequence[int] | None) -> Any:
         try:
             return samples.batch() if isinstance(samples, Gathered) else self._job.batchify_fn(samples)
         except BatchifyError as error:
-            raise _with_index(error, task) from error.__cause__
+            raise _with_index(error, task, rows) from error.__cause__
         except (Exception, SystemExit) as error:
             error = located(error, "batchify_fn", f"batchify_fn, {task}")
             raise error
 
 
-def _with_index(error: BatchifyError, task: Task) -> BatchifyError:
-    """The same error, naming the sample by its index in the dataset."""
+def _with_index(error: BatchifyError, task: Task, rows: Sequence[int] | None) -> BatchifyError:
+    """The same error, naming the sample by its index in the dataset; `rows` if samples were left out."""
     indices, row = task.indices, error.row
-    if row is None or (indices is not None and row >= len(indices)):
+    if row is None or (indices is not None and row >= len(indices if rows is None else rows)):
         return error
-    name = task.sample(row) if indices is None else f"sample {indices[row]!r}"
+    drawn = row if rows is None else rows[row]
+    name = task.sample(drawn) if indices is None else f"sample {indices[drawn]!r}"
     with_index = BatchifyError(error.reason, row, error.path, f"{name} (row {row} of batch {task.batch})")
     return with_index.with_traceback(error.__traceback__)
