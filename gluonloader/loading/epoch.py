@@ -233,9 +233,11 @@ class Epoch:
         missing = window.missing
         if window.ready is None and missing and window.wants(missing[0]):
             task = missing[0]
-            self._fail(task, self._executor.time_out(task, timeout or 0))
-            self._settle(task)
-            self._interrupted = True
+            error = self._executor.time_out(task, timeout or 0)
+            if error is not None:
+                self._fail(task, error)
+                self._settle(task)
+                self._interrupted = True
 
     def _count(self, made_s: float, waited_s: float) -> None:
         tally = self._tally

@@ -1,12 +1,13 @@
 """A slab: one growable file of anonymous shared memory, and its layout.
 
     byte 0         64                64 + task                  head
-    | five words   | task            | arrays, aligned ...      | head
+    | six words    | task            | arrays, aligned ...      | head
       HOLDERS        written by the    written by batchify_fn     written by reduce
       TICKET         parent            in the worker              in the worker
       STARTED
       ROW
       TOOK
+      SINCE
 
 The file has no name: it is a memfd, or an unlinked temporary file if the system has no memfd. A memfd is not limited by
 the size of /dev/shm. The system frees such a file even if a process crashes. Processes send each other its descriptor.
@@ -40,8 +41,9 @@ ALIGNMENT: Final = 64  # bytes: a cache line, and what JAX and AVX-512 need
 HEADER: Final = 64  # bytes
 # The words of the header, 8 bytes each. HOLDERS: NOTE [holders] in slabs.py; it comes first in MXNet's format, too.
 # TICKET, STARTED: NOTE [tickets] in executors/process/lane.py. ROW: the row of the sample that is being read, plus 1; 0
-# if it is not tracked. TOOK: microseconds that making the batch took, written by the worker.
-HOLDERS, TICKET, STARTED, ROW, TOOK = range(5)
+# if it is not tracked. TOOK: microseconds that making the batch took, written by the worker. SINCE: when the worker
+# started on the batch or, if ROW is tracked, on that sample; nanoseconds of the monotonic clock.
+HOLDERS, TICKET, STARTED, ROW, TOOK, SINCE = range(6)
 
 # The word HOLDERS while there are no holders. It must stay above 0 after every holder has subtracted 1, because MXNet
 # deletes memory whose count reaches 0.

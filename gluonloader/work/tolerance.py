@@ -293,7 +293,5 @@ def _is_kept(sample: Any) -> bool:
 
 def tolerant_steps(steps: Iterable[Step], policy: OnError) -> list[Any]:
     """The same steps; with a policy other than "raise", steps that call user code tolerate errors."""
-    tolerates = policy != "raise"
-    return [
-        TolerantStep(step, policy) if tolerates and isinstance(step, (Transform, Filter)) else step for step in steps
-    ]
+    calls_user = (Transform, Filter) if policy != "raise" else ()
+    return [TolerantStep(step, policy) if isinstance(step, calls_user) else step for step in steps]

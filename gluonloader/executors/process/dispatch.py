@@ -12,9 +12,11 @@ The executor calls every method with its lock held, except those of `MadeInSlab`
 NOTE [exactly once]: promise P2. A submission leaves the backlog only for a lane. Its attempt leaves the lane in exactly
 one of two ways: with its reply, or with the death of its worker, after which the submission returns to the backlog. A
 worker writes the ticket to STARTED before it starts on a batch, so a death counts only against the batch that was being
-made. A batch whose worker died is made again in careful mode, which records the sample that is read. After an
-interrupted call, `repair` computes the backlog and the slabs in use from the windows and the lanes; see NOTE
-[interrupts] in executors/base.py.
+made. A batch whose worker died is made again in careful mode, which records the sample that is read. With `on_error`, a
+sample that is to blame for a death or a hang is given up: the submission keeps it in `given_up`, and returns to the
+backlog like after any death. So the batch is still made once, and the number of its attempts is limited by the number
+of its samples. After an interrupted call, `repair` computes the backlog and the slabs in use from the windows and the
+lanes; see NOTE [interrupts] in executors/base.py. If a submission gets lost there, its bad samples are found again.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from ...work.maker import ShardEnd
 from ...work.task import Task
 from ..base import Failed, Outcome, Submission, Window, check_not_inside
 from .crew import Crew, Death
-from .death import worker_died
+from .death import sample_died, worker_died
 from .lane import Attempt, Lane
 from .records import Reply, Status, encode_task
 from .remote import decode_error
@@ -91,6 +93,7 @@ class Dispatcher:
         lock: the executor's.
         max_retries, max_per_worker: the arguments of `DataLoader`.
         sharded: each task names its worker, so no other worker may take it over.
+        tolerates: a batch is made without the samples that kill or stop their workers; see `on_error`.
 
     Attributes:
         discarded: batches that nobody wants, whose slabs are still to be freed; appended to without the lock.
@@ -105,11 +108,12 @@ class Dispatcher:
         max_retries: int,
         max_per_worker: int | None,
         sharded: bool,
+        tolerates: bool,
     ) -> None:
         self.lock = lock
         self.discarded: deque[MadeInSlab] = deque()
         self._crew, self._lanes, self._slabs = crew, crew.lanes, slabs
-        self._max_retries, self._sharded = max_retries, sharded
+        self._max_retries, self._sharded, self.tolerates = max_retries, sharded, tolerates
         self._depth = min(max_per_worker or _LANE_DEPTH, _LANE_DEPTH)
         self._backlog: deque[Submission] = deque()
         self._undelivered: dict[int, MadeInSlab] = {}  # by slab
@@ -217,7 +221,7 @@ class Dispatcher:
         Raises:
             OSError: the system has no memory or descriptor for a slab.
         """
-        task, worker = encode_task(submission.task), lane.worker
+        task, worker = encode_task(submission.task, submission.given_up or None), lane.worker
         slab = self._slabs.take(len(task), worker) or self._make_room(len(task), worker)
         if slab is None:
             return False
@@ -304,11 +308,23 @@ class Dispatcher:
             if attempt.cancelled or submission.window.cancelled:
                 continue
             submission.deaths += started
-            if submission.deaths > self._max_retries:
-                error = worker_died(death.pid, death.how, submission.task, submission.deaths, row)
-                submission.window.put(Failed(submission.task, error))
+            task, deaths = submission.task, submission.deaths
+            if self.tolerates:
+                lost, deaths = self._blame(attempt, row, death) if started else (False, 0)
+            else:
+                lost = deaths > self._max_retries
+            if lost:
+                submission.window.put(Failed(task, worker_died(death.pid, death.how, task, deaths, row)))
             else:
                 self._requeue(submission)
+
+    def _blame(self, attempt: Attempt, slot: int | None, death: Death) -> tuple[bool, int]:
+        """Gives up a sample that killed too many workers. Returns whether the batch is lost, and how many it killed."""
+        submission = attempt.submission
+        deaths = submission.deaths_at[slot] = submission.deaths_at.get(slot, 0) + 1
+        if deaths > self._max_retries and slot is not None:
+            submission.given_up[slot] = sample_died(death.pid, death.how, submission.task, deaths, slot)
+        return deaths > self._max_retries and slot is None and attempt.request.careful, deaths
 
     def _requeue(self, submission: Submission) -> None:
         """Puts a submission back into the backlog, sorted by age: the program waits for the oldest batch."""
@@ -364,6 +380,39 @@ class Dispatcher:
             if not sent:
                 return
             attempt.cancel()
+
+    def running_before(self, task: Task) -> tuple[Lane, Attempt | None] | None:
+        """The lane of a task's attempt, and the attempt that its worker makes now: that of the task, or an earlier one.
+
+        None if the worker has not started yet, or if the task has no attempt.
+        """
+        for lane in self._lanes.values():
+            attempts = list(lane.attempts.values())
+            if lane.ready and any(other.submission.task is task and not other.cancelled for other in attempts):
+                return lane, next((attempt for attempt in reversed(attempts) if attempt.started), None)
+        return None
+
+    def give_up_sample(self, lane: Lane, attempt: Attempt, slot: int | None, error: Exception) -> None:
+        """Puts the batches of a worker that was killed since it was stuck back into the backlog, without that sample.
+
+        Args:
+            attempt: which batch it was making.
+            slot: the sample that it was reading, if that is known.
+            error: the error of the sample or, if no sample is stuck, of the batch.
+        """
+        for other in list(lane.attempts.values()):
+            if other.cancelled:
+                continue
+            submission = other.submission
+            if other is attempt and slot is not None:
+                submission.given_up[slot] = error
+            elif other is attempt and attempt.request.careful:
+                submission.window.put(Failed(submission.task, error))
+            elif other is attempt:
+                submission.deaths += 1  # so that the next attempt records each sample
+            other.cancel()
+            if submission.window.wants(submission.task):
+                self._requeue(submission)
 
     def give_up(self, task: Task) -> Lane | None:
         """Forgets a task that timed out; returns the lane of its attempt, or None if there is no attempt."""

@@ -86,13 +86,14 @@ class ProcessExecutor:
         self._woken.setblocking(False)
         waker.setblocking(False)
         self._slabs = SlabPool(2 * job.num_workers if prefetch is None else prefetch, memory_limit)
+        tolerates = job.reading.on_error != "raise" and not job.iterable
         try:
             with Uninterrupted():  # until `close` can close everything
                 packed = None if pickled is None else pickled.to_file()
                 self.crew = Crew(job, start_method, packed, waker)
                 self.crew.poll.register(self._woken, select.POLLIN)
                 self._dispatcher = Dispatcher(
-                    self._lock, self.crew, self._slabs, max_retries, max_per_worker, job.iterable
+                    self._lock, self.crew, self._slabs, max_retries, max_per_worker, job.iterable, tolerates
                 )
                 self._shut = False
             self.crew.start_requested(self._epoch)
@@ -174,16 +175,38 @@ class ProcessExecutor:
     def wake(self) -> None:
         self.crew.wake()
 
-    def time_out(self, task: Task, timeout: float) -> BatchTimeout:
+    def time_out(self, task: Task, timeout: float) -> BatchTimeout | None:
         text = f"{task} took more than timeout={timeout} seconds; "
         check_not_inside(self._lock)
         with self._lock:
             self._dispatcher.begin()
+            if self._dispatcher.tolerates and self._finds_stuck_sample(task, timeout):
+                self._dispatcher.changing = False
+                return None
             lane = self._dispatcher.give_up(task)
             self._dispatcher.changing = False
             if lane is None:
                 return BatchTimeout(f"{text}no worker has started it: all are starting or busy, or memory is short")
             return BatchTimeout(text + kill_stuck(lane, self.crew.forks))  # the Pool requests another worker
+
+    def _finds_stuck_sample(self, task: Task, timeout: float) -> bool:
+        """Gives up the sample on which the worker of a task is stuck. False if the whole batch has to be given up.
+
+        A worker is not stuck as long as each of its samples takes less than `timeout` seconds.
+        """
+        found = self._dispatcher.running_before(task)
+        if found is None:
+            return False
+        lane, attempt = found
+        if attempt is None:
+            return time.monotonic() - lane.busy_since < timeout
+        slot = attempt.row  # before the time; see `_row_noter` in worker.py
+        if attempt.busy_s >= timeout:
+            stuck = attempt.submission.task
+            name = str(stuck) if slot is None else f"{stuck.sample(slot % len(stuck.indices or [0]))} of {stuck}"
+            text = f"{name} took more than timeout={timeout} seconds; {kill_stuck(lane, self.crew.forks)}"
+            self._dispatcher.give_up_sample(lane, attempt, slot, BatchTimeout(text))
+        return True
 
     def close(self) -> None:
         if self._shut:
