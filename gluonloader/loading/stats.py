@@ -68,7 +68,7 @@ class Tally:
             if len(self._logged) > _LOGGED:
                 _log.warning("samples raised more than %d different errors; further errors are not logged", _LOGGED)
             else:
-                _log.warning("%s raised an error, and on_error was applied: %s", bad.sample, bad.error)
+                _log.warning("%s raised an error, so on_error applies: %s", bad.sample, bad.error)
 
 
 def usual_wait(waits: Iterable[float], burst: int) -> float:

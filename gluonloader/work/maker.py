@@ -60,8 +60,8 @@ class BatchMaker:
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
         tolerates = job.reading.on_error != "raise"
         self.may_draw = may_draw(job) or tolerates
-        self._reader = reader_of(job.dataset, job, self.may_draw)
         self._tolerance = Tolerance(job) if tolerates and not job.iterable else None
+        self._reader = self._tolerance.reader if self._tolerance else reader_of(job.dataset, job, self.may_draw)
         # Whether `make` should always get `on_row`, since a sample that kills its worker is left out of its batch.
         self.notes_rows = self._tolerance is not None and job.reading.concurrency == 1
         self._streams = Streams(job.dataset, job.reading.on_error) if job.iterable else None

@@ -108,13 +108,16 @@ class Tolerance:
     A slot stands for one read of one sample, so that the main program can tell which read has killed a worker: slot
     `row` is the sample of that row, and slot `row + t * n` is the t-th other sample that is tried for it, in a batch of
     n samples.
+
+    Attributes:
+        reader: reads the samples; those that raise an error are a `Caught`.
     """
 
     def __init__(self, job: Job) -> None:
         self._job, self._policy = job, job.reading.on_error
         self._bulk = getattr(job.dataset, "__getitems__", None)
         wrapper = _OneByOne if self._bulk is None else _InBulk
-        self._reader = reader_of(wrapper(job.dataset, {}), job, may_draw=True)
+        self.reader = reader_of(wrapper(job.dataset, {}), job, may_draw=True)
 
     def read(
         self,
@@ -154,7 +157,7 @@ class Tolerance:
         seed: Callable[[], None],
     ) -> Sequence[Any] | Gathered:
         if not careful and not given_up:
-            return self._reader.read(task, keys, on_row)
+            return self.reader.read(task, keys, on_row)
         one_by_one = reader_of(_OneByOne(self._job.dataset, given_up), self._job, may_draw=True)
         samples = one_by_one.read(task, keys, on_row)
         if self._bulk is None or given_up:
@@ -165,7 +168,7 @@ class Tolerance:
         if on_row is not None:
             on_row(NO_ROW)
         seed()
-        return self._reader.read(task, keys, None)
+        return self.reader.read(task, keys, None)
 
     def _bad(self, task: Task, row: int, caught: Caught, on_row: OnRow | None, given_up: GivenUp) -> Bad:
         """Applies the policy to a sample."""

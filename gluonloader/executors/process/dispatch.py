@@ -381,16 +381,12 @@ class Dispatcher:
                 return
             attempt.cancel()
 
-    def running_before(self, task: Task) -> tuple[Lane, Attempt | None] | None:
-        """The lane of a task's attempt, and the attempt that its worker makes now: that of the task, or an earlier one.
-
-        None if the worker has not started yet, or if the task has no attempt.
-        """
+    def lanes_of(self, task: Task) -> list[Lane]:
+        """The lane of a task's attempt; all lanes if the task waits for one of them."""
         for lane in self._lanes.values():
-            attempts = list(lane.attempts.values())
-            if lane.ready and any(other.submission.task is task and not other.cancelled for other in attempts):
-                return lane, next((attempt for attempt in reversed(attempts) if attempt.started), None)
-        return None
+            if any(attempt.submission.task is task and not attempt.cancelled for attempt in lane.attempts.values()):
+                return [lane]
+        return list(self._lanes.values())
 
     def give_up_sample(self, lane: Lane, attempt: Attempt, slot: int | None, error: Exception) -> None:
         """Puts the batches of a worker that was killed since it was stuck back into the backlog, without that sample.
@@ -438,6 +434,7 @@ class Dispatcher:
     def close(self) -> None:
         """Frees all memory; delivered batches stay valid."""
         self._closed = True
+        self.discarded.clear()  # it refers to this object, and would keep the slabs until the next garbage collection
         self._slabs.close()
 
 

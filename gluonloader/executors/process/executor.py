@@ -180,7 +180,8 @@ class ProcessExecutor:
         check_not_inside(self._lock)
         with self._lock:
             self._dispatcher.begin()
-            if self._dispatcher.tolerates and self._finds_stuck_sample(task, timeout):
+            lanes = self._dispatcher.lanes_of(task) if self._dispatcher.tolerates else []
+            if any([self._makes_progress(lane, timeout) for lane in lanes]):
                 self._dispatcher.changing = False
                 return None
             lane = self._dispatcher.give_up(task)
@@ -189,15 +190,12 @@ class ProcessExecutor:
                 return BatchTimeout(f"{text}no worker has started it: all are starting or busy, or memory is short")
             return BatchTimeout(text + kill_stuck(lane, self.crew.forks))  # the Pool requests another worker
 
-    def _finds_stuck_sample(self, task: Task, timeout: float) -> bool:
-        """Gives up the sample on which the worker of a task is stuck. False if the whole batch has to be given up.
+    def _makes_progress(self, lane: Lane, timeout: float) -> bool:
+        """Whether a worker will go on: because it is not stuck, or because the sample on which it is stuck is given up.
 
-        A worker is not stuck as long as each of its samples takes less than `timeout` seconds.
+        A worker is not stuck as long as its start and each of its samples take less than `timeout` seconds.
         """
-        found = self._dispatcher.running_before(task)
-        if found is None:
-            return False
-        lane, attempt = found
+        attempt = lane.running if lane.ready else None
         if attempt is None:
             return time.monotonic() - lane.busy_since < timeout
         slot = attempt.row  # before the time; see `_row_noter` in worker.py

@@ -78,6 +78,11 @@ class Lane:
     def worker(self) -> int:
         return self.process.worker
 
+    @property
+    def running(self) -> Attempt | None:
+        """The attempt that the worker has started last."""
+        return next((attempt for attempt in reversed(list(self.attempts.values())) if attempt.started), None)
+
     def give(self, submission: Submission, slab: Slab, ticket: int, task: bytes) -> None:
         """Starts an attempt: writes the encoded task into the slab and sends a request."""
         length, number = len(task), slab.number

@@ -50,15 +50,16 @@ class ErrorCount:
         """The samples of a batch in flight that raised an error."""
         return self._counted[2].get(task.batch, ())
 
-    def check(self, task: Task) -> None:
-        """Raises TooManyErrors if this batch in flight, with all settled batches, has more errors than allowed."""
+    def excess(self, task: Task) -> TooManyErrors | None:
+        """The error if this batch in flight and the settled batches have more errors than allowed; otherwise None."""
         errors = self.of(task)
         if not errors or self.limit is None:
-            return
+            return None
         self._settle()
         count, first, _ = self._counted
-        if count + len(errors) > self.limit:
-            raise TooManyErrors(self._text(task, count + len(errors), (*first, *errors)[:_SHOWN]))
+        if count + len(errors) <= self.limit:
+            return None
+        return TooManyErrors(self._text(task, count + len(errors), (*first, *errors)[:_SHOWN]))
 
     def _text(self, task: Task, count: int, shown: tuple[BadSample, ...]) -> str:
         first = "".join(f"\n  {bad.sample}: {bad.error}" for bad in shown)
