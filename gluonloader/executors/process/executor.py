@@ -181,7 +181,10 @@ class ProcessExecutor:
         with self._lock:
             self._dispatcher.begin()
             lanes = self._dispatcher.lanes_of(task) if self._dispatcher.tolerates else []
-            if any([self._makes_progress(lane, timeout) for lane in lanes]):
+            progress = [
+                self._makes_progress(lane, timeout) for lane in lanes
+            ]  # of all lanes, since several may be stuck
+            if any(progress):
                 self._dispatcher.changing = False
                 return None
             lane = self._dispatcher.give_up(task)
