@@ -17,10 +17,10 @@ PUBLIC = {
     "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FilterSampler", "FixedBucketSampler", "GluonLoaderError",
     "Group", "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
     "LoaderInfo", "LoaderIterator", "LoaderStats", "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList",
-    "Pad", "RandomSampler", "RecordError", "Rows", "Sampler", "SequentialSampler", "ShardedSampler",
+    "Pad", "RandomSampler", "RecordError", "Rows", "SKIP", "Sampler", "SequentialSampler", "ShardedSampler",
     "SharedMemoryError", "SimpleDataset", "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack",
-    "StackDataset", "Subset", "SubsetSampler", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied",
-    "WorkerInfo", "WorkerStartError", "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng", "gil_free",
+    "StackDataset", "Subset", "SubsetSampler", "TooManyErrors", "TransportError", "TupleDataset", "WeightedSampler",
+    "WorkerDied", "WorkerInfo", "WorkerStartError", "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng", "gil_free",
     "get_worker_info", "random_split",
 }  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_the_loaders_docstring_names_every_argument():
 
 def test_every_error_is_ours_and_a_built_in_one():
     builtins = {"BatchifyError": ValueError, "BatchTimeout": TimeoutError, "SharedMemoryError": OSError,
-                "TransportError": TypeError, "LoaderClosed": RuntimeError, "WorkerDied": RuntimeError,
+                "TransportError": TypeError, "TooManyErrors": RuntimeError, "LoaderClosed": RuntimeError, "WorkerDied": RuntimeError,
                 "WorkerStartError": RuntimeError, "MissingExtraError": ImportError,
                 "ImageError": ValueError, "RecordError": ValueError}  # fmt: skip
     for name, builtin in builtins.items():

@@ -76,16 +76,6 @@ def worker_died(pid: int | None, how: str, task: Task, deaths: int, row: int | N
     )
 
 
-def sample_died(pid: int | None, how: str, task: Task, deaths: int, slot: int) -> WorkerDied:
-    """The error for a sample that killed its workers, the last with this `pid`; for `slot` see `Tolerance`."""
-    row = slot % len(task.indices or [0])
-    workers = f"{deaths} worker{'s' if deaths > 1 else ''}"
-    return WorkerDied(
-        f"worker (pid {pid}) ended {how} while it read {task.sample(row)} (sample {row} of {task}). {workers} died on "
-        "this sample; to try a sample more often, raise max_retries"
-    )
-
-
 def kill_stuck(lane: Lane, forked: bool) -> str:
     """Kills a worker that does not answer; returns a text for an error that shows where the worker was stuck."""
     process = lane.process

@@ -39,8 +39,9 @@ from ...memory.slabs import SlabPool
 from ...work.maker import ShardEnd
 from ...work.task import Task
 from ..base import Failed, Outcome, Submission, Window, check_not_inside
+from .blame import blame
 from .crew import Crew, Death
-from .death import sample_died, worker_died
+from .death import worker_died
 from .lane import Attempt, Lane
 from .records import Reply, Status, encode_task
 from .remote import decode_error
@@ -285,7 +286,7 @@ class Dispatcher:
         task, offset, length = submission.task, reply.head.offset, reply.head.length
         if reply.status is Status.NO_ROOM:
             if self._slabs.demand(length):
-                self._requeue(submission)
+                self.requeue(submission)
                 return None
             text = f"{task} needs {length:,} bytes, but memory_limit={self._slabs.limit:,}; raise memory_limit"
             return Failed(task, SharedMemoryError(errno.ENOMEM, text))
@@ -310,23 +311,15 @@ class Dispatcher:
             submission.deaths += started
             task, deaths = submission.task, submission.deaths
             if self.tolerates:
-                lost, deaths = self._blame(attempt, row, death) if started else (False, 0)
+                lost, deaths = blame(attempt, row, death, self._max_retries) if started else (False, 0)
             else:
                 lost = deaths > self._max_retries
             if lost:
                 submission.window.put(Failed(task, worker_died(death.pid, death.how, task, deaths, row)))
             else:
-                self._requeue(submission)
+                self.requeue(submission)
 
-    def _blame(self, attempt: Attempt, slot: int | None, death: Death) -> tuple[bool, int]:
-        """Gives up a sample that killed too many workers. Returns whether the batch is lost, and how many it killed."""
-        submission = attempt.submission
-        deaths = submission.deaths_at[slot] = submission.deaths_at.get(slot, 0) + 1
-        if deaths > self._max_retries and slot is not None:
-            submission.given_up[slot] = sample_died(death.pid, death.how, submission.task, deaths, slot)
-        return deaths > self._max_retries and slot is None and attempt.request.careful, deaths
-
-    def _requeue(self, submission: Submission) -> None:
+    def requeue(self, submission: Submission) -> None:
         """Puts a submission back into the backlog, sorted by age: the program waits for the oldest batch."""
         self._backlog = deque(sorted((*self._backlog, submission), key=lambda other: other.number))
 
@@ -380,35 +373,6 @@ class Dispatcher:
             if not sent:
                 return
             attempt.cancel()
-
-    def lanes_of(self, task: Task) -> list[Lane]:
-        """The lane of a task's attempt; all lanes if the task waits for one of them."""
-        for lane in self._lanes.values():
-            if any(attempt.submission.task is task and not attempt.cancelled for attempt in lane.attempts.values()):
-                return [lane]
-        return list(self._lanes.values())
-
-    def give_up_sample(self, lane: Lane, attempt: Attempt, slot: int | None, error: Exception) -> None:
-        """Puts the batches of a worker that was killed since it was stuck back into the backlog, without that sample.
-
-        Args:
-            attempt: which batch it was making.
-            slot: the sample that it was reading, if that is known.
-            error: the error of the sample or, if no sample is stuck, of the batch.
-        """
-        for other in list(lane.attempts.values()):
-            if other.cancelled:
-                continue
-            submission = other.submission
-            if other is attempt and slot is not None:
-                submission.given_up[slot] = error
-            elif other is attempt and attempt.request.careful:
-                submission.window.put(Failed(submission.task, error))
-            elif other is attempt:
-                submission.deaths += 1  # so that the next attempt records each sample
-            other.cancel()
-            if submission.window.wants(submission.task):
-                self._requeue(submission)
 
     def give_up(self, task: Task) -> Lane | None:
         """Forgets a task that timed out; returns the lane of its attempt, or None if there is no attempt."""

@@ -34,6 +34,7 @@ from ...interrupts import Uninterrupted
 from ...memory.slabs import SlabPool
 from ...work.task import Job, Task
 from ..base import LONGEST_WAIT_S, Window, check_not_inside
+from .blame import lanes_of, makes_progress
 from .crew import Crew
 from .death import kill_stuck
 from .dispatch import STALL_S, Dispatcher
@@ -180,11 +181,7 @@ class ProcessExecutor:
         check_not_inside(self._lock)
         with self._lock:
             self._dispatcher.begin()
-            lanes = self._dispatcher.lanes_of(task) if self._dispatcher.tolerates else []
-            progress = [
-                self._makes_progress(lane, timeout) for lane in lanes
-            ]  # of all lanes, since several may be stuck
-            if any(progress):
+            if self._dispatcher.tolerates and self._gives_up_sample(task, timeout):
                 self._dispatcher.changing = False
                 return None
             lane = self._dispatcher.give_up(task)
@@ -193,21 +190,15 @@ class ProcessExecutor:
                 return BatchTimeout(f"{text}no worker has started it: all are starting or busy, or memory is short")
             return BatchTimeout(text + kill_stuck(lane, self.crew.forks))  # the Pool requests another worker
 
-    def _makes_progress(self, lane: Lane, timeout: float) -> bool:
-        """Whether a worker will go on: because it is not stuck, or because the sample on which it is stuck is given up.
-
-        A worker is not stuck as long as its start and each of its samples take less than `timeout` seconds.
-        """
-        attempt = lane.running if lane.ready else None
-        if attempt is None:
-            return time.monotonic() - lane.busy_since < timeout
-        slot = attempt.row  # before the time; see `_row_noter` in worker.py
-        if attempt.busy_s >= timeout:
-            stuck = attempt.submission.task
-            name = str(stuck) if slot is None else f"{stuck.sample(slot % len(stuck.indices or [0]))} of {stuck}"
-            text = f"{name} took more than timeout={timeout} seconds; {kill_stuck(lane, self.crew.forks)}"
-            self._dispatcher.give_up_sample(lane, attempt, slot, BatchTimeout(text))
-        return True
+    def _gives_up_sample(self, task: Task, timeout: float) -> bool:
+        """Whether a task will still be made, perhaps without the samples on which workers are stuck."""
+        progress = False
+        for lane in lanes_of(task, self.crew.lanes.values()):
+            goes_on, again = makes_progress(lane, timeout, self.crew.forks)
+            for submission in again:
+                self._dispatcher.requeue(submission)
+            progress |= goes_on
+        return progress
 
     def close(self) -> None:
         if self._shut:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from ...describe import counted
 from ...errors import TooManyErrors
 from ...state import int_field
 from ...work.task import Task
@@ -65,7 +66,7 @@ class ErrorCount:
         first = "".join(f"\n  {bad.sample}: {bad.error}" for bad in shown)
         which = "These samples" if len(shown) == count else f"The first {len(shown)} that this process has read"
         return (
-            f"{count:,} samples of epoch {task.epoch} raised an error, more than max_errors={self.limit:,} allows, so "
+            f"{counted(count, 'sample', 'samples')} of epoch {task.epoch} raised an error, more than max_errors={self.limit:,} allows, so "
             f"the epoch ends before batch {task.batch}. {which}:{first}\nRepair or remove the samples, or pass a "
             "larger max_errors; to continue this epoch, load loader.state_dict() into a loader with a larger max_errors"
         )
