@@ -55,6 +55,7 @@ from .errors import (
     MissingExtraError,
     RecordError,
     SharedMemoryError,
+    TooManyErrors,
     TransportError,
     WorkerDied,
     WorkerStartError,
@@ -85,18 +86,19 @@ from .sampler import (
     WeightedSampler,
 )
 from .work.info import BatchInfo, LoaderInfo, WorkerInfo, get_worker_info
+from .work.tolerance import SKIP
 
 __all__ = [
-    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout", "BatchifyError",
-    "BlockShuffleSampler", "Bridge", "BridgeIterator", "BridgeStats", "ConcatDataset", "ConstWidthBucket",
-    "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler", "FixedBucketSampler",
-    "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket",
-    "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats", "MissingExtraError", "NamedTuple",
-    "NpyDataset", "PackedList", "Pad", "RandomSampler", "RecordError", "Rows", "Sampler", "SequentialSampler",
-    "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler", "SortedSampler", "Split",
-    "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler", "TransportError", "TupleDataset",
-    "WeightedSampler", "WorkerDied", "WorkerInfo", "WorkerStartError", "ZarrDataset", "batchify", "bridge",
-    "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free", "random_split",
+    "SKIP", "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout",
+    "BatchifyError", "BlockShuffleSampler", "Bridge", "BridgeIterator", "BridgeStats", "ConcatDataset",
+    "ConstWidthBucket", "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler",
+    "FixedBucketSampler", "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset",
+    "LinearWidthBucket", "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats", "MissingExtraError",
+    "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "RecordError", "Rows", "Sampler",
+    "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler", "SortedSampler",
+    "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler", "TooManyErrors", "TransportError",
+    "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerInfo", "WorkerStartError", "ZarrDataset", "batchify",
+    "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free", "random_split",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

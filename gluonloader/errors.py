@@ -79,6 +79,14 @@ class BatchTimeout(GluonLoaderError, TimeoutError, multiprocessing.TimeoutError)
     """
 
 
+class TooManyErrors(GluonLoaderError, RuntimeError):
+    """More samples of an epoch raised an error than `max_errors` allows.
+
+    The text lists the first ten samples with their errors. Repair or remove the samples, or pass a larger `max_errors`.
+    The epoch ends; the state of the loader is the position before the batch that exceeded the limit.
+    """
+
+
 class LoaderClosed(GluonLoaderError, RuntimeError):
     """A loader or an iterator was used after it was closed, or it was closed while another thread waited for a batch.
 

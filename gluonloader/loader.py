@@ -186,7 +186,7 @@ class DataLoader(Generic[Batch]):
             options.num_workers,
             used_seed,
             iterable=source.sampler is None,
-            reading=choose_reading(concurrency, on_error, max_errors, reseed_generators),
+            reading=choose_reading(dataset, batching, concurrency, on_error, max_errors, reseed_generators),
         )
         workers = Workers(job, options, batch_size, worker_payload)
         workers.job = workers.job_with(used_seed)

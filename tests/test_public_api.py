@@ -12,17 +12,17 @@ from conftest import modules
 import gluonloader
 
 PUBLIC = {
-    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout", "BatchifyError",
-    "BlockShuffleSampler", "Bridge", "BridgeIterator", "BridgeStats", "ConcatDataset", "ConstWidthBucket",
-    "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FileDataset",
-    "FilterSampler", "FixedBucketSampler", "GluonLoaderError",
-    "Group", "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
-    "LoaderInfo", "LoaderIterator", "LoaderStats", "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList",
-    "Pad", "RandomSampler", "RecordError", "Rows", "Sampler", "SequentialSampler", "ShardedSampler",
-    "SharedMemoryError", "SimpleDataset", "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack",
-    "StackDataset", "Subset", "SubsetSampler", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied",
-    "WorkerInfo", "WorkerStartError", "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng", "gil_free",
-    "get_worker_info", "random_split",
+    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout",
+    "BatchifyError", "BlockShuffleSampler", "Bridge", "BridgeIterator", "BridgeStats", "ConcatDataset",
+    "ConstWidthBucket", "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler",
+    "FixedBucketSampler", "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler",
+    "IterableDataset", "LinearWidthBucket", "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats",
+    "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "RecordError", "Rows",
+    "SKIP", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset",
+    "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset",
+    "SubsetSampler", "TooManyErrors", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied",
+    "WorkerInfo", "WorkerStartError", "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng",
+    "get_worker_info", "gil_free", "random_split",
 }  # fmt: skip
 
 # The positional part is that of mxnet.gluon.data.DataLoader, in its order.
@@ -98,8 +98,8 @@ def test_the_loaders_docstring_names_every_argument():
 
 def test_every_error_is_ours_and_a_built_in_one():
     builtins = {"BatchifyError": ValueError, "BatchTimeout": TimeoutError, "SharedMemoryError": OSError,
-                "TransportError": TypeError, "LoaderClosed": RuntimeError, "WorkerDied": RuntimeError,
-                "WorkerStartError": RuntimeError, "MissingExtraError": ImportError,
+                "TransportError": TypeError, "TooManyErrors": RuntimeError, "LoaderClosed": RuntimeError,
+                "WorkerDied": RuntimeError, "WorkerStartError": RuntimeError, "MissingExtraError": ImportError,
                 "ImageError": ValueError, "RecordError": ValueError}  # fmt: skip
     for name, builtin in builtins.items():
         assert issubclass(getattr(gluonloader, name), (gluonloader.GluonLoaderError))

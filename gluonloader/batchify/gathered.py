@@ -49,11 +49,21 @@ class Gathered:
                 column[self._length] = fields[name]
         self._length += 1
 
-    def batch(self) -> Any:
+    @property
+    def has_others(self) -> bool:
+        """Whether a sample differs from the first sample."""
+        return bool(self._others)
+
+    def samples(self) -> list[Any]:
+        """All samples, with views of the large arrays."""
         columns = self._columns.items()
-        if self._others:  # make the batch from a list of all samples, with views of the large arrays
-            fields = [{name: column[row] for name, column in columns} for row in range(self._length)]
-            return default_batchify([*map(self._filled, fields), *self._others])
+        fields = [{name: column[row] for name, column in columns} for row in range(self._length)]
+        return [*map(self._filled, fields), *self._others]
+
+    def batch(self) -> Any:
+        if self._others:
+            return default_batchify(self.samples())
+        columns = self._columns.items()
         batches = {name: batch_of(col, f"[{name!r}]") if isinstance(col, list) else col for name, col in columns}
         return self._filled(batches)
 

@@ -149,6 +149,9 @@ class Submission:
     window: Window
     number: int = 0  # in the order of submission
     deaths: int = 0  # workers that died while they made this batch
+    # With `on_error`, the deaths by slot (see `Tolerance`; None if it is not known), and the slots that are given up.
+    deaths_at: dict[int | None, int] = field(default_factory=dict)
+    given_up: dict[int, Exception] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -207,8 +210,12 @@ class Executor(Protocol):
     def wake(self) -> None:
         """Wakes the thread that waits for a window that was cancelled. Takes no lock; see NOTE [cancelled]."""
 
-    def time_out(self, task: Task, timeout: float) -> BaseException:
-        """Gives up a task that took longer than `timeout` seconds; returns an error that shows where it is stuck."""
+    def time_out(self, task: Task, timeout: float) -> BaseException | None:
+        """Gives up a task that took longer than `timeout` seconds; returns an error that shows where it is stuck.
+
+        With `on_error`, worker processes give up only the sample that is stuck; then the result is None, and the batch
+        will still arrive.
+        """
 
     def close(self) -> None:
         """Ends all workers and frees their memory. A second call does nothing.

@@ -53,6 +53,7 @@ TORCH_WORDS: Final = {
 }
 
 _SHUFFLE_BUFFER: Final = 1000  # samples
+_ERROR_SHARE: Final = 0.01  # of the dataset's samples may raise an error in an epoch
 _MOST_PER_CORE: Final = 8  # worker processes, without a warning
 
 
@@ -236,12 +237,40 @@ def _start_method(start_method: str | None, executor: str) -> str:
     )
 
 
-def choose_reading(concurrency: Any, on_error: Any, max_errors: Any, reseed_generators: Any) -> Reading:
+def choose_reading(
+    dataset: Any, batching: Batching, concurrency: Any, on_error: Any, max_errors: Any, reseed_generators: Any
+) -> Reading:
     """How samples are read; for the arguments see `DataLoader`."""
     check_flags(reseed_generators=reseed_generators)
-    return Reading(
-        check_int("concurrency", concurrency, 1), check_on_error(on_error), max_errors, bool(reseed_generators)
-    )
+    check_on_error(on_error)
+    replace_from = 0
+    if is_iterable(dataset) and on_error == "replace":
+        right = f"{type(dataset).__name__} is an iterable dataset, which has no other sample to read; pass 'skip'"
+        raise bad_argument("on_error", on_error, right)
+    if on_error == "replace" and batching.sampler is None and batching.batch_sampler is None:
+        replace_from = len(dataset)
+    limit = _max_errors(dataset, on_error, max_errors)
+    return Reading(check_int("concurrency", concurrency, 1), on_error, limit, replace_from, bool(reseed_generators))
+
+
+def _max_errors(dataset: Any, on_error: Any, max_errors: Any) -> int | None:
+    """How many samples of an epoch may raise an error; None if each error is raised."""
+    if on_error == "raise":
+        if max_errors is not None:
+            right = "errors are counted only if on_error is 'skip', 'replace' or a function; pass on_error, too"
+            raise bad_argument("max_errors", max_errors, right)
+        return None
+    share = _ERROR_SHARE if max_errors is None else max_errors
+    if not isinstance(share, (float, np.floating)):
+        return check_int("max_errors", share, 0, "must be a count (an int >= 0), or a share (a float from 0 to 1)")
+    if not 0 <= share <= 1:
+        raise bad_argument("max_errors", max_errors, "a share must be from 0.0 to 1.0; pass an int for a count")
+    try:
+        samples = len(dataset)
+    except TypeError:
+        right = f"{type(dataset).__name__} has no length to compute a share of; pass a count, e.g. max_errors=100"
+        raise bad_argument("max_errors", max_errors, right) from None
+    return max(1, int(share * samples)) if share else 0
 
 
 def choose_delivery(in_order: Any, timeout: Any, output: Any, pin_memory: Any, pin_device_id: Any) -> Delivery:

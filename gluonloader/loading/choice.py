@@ -96,6 +96,7 @@ def cheaper(job: Job, tally: Tally, window: int) -> Choice | None:
     """The serial executor, if making a batch takes less time than getting it from a worker; otherwise None."""
     draws = may_draw(job)
     needs_workers = job.iterable or job.worker_init_fn is not None or (draws and "mxnet" in sys.modules)
+    needs_workers |= job.reading.on_error != "raise"  # only a worker process survives a sample that crashes
     if needs_workers or len(tally.waits) < _ENOUGH:
         return None
     wait_s, made_s = usual_wait(tally.waits, window), median(tally.makes)

@@ -51,7 +51,7 @@ class Epoch:
         self._drawn = False  # the plan has given out everything
         self.ended = self.workers_failed = False
         self._complete = True  # no batch was lost because the loader was closed
-        self._sampler_error: Exception | None = None
+        self._final_error: Exception | None = None  # of the sampler or of too many samples; ends the epoch
         if self._executor.makes_ahead:
             self._fill()
         self._interrupted = False
@@ -73,9 +73,13 @@ class Epoch:
             self._repair()
         self._interrupted = True
         start = time.perf_counter()
-        while (batch := self._rebuild(outcome := self._wait_for_next())) is NOTHING:
-            self._settle(outcome.task)
-            self._interrupted = True
+        outcome = self._wait_for_next()
+        while (batch := self._rebuild(outcome)) is NOTHING:
+            if not self.ended:  # too many samples raised errors
+                self._settle(outcome.task)
+                self._interrupted = True
+            del outcome  # so that no error keeps the memory of the batch
+            outcome = self._wait_for_next()
         waited_s = time.perf_counter() - start
         self._count(outcome, waited_s)
         if self._delivery.convert is not None:
@@ -119,11 +123,11 @@ class Epoch:
                 in_flight[number] = replace(task)  # not the task that workers still make for the cancelled window
             self._window = Window(self.plan.in_flight, self._delivery.in_order, self)
         self._window.drop_unwanted()
-        self._drawn = self._sampler_error is not None  # otherwise `_fill` asks the plan again for tasks
+        self._drawn = self._final_error is not None  # otherwise `_fill` asks the plan again for tasks
         self._executor.resubmit(self._window)
 
     def _wait_for_next(self) -> Outcome:
-        """Waits for the outcome of the next batch; raises the sampler's error or StopIteration if there is none."""
+        """Waits for the outcome of the next batch; raises the final error or StopIteration if there is none."""
         window = self._window
         while not self.ended:
             number = window.ready
@@ -136,7 +140,7 @@ class Epoch:
                 self.end_if_drawn()
             else:
                 self._wait()
-        error, self._sampler_error = self._sampler_error, None
+        error, self._final_error = self._final_error, None
         self._interrupted = False
         raise error or StopIteration
 
@@ -146,7 +150,7 @@ class Epoch:
         try:
             result = outcome.take()
             with self.plan.lock:
-                return self.plan.accept(outcome.task, result)
+                batch = self.plan.accept(outcome.task, result)
         except LoaderClosed:  # the batch counts as not delivered
             self._complete = False
             if self.ended:  # another thread has closed this epoch
@@ -158,6 +162,18 @@ class Epoch:
                 raise
             self._fail(outcome.task, error)
             return NOTHING
+        return batch if self._allows_errors(outcome.task) else NOTHING
+
+    def _allows_errors(self, task: Task) -> bool:
+        """Logs and counts the samples of a batch that raised an error; ends the epoch if there are too many."""
+        with self.plan.lock:
+            errors, excess = self.plan.errors.of(task), self.plan.errors.excess(task)
+        if excess is None:
+            self._tally.note(errors)
+            return True
+        self._final_error = excess
+        self.close()
+        return False
 
     def _converted(self, task: Task, batch: Any) -> Any:
         convert = self._delivery.convert
@@ -184,7 +200,7 @@ class Epoch:
         in_flight = self.plan.in_flight
         self._window.arrived.pop(task.batch, None)
         is_last = self._drawn and not self.ended and len(in_flight) == 1
-        if is_last and self._sampler_error is None and self._complete:
+        if is_last and self._final_error is None and self._complete:
             self.plan.finish()
         self._interrupted = False
         del in_flight[task.batch]
@@ -207,7 +223,7 @@ class Epoch:
             except Exception as error:
                 if from_signal_handler(error):
                     raise
-                self._drawn, self._sampler_error = True, error
+                self._drawn, self._final_error = True, error
                 return
             if task is None:
                 return
@@ -224,9 +240,11 @@ class Epoch:
         missing = window.missing
         if window.ready is None and missing and window.wants(missing[0]):
             task = missing[0]
-            self._fail(task, self._executor.time_out(task, timeout or 0))
-            self._settle(task)
-            self._interrupted = True
+            error = self._executor.time_out(task, timeout or 0)
+            if error is not None:
+                self._fail(task, error)
+                self._settle(task)
+                self._interrupted = True
 
     def _count(self, outcome: Outcome, waited_s: float) -> None:
         tally, made_s = self._tally, outcome.made_s
@@ -245,7 +263,7 @@ class Epoch:
         self._fill()
         if self._drawn and not self.plan.in_flight and not self.ended:
             # If a batch was lost or the sampler failed, no samples move to the next epoch.
-            if self._sampler_error is None and self._complete:
+            if self._final_error is None and self._complete:
                 self.plan.finish()
             self.ended = True
         self._interrupted = before

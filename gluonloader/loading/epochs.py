@@ -116,7 +116,9 @@ class Epochs:
         if self._restore is not None:
             self._restore()
         self._restore = keep_epochs(self.source.sampler)
-        return self.source.plan(self._number, self.workers.job.seed, self._loaded)
+        plan = self.source.plan(self._number, self.workers.job.seed, self._loaded)
+        plan.errors.limit = self.workers.job.reading.max_errors
+        return plan
 
     @property
     def number(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Iterable
@@ -9,11 +10,16 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Final
 
+from ..work.tolerance import BadSample
+
 _RECENT: Final = 256  # batches
 _ENOUGH: Final = 32  # batches, before there is advice
 _MOST_COMPUTING: Final = 0.5  # the share of a worker's time; workers that compute more get no advice
 _MOST_CONCURRENCY: Final = 32  # that is advised
 _BURST: Final = 8  # batches; fewer would measure the gaps inside a burst
+_LOGGED: Final = 1000  # different errors of samples
+
+_log = logging.getLogger("gluonloader")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,7 @@ class LoaderStats:
             lock or a free core. Batches that take less than 1 ms count as computed. With `concurrency` above 1, the
             thread and the serial executor count only the calling thread of the worker.
         advice: what to change if workers wait most of the time; otherwise "".
+        errors: number of samples that raised an error and were skipped or replaced; see `on_error`.
     """
 
     executor: str
@@ -41,6 +48,7 @@ class LoaderStats:
     made_s: float
     waiting: float = 0.0
     advice: str = ""
+    errors: int = 0
 
 
 @dataclass(slots=True)
@@ -54,9 +62,23 @@ class Tally:
     waited_s: float = 0.0
     made_s: float = 0.0
     cpu_s: float = 0.0
+    errors: int = 0
     waits: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     makes: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     pid: int = field(default_factory=os.getpid)
+    _logged: set[str] = field(default_factory=set)  # errors of samples
+
+    def note(self, errors: Iterable[BadSample]) -> None:
+        """Counts samples that raised an error, and logs each different error once."""
+        for bad in errors:
+            self.errors += 1
+            if bad.error in self._logged or len(self._logged) > _LOGGED:
+                continue
+            self._logged.add(bad.error)
+            if len(self._logged) > _LOGGED:
+                _log.warning("samples raised more than %d different errors; further errors are not logged", _LOGGED)
+            else:
+                _log.warning("%s raised an error, so on_error applies: %s", bad.sample, bad.error)
 
     @property
     def waiting(self) -> float:

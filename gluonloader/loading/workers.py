@@ -182,7 +182,7 @@ class Workers:
         iterable, concurrency = self.job.iterable, self.job.reading.concurrency
         advice = "" if iterable else advice_on_waiting(tally, workers, concurrency, available_cores())
         counts = tally.batches, tally.waited_s, tally.made_s, tally.waiting
-        return LoaderStats(choice.name, choice.why, workers, *counts, advice)
+        return LoaderStats(choice.name, choice.why, workers, *counts, advice, tally.errors)
 
 
 def _close_when_deleted(executor: Executor) -> None:

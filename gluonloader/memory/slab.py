@@ -8,6 +8,7 @@
       ROW
       TOOK
       CPU
+      SINCE
 
 The file has no name: it is a memfd, or an unlinked temporary file if the system has no memfd. A memfd is not limited by
 the size of /dev/shm. The system frees such a file even if a process crashes. Processes send each other its descriptor.
@@ -42,8 +43,9 @@ HEADER: Final = 64  # bytes
 # The words of the header, 8 bytes each. HOLDERS: NOTE [holders] in slabs.py; it comes first in MXNet's format, too.
 # TICKET, STARTED: NOTE [tickets] in executors/process/lane.py. ROW: the row of the sample that is being read, plus 1; 0
 # if it is not tracked. TOOK, CPU: microseconds that making the batch took, and in which the worker computed; written by
-# the worker.
-HOLDERS, TICKET, STARTED, ROW, TOOK, CPU = range(6)
+# the worker. SINCE: when the worker started on the batch or, if ROW is tracked, on that sample; nanoseconds of the
+# monotonic clock.
+HOLDERS, TICKET, STARTED, ROW, TOOK, CPU, SINCE = range(7)
 
 # The word HOLDERS while there are no holders. It must stay above 0 after every holder has subtracted 1, because MXNet
 # deletes memory whose count reaches 0.

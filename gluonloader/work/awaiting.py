@@ -23,8 +23,8 @@ _ERRORS = (Exception, SystemExit, asyncio.CancelledError)
 class AwaitedSamples:
     """Awaits up to `concurrency` samples of a batch at the same time."""
 
-    def __init__(self, dataset: Any, concurrency: int) -> None:
-        self._dataset, self._concurrency, self._event_loop = dataset, concurrency, EventLoop()
+    def __init__(self, dataset: Any, concurrency: int, event_loop: EventLoop | None) -> None:
+        self._dataset, self._concurrency, self._event_loop = dataset, concurrency, event_loop or EventLoop()
 
     def read(self, task: Task, keys: Keys, on_row: OnRow | None) -> list[Any]:
         indices, batch = as_list(keys), current_batch()
@@ -45,8 +45,8 @@ class AwaitedSamples:
 class AwaitedBulk:
     """Reads all samples of a task with one call, which is awaited."""
 
-    def __init__(self, bulk: Callable[[Any], Any]) -> None:
-        self._bulk, self._event_loop = bulk, EventLoop()
+    def __init__(self, bulk: Callable[[Any], Any], event_loop: EventLoop | None) -> None:
+        self._bulk, self._event_loop = bulk, event_loop or EventLoop()
 
     def read(self, task: Task, keys: Keys, on_row: OnRow | None) -> Sequence[Any]:
         try:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from ..batchify import Gathered
@@ -30,11 +31,13 @@ from ..randomness import (
     set_current_batch,
     set_current_seed,
 )
+from .caught import GivenUp
 from .info import WorkerInfo, running_as
 from .reading import reader_of, side_by_side
 from .streams import Streams, seeded_parts
 from .task import Chunk, Hint, Job, OnRow, Samples, Task, located
 from .timing import Timer
+from .tolerance import Tolerance, Tolerated, part
 
 _log = logging.getLogger("gluonloader")
 
@@ -95,15 +98,19 @@ class BatchMaker:
         self._job, self._seed, self.worker, self.timer = job, seed, worker, Timer(cpu_clock)
         self.held: list[Held] = []  # the generators that are seeded for each batch, besides the global ones
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
-        self.may_draw = may_draw(job)
-        self._reader = reader_of(job.dataset, job, self.may_draw)
+        self._tolerates = job.reading.on_error != "raise"
+        self.may_draw = may_draw(job) or self._tolerates
+        self._tolerance = Tolerance(job) if self._tolerates and not job.iterable else None
+        self._reader = self._tolerance.reader if self._tolerance else reader_of(job.dataset, job, self.may_draw)
+        # Whether `make` should always get `on_row`, since a sample that kills its worker is left out of its batch.
+        self.notes_rows = self._tolerance is not None and job.reading.concurrency == 1
         self.side_by_side = side_by_side(job)
         self._lock = threading.Lock()  # while a thread of several that `beside` was called for does not read
         self._is_beside = False
         # Looks for draws from generators that are seeded for each batch, but that several threads share now.
         shares = job.reading.concurrency > 1 and self.may_draw and not job.iterable and seed is not set_current_seed
         self._draws = Draws(self.held) if shares else None
-        self._streams = Streams(job.dataset) if job.iterable else None
+        self._streams = Streams(job.dataset, job.reading.on_error) if job.iterable else None
         self._info = info = WorkerInfo(worker)
         info.num_workers, info.seed, info.epoch = job.num_workers, batch_seed(job.seed, worker), 0
         info.dataset = job.dataset
@@ -127,10 +134,13 @@ class BatchMaker:
             self.held += held_by(self._job)
             self._seed = seed_also(self.held, self._seed)
 
-    def make(self, task: Task, on_row: OnRow | None = None) -> Any:
+    def make(
+        self, task: Task, on_row: OnRow | None = None, careful: bool = False, given_up: GivenUp | None = None
+    ) -> Any:
         """Reads the samples of a task and makes one batch of them; an error of user code gets a note, see `located`.
 
-        Unless the samples are read in bulk, `on_row` is called with the row of each sample before it is read.
+        Unless the samples are read in bulk, `on_row` is called with the row of each sample before it is read. For
+        `careful` and `given_up`, which apply only with `on_error`, see `Tolerance.read`.
         """
         self._info.epoch = task.epoch
         work = task.work
@@ -139,18 +149,25 @@ class BatchMaker:
         if self._is_beside and not isinstance(work, Samples):
             return self._make_beside(task, work)
         if self.may_draw:
-            self._seed(batch_seed(task.seed, task.epoch, task.batch))
+            self._seed_for(task)
         if isinstance(work, Samples):
             return self._batchify(task, work.samples)
-        return self._batchify(task, self._read(task, work, on_row))
-
-    def _read(self, task: Task, keys: Keys, on_row: OnRow | None) -> Sequence[Any] | Gathered:
         if self._draws is None or self.side_by_side > 1:
-            return self._reader.read(task, keys, on_row)
+            return self._batchify(task, self._read(task, work, on_row, careful, given_up))
         self._draws.mark()
-        samples = self._reader.read(task, keys, on_row)
+        samples = self._read(task, work, on_row, careful, given_up)
         self._warn_of_draws(self._draws.found())
-        return samples
+        return self._batchify(task, samples)
+
+    def _read(
+        self, task: Task, keys: Keys, on_row: OnRow | None, careful: bool, given_up: GivenUp | None
+    ) -> Sequence[Any] | Gathered:
+        if self._tolerance is None:
+            return self._reader.read(task, keys, on_row)
+        return self._tolerance.read(task, keys, on_row, careful, given_up or {}, partial(self._seed_for, task))
+
+    def _seed_for(self, task: Task) -> None:
+        self._seed(batch_seed(task.seed, task.epoch, task.batch))
 
     def _warn_of_draws(self, names: list[str]) -> None:
         if names:
@@ -164,15 +181,14 @@ class BatchMaker:
 
     def _make_beside(self, task: Task, keys: Keys) -> Any:
         """Only one thread at a time runs `batchify_fn` and draws from the global generators."""
-        seed = batch_seed(task.seed, task.epoch, task.batch)
-        set_current_seed(seed)
-        samples = self._reader.read(task, keys, None)
+        set_current_seed(batch_seed(task.seed, task.epoch, task.batch))
+        samples = self._read(task, keys, None, False, None)
         batch = current_batch()
         with self._lock:
             if self._draws is not None:
                 self._warn_of_draws(self._draws.found())
             if self.may_draw:
-                self._seed(seed)
+                self._seed_for(task)
                 set_current_batch(batch)  # whose generator continues after the numbers that the read has drawn
             try:
                 return self._batchify(task, samples)
@@ -188,20 +204,28 @@ class BatchMaker:
         return ShardBatch(self._batchify(task, read.samples), read.hint, read.first)
 
     def _batchify(self, task: Task, samples: Sequence[Any] | Gathered) -> Any:
+        parted = part(task, samples) if self._tolerates else None
+        if parted is None:
+            return self._batch_of(task, samples, None)
+        batch = self._batch_of(task, parted.samples, parted.rows) if parted.samples else None
+        return Tolerated(batch, parted.errors, is_empty=not parted.samples)
+
+    def _batch_of(self, task: Task, samples: Sequence[Any] | Gathered, rows: Sequence[int] | None) -> Any:
         try:
             return samples.batch() if isinstance(samples, Gathered) else self._job.batchify_fn(samples)
         except BatchifyError as error:
-            raise _with_index(error, task) from error.__cause__
+            raise _with_index(error, task, rows) from error.__cause__
         except (Exception, SystemExit) as error:
             error = located(error, "batchify_fn", f"batchify_fn, {task}")
             raise error
 
 
-def _with_index(error: BatchifyError, task: Task) -> BatchifyError:
-    """The same error, naming the sample by its index in the dataset."""
+def _with_index(error: BatchifyError, task: Task, rows: Sequence[int] | None) -> BatchifyError:
+    """The same error, naming the sample by its index in the dataset; `rows` if samples were left out."""
     indices, row = task.indices, error.row
-    if row is None or (indices is not None and row >= len(indices)):
+    if row is None or (indices is not None and row >= len(indices if rows is None else rows)):
         return error
-    name = task.sample(row) if indices is None else f"sample {indices[row]!r}"
+    drawn = row if rows is None else rows[row]
+    name = task.sample(drawn) if indices is None else f"sample {indices[drawn]!r}"
     with_index = BatchifyError(error.reason, row, error.path, f"{name} (row {row} of batch {task.batch})")
     return with_index.with_traceback(error.__traceback__)

@@ -9,7 +9,7 @@ the readers of awaiting.py, for `async def` methods    --> samples
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..batchify import Gathered, default_batchify, holds_large_array
 from ..dataset.bulk import read_by
@@ -18,6 +18,9 @@ from ..indices import Keys, as_list
 from ..randomness import CurrentBatch, current_batch, set_current_batch
 from .side_by_side import SharedRead, Threads
 from .task import Job, OnRow, Task, located, located_bulk, located_sample
+
+if TYPE_CHECKING:
+    from .event_loop import EventLoop
 
 _MOST_SIDE_BY_SIDE: Final = 32  # bulk reads of one worker; each needs a batch in flight
 
@@ -42,13 +45,18 @@ def side_by_side(job: Job) -> int:
     return min(job.reading.concurrency, _MOST_SIDE_BY_SIDE) if in_bulk else 1
 
 
-def reader_of(dataset: Any, job: Job, may_draw: bool) -> Reader:
-    """The reader for a dataset; `may_draw`: `get_rng` may be called while a sample is read."""
+def reader_of(dataset: Any, job: Job, may_draw: bool, event_loop: EventLoop | None = None) -> Reader:
+    """The reader for a dataset.
+
+    Args:
+        may_draw: `get_rng` may be called while a sample is read.
+        event_loop: where the methods of an async dataset are awaited; None for a new event loop.
+    """
     concurrency, bulk = job.reading.concurrency, getattr(dataset, "__getitems__", None)
     if is_async(dataset):
         from .awaiting import AwaitedBulk, AwaitedSamples  # importing asyncio takes 50 ms
 
-        return AwaitedSamples(dataset, concurrency) if bulk is None else AwaitedBulk(bulk)
+        return AwaitedSamples(dataset, concurrency, event_loop) if bulk is None else AwaitedBulk(bulk, event_loop)
     if bulk is not None:
         return Bulk(bulk)
     one_by_one = OneByOne(dataset, job, may_draw)

@@ -27,10 +27,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..checks import OnError
 from ..dataset.iterable import Transform, unwrap
 from ..randomness import batch_seed
 from .source import ShardSource
 from .task import Chunk, Hint, OnRow, located
+from .tolerance import tolerant_steps
 
 _STREAMS_PER_SHARD: Final = 2  # for the epoch, and for another iteration that was abandoned or runs at the same time
 _CHUNKS_PER_STREAM: Final = 2  # chunks that stay in memory: if a batch does not fit in its slab, it is made again
@@ -59,8 +61,8 @@ def seeded_parts(dataset: Any) -> tuple[Any, ...]:
 class Streams:
     """The open streams of one worker over an iterable dataset; see NOTE [streams]."""
 
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
+    def __init__(self, dataset: Any, on_error: OnError = "raise") -> None:
+        self._dataset, self._on_error = dataset, on_error
         self._streams: dict[tuple[int, int, int], _Stream] = {}  # the most recently used one comes last
         self._iterators: dict[int, Any] = {}  # the newest iterator of each shard
 
@@ -73,7 +75,7 @@ class Streams:
         key = chunk.shard, chunk.iteration, chunk.epoch
         stream = self._streams.pop(key, None)  # if an interrupt ends this call, the stream is dropped
         if stream is None or not stream.reaches(chunk.number):
-            stream = _Stream(self._dataset, chunk, self._iterators)
+            stream = _Stream(self._dataset, chunk, self._iterators, self._on_error)
         result = stream.read(chunk.number, seed_group, on_row)
         self._streams[key] = stream
         for other in [other for other in self._streams if other[0] == chunk.shard][:-_STREAMS_PER_SHARD]:
@@ -100,13 +102,15 @@ class _Fill:
 class _Stream:
     """Reads one shard in one epoch, from the hint of a chunk on, and adds its iterator to those of the other shards."""
 
-    def __init__(self, dataset: Any, chunk: Chunk, iterators: dict[int, Any]) -> None:
+    def __init__(self, dataset: Any, chunk: Chunk, iterators: dict[int, Any], on_error: OnError) -> None:
         self._chunk, self._size, self._iterators = chunk, chunk.size, iterators
         self._dataset, self._steps = unwrap(dataset)
-        self._transforms: list[Transform] = []  # the last steps: they run only for the requested chunk
-        while self._steps and isinstance(self._steps[-1], Transform):
-            self._transforms.insert(0, self._steps[-1])
-            self._steps = self._steps[:-1]
+        count = len(self._steps)
+        while count and isinstance(self._steps[count - 1], Transform):
+            count -= 1
+        steps = tolerant_steps(self._steps, on_error)
+        self._steps = tuple(steps[:count])
+        self._transforms: list[Transform] = steps[count:]  # the last steps: they run only for the requested chunk
         self._groups_per_fill = max(1, chunk.buffer // chunk.size)
         hint = chunk.hint
         if hint is None or hint.group > chunk.number or hint.group % self._groups_per_fill:

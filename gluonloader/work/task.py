@@ -20,7 +20,8 @@ class Reading:
 
     concurrency: int = 1
     on_error: OnError = "raise"
-    max_errors: float | None = None
+    max_errors: int | None = None  # None unless samples may raise errors
+    replace_from: int = 0  # "replace" takes any of this many samples of the dataset; 0: only samples of the same batch
     reseed_generators: bool = True
 
 
@@ -103,11 +104,18 @@ def located(error: BaseException, raiser: str, place: str) -> Exception:
     """
     if from_signal_handler(error):
         raise error
-    if not isinstance(error, Exception) or isinstance(error, StopIteration):
-        cause, error = error, RuntimeError(f"{raiser} raised {type(error).__name__}({text_of(error)})")
-        error.__cause__ = cause
-    add_note(error, f"gluonloader: in {place}")
-    return error
+    exception = as_exception(error, raiser)
+    add_note(exception, f"gluonloader: in {place}")
+    return exception
+
+
+def as_exception(error: BaseException, raiser: str) -> Exception:
+    """The error, or a RuntimeError in its place if it would end a loop or the program."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    replacement = RuntimeError(f"{raiser} raised {type(error).__name__}({text_of(error)})")
+    replacement.__cause__ = error
+    return replacement
 
 
 def located_sample(error: BaseException, dataset: Any, index: Any, task: Task) -> Exception:

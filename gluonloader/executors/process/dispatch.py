@@ -12,9 +12,11 @@ The executor calls every method with its lock held, except those of `MadeInSlab`
 NOTE [exactly once]: promise P2. A submission leaves the backlog only for a lane. Its attempt leaves the lane in exactly
 one of two ways: with its reply, or with the death of its worker, after which the submission returns to the backlog. A
 worker writes the ticket to STARTED before it starts on a batch, so a death counts only against the batch that was being
-made. A batch whose worker died is made again in careful mode, which records the sample that is read. After an
-interrupted call, `repair` computes the backlog and the slabs in use from the windows and the lanes; see NOTE
-[interrupts] in executors/base.py.
+made. A batch whose worker died is made again in careful mode, which records the sample that is read. With `on_error`, a
+sample that is to blame for a death or a hang is given up: the submission keeps it in `given_up`, and returns to the
+backlog like after any death. So the batch is still made once, and the number of its attempts is limited by the number
+of its samples. After an interrupted call, `repair` computes the backlog and the slabs in use from the windows and the
+lanes; see NOTE [interrupts] in executors/base.py. If a submission gets lost there, its bad samples are found again.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from ...memory.slabs import SlabPool
 from ...work.maker import ShardEnd
 from ...work.task import Task
 from ..base import Failed, Outcome, Submission, Window, check_not_inside
+from .blame import blame
 from .crew import Crew, Death
 from .death import worker_died
 from .lane import Attempt, Lane
@@ -91,6 +94,7 @@ class Dispatcher:
         lock: the executor's.
         max_retries, max_per_worker: the arguments of `DataLoader`.
         sharded: each task names its worker, so no other worker may take it over.
+        tolerates: a batch is made without the samples that kill or stop their workers; see `on_error`.
 
     Attributes:
         discarded: batches that nobody wants, whose slabs are still to be freed; appended to without the lock.
@@ -105,11 +109,12 @@ class Dispatcher:
         max_retries: int,
         max_per_worker: int | None,
         sharded: bool,
+        tolerates: bool,
     ) -> None:
         self.lock = lock
         self.discarded: deque[MadeInSlab] = deque()
         self._crew, self._lanes, self._slabs = crew, crew.lanes, slabs
-        self._max_retries, self._sharded = max_retries, sharded
+        self._max_retries, self._sharded, self.tolerates = max_retries, sharded, tolerates
         self._depth = min(max_per_worker or _LANE_DEPTH, _LANE_DEPTH)
         self._backlog: deque[Submission] = deque()
         self._undelivered: dict[int, MadeInSlab] = {}  # by slab
@@ -217,7 +222,7 @@ class Dispatcher:
         Raises:
             OSError: the system has no memory or descriptor for a slab.
         """
-        task, worker = encode_task(submission.task), lane.worker
+        task, worker = encode_task(submission.task, submission.given_up or None), lane.worker
         slab = self._slabs.take(len(task), worker) or self._make_room(len(task), worker)
         if slab is None:
             return False
@@ -266,9 +271,7 @@ class Dispatcher:
             self._slabs.has_grown(slab, reply.size)
         if wanted and reply.status is Status.MADE:
             made_s, cpu_s = slab.control[TOOK] * 1e-6, slab.control[CPU] * 1e-6
-            made = MadeInSlab(
-                submission.task, self, slab, reply.head, made_s=made_s, cpu_s=cpu_s, worker=lane.worker
-            )
+            made = MadeInSlab(submission.task, self, slab, reply.head, made_s=made_s, cpu_s=cpu_s, worker=lane.worker)
             self._undelivered[slab.number], self._made_s = made, made.made_s
             submission.window.put(made)
             del lane.attempts[reply.ticket]
@@ -284,7 +287,7 @@ class Dispatcher:
         task, offset, length = submission.task, reply.head.offset, reply.head.length
         if reply.status is Status.NO_ROOM:
             if self._slabs.demand(length):
-                self._requeue(submission)
+                self.requeue(submission)
                 return None
             text = f"{task} needs {length:,} bytes, but memory_limit={self._slabs.limit:,}; raise memory_limit"
             return Failed(task, SharedMemoryError(errno.ENOMEM, text))
@@ -307,13 +310,17 @@ class Dispatcher:
             if attempt.cancelled or submission.window.cancelled:
                 continue
             submission.deaths += started
-            if submission.deaths > self._max_retries:
-                error = worker_died(death.pid, death.how, submission.task, submission.deaths, row)
-                submission.window.put(Failed(submission.task, error))
+            task, deaths = submission.task, submission.deaths
+            if self.tolerates:
+                lost, deaths = blame(attempt, row, death, self._max_retries) if started else (False, 0)
             else:
-                self._requeue(submission)
+                lost = deaths > self._max_retries
+            if lost:
+                submission.window.put(Failed(task, worker_died(death.pid, death.how, task, deaths, row)))
+            else:
+                self.requeue(submission)
 
-    def _requeue(self, submission: Submission) -> None:
+    def requeue(self, submission: Submission) -> None:
         """Puts a submission back into the backlog, sorted by age: the program waits for the oldest batch."""
         self._backlog = deque(sorted((*self._backlog, submission), key=lambda other: other.number))
 
@@ -392,6 +399,7 @@ class Dispatcher:
     def close(self) -> None:
         """Frees all memory; delivered batches stay valid."""
         self._closed = True
+        self.discarded.clear()  # it refers to this object, and would keep the slabs until the next garbage collection
         self._slabs.close()
 
 

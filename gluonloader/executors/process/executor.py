@@ -35,6 +35,7 @@ from ...memory.slabs import SlabPool
 from ...work.reading import side_by_side
 from ...work.task import Job, Task
 from ..base import LONGEST_WAIT_S, Window, check_not_inside
+from .blame import lanes_of, makes_progress
 from .crew import Crew
 from .death import kill_stuck
 from .dispatch import STALL_S, Dispatcher
@@ -88,13 +89,14 @@ class ProcessExecutor:
         self._woken.setblocking(False)
         waker.setblocking(False)
         self._slabs = SlabPool(2 * job.num_workers + self._beside if prefetch is None else prefetch, memory_limit)
+        tolerates = job.reading.on_error != "raise" and not job.iterable
         try:
             with Uninterrupted():  # until `close` can close everything
                 packed = None if pickled is None else pickled.to_file()
                 self.crew = Crew(job, start_method, packed, waker)
                 self.crew.poll.register(self._woken, select.POLLIN)
                 self._dispatcher = Dispatcher(
-                    self._lock, self.crew, self._slabs, max_retries, max_per_worker, job.iterable
+                    self._lock, self.crew, self._slabs, max_retries, max_per_worker, job.iterable, tolerates
                 )
                 self._shut = False
             self.crew.start_requested(self._epoch)
@@ -180,16 +182,29 @@ class ProcessExecutor:
     def wake(self) -> None:
         self.crew.wake()
 
-    def time_out(self, task: Task, timeout: float) -> BatchTimeout:
+    def time_out(self, task: Task, timeout: float) -> BatchTimeout | None:
         text = f"{task} took more than timeout={timeout} seconds; "
         check_not_inside(self._lock)
         with self._lock:
             self._dispatcher.begin()
+            if self._dispatcher.tolerates and self._gives_up_sample(task, timeout):
+                self._dispatcher.changing = False
+                return None
             lane = self._dispatcher.give_up(task)
             self._dispatcher.changing = False
             if lane is None:
                 return BatchTimeout(f"{text}no worker has started it: all are starting or busy, or memory is short")
             return BatchTimeout(text + kill_stuck(lane, self.crew.forks))  # the Pool requests another worker
+
+    def _gives_up_sample(self, task: Task, timeout: float) -> bool:
+        """Whether a task will still be made, perhaps without the samples on which workers are stuck."""
+        progress = False
+        for lane in lanes_of(task, self.crew.lanes.values()):
+            goes_on, again = makes_progress(lane, timeout, self.crew.forks)
+            for submission in again:
+                self._dispatcher.requeue(submission)
+            progress |= goes_on
+        return progress
 
     def close(self) -> None:
         if self._shut:

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...interrupts import from_signal_handler
-from ...memory.slab import HEADER, ROW, STARTED, TICKET, Slab
+from ...memory.slab import HEADER, ROW, SINCE, STARTED, TICKET, Slab
 from ..base import Submission
 from .records import REPLY_BYTES, Reply, Request, Verb, read_replies
 from .supervisor import LaneProcess
@@ -46,8 +46,13 @@ class Attempt:
 
     @property
     def row(self) -> int | None:
-        """The row of the sample that the worker read last; None unless in careful mode."""
+        """The row (with `on_error` the slot, see `Tolerance`) of the sample that the worker reads, if that is known."""
         return self.slab.control[ROW] - 1 if self.slab.control[ROW] else None
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds since the worker started on that sample or, if the sample is not known, on the batch."""
+        return time.monotonic() - self.slab.control[SINCE] * 1e-9
 
     def cancel(self) -> None:
         """Makes the worker skip the attempt, or ignores its reply."""
@@ -73,6 +78,11 @@ class Lane:
     def worker(self) -> int:
         return self.process.worker
 
+    @property
+    def running(self) -> Attempt | None:
+        """The attempt that the worker has started last."""
+        return next((attempt for attempt in reversed(list(self.attempts.values())) if attempt.started), None)
+
     def give(self, submission: Submission, slab: Slab, ticket: int, task: bytes) -> None:
         """Starts an attempt: writes the encoded task into the slab and sends a request."""
         length, number = len(task), slab.number
@@ -80,7 +90,7 @@ class Lane:
         slab.control[TICKET], slab.control[STARTED], slab.control[ROW] = ticket, 0, 0
         if not self.attempts:
             self.busy_since = time.monotonic()
-        careful = submission.deaths > 0
+        careful = submission.deaths > 0 or bool(submission.given_up)
         request = Request(Verb.MAKE, False, careful, number, ticket, slab.size, slab.allowance, length)
         attempt = self.attempts[ticket] = Attempt(submission, slab, ticket, request)
         try:

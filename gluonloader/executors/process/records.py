@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from ...memory.slab import Head
+from ...work.caught import GivenUp
 from ...work.task import Task
 
 _REQUEST: Final = struct.Struct("<BBIQQQQ")
@@ -101,13 +102,13 @@ def read_replies(data: bytes) -> list[Reply]:
     ]
 
 
-def encode_task(task: Task) -> bytes:
+def encode_task(task: Task, given_up: GivenUp | None = None) -> bytes:
     """A task as bytes for the start of its slab; an array of indices is encoded as bytes, which pickle faster."""
     work = task.work.tobytes() if isinstance(task.work, np.ndarray) else task.work
-    return pickle.dumps((task.epoch, task.batch, task.seed, work), protocol=5)
+    return pickle.dumps((task.epoch, task.batch, task.seed, work, given_up), protocol=5)
 
 
-def decode_task(data: bytes) -> Task:
-    """The task that `encode_task` encoded, without its `worker`."""
-    epoch, batch, seed, work = pickle.loads(data)
-    return Task(epoch, batch, seed, np.frombuffer(work, np.int64) if isinstance(work, bytes) else work)
+def decode_task(data: bytes) -> tuple[Task, GivenUp | None]:
+    """The task that `encode_task` encoded, without its `worker`, and the samples that are given up."""
+    epoch, batch, seed, work, given_up = pickle.loads(data)
+    return Task(epoch, batch, seed, np.frombuffer(work, np.int64) if isinstance(work, bytes) else work), given_up

@@ -29,7 +29,7 @@ from ...errors import SharedMemoryError
 from ...memory import set_allocator
 from ...memory.allocator import Arena
 from ...memory.reduce import reduce
-from ...memory.slab import CPU, HEADER, ROW, STARTED, TICKET, TOOK, Head, Slab
+from ...memory.slab import CPU, HEADER, ROW, SINCE, STARTED, TICKET, TOOK, Head, Slab
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker
@@ -165,14 +165,16 @@ class _Worker:
         control = slab.control
         if control[TICKET] != request.ticket:
             return Reply(Status.SKIPPED, slab.number, request.ticket, slab.size)
+        control[SINCE] = time.monotonic_ns()
         control[STARTED] = request.ticket
         maker.timer.start()
         used = HEADER + request.length
-        task = decode_task(slab.memory[HEADER:used])
+        task, given_up = decode_task(slab.memory[HEADER:used])
+        on_row = _row_noter(slab) if request.careful or maker.notes_rows else None
         arena = Arena(slab, used, request.allowance)
         try:
             set_allocator(arena.empty)
-            head = reduce(maker.make(task, _row_noter(slab) if request.careful else None), arena)
+            head = reduce(maker.make(task, on_row, request.careful, given_up), arena)
         except BaseException as error:
             return self._failed(request, slab, encode_error(error, f"in worker {self._number} (pid {os.getpid()})"))
         if head is None:
@@ -262,9 +264,10 @@ class _Beside:
 
 
 def _row_noter(slab: Slab) -> Callable[[int], None]:
-    """Records each sample in the slab before it is read, so that the error for a dead worker can name the sample."""
+    """Records each sample in the slab before it is read, so that the sample that kills a worker is known."""
 
     def note(row: int) -> None:
+        slab.control[SINCE] = time.monotonic_ns()  # first: a time before its row would make the row look slow
         slab.control[ROW] = row + 1
 
     return note

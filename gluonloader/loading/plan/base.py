@@ -12,12 +12,11 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from ...state import to_ranges
 from ...work.task import Task
-
-NOTHING: Final = object()  # is returned instead of a batch if there is no batch to deliver
+from .errors import ErrorCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +26,7 @@ class Start:
     number: int = 0  # of the next batch in the epoch
     skip: int = 0  # batches to skip in the sampler's pass
     ahead: tuple[range, ...] = ()  # numbers of later batches that were delivered before the position was saved
+    errors: int = 0  # samples that raised an error before the position was saved
 
 
 class Plan(Protocol):
@@ -39,6 +39,7 @@ class Plan(Protocol):
     lock: threading.RLock
     in_flight: dict[int, Task]  # the tasks that are not settled; the epoch settles a task by removing it
     epoch: int
+    errors: ErrorCount
     outdated: bool  # the loader has loaded a position since then, so no samples move from this epoch to the next
 
     @property

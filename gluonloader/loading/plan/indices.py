@@ -19,6 +19,7 @@ from ...sampler import BatchPass, as_keys, changes_of, iterate, refreshed, saved
 from ...work.task import Task
 from . import sampler_state
 from .base import Progress, Start
+from .errors import ErrorCount
 
 
 @dataclass(slots=True)
@@ -44,6 +45,7 @@ class IndexPlan:
         self.epoch, self.outdated, self._ends = epoch, False, False
         self.lock = threading.RLock()
         self.in_flight: dict[int, Task] = {}
+        self.errors = ErrorCount(self.in_flight, start.errors)
         self.sampler = getattr(batch_sampler, "sampler", batch_sampler)
         self._batch_sampler = batch_sampler
         self._seed = sampler_state.seed_of_rank(seed, self.sampler)
@@ -94,7 +96,7 @@ class IndexPlan:
         self._snapshots = {number: state for number, state in self._snapshots.items() if number >= position}
 
     def accept(self, task: Task, result: Any) -> Any:
-        return result
+        return self.errors.unwrap(task, result)
 
     def fail(self, task: Task, error: BaseException) -> bool:
         return True
@@ -126,7 +128,8 @@ class IndexPlan:
             raise self._pass_state
         progress = self._progress.frozen()
         number, pass_state = progress.position, refreshed(self._batch_sampler, self._pass_state)
-        fields = {**progress.state(), "skip": number - self._pass_start, "sampler": pass_state}
+        errors = self.errors.state(progress.in_flight)
+        fields = {**progress.state(), **errors, "skip": number - self._pass_start, "sampler": pass_state}
         if self._stateful is not None:
             is_drawn = number in self._snapshots
             fields["snapshot"] = self._snapshots[number] if is_drawn else sampler_state.snapshot(self._stateful)
@@ -139,6 +142,7 @@ class IndexPlan:
         except TypeError:
             self._drawing = False
             raise
+        self.errors.rewind()
         self._progress.rewind()
         self._drawing = False
 

@@ -18,6 +18,7 @@ from ...randomness import batch_seed
 from ...sampler import BatchSampler, ShardedSampler, knows_epoch, load_saved_pass, saved_pass
 from ...state import field, has_state, int_field, ranges_field
 from .base import Start
+from .errors import count_in
 
 
 def fresh_state(batch_sampler: Any) -> dict[str, Any]:
@@ -52,6 +53,7 @@ def load(batch_sampler: Any, state: Mapping[str, Any]) -> Start:
     """
     number, drawn = int_field(state, "batch"), int_field(state, "skip")
     ahead, pass_state = ranges_field(state, "ahead"), field(state, "sampler")
+    errors = count_in(state)
     if drawn > number:
         raise bad_state("skip", drawn, f"must be at most batch={number}")
     if ahead and ahead[0].start <= number:
@@ -73,7 +75,7 @@ def load(batch_sampler: Any, state: Mapping[str, Any]) -> Start:
         restore(stateful, state["snapshot"])
         drop_carried(batch_sampler, drawn)
         skip = 0
-    return Start(number, skip, tuple(ahead))
+    return Start(number, skip, tuple(ahead), errors)
 
 
 def stateful_part(batch_sampler: Any) -> Any:

@@ -10,6 +10,7 @@ from ...checks import LastBatch
 from ...errors import bad_state
 from ...state import check_same, field, int_field, ranges_field
 from ...work.task import Chunk, Hint
+from .errors import count_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ def check(shards: Shards, state: Mapping[str, Any]) -> None:
     """
     int_field(state, "batch")
     ranges_field(state, "ahead")
+    count_in(state)
     for name, ours in shards.state().items():
         check_same(state, name, ours, "this loader")
     for pair in _list_field(state, "ended"):

@@ -21,7 +21,8 @@ from ...state import ranges_field
 from ...work.maker import ShardBatch
 from ...work.task import Chunk, Hint, Samples, Task
 from . import shard_state
-from .base import NOTHING, Progress
+from .base import Progress
+from .errors import NOTHING, ErrorCount, count_in
 from .shard_state import Leftover, ShardEnds, Shards
 
 
@@ -47,6 +48,7 @@ class ShardPlan:
         self.epoch, self.outdated, self._ends_here = epoch, False, False
         self.lock = threading.RLock()
         self.in_flight: dict[int, Task] = {}
+        self.errors = ErrorCount(self.in_flight, 0 if state is None else count_in(state))
         self._shards, self._seed, self._carried = shards, seed, carried
         self._first_chunk = shards.first_chunk(epoch, seed, iteration)
         self._first_sample: int | None = 0  # its hash; 0: unknown; None: shards differ, and the user was warned
@@ -54,6 +56,7 @@ class ShardPlan:
         self._start(state)
 
     def _start(self, state: Mapping[str, Any] | None) -> None:
+        self.errors.rewind()
         self.in_flight.clear()
         self._ends = ShardEnds(self._shards.num_shards, {})
         self._hints: dict[int, Hint | None] = {}
@@ -150,11 +153,11 @@ class ShardPlan:
             leftover.samples = result.samples[leftover.start : leftover.stop]
             return NOTHING
         if not isinstance(chunk, Chunk):
-            return result
+            return self.errors.unwrap(task, result)
         self._compare_first_sample(chunk.shard, result.first)
         if isinstance(result, ShardBatch):
             self._new_hints[task.batch] = result.hint
-            return result.batch
+            return self.errors.unwrap(task, result.batch)
         if result.samples:
             self._use_hints()
             leftover = Leftover(self._chunk(chunk.shard, chunk.number), 0, len(result.samples), result.samples)
@@ -208,6 +211,7 @@ class ShardPlan:
             return dict(self._restart)
         hints = self._known_hints()
         progress = self._progress.frozen()
+        errors = self.errors.state(progress.in_flight)
         # A chunk may have added its leftover, but is not settled yet; then it is read again.
         in_flight = [divmod(number, self._shards.num_shards) for number in progress.in_flight]
         if self._ends.all_known and not self._in_leftovers:
@@ -222,6 +226,7 @@ class ShardPlan:
         ]
         return {
             **progress.state(),
+            **errors,
             **self._shards.state(),
             "ended": sorted([shard, chunk] for shard, chunk in self._ends.last_chunks.items()),
             "hints": [shard_state.save_hint(hints.get(shard)) for shard in range(self._shards.num_shards)],

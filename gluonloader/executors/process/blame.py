@@ -1,0 +1,89 @@
+"""Which sample is to blame if a worker dies or hangs, so that its batch can be made without the sample (`on_error`).
+
+    a worker died  -----------> blame ---------+--> submission.given_up[slot] --> backlog --> the next attempt
+    a worker does not answer -> makes_progress +
+
+Slots are explained in `Tolerance` (work/tolerance.py). If the slot is not known, since the worker was reading in bulk
+or several samples at a time, the next attempt is careful: it reads one sample after another and records each slot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from ...errors import BatchTimeout, WorkerDied
+from ...work.task import Task
+from ..base import Failed, Submission
+from .crew import Death
+from .death import kill_stuck
+from .lane import Attempt, Lane
+
+
+def blame(attempt: Attempt, slot: int | None, death: Death, max_retries: int) -> tuple[bool, int]:
+    """Gives up the sample that a worker was reading when it died, if the sample has killed too many workers.
+
+    Returns:
+        Whether the batch is lost, because batchify_fn kills its workers, and how many workers died at this slot.
+    """
+    submission = attempt.submission
+    deaths = submission.deaths_at[slot] = submission.deaths_at.get(slot, 0) + 1
+    if deaths > max_retries and slot is not None:
+        task, workers = submission.task, f"{deaths} worker{'s' if deaths > 1 else ''}"
+        submission.given_up[slot] = WorkerDied(
+            f"worker (pid {death.pid}) ended {death.how} while it read {_name(task, slot)}. {workers} died on this "
+            "sample; to try a sample more often, raise max_retries"
+        )
+    return deaths > max_retries and slot is None and attempt.request.careful, deaths
+
+
+def lanes_of(task: Task, lanes: Iterable[Lane]) -> list[Lane]:
+    """The lane of a task's attempt; all lanes if the task waits for one of them."""
+    every = list(lanes)
+    for lane in every:
+        if any(attempt.submission.task is task and not attempt.cancelled for attempt in lane.attempts.values()):
+            return [lane]
+    return every
+
+
+def makes_progress(lane: Lane, timeout: float, forked: bool) -> tuple[bool, list[Submission]]:
+    """Whether batches of a lane will still arrive, and those that have to be sent again.
+
+    They will if the worker is not stuck, or if the sample on which it is stuck can be given up; then the worker is
+    killed. A worker is not stuck as long as its start and each of its samples take less than `timeout` seconds.
+    """
+    started = [attempt for attempt in lane.attempts.values() if attempt.started] if lane.ready else []
+    if not started:
+        return time.monotonic() - lane.busy_since < timeout, []
+    attempt = max(started, key=lambda other: other.busy_s)  # several, if bulk reads run side by side
+    slot = attempt.row  # before the time; see `_row_noter` in worker.py
+    if attempt.busy_s < timeout:
+        return True, []
+    task = attempt.submission.task
+    name = str(task) if slot is None else _name(task, slot)
+    error = BatchTimeout(f"{name} took more than timeout={timeout} seconds; {kill_stuck(lane, forked)}")
+    return True, _give_up(lane, attempt, slot, error)
+
+
+def _give_up(lane: Lane, attempt: Attempt, slot: int | None, error: Exception) -> list[Submission]:
+    """Cancels the attempts of a lane whose worker was killed, since it was stuck at `slot` of one of the attempts."""
+    again: list[Submission] = []
+    for other in list(lane.attempts.values()):
+        submission = other.submission
+        if other.cancelled:
+            continue
+        if other is attempt and slot is not None:
+            submission.given_up[slot] = error
+        elif other is attempt and attempt.request.careful:  # it hangs in batchify_fn
+            submission.window.put(Failed(submission.task, error))
+        elif other is attempt:
+            submission.deaths += 1  # so that the next attempt is careful
+        other.cancel()
+        if submission.window.wants(submission.task):
+            again.append(submission)
+    return again
+
+
+def _name(task: Task, slot: int) -> str:
+    row = slot % len(task.indices or [0])
+    return f"{task.sample(row)} (sample {row} of {task})"

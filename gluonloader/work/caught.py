@@ -1,0 +1,118 @@
+"""Views of a dataset in which a sample that raises an error is a `Caught`, so that the rest of its batch can be read.
+
+catching(dataset)[index] --> the sample, or Caught(error, index)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..dataset.bulk import read_by, settled
+from ..declared import is_async
+from ..errors import SharedMemoryError
+from ..indices import as_list
+from ..interrupts import from_signal_handler
+from ..randomness import CurrentBatch, current_batch
+from .task import as_exception
+
+NO_ROW: Final = -1  # is passed to `on_row` when all samples are read
+
+GivenUp = Mapping[int, Exception]  # samples that killed their workers or hung, by slot; see `Tolerance`
+_ERRORS: Final = (Exception, SystemExit)
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """Takes the place of a sample that raised an error, until it is decided what happens to the sample."""
+
+    error: Exception
+    index: Any
+
+
+def tolerable(error: BaseException, raiser: str) -> Exception:
+    """The error as an exception of the sample; raises it again if the sample is not the cause."""
+    if from_signal_handler(error) or isinstance(error, SharedMemoryError):
+        raise error
+    return as_exception(error, raiser)
+
+
+def catching(dataset: Any, given_up: GivenUp | None = None, in_bulk: bool = False) -> Any:
+    """A view of a map-style dataset in which samples that raise an error are a `Caught`.
+
+    Args:
+        given_up: the slots that are not read, and the errors of their samples.
+        in_bulk: the view has `__getitems__`, too. If a bulk read raises an error, the samples are read one by one.
+    """
+    views = (_AwaitedOneByOne, _AwaitedInBulk) if is_async(dataset) else (_OneByOne, _InBulk)
+    return views[in_bulk](dataset, given_up or {})
+
+
+class _OneByOne:
+    def __init__(self, dataset: Any, given_up: GivenUp) -> None:
+        self._dataset, self._given_up = dataset, given_up
+
+    def __getitem__(self, index: Any) -> Any:
+        if (known := self._error_of_row()) is not None:
+            return Caught(known, index)
+        try:
+            return self._dataset[index]
+        except _ERRORS as error:
+            return self._caught(error, index)
+
+    def _error_of_row(self) -> Exception | None:
+        batch = current_batch() if self._given_up else None
+        return None if batch is None or batch.row is None else self._given_up.get(batch.row)
+
+    def _caught(self, error: BaseException, index: Any) -> Caught:
+        return Caught(tolerable(error, f"dataset[{index!r}]"), index)
+
+    def _check_bulk(self, error: BaseException) -> None:
+        """Raises the error of a bulk read again, if the samples cannot be read one by one."""
+        tolerable(error, "dataset.__getitems__")
+        if not hasattr(self._dataset, "__getitem__"):
+            raise error
+
+
+class _InBulk(_OneByOne):
+    def __getitems__(self, indices: Any) -> Sequence[Any]:
+        try:
+            return read_by(self._dataset.__getitems__, indices)
+        except _ERRORS as error:
+            self._check_bulk(error)
+        batch, samples = current_batch() or CurrentBatch(0), list[Any]()
+        for row, index in enumerate(as_list(indices)):
+            batch.row = row
+            samples.append(self[index])
+        batch.row = None
+        return samples
+
+
+class _AwaitedOneByOne(_OneByOne):
+    async def __getitem__(self, index: Any) -> Any:
+        if (known := self._error_of_row()) is not None:
+            return Caught(known, index)
+        try:
+            return await settled(self._dataset[index])
+        except _ERRORS as error:
+            return self._caught(error, index)
+
+
+class _AwaitedInBulk(_AwaitedOneByOne):
+    async def __getitems__(self, indices: Any) -> Sequence[Any]:
+        try:
+            samples: Sequence[Any] = await settled(read_by(self._dataset.__getitems__, indices))
+            return samples
+        except _ERRORS as error:
+            self._check_bulk(error)
+        batch, one_by_one = current_batch() or CurrentBatch(0), list[Any]()
+        for row, index in enumerate(as_list(indices)):
+            batch.row = row
+            one_by_one.append(await self[index])
+        batch.row = None
+        return one_by_one
+
+
+for _view in (_InBulk, _AwaitedInBulk):
+    vars(_view.__getitems__)["takes_arrays"] = True  # see `read_by`

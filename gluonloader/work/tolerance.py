@@ -1,0 +1,248 @@
+"""What happens to samples that raise an error, unless `on_error` is "raise".
+
+    dataset[index] raises ---> Caught ---> policy ---> Bad(error, value) ---> part ---> batchify_fn
+    a transform of an iterable dataset raises ---> policy ---^                  +-----> BadSample, to the plan
+
+A `Bad` takes the row of its sample until the batch is made. So no row, no chunk and no leftover depends on errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..batchify import Gathered
+from ..checks import OnError
+from ..dataset.iterable import Filter, Step, Transform
+from ..declared import is_async
+from ..errors import add_note, text_of
+from ..indices import Keys
+from ..randomness import CurrentBatch, batch_seed, current_batch
+from .caught import NO_ROW, Caught, GivenUp, catching, tolerable
+from .reading import reader_of
+from .task import Job, OnRow, Task, located
+
+TRIES: Final = 10  # how many other samples "replace" tries
+_LONGEST_TEXT: Final = 500  # characters of an error
+
+
+class Skip:
+    """The type of `gluonloader.SKIP`, which an `on_error` function returns to leave a sample out."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "gluonloader.SKIP"
+
+    def __reduce__(self) -> str:
+        return "SKIP"  # pickles and copies are the same object
+
+
+SKIP: Final = Skip()
+
+
+@dataclass(frozen=True, slots=True)
+class BadSample:
+    """A sample that raised an error, for error texts and the log."""
+
+    sample: str  # its name, such as "dataset[7]"
+    error: str  # type and text
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerated:
+    """A batch, some of whose samples raised errors."""
+
+    batch: Any
+    errors: tuple[BadSample, ...]
+    is_empty: bool  # all samples were left out, and there is no batch
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """Takes the place of a sample until the batch is made."""
+
+    error: str
+    value: Any  # SKIP, or what the sample is replaced by
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """The samples that make a batch, and those that raised an error."""
+
+    samples: Sequence[Any]
+    rows: Sequence[int]  # the rows of `samples` before samples were left out
+    errors: tuple[BadSample, ...]
+
+
+def part(task: Task, samples: Sequence[Any] | Gathered) -> Parted | None:
+    """Replaces or removes each `Bad`; None if there is none."""
+    if not isinstance(samples, list) or not any(type(sample) is Bad for sample in samples):
+        return None
+    errors = [BadSample(task.sample(row), bad.error) for row, bad in enumerate(samples) if type(bad) is Bad]
+    rows = [row for row, sample in enumerate(samples) if type(sample) is not Bad or sample.value is not SKIP]
+    kept = [samples[row].value if type(samples[row]) is Bad else samples[row] for row in rows]
+    return Parted(kept, rows, tuple(errors))
+
+
+def describe_error(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {text_of(error)}"
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
+
+
+class Tolerance:
+    """Reads the samples of a map-style dataset, and applies the policy to those that raise an error.
+
+    A slot stands for one read of one sample, so that the main program can tell which read has killed a worker: slot
+    `row` is the sample of that row, and slot `row + t * n` is the t-th other sample that is tried for it, in a batch of
+    n samples.
+
+    Attributes:
+        reader: reads the samples; those that raise an error are a `Caught`.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._policy = job, job.reading.on_error
+        self._in_bulk, self._event_loop = hasattr(job.dataset, "__getitems__"), None
+        if is_async(job.dataset):
+            from .event_loop import EventLoop  # importing asyncio takes 50 ms
+
+            self._event_loop = EventLoop()  # one for all readers, since the dataset may keep connections open in it
+        self.reader = reader_of(catching(job.dataset, in_bulk=self._in_bulk), job, True, self._event_loop)
+
+    def read(
+        self,
+        task: Task,
+        keys: Keys,
+        on_row: OnRow | None,
+        careful: bool,
+        given_up: GivenUp,
+        seed: Callable[[], None],
+    ) -> Sequence[Any] | Gathered:
+        """The samples, and a `Bad` for each sample that raised an error.
+
+        Args:
+            on_row: is called with the slot of each sample before it is read, and with NO_ROW at the end.
+            careful: call `on_row` for each sample, although samples are read in bulk or side by side.
+            given_up: slots that are not read again, and the errors that they count as.
+            seed: seeds the random generators for this batch again.
+        """
+        samples = self._read(task, keys, on_row, careful, given_up, seed)
+        if isinstance(samples, Gathered) and samples.has_others:
+            samples = samples.samples()
+        if isinstance(samples, list):
+            for row, sample in enumerate(samples):
+                if type(sample) is Caught:
+                    samples[row] = self._bad(task, row, sample, on_row, given_up)
+        if on_row is not None:
+            on_row(NO_ROW)
+        return samples
+
+    def _read(
+        self,
+        task: Task,
+        keys: Keys,
+        on_row: OnRow | None,
+        careful: bool,
+        given_up: GivenUp,
+        seed: Callable[[], None],
+    ) -> Sequence[Any] | Gathered:
+        if not careful and not given_up:
+            return self.reader.read(task, keys, on_row)
+        one_by_one = reader_of(catching(self._job.dataset, given_up), self._job, True, self._event_loop)
+        samples = one_by_one.read(task, keys, on_row)
+        if not self._in_bulk or given_up:
+            return samples
+        # No sample has killed this worker, so the death had another cause. The random numbers of the batch must be
+        # those of a bulk read, which draws them from other generators.
+        del samples
+        if on_row is not None:
+            on_row(NO_ROW)
+        seed()
+        return self.reader.read(task, keys, None)
+
+    def _bad(self, task: Task, row: int, caught: Caught, on_row: OnRow | None, given_up: GivenUp) -> Bad:
+        """Applies the policy to a sample."""
+        error, text = caught.error, describe_error(caught.error)
+        if self._policy == "skip":
+            return Bad(text, SKIP)
+        batch = current_batch() or CurrentBatch(0)
+        batch.row = row  # so that `get_rng` returns the generator of this sample
+        try:
+            if callable(self._policy):
+                return Bad(text, self._policy(error, caught.index))
+        except (Exception, SystemExit) as failure:
+            call = f"on_error for {task.sample(row)}"
+            failure = located(failure, call, f"{call}, {task}")
+            raise failure from error
+        value = self._other(task, row, on_row, given_up)
+        batch.row = None
+        if type(value) is Caught:
+            what = f'on_error="replace" found no other sample: {TRIES} others raised an error, too, or there is none'
+            add_note(error, f"gluonloader: {what}")
+            error = located(error, task.sample(row), f"{task.sample(row)}, {task}")
+            raise error
+        return Bad(text, value)
+
+    def _other(self, task: Task, row: int, on_row: OnRow | None, given_up: GivenUp) -> Any:
+        """Another sample for this row; a `Caught` if none can be read."""
+        indices = task.indices or []
+        others: Sequence[Any] = range(self._job.reading.replace_from)
+        if not others:
+            others = [index for other, index in enumerate(indices) if other != row]
+        seed = batch_seed(task.seed, task.epoch, task.batch)
+        value: Any = Caught(LookupError("there is no other sample"), None)
+        for number in range(1, TRIES + 1 if others else 0):
+            slot = row + number * len(indices)
+            if slot in given_up:
+                continue
+            if on_row is not None:
+                on_row(slot)
+            index = others[batch_seed(seed, row, number) % len(others)]
+            value = self._read_one(index)
+            if type(value) is not Caught:
+                break
+        return value
+
+    def _read_one(self, index: Any) -> Any:
+        dataset = catching(self._job.dataset)
+        return dataset[index] if self._event_loop is None else self._event_loop.run(lambda: dataset[index])
+
+
+class TolerantStep:
+    """A step of an iterable dataset; a sample that raises an error in it becomes a `Bad`, as the policy says.
+
+    Later steps do not apply to a `Bad`.
+    """
+
+    def __init__(self, step: Transform | Filter, policy: OnError) -> None:
+        self._step, self._policy = step, policy
+
+    def __call__(self, sample: Any) -> Any:
+        """The sample after the step; `_DROPPED` if the step is a filter that drops it."""
+        if type(sample) is Bad:
+            return sample
+        try:
+            if isinstance(self._step, Transform):
+                return self._step(sample)
+            return sample if self._step.fn(sample) else _DROPPED
+        except (Exception, SystemExit) as error:
+            tolerated = tolerable(error, type(self._step).__name__.lower())
+        return Bad(describe_error(tolerated), self._policy(tolerated, sample) if callable(self._policy) else SKIP)
+
+    def over(self, samples: Iterator[Any]) -> Iterator[Any]:
+        return filter(_is_kept, map(self, samples))
+
+
+_DROPPED: Final = object()
+
+
+def _is_kept(sample: Any) -> bool:
+    return sample is not _DROPPED
+
+
+def tolerant_steps(steps: Iterable[Step], policy: OnError) -> list[Any]:
+    """The same steps; with a policy other than "raise", steps that call user code tolerate errors."""
+    calls_user = (Transform, Filter) if policy != "raise" else ()
+    return [TolerantStep(step, policy) if isinstance(step, calls_user) else step for step in steps]

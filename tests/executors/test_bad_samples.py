@@ -1,0 +1,161 @@
+"""Samples that kill or stop their worker process, with `on_error`: only they are left out of their batch."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+
+import numpy as np
+import pytest
+from conftest import FORK, FORKSERVER, SPAWN, workers
+from faulty import Dangerous, DangerousInBulk, Explosive
+
+import gluonloader as gl
+
+pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytest.mark.soak]
+
+SAMPLES = int(os.environ.get("GLUONLOADER_BAD_SAMPLES", "2000"))  # 100000 for the full test
+FULL = SAMPLES >= 100_000
+
+
+def load(way, dataset, *args, **kwargs):
+    with way.loader(dataset, *args, **{"max_errors": 1.0, "seed": 0, **kwargs}) as loader:
+        return [batch.tolist() for batch in loader]
+
+
+def indices_of(batches):
+    return [row[0] for batch in batches for row in batch]
+
+
+@pytest.mark.parametrize(
+    ("way", "kind"), [(FORK, Dangerous), (FORK, DangerousInBulk), (FORKSERVER, Dangerous), (SPAWN, DangerousInBulk)]
+)
+@pytest.mark.parametrize("policy", ["skip", "replace"])
+def test_samples_that_kill_their_worker_are_left_out(way, kind, policy):
+    dataset = kind(kills=(3, 4, 40), raises=(5, 41))  # several of them in the same batch
+    batches = load(way, dataset, 8, on_error=policy)
+    # The same samples in the same places as if they had raised an error.
+    assert batches == load(FORK, kind(raises=(3, 4, 5, 40, 41)), 8, on_error=policy)
+    if policy == "skip":
+        assert indices_of(batches) == dataset.good()
+    else:
+        assert [len(batch) for batch in batches] == [8] * 7 + [4]
+
+
+@pytest.mark.parametrize(("way", "kind"), [(FORK, Dangerous), (FORK, DangerousInBulk), (SPAWN, Dangerous)])
+def test_samples_that_hang_are_left_out(way, kind):
+    dataset = kind(20, hangs=(3, 5), raises=(4,), kills=(11,))
+    timeout = 0.5 if way is FORK else 3
+    assert indices_of(load(way, dataset, 8, on_error="skip", timeout=timeout)) == dataset.good()
+
+
+def name_of(error, index):
+    return np.array([-index, {gl.WorkerDied: 1, gl.BatchTimeout: 2, OSError: 3}[type(error)]])
+
+
+def test_a_function_gets_the_errors_of_the_workers():
+    dataset = Dangerous(8, kills=(3,), hangs=(5,), raises=(6,))
+    (batch,) = load(FORK, dataset, 8, on_error=name_of, timeout=0.5)
+    assert [row for row in batch if row[0] < 0] == [[-3, 1], [-5, 2], [-6, 3]]
+
+
+@pytest.mark.parametrize("max_retries", [0, 1, 3])
+@pytest.mark.parametrize("kind", [Dangerous, DangerousInBulk])
+def test_the_error_names_the_sample_and_how_many_workers_died(max_retries, kind):
+    with FORK.loader(kind(8, kills=(3,)), 4, on_error="skip", max_errors=0, max_retries=max_retries) as loader:
+        died = f"{max_retries + 1} worker{'s' * (max_retries > 0)} died on this sample"
+        text = (
+            rf"dataset\[3\]: WorkerDied: .* with exit code 3 while it read dataset\[3\] .*{died}; .* raise max_retries"
+        )
+        with pytest.raises(gl.TooManyErrors, match=text):
+            list(loader)
+
+
+def test_a_sample_that_is_tried_in_place_of_another_may_kill_its_worker_too():
+    dataset = Dangerous(8, kills=(1, 2, 4, 6, 7), raises=(3,))
+    (batch,) = load(FORK, dataset, 8, on_error="replace", max_retries=0)
+    assert len(batch) == 8
+    assert set(indices_of([batch])) <= {0, 5}
+
+
+def test_a_batchify_fn_that_kills_its_worker_is_an_error(process_way):
+    with process_way.loader(Dangerous(12), 4, on_error="skip", max_errors=9, batchify_fn=Explosive()) as loader:
+        iterator = iter(loader)
+        assert len(next(iterator)) == 4
+        with pytest.raises(gl.WorkerDied, match="batch 1 of epoch 0"):
+            next(iterator)
+        assert len(next(iterator)) == 4
+        assert loader.stats().errors == 0
+
+
+def test_a_batchify_fn_that_hangs_is_an_error():
+    def batchify(samples):
+        if 5 in indices_of([samples]):
+            threading.Event().wait(3600)
+        return np.stack(samples)
+
+    with FORK.loader(Dangerous(12), 4, on_error="skip", max_errors=9, batchify_fn=batchify, timeout=0.5) as loader:
+        iterator = iter(loader)
+        assert len(next(iterator)) == 4
+        with pytest.raises(gl.BatchTimeout, match=r"(?s)batch 1 of epoch 0.*in batchify"):
+            next(iterator)
+        assert len(next(iterator)) == 4
+
+
+def test_a_bad_sample_is_left_out_again_after_a_resume():
+    dataset = Dangerous(20, kills=(9, 10), hangs=(13,))
+    arguments = {"on_error": "skip", "max_errors": 3, "timeout": 0.5}
+    with FORK.loader(dataset, 4, **arguments) as loader:
+        iterator = iter(loader)
+        next(iterator), next(iterator), next(iterator)
+        state = loader.state_dict()
+        assert state["errors"] == 2
+    with FORK.loader(dataset, 4, **arguments) as loader:
+        loader.load_state_dict(state)
+        assert indices_of(batch.tolist() for batch in loader) == [12, 14, 15, 16, 17, 18, 19]
+        assert loader.stats().errors == 1
+
+
+# -- with workers that are killed at random ----------------------------------------------------------------------------
+
+
+def kill_some(loader, kills, stopping):
+    """Kills random workers until it is told to stop."""
+    chooser = random.Random(0)
+    while not stopping.wait(chooser.uniform(0.0, 0.1)):
+        pids = workers(loader)
+        if pids:
+            try:
+                os.kill(chooser.choice(pids), signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # it was dying already
+            kills.append(None)
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("kind", [Dangerous, DangerousInBulk])
+@pytest.mark.parametrize("policy", ["skip", "replace"])
+def test_every_good_sample_comes_once_although_workers_are_killed_at_random(kind, policy):
+    chooser = random.Random(1)
+    chosen = chooser.sample(range(SAMPLES), SAMPLES // 100 + 15)
+    kills, hangs, raises = (chosen[:10], chosen[10:15], chosen[15:]) if FULL else (chosen[:4], chosen[4:5], chosen[5:])
+    dataset, timeout = kind(SAMPLES, kills, hangs, raises), 5 if FULL else 2
+    expected = load(FORK, kind(SAMPLES, (), (), chosen), 32, True, on_error=policy)
+    # Random kills may hit the same sample again and again; that is what the retries are for.
+    arguments = {"on_error": policy, "max_errors": len(chosen), "timeout": timeout, "max_retries": 3}
+    with FORK.loader(dataset, 32, True, **arguments) as loader:
+        killed, stopping = [], threading.Event()
+        killer = threading.Thread(target=kill_some, args=(loader, killed, stopping))
+        killer.start()
+        try:
+            batches = [batch.tolist() for batch in loader]
+        finally:
+            stopping.set()
+            killer.join()
+        assert batches == expected
+        assert loader.stats().errors == len(chosen)
+    assert killed
+    if policy == "skip":
+        assert sorted(indices_of(batches)) == dataset.good()

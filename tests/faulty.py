@@ -1,0 +1,81 @@
+"""Datasets with samples that raise errors, kill their worker or never end; light to import, for workers that spawn."""
+
+import os
+import threading
+
+import numpy as np
+
+import gluonloader as gl
+
+
+class Faulty:
+    """Samples show their index and a random number; one of `every` raises an error."""
+
+    def __init__(self, size=100, every=10, width=2):
+        self.size, self.every, self.width = size, every, width
+
+    def __len__(self):
+        return self.size
+
+    def is_bad(self, index):
+        return index % self.every == 3
+
+    def __getitem__(self, index):
+        if self.is_bad(index):
+            raise OSError(f"cannot read {index}")
+        sample = np.zeros(self.width, np.int64)
+        sample[:2] = index, gl.get_rng().integers(1000)
+        return sample
+
+
+class FaultyInBulk(Faulty):
+    def __getitems__(self, indices):
+        number = gl.get_rng().integers(1000)
+        samples = [self[index] for index in indices]
+        for sample in samples:
+            sample[1] = number
+        return samples
+
+
+def negative(error, index):
+    assert str(error) == f"cannot read {index}"
+    return np.array([-index, gl.get_rng().integers(1000)])
+
+
+def negative_or_skip(error, index):
+    return gl.SKIP if index > 50 else negative(error, index)
+
+
+class Dangerous:
+    """Some samples kill their worker, some never end, and some raise an error; the others show a random number."""
+
+    def __init__(self, size=60, kills=(), hangs=(), raises=()):
+        self.size, self.kills, self.hangs, self.raises = size, set(kills), set(hangs), set(raises)
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        if index in self.kills:
+            os._exit(3)
+        if index in self.hangs:
+            threading.Event().wait(3600)
+        if index in self.raises:
+            raise OSError(f"cannot read {index}")
+        return np.array([index, gl.get_rng().integers(1000)])
+
+    def good(self):
+        return sorted(set(range(self.size)) - self.kills - self.hangs - self.raises)
+
+
+class DangerousInBulk(Dangerous):
+    def __getitems__(self, indices):
+        number = gl.get_rng().integers(1000)
+        return [np.array([self[index][0], number]) for index in indices]
+
+
+class Explosive:
+    def __call__(self, samples):
+        if 5 in [index for index, _ in samples]:
+            os._exit(3)
+        return np.stack(samples)

@@ -1,0 +1,439 @@
+"""`on_error` and `max_errors`: samples that raise errors, with every executor, and after a resume."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import os
+import pickle
+import random
+import re
+import signal
+import sys
+
+import numpy as np
+import pytest
+from conftest import FORK, SERIAL, THREAD
+from faulty import Faulty, FaultyInBulk, negative, negative_or_skip
+
+import gluonloader as gl
+
+pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only]
+
+SAMPLES = int(os.environ.get("GLUONLOADER_BAD_SAMPLES", "2000"))  # 100000 for the full test
+PLACES = 50 if SAMPLES >= 100_000 else 5
+
+
+def load(way, dataset, *args, **kwargs):
+    with way.loader(dataset, *args, **{"max_errors": 1.0, **kwargs}) as loader:
+        return [batch.tolist() for batch in loader]
+
+
+def indices_of(batches):
+    return [row[0] for batch in batches for row in batch]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "policy"),
+    [
+        (Faulty(), "skip"), (Faulty(), "replace"), (Faulty(), negative), (Faulty(), negative_or_skip),
+        (FaultyInBulk(), "skip"), (FaultyInBulk(), "replace"),
+    ],
+)  # fmt: skip
+def test_batches_are_the_same_with_every_executor(every_way, policy, dataset):
+    batches = load(every_way, dataset, 8, True, on_error=policy)
+    assert batches == load(SERIAL, dataset, 8, True, on_error=policy)
+    good = sorted(index for index in range(100) if index % 10 != 3)
+    if policy == "skip":
+        assert sorted(indices_of(batches)) == good
+    elif policy == "replace":
+        assert [len(batch) for batch in batches] == [8] * 12 + [4]
+        assert set(indices_of(batches)) == set(good)
+    else:
+        bad = [-index for index in range(3, 100, 10) if policy is negative or index <= 50]
+        assert sorted(indices_of(batches)) == sorted(bad + good)
+
+
+def test_a_sample_has_the_same_random_numbers_whether_or_not_others_fail():
+    whole = {row[0]: row[1] for batch in load(SERIAL, Faulty(every=1000), 8, on_error="skip") for row in batch}
+    rows = [row for batch in load(SERIAL, Faulty(), 8, on_error="skip") for row in batch]
+    assert all(whole[index] == number for index, number in rows)
+
+
+@pytest.mark.parametrize("size", [1, 2, 20])
+def test_large_samples_are_left_out_wherever_they_stand(any_way, size):
+    dataset = Faulty(40, 4, width=20_000)
+    for policy in ("skip", "replace"):
+        batches = load(any_way, dataset, size, on_error=policy)
+        assert all(np.array(batch).shape[1:] == (20_000,) for batch in batches)
+        expected = load(SERIAL, Faulty(40, 4), size, on_error=policy)
+        assert [[row[:2] for row in batch] for batch in batches] == expected
+
+
+def test_an_empty_batch_is_left_out(any_way):
+    dataset = gl.SimpleDataset(range(10)).transform(only_from_four)
+    with any_way.loader(dataset, 2, on_error="skip", max_errors=4) as loader:
+        assert len(loader) == 5
+        for _ in range(2):
+            assert [batch.tolist() for batch in loader] == [[4, 5], [6, 7], [8, 9]]
+        assert loader.stats().errors == 8
+
+
+def only_from_four(index):
+    if index < 4:
+        raise ValueError("too small")
+    return index
+
+
+def until_error(loader, before_each=lambda: None):
+    """The batches of a loader until it raises TooManyErrors, and the text of that error."""
+    batches, iterator = [], iter(loader)
+    try:
+        while True:
+            before_each()
+            batches.append(next(iterator).tolist())
+    except gl.TooManyErrors as error:
+        return batches, str(error)
+
+
+@pytest.mark.parametrize("policy", ["skip", "replace", negative])
+def test_a_resume_continues_with_the_same_batches_and_counts_on(any_way, policy):
+    arguments = {"on_error": policy, "max_errors": 8}
+    with SERIAL.loader(Faulty(), 7, True, **arguments) as loader:
+        states = []
+        batches, errors = until_error(loader, lambda: states.append(json.dumps(loader.state_dict())))
+    assert "more than max_errors=8 allows" in errors
+    for place in (1, len(states) // 2, len(states) - 1):
+        with any_way.loader(Faulty(), 7, True, **arguments) as loader:
+            loader.load_state_dict(states[place])
+            found, text = until_error(loader)
+            assert found == batches[place:]
+            assert text.partition(".")[0] == errors.partition(".")[0]
+
+
+def test_a_state_has_a_count_only_with_on_error():
+    assert "errors" not in SERIAL.loader(Faulty(), 7).state_dict()
+    with SERIAL.loader(Faulty(), 7, on_error="skip", max_errors=20) as loader:
+        iterator = iter(loader)
+        next(iterator), next(iterator)
+        state = loader.state_dict()
+        assert state["errors"] == 2
+        loader.load_state_dict(state)
+        assert loader.state_dict()["errors"] == 2
+        edited = {**state, "errors": "two"}
+        with pytest.raises(ValueError, match="errors='two': must be an int >= 0"):
+            loader.load_state_dict(edited)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_too_many_errors_end_the_epoch_at_the_same_batch(any_way, in_order):
+    with any_way.loader(Faulty(), 5, on_error="skip", max_errors=6, in_order=in_order) as loader:
+        batches, text = until_error(loader)
+        assert re.match(r"(?s)7 samples of epoch 0.*max_errors=6.*pass a larger max_errors", text)
+        assert len(batches) == 12 or not in_order
+        state = loader.state_dict()
+        assert state["errors"] == 6
+    with any_way.loader(Faulty(), 5, on_error="skip", max_errors=10) as loader:
+        loader.load_state_dict(state)
+        rest = [batch.tolist() for batch in loader]
+        assert indices_of(rest)[-1] == 99
+        assert len(list(loader)) == 20  # each epoch is counted separately
+        assert loader.stats().errors == 14
+
+
+def test_the_error_lists_the_first_ten_samples(any_way):
+    with any_way.loader(Faulty(), 50, on_error="skip", max_errors=0.09) as loader:
+        _, text = until_error(loader)
+    lines = text.splitlines()
+    assert lines[1:-1] == [f"  dataset[{index}]: OSError: cannot read {index}" for index in range(3, 100, 10)]
+
+
+def test_without_max_errors_one_percent_may_fail():
+    assert len(load(SERIAL, Faulty(1000, 100), 10, on_error="skip", max_errors=None)) == 100
+    with pytest.raises(gl.TooManyErrors, match="11 samples of epoch 0 .* max_errors=10 "):
+        load(SERIAL, Faulty(1000, 90), 10, on_error="skip", max_errors=None)
+    assert len(load(SERIAL, Faulty(9, 10), 3, on_error="skip", max_errors=None)) == 3  # at least one sample
+    with pytest.raises(gl.TooManyErrors):
+        load(SERIAL, Faulty(9, 10), 3, on_error="skip", max_errors=0)
+
+
+def test_the_same_error_is_logged_once(any_way, caplog):
+    dataset = gl.SimpleDataset(range(10)).transform(only_from_four)
+    caplog.set_level(logging.WARNING, "gluonloader")
+    with any_way.loader(dataset, 2, on_error="skip", max_errors=4) as loader:
+        list(loader), list(loader)
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
+        "dataset[0] raised an error, so on_error applies: ValueError: too small"
+    ]
+
+
+def test_flush_counts_no_sample_twice():
+    with THREAD.loader(Faulty(), 5, on_error="skip", max_errors=10) as loader:
+        iterator, found = iter(loader), []
+        for batch in iterator:
+            found.append(batch.tolist())
+            if not iterator.ended:
+                iterator.flush()
+        assert found == load(SERIAL, Faulty(), 5, on_error="skip")
+
+
+# -- replace and functions ---------------------------------------------------------------------------------------------
+
+
+def test_replace_takes_only_samples_of_the_split():
+    training = list(range(0, 100, 2)) + [3, 13]
+    batches = load(SERIAL, Faulty(), 13, sampler=training, on_error="replace")
+    assert [len(batch) for batch in batches] == [13] * 4
+    assert set(indices_of(batches)) <= set(training)
+    batches = load(SERIAL, Faulty(), batch_sampler=[[3, 4, 13, 14], [23, 5, 6]], on_error="replace")
+    assert [set(indices_of([batch])) <= {4, 14, 5, 6} for batch in batches] == [True, True]
+
+
+@pytest.mark.parametrize("arguments", [{"batch_sampler": [[1], [3], [4]]}, {"sampler": [1, 3, 4], "batch_size": 1}])
+def test_if_no_other_sample_can_be_read_the_error_is_raised(any_way, arguments):
+    with any_way.loader(Faulty(), on_error="replace", **arguments) as loader:
+        iterator = iter(loader)
+        assert next(iterator)[0, 0] == 1
+        with pytest.raises(OSError, match="cannot read 3") as caught:
+            next(iterator)
+        notes = "".join(caught.value.__notes__)
+        assert "found no other sample" in notes
+        assert "dataset[3], batch 1 of epoch 0" in notes
+        assert next(iterator)[0, 0] == 4
+
+
+def test_if_all_samples_are_bad_the_error_is_raised():
+    with pytest.raises(OSError, match="cannot read 0"):
+        load(SERIAL, gl.SimpleDataset(range(10)).transform(fail), 2, on_error="replace")
+
+
+def fail(index):
+    raise OSError(f"cannot read {index}")
+
+
+def raise_on(error, index):
+    raise KeyError(index)
+
+
+def test_an_error_of_the_function_is_raised(any_way):
+    with any_way.loader(Faulty(), 5, on_error=raise_on, max_errors=1.0) as loader:
+        with pytest.raises(KeyError, match="3") as caught:
+            next(iter(loader))
+        assert "on_error for dataset[3], batch 0 of epoch 0" in "".join(caught.value.__notes__)
+
+
+class Exits(Faulty):
+    def __getitem__(self, index):
+        return super().__getitem__(index) if index != 4 else sys.exit("enough")
+
+
+def test_sys_exit_in_a_sample_is_an_error_like_others(any_way):
+    assert indices_of(load(any_way, Exits(10), 5, on_error="skip")) == [0, 1, 2, 5, 6, 7, 8, 9]
+    with any_way.loader(Exits(10), 5, on_error="skip", max_errors=1) as loader:
+        _, text = until_error(loader)
+    assert "dataset[4]: RuntimeError: dataset[4] raised SystemExit(enough" in text
+
+
+class Interrupted(Faulty):
+    def __getitem__(self, index):
+        if index == 6:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return super().__getitem__(index)
+
+
+class HandlerError(Exception):
+    pass
+
+
+def test_the_error_of_a_signal_handler_is_not_one_of_the_sample():
+    def handler(number, frame):
+        raise HandlerError
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with SERIAL.loader(Interrupted(10), 2, on_error="skip", max_errors=1) as loader:
+            iterator = iter(loader)
+            assert [next(iterator)[0, 0] for _ in range(3)] == [0, 2, 4]
+            with pytest.raises(HandlerError):
+                next(iterator)
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+            assert next(iterator)[0, 0] == 6
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_skip_is_one_object():
+    assert repr(gl.SKIP) == "gluonloader.SKIP"
+    assert pickle.loads(pickle.dumps(gl.SKIP)) is copy.deepcopy(gl.SKIP) is gl.SKIP
+
+
+# -- batchify ----------------------------------------------------------------------------------------------------------
+
+
+class Ragged(Faulty):
+    def __getitem__(self, index):
+        return super().__getitem__(index) if index != 6 else np.zeros(3, np.int64)
+
+
+def test_an_error_of_batchify_is_raised_and_names_the_right_sample(any_way):
+    with any_way.loader(Ragged(10), 8, on_error="skip", max_errors=4) as loader:
+        iterator = iter(loader)
+        with pytest.raises(gl.BatchifyError, match=r"sample 6 \(row 5 of batch 0\)"):
+            next(iterator)
+        assert next(iterator)[:, 0].tolist() == [8, 9]
+
+
+# -- iterable datasets -------------------------------------------------------------------------------------------------
+
+
+def not_seven(number):
+    if number % 20 == 7:
+        raise ValueError("seven")
+    return number
+
+
+def is_not_nine(number):
+    if number % 20 == 9:
+        raise ValueError("nine")
+    return number % 3 != 0
+
+
+class Numbers:
+    """An iterable dataset with a state, so that a resume does not warn."""
+
+    def __init__(self, size):
+        self.size, self.next = size, 0
+
+    def __len__(self):
+        return self.size
+
+    def __iter__(self):
+        first, self.next = self.next, 0
+        for number in range(first, self.size):
+            self.next = number + 1
+            yield number
+
+    def state_dict(self):
+        return {"next": self.next}
+
+    def load_state_dict(self, state):
+        self.next = state["next"]
+
+
+def stream(size=100):
+    return gl.IterableDataset(Numbers(size)).transform(not_seven).filter(is_not_nine).transform(not_eleven)
+
+
+def not_eleven(number):
+    if number % 20 == 11:
+        raise ValueError("eleven")
+    return number
+
+
+def good_numbers(size=100):
+    return [number for number in range(size) if number % 20 not in (7, 9, 11) and number % 3]
+
+
+@pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
+def test_transforms_of_iterable_datasets_may_fail(any_way, last_batch):
+    arguments = {"on_error": "skip", "max_errors": 20, "num_shards": 2, "last_batch": last_batch}
+    with any_way.loader(stream(), 6, **arguments) as loader, SERIAL.loader(stream(), 6, **arguments) as serial:
+        for _ in range(3):
+            batches = [batch.tolist() for batch in loader]
+            assert batches == [batch.tolist() for batch in serial]
+            if last_batch == "keep":
+                assert sorted(sum(batches, [])) == good_numbers()
+        assert loader.stats().errors == serial.stats().errors
+
+
+def minus(error, number):
+    return -number
+
+
+def test_a_function_gets_the_sample_of_an_iterable_dataset(any_way):
+    with any_way.loader(stream(), 6, on_error=minus, max_errors=20, num_shards=2) as loader:
+        found = sorted(number for batch in loader for number in batch.tolist())
+    bad = [-number for number in range(100) if number % 20 in (7, 9) or (number % 20 == 11 and number % 3)]
+    assert found == sorted(bad + good_numbers())
+
+
+def test_an_iterable_dataset_resumes_with_the_same_batches_and_count(any_way):
+    arguments = {"on_error": "skip", "max_errors": 20, "num_shards": 3}
+    with any_way.loader(stream(), 4, **arguments) as loader:
+        batches, states = [], []
+        iterator = iter(loader)
+        for batch in iterator:
+            batches.append(batch.tolist())
+            states.append(loader.state_dict())
+        total = loader.stats().errors
+    for place in (0, len(states) // 2, len(states) - 2):
+        with SERIAL.loader(stream(), 4, **arguments) as loader:
+            loader.load_state_dict(states[place])
+            assert [batch.tolist() for batch in loader] == batches[place + 1 :]
+            assert loader.stats().errors == total - states[place]["errors"]
+
+
+def test_too_many_errors_in_an_iterable_dataset(any_way):
+    with any_way.loader(stream(), 4, on_error="skip", max_errors=2, num_shards=2) as loader:
+        _, text = until_error(loader)
+    assert re.search(r"\n  sample \d+ of shard \d: ValueError: \w+\n", text)
+
+
+def broken():
+    yield from range(3)
+    raise OSError("the connection was lost")
+
+
+def test_an_error_of_the_iterator_is_raised(any_way):
+    with any_way.loader(gl.IterableDataset(broken), 2, on_error="skip", max_errors=5, num_shards=1) as loader:
+        with pytest.raises(OSError, match="connection was lost"):
+            list(loader)
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dataset", "arguments", "text"),
+    [
+        (Faulty(), {"max_errors": 3}, "max_errors=3: errors are counted only if on_error"),
+        (Faulty(), {"on_error": "skip", "max_errors": -1}, "max_errors=-1: must be a count"),
+        (Faulty(), {"on_error": "skip", "max_errors": True}, "max_errors=True: must be a count"),
+        (Faulty(), {"on_error": "skip", "max_errors": 1.5}, "max_errors=1.5: a share must be from 0.0 to 1.0"),
+        (Faulty(), {"on_error": "ignore"}, "on_error='ignore': must be 'raise', 'skip', 'replace' or a function"),
+        (gl.IterableDataset(broken), {"on_error": "skip"}, "max_errors=None: .* has no length .*; pass a count"),
+        (gl.IterableDataset(broken), {"on_error": "skip", "max_errors": 0.1}, "max_errors=0.1: .* pass a count"),
+        (stream(), {"on_error": "replace", "max_errors": 1}, "on_error='replace': .* iterable .*; pass 'skip'"),
+    ],
+)
+def test_wrong_arguments(dataset, arguments, text):
+    with pytest.raises(ValueError, match=text):
+        gl.DataLoader(dataset, 2, **arguments)
+
+
+# -- many samples ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["skip", "replace"])
+def test_many_bad_samples_change_nothing_between_executors_and_after_a_resume(policy):
+    chooser = random.Random(policy)
+    dataset = Faulty(SAMPLES, 100)
+    arguments = {"shuffle": True, "on_error": policy, "max_errors": SAMPLES // 100}
+    serial = SERIAL.loader(dataset, 32, **arguments)
+    places = sorted(chooser.sample(range(-(-SAMPLES // 32)), PLACES))
+    batches, states = [], []
+    for number, batch in enumerate(serial):
+        if number in places:
+            states.append(serial.state_dict())
+        batches.append(batch.tolist())
+    if policy == "skip":
+        assert sorted(indices_of(batches)) == [index for index in range(SAMPLES) if index % 100 != 3]
+    for way, workers in [(FORK, 1), (FORK, 2), (FORK, 4), (THREAD, 2)]:
+        with way.loader(dataset, 32, num_workers=workers, **arguments) as loader:
+            assert [batch.tolist() for batch in loader] == batches
+            assert loader.stats().errors == SAMPLES // 100
+            for place, state in list(zip(places, states, strict=True))[:: 1 if workers == 2 else 10]:
+                loader.load_state_dict(state)
+                found = [batch.tolist() for batch in loader]
+                assert found == batches[place + 1 :]
