@@ -36,10 +36,12 @@ import contextlib as _contextlib, io as _io, json as _json, sys as _sys, warning
 _warnings.filterwarnings("ignore", category=DeprecationWarning, module="mxnet")
 
 _printed = []
+_out = _io.StringIO()  # one for all blocks, since a block may have set up logging to it
 for _block in _json.load(_sys.stdin):
-    with _contextlib.redirect_stdout(_io.StringIO()) as _out:
+    _start = len(_out.getvalue())
+    with _contextlib.redirect_stdout(_out):
         exec(compile("\\n" * _block["line"] + _block["code"], _block["page"], "exec"))
-    _printed.append(_out.getvalue())
+    _printed.append(_out.getvalue()[_start:])
 _json.dump(_printed, _sys.stdout)
 """
 

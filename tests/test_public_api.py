@@ -78,7 +78,7 @@ def test_a_module_says_what_it_is_for_and_exports_what_it_names(name):
 
 
 def test_public_classes_and_functions_name_their_public_place():
-    for name in PUBLIC:
+    for name in PUBLIC - {"SKIP"}:  # neither a class nor a function
         value = getattr(gluonloader, name)
         assert value.__name__ == {"TupleDataset": "StackDataset"}.get(name, name)  # torch's and Chainer's names
         assert name in vars(importlib.import_module(value.__module__))

@@ -68,7 +68,8 @@ class ErrorCount:
         return (
             f"{counted(count, 'sample', 'samples')} of epoch {task.epoch} raised an error, more than "
             f"max_errors={self.limit:,} allows, so the epoch ends before batch {task.batch}. {which}:{first}\n"
-            "Repair or remove the samples, or pass a larger max_errors; to continue this epoch, load loader.state_dict() into a loader with a larger max_errors"
+            "Repair or remove the samples, or pass a larger max_errors; to continue this epoch, load "
+            "loader.state_dict() into a loader with a larger max_errors"
         )
 
     def _settle(self) -> None:
