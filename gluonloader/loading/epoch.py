@@ -29,7 +29,7 @@ class Delivery:
     convert: Callable[[Any], Any] | None  # to the arrays of `output`, and to pinned memory
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen, as `Outcome`
 class Delivered:
     """How a batch was made."""
 
