@@ -174,11 +174,10 @@ class Epoch:
 
     def _allows_errors(self, task: Task) -> bool:
         """Logs and counts the samples of a batch that raised an error; ends the epoch if there are too many."""
-        errors = self.plan.errors.of(task)
-        if not errors:
+        if self.plan.errors.limit is None:  # there is no `on_error`
             return True
         with self.plan.lock:
-            excess = self.plan.errors.excess(task)
+            errors, excess = self.plan.errors.of(task), self.plan.errors.excess(task)
         if excess is None:
             self._tally.note(errors)
             return True
