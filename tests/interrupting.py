@@ -7,6 +7,7 @@ loop jumps back. `SignalAt` counts these points in the library's own code and ra
 from __future__ import annotations
 
 import dis
+import gc
 import os
 import signal
 import sys
@@ -40,11 +41,14 @@ class SignalAt:
 
     def __enter__(self) -> SignalAt:
         self._before = sys.gettrace()
+        # Python 3.11 may crash if a trace function raises an error in a finalizer that the garbage collector calls.
+        gc.disable()
         sys.settrace(self._trace)
         return self
 
     def __exit__(self, *exception: object) -> None:
         sys.settrace(self._before)
+        gc.enable()
         self._last.clear()  # frames keep iterators alive
 
     def _trace(self, frame, event, arg):

@@ -414,6 +414,7 @@ def test_an_error_of_the_iterator_is_raised(any_way):
         (Faulty(), {"on_error": "ignore"}, "on_error='ignore': must be 'raise', 'skip', 'replace' or a function"),
         (gl.IterableDataset(broken), {"on_error": "skip"}, "max_errors=None: .* has no length .*; pass a count"),
         (gl.IterableDataset(broken), {"on_error": "skip", "max_errors": 0.1}, "max_errors=0.1: .* pass a count"),
+        (stream(), {"concurrency": 2}, "concurrency=2: an iterable dataset yields one sample after the other"),
         (stream(), {"on_error": "replace", "max_errors": 1}, "on_error='replace': .* iterable .*; pass 'skip'"),
     ],
 )

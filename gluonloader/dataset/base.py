@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
@@ -66,7 +67,7 @@ class Dataset(Generic[Sample]):
         [2, 4]
         """
         if is_async(self):
-            text = f"{type(self).__name__} has `async def` methods, so its samples cannot be read here"
+            text = f"filter: the samples of {type(self).__name__} are awaited, so they cannot be read here"
             raise ValueError(f"{text}; find the indices yourself, and call sample(indices)")
         # Not `iter(self)`, since a subclass may iterate in another order.
         return Subset(self, [i for i, sample in enumerate(Dataset.__iter__(self)) if fn(sample)])
@@ -127,11 +128,12 @@ class Dataset(Generic[Sample]):
         >>> data.__getitems__([3, 0])
         array([30,  0])
         """
-        check_function("fn", fn)
+        self._check_transform(fn)
         check_flags(lazy=lazy, batched=batched)
         if is_async(self) and (batched or not lazy):
             name, value = ("batched", batched) if batched else ("lazy", lazy)
-            raise bad_argument(name, value, f"samples of {type(self).__name__} are awaited, one by one, by a loader")
+            right = f"only a loader can await the samples of {type(self).__name__}, and transform them one by one"
+            raise bad_argument(name, value, f"{right}; remove the argument")
         if not batched:
             transformed = (AsyncTransformed if is_async(self) else Transformed)(self, fn)
             return transformed if lazy else SimpleDataset(list(transformed))
@@ -144,8 +146,14 @@ class Dataset(Generic[Sample]):
         >>> list(SimpleDataset([(1, "a"), (3, "b")]).transform_first(lambda x: -x))
         [(-1, 'a'), (-3, 'b')]
         """
-        check_function("fn", fn)
+        self._check_transform(fn)
         return self.transform(_First(fn), lazy)
+
+    def _check_transform(self, fn: Any) -> None:
+        check_function("fn", fn)
+        if not is_async(self) and any(map(inspect.iscoroutinefunction, (fn, type(fn).__call__))):
+            right = f"the samples of {type(self).__name__} are not awaited, so `fn` must not be `async def`"
+            raise bad_argument("fn", fn, f"{right}; pass an ordinary function, or a dataset with async def __getitem__")
 
 
 def _growing_ranges(count: int) -> Iterator[NDArray[np.intp]]:

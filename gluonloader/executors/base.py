@@ -30,7 +30,7 @@ class Outcome:
     task: Task
     made_s: float = field(default=0.0, kw_only=True)  # seconds that the worker spent making the batch
     worker: int | None = field(default=None, kw_only=True)  # the worker that made it; None for the caller
-    cpu_s: float = field(default=0.0, kw_only=True)  # seconds of them in which the worker computed, and did not wait
+    cpu_s: float = field(default=0.0, kw_only=True)  # seconds of `made_s` in which the worker computed
 
     def take(self) -> Any:
         """Returns the batch, or raises its error if the batch could not be made. A later call does the same."""

@@ -152,7 +152,7 @@ class ThreadExecutor:
                 self._serve_queue(makers[0], self._own[worker] if self._job.iterable else self._shared)
 
     def _serve_beside(self, maker: BatchMaker) -> None:
-        """What one more thread of a worker does, so that bulk reads of several batches run side by side."""
+        """What each additional thread of a worker does, so that bulk reads of several batches run side by side."""
         with maker.running():
             self._serve_queue(maker, self._shared)
 

@@ -243,6 +243,10 @@ def choose_reading(
     """How samples are read; for the arguments see `DataLoader`."""
     check_flags(reseed_generators=reseed_generators)
     check_on_error(on_error)
+    check_int("concurrency", concurrency, 1)
+    if is_iterable(dataset) and concurrency > 1:
+        right = "an iterable dataset yields one sample after the other; remove it, or pass a larger num_workers"
+        raise bad_argument("concurrency", concurrency, right)
     replace_from = 0
     if is_iterable(dataset) and on_error == "replace":
         right = f"{type(dataset).__name__} is an iterable dataset, which has no other sample to read; pass 'skip'"
@@ -250,7 +254,7 @@ def choose_reading(
     if on_error == "replace" and batching.sampler is None and batching.batch_sampler is None:
         replace_from = len(dataset)
     limit = _max_errors(dataset, on_error, max_errors)
-    return Reading(check_int("concurrency", concurrency, 1), on_error, limit, replace_from, bool(reseed_generators))
+    return Reading(int(concurrency), on_error, limit, replace_from, bool(reseed_generators))
 
 
 def _max_errors(dataset: Any, on_error: Any, max_errors: Any) -> int | None:

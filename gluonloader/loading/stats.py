@@ -33,9 +33,9 @@ class LoaderStats:
         batches: number of batches that were delivered.
         waited_s: seconds that the program spent in `next`; with the serial executor this includes making the batches.
         made_s: seconds that workers (or the program, in the serial executor) spent making these batches.
-        waiting: the share of `made_s`, from 0 to 1, in which they did not compute, but waited: for a disk, a network, a
-            lock or a free core. Batches that take less than 1 ms count as computed. With `concurrency` above 1, the
-            thread and the serial executor count only the calling thread of the worker.
+        waiting: the share of `made_s`, from 0 to 1, in which workers did not compute, but waited: for a disk, a
+            network, a lock or a free core. Batches that take less than 1 ms count as computed. With `concurrency` above
+            1, the thread and the serial executor count only the calling thread of the worker.
         advice: what to change if workers wait most of the time; otherwise "".
         errors: number of samples that raised an error and were skipped or replaced; see `on_error`.
     """
@@ -95,7 +95,9 @@ def advice_on_waiting(tally: Tally, num_workers: int, concurrency: int, cores: i
     computes, workers = 1 - tally.waiting, max(1, num_workers)
     if concurrency > 1 or tally.batches < _ENOUGH or computes > _MOST_COMPUTING or workers * computes > cores / 2:
         return ""
-    useful = cores / workers / max(computes, 1 / _MOST_CONCURRENCY)  # so many would keep all cores busy
+    useful = (
+        cores / workers / max(computes, 1 / _MOST_CONCURRENCY)
+    )  # with this concurrency, workers would keep all cores busy
     advised = min(_MOST_CONCURRENCY, 1 << max(1, int(useful).bit_length() - 1))
     share = f"workers spent {tally.waiting:.0%} of their time waiting".replace("%", " %")
     return f"{share}; if samples wait for a disk or a network, pass concurrency={advised}"

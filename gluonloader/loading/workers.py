@@ -179,8 +179,9 @@ class Workers:
     def stats(self) -> LoaderStats:
         choice, tally = self._choice or Choice(self.options.executor, "no worker has started yet"), self.tally
         workers = 0 if self._choice is None or choice.name == "serial" else self.job.num_workers
-        iterable, concurrency = self.job.iterable, self.job.reading.concurrency
-        advice = "" if iterable else advice_on_waiting(tally, workers, concurrency, available_cores())
+        concurrency = self.job.reading.concurrency
+        has_no_effect = self.job.iterable or (workers == 0 and hasattr(self.job.dataset, "__getitems__"))
+        advice = "" if has_no_effect else advice_on_waiting(tally, workers, concurrency, available_cores())
         counts = tally.batches, tally.waited_s, tally.made_s, tally.waiting
         return LoaderStats(choice.name, choice.why, workers, *counts, advice, tally.errors)
 

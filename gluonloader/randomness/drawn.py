@@ -10,9 +10,7 @@ from typing import Any, Final
 from .held import Held
 from .seeds import RESTORABLE
 
-_NAMES = {"random": "`random`", "numpy": "`numpy.random`", "torch": "`torch`"}
-
-
+_NAMES: Final = {"random": "`random`", "numpy": "`numpy.random`", "torch": "`torch`"}
 _LOOKS: Final = 100  # comparisons; each takes 30 us
 
 
@@ -28,9 +26,9 @@ class Draws:
         self._before = self._states() if self._left else None
 
     def found(self) -> list[str]:
-        """The generators that numbers were drawn from since `mark`, in words.
+        """The names of the generators from which numbers were drawn since `mark`.
 
-        It is empty if `mark` was not called, if this was not empty before, and after many calls.
+        It is empty if `mark` was not called, if an earlier call has found draws, and after many calls.
         """
         if self._before is None or not self._left:
             return []

@@ -34,7 +34,7 @@ def save() -> tuple[Any, Any]:
 
 
 def peek() -> Any:
-    """Something that differs after numbers were drawn; draws nothing."""
+    """A value that changes when numbers are drawn; draws nothing."""
     generator = _bit_generator()
     if type(generator) is not np.random.MT19937:
         return str(generator.state)

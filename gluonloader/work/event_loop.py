@@ -1,4 +1,4 @@
-"""`EventLoop`: an event loop in a thread of its own, which awaits the samples of datasets with `async def` methods.
+"""`EventLoop`: an event loop in a separate thread, which awaits the samples of datasets with `async def` methods.
 
     any thread: run(start) --> call_soon_threadsafe --> task of `await start()` --> result, back to that thread
 
@@ -89,7 +89,7 @@ class EventLoop:
         self._closed = True
         loop, thread = self._loop, self._thread
         if loop is not None and thread is not None:
-            with suppress(RuntimeError):  # it has ended already
+            with suppress(RuntimeError):  # the loop has ended already
                 loop.call_soon_threadsafe(loop.stop)
             thread.join(_CLOSING_S)
 
@@ -102,7 +102,7 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class _Call:
-    """One coroutine, and where its task arrives when it is done."""
+    """A coroutine, and the queue that receives its task when the task is done."""
 
     def __init__(self, start: Start) -> None:
         self._start = start

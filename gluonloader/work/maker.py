@@ -105,7 +105,7 @@ class BatchMaker:
         # Whether `make` should always get `on_row`, since a sample that kills its worker is left out of its batch.
         self.notes_rows = self._tolerance is not None and job.reading.concurrency == 1
         self.side_by_side = side_by_side(job)
-        self._lock = threading.Lock()  # while a thread of several that `beside` was called for does not read
+        self._lock = threading.Lock()  # held by the thread that runs batchify_fn, if several threads make batches
         self._is_beside = False
         # Looks for draws from generators that are seeded for each batch, but that several threads share now.
         shares = job.reading.concurrency > 1 and self.may_draw and not job.iterable and seed is not set_current_seed
@@ -174,7 +174,7 @@ class BatchMaker:
             _log.warning(_DREW, " and ".join(names), self._job.reading.concurrency)
 
     def beside(self) -> BatchMaker:
-        """A maker for another thread of this worker, after `start`: only its bulk reads run at the same time."""
+        """A maker for another thread of this worker, after `start`; bulk reads of these makers run at the same time."""
         other = copy.copy(self)
         other._info, other.timer, other._is_beside = copy.copy(self._info), Timer(time.thread_time), True
         return other
@@ -189,7 +189,7 @@ class BatchMaker:
                 self._warn_of_draws(self._draws.found())
             if self.may_draw:
                 self._seed_for(task)
-                set_current_batch(batch)  # whose generator continues after the numbers that the read has drawn
+                set_current_batch(batch)  # its generator continues after the numbers that the read drew
             try:
                 return self._batchify(task, samples)
             finally:

@@ -77,7 +77,7 @@ class SharedRead:
             self._end = min(self._end, row)
 
     def stop(self) -> None:
-        """Nobody waits any more: each thread finishes its sample and reads no further samples."""
+        """Called if nobody waits for the samples any more: each thread finishes its sample, and reads no other."""
         self._end = 0
 
     def wait(self) -> None:

@@ -12,7 +12,7 @@ _LONG_S: Final = 1e-3  # reading a CPU clock takes up to 2 us, so it is read onl
 class Timer:
     """Measures the batches of one worker, one after another.
 
-    If the batch before took less than 1 ms, a batch counts as computed without waiting.
+    A batch counts as computed without waiting if the batch before it took less than 1 ms.
 
     Args:
         cpu_clock: the CPU time of the worker, in seconds.
@@ -22,7 +22,7 @@ class Timer:
         self._cpu_clock = cpu_clock
         self._start = 0.0
         self._cpu: float | None = None
-        self._is_long = False
+        self._is_long = True
 
     def start(self) -> None:
         self._cpu = self._cpu_clock() if self._is_long else None

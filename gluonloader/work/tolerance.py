@@ -52,7 +52,7 @@ class BadSample:
 
 @dataclass(frozen=True, slots=True)
 class Tolerated:
-    """A batch, some of whose samples raised errors."""
+    """A batch in which some samples raised errors."""
 
     batch: Any
     errors: tuple[BadSample, ...]
@@ -108,7 +108,7 @@ class Tolerance:
         if is_async(job.dataset):
             from .event_loop import EventLoop  # importing asyncio takes 50 ms
 
-            self._event_loop = EventLoop()  # one for all readers, since the dataset may keep connections open in it
+            self._event_loop = EventLoop()  # all readers share it, since the dataset may keep connections in it
         self.reader = reader_of(catching(job.dataset, in_bulk=self._in_bulk), job, True, self._event_loop)
 
     def read(
@@ -179,7 +179,7 @@ class Tolerance:
         value = self._other(task, row, on_row, given_up)
         batch.row = None
         if type(value) is Caught:
-            what = f'on_error="replace" found no other sample: {TRIES} others raised an error, too, or there is none'
+            what = f'on_error="replace" found no other sample: {TRIES} others also raised errors, or there is none'
             add_note(error, f"gluonloader: {what}")
             error = located(error, task.sample(row), f"{task.sample(row)}, {task}")
             raise error

@@ -132,6 +132,35 @@ def test_closing_cancels_what_is_awaited(way):
     assert eventually(lambda: "gluonloader-loop" not in {thread.name for thread in threading.enumerate()})
 
 
+class EndlessInWorker(Numbered):
+    """Notes in a file which samples were started (+) and cancelled (-)."""
+
+    def __init__(self, size, notes):
+        super().__init__(size)
+        self.notes = notes
+
+    def note(self, character):
+        with open(self.notes, "a") as file:
+            file.write(character)
+
+    async def __getitem__(self, index):
+        self.note("+")
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            self.note("-")
+            raise
+
+
+def test_closing_cancels_what_workers_await(process_way, tmp_path):
+    notes = tmp_path / "notes"
+    loader = process_way.loader(EndlessInWorker(8, notes), 4, concurrency=3)
+    iter(loader)
+    assert eventually(lambda: notes.exists() and notes.read_text() == "+" * 6)
+    loader.close()
+    assert eventually(lambda: notes.read_text() == "+" * 6 + "-" * 6)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as in test_interrupts.py
 @pytest.mark.parametrize("bulk", [False, True])
 def test_an_interrupt_at_any_point_loses_nothing(bulk):
@@ -174,14 +203,20 @@ def test_a_program_ends_quietly_while_samples_are_awaited(way):
     assert (done.stdout, done.stderr, done.returncode) == ("[0, 1, 2, 3]\n", "", 0)
 
 
+@pytest.mark.parametrize("transform", [gl.Dataset.transform, gl.Dataset.transform_first])
+def test_a_transform_of_a_dataset_that_is_not_async_must_not_be_async(transform):
+    with pytest.raises(ValueError, match=r"fn=.*SimpleDataset are not awaited, .* pass an ordinary function"):
+        transform(gl.SimpleDataset([1]), add_noise_later)
+
+
 def test_datasets_that_cannot_await_their_parts_say_so():
     for dataset in (gl.ArrayDataset(AsyncNoisy(3), [1, 2, 3]), gl.SimpleDataset(gl.StackDataset(x=AsyncNoisy(3)))):
         with pytest.raises(ValueError, match=r"Dataset contains AsyncNoisy, whose samples are awaited, but"):
             SERIAL.loader(dataset, 2)
     awaited = gl.SimpleDataset(AsyncNoisy(3))
-    with pytest.raises(ValueError, match="lazy=False: samples of SimpleDataset are awaited"):
+    with pytest.raises(ValueError, match="lazy=False: only a loader can await the samples of SimpleDataset"):
         awaited.transform(add_noise, lazy=False)
-    with pytest.raises(ValueError, match="batched=True: samples of SimpleDataset are awaited"):
+    with pytest.raises(ValueError, match="batched=True: only a loader can await the samples of SimpleDataset"):
         awaited.transform(add_noise, batched=True)
-    with pytest.raises(ValueError, match="SimpleDataset has `async def` methods"):
+    with pytest.raises(ValueError, match="filter: the samples of SimpleDataset are awaited, so"):
         awaited.filter(bool)

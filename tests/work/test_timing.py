@@ -48,7 +48,7 @@ def test_a_timer_asks_for_the_cpu_time_only_after_a_long_batch(monkeypatch):
         timer.start()
         measured.append((timer.stop(), len(asked)))
     assert [(pytest.approx(took), pytest.approx(cpu), count) for (took, cpu), count in measured] == [
-        (0.5, 0.5, 0), (0.0001, 0.0001, 2), (0.0001, 0.0001, 2), (1.0, 1.0, 2),
+        (0.5, 0.1, 2), (0.0001, 0.0001, 4), (0.0001, 0.0001, 4), (1.0, 1.0, 4),
     ]  # fmt: skip
 
 

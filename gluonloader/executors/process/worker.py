@@ -67,8 +67,8 @@ def serve_lane(job: Job | None) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _give_way()
     keep_freed_memory(LARGEST_IN_WORKER)
-    threading.Thread(target=_watch, args=(lane.fileno(),), name="gluonloader-watch", daemon=True).start()
     worker = _Worker(lane, process.worker)
+    threading.Thread(target=_watch, args=(worker, lane.fileno()), name="gluonloader-watch", daemon=True).start()
     try:
         _job, maker = worker.start(job)
         try:
@@ -93,11 +93,13 @@ def _give_way() -> None:
         pass  # not Linux, or forbidden; it only matters for speed
 
 
-def _watch(lane: int) -> None:
+def _watch(worker: _Worker, lane: int) -> None:
     """Ends the worker when the other end of its lane is gone, even in the middle of a long sample."""
     poll = select.poll()
     poll.register(lane, 0)  # hang-up is reported even if no event is requested
     poll.poll()
+    if worker.maker is not None:
+        worker.maker.close()  # cancels what is awaited
     time.sleep(_ORPHAN_S)
     os._exit(1)
 
@@ -112,6 +114,7 @@ class _Worker:
         self._descriptors: list[int] = []  # received, in order; each belongs to the next record that is `new`
         self._slabs: dict[int, Slab] = {}
         self._log: int | None = None  # the lane's log
+        self.maker: BatchMaker | None = None
 
     def start(self, job: Job | None) -> tuple[Job, BatchMaker]:
         """Receives the job and runs `worker_init_fn`. On an error, reports it and waits until the lane closes."""
@@ -128,7 +131,7 @@ class _Worker:
             if job.reading.concurrency > 1:
                 faulthandler.register(DUMP_SIGNAL, file=self._log, all_threads=True)  # replaces the registration above
             frameworks.enter_worker()  # only now: unpickling the job may have imported a framework
-            maker = BatchMaker(job, self._number, seed_all, time.process_time)
+            maker = self.maker = BatchMaker(job, self._number, seed_all, time.process_time)
             with maker.running():
                 maker.start(hello.ticket)
                 maker.find_generators()  # after worker_init_fn, which may have replaced some
