@@ -271,7 +271,8 @@ def test_replay_makes_the_batch_in_the_calling_thread_and_converts_it(any_way):
         expected = next(iter(loader))
         places.clear()
         batch = loader.replay(0, 0)
-        assert places == [(os.getpid(), threading.get_ident(), 0)] * SIZE
+        here = os.getpid(), threading.get_ident(), 0
+        assert [place for place in places if place[:2] == here[:2]] == [here] * SIZE  # threads may still make others
         assert batch.tobytes() == expected.tobytes()
         assert batch.min() > 999
     assert get_worker_info() is None
