@@ -84,10 +84,10 @@ class LoaderIterator(Iterator[Batch]):
         delivered = self._last_of.get(threading.get_ident(), self._last)
         if delivered is None:
             return None
-        task, worker, made_s, waited_s = delivered
+        task, times = delivered.task, (delivered.made_s, delivered.waited_s)
         chunk = task.work if isinstance(task.work, Chunk) else None
         where = (None, None) if chunk is None else (chunk.shard, chunk.number)
-        return BatchInfo(task.epoch, task.batch, task.indices, worker, made_s, waited_s, *where)
+        return BatchInfo(task.epoch, task.batch, task.indices, delivered.worker, *times, *where)
 
     @property
     def ended(self) -> bool:

@@ -1,5 +1,6 @@
 """Datasets with samples that raise errors, kill their worker or never end; light to import, for workers that spawn."""
 
+import asyncio
 import os
 import threading
 
@@ -28,13 +29,29 @@ class Faulty:
         return sample
 
 
+def read_in_bulk(dataset, indices):
+    number = gl.get_rng().integers(1000)
+    samples = [Faulty.__getitem__(dataset, index) for index in indices]
+    for sample in samples:
+        sample[1] = number
+    return samples
+
+
 class FaultyInBulk(Faulty):
     def __getitems__(self, indices):
-        number = gl.get_rng().integers(1000)
-        samples = [self[index] for index in indices]
-        for sample in samples:
-            sample[1] = number
-        return samples
+        return read_in_bulk(self, indices)
+
+
+class AsyncFaulty(Faulty):
+    async def __getitem__(self, index):
+        await asyncio.sleep(0)
+        return Faulty.__getitem__(self, index)
+
+
+class AsyncFaultyInBulk(AsyncFaulty):
+    async def __getitems__(self, indices):
+        await asyncio.sleep(0)
+        return read_in_bulk(self, indices)
 
 
 def negative(error, index):
@@ -72,6 +89,18 @@ class DangerousInBulk(Dangerous):
     def __getitems__(self, indices):
         number = gl.get_rng().integers(1000)
         return [np.array([self[index][0], number]) for index in indices]
+
+
+class AsyncDangerous(Dangerous):
+    async def __getitem__(self, index):
+        await asyncio.sleep(0)
+        return Dangerous.__getitem__(self, index)
+
+
+class AsyncDangerousInBulk(AsyncDangerous):
+    async def __getitems__(self, indices):
+        number = gl.get_rng().integers(1000)
+        return [np.array([(await self[index])[0], number]) for index in indices]
 
 
 class Explosive:

@@ -15,7 +15,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import FORK, SERIAL, THREAD
-from faulty import Faulty, FaultyInBulk, negative, negative_or_skip
+from faulty import AsyncFaulty, AsyncFaultyInBulk, Faulty, FaultyInBulk, negative, negative_or_skip
 
 import gluonloader as gl
 
@@ -53,6 +53,16 @@ def test_batches_are_the_same_with_every_executor(every_way, policy, dataset):
     else:
         bad = [-index for index in range(3, 100, 10) if policy is negative or index <= 50]
         assert sorted(indices_of(batches)) == sorted(bad + good)
+
+
+@pytest.mark.parametrize("policy", ["skip", "replace", negative_or_skip])
+@pytest.mark.parametrize(
+    ("dataset", "one_by_one"), [(Faulty(), Faulty()), (AsyncFaulty(), Faulty()), (FaultyInBulk(), FaultyInBulk()),
+                                (AsyncFaultyInBulk(), FaultyInBulk())]
+)  # fmt: skip
+def test_batches_are_the_same_if_several_samples_are_read_at_a_time(any_way, policy, dataset, one_by_one):
+    expected = load(SERIAL, one_by_one, 8, True, on_error=policy)
+    assert load(any_way, dataset, 8, True, on_error=policy, concurrency=4) == expected
 
 
 def test_a_sample_has_the_same_random_numbers_whether_or_not_others_fail():

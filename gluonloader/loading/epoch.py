@@ -17,8 +17,6 @@ from ..work.task import Task
 from .plan import NOTHING, Plan
 from .stats import Tally
 
-Delivered = tuple[Task, int | None, float, float]  # the task, its worker, and the seconds of making and waiting
-
 _STARTING: Final = 16  # this many first batches of an epoch are not measured, since workers have no lead yet
 
 
@@ -29,6 +27,16 @@ class Delivery:
     in_order: bool
     timeout: float | None
     convert: Callable[[Any], Any] | None  # to the arrays of `output`, and to pinned memory
+
+
+@dataclass(slots=True, eq=False)  # not frozen, as `Outcome`
+class Delivered:
+    """How a batch was made."""
+
+    task: Task
+    worker: int | None
+    made_s: float
+    waited_s: float
 
 
 class Epoch:
@@ -84,9 +92,9 @@ class Epoch:
         self._count(outcome, waited_s)
         if self._delivery.convert is not None:
             batch = self._converted(outcome.task, batch)
-        result = batch, (outcome.task, outcome.worker, outcome.made_s, waited_s)
+        delivered = Delivered(outcome.task, outcome.worker, outcome.made_s, waited_s)
         self._settle(outcome.task)
-        return result
+        return batch, delivered
 
     def rewind(self) -> None:
         """Discards all batches that were not delivered and draws them again."""
@@ -166,6 +174,8 @@ class Epoch:
 
     def _allows_errors(self, task: Task) -> bool:
         """Logs and counts the samples of a batch that raised an error; ends the epoch if there are too many."""
+        if self.plan.errors.limit is None:  # there is no `on_error`
+            return True
         with self.plan.lock:
             errors, excess = self.plan.errors.of(task), self.plan.errors.excess(task)
         if excess is None:

@@ -65,7 +65,7 @@ def _read_to(reading: Epoch, batch: int) -> tuple[dict[str, Any], _Result]:
         if isinstance(made, Exception):
             if reading.plan.state()["batch"] > batch:
                 return before, made
-        elif (number := made[1][0].batch) == batch:
+        elif (number := made[1].task.batch) == batch:
             return before, made
         elif number > batch:
             epoch = reading.plan.epoch

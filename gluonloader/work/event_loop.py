@@ -72,17 +72,17 @@ class EventLoop:
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            while not self._closed:
-                with suppress(SystemExit, KeyboardInterrupt):  # of a task of the dataset
-                    loop.run_forever()
-            while tasks := asyncio.all_tasks(loop):
-                for task in tasks:
-                    task.cancel()
-                loop.run_until_complete(asyncio.wait(tasks))
+            self._run_until_closed(loop)
+            _cancel_all(loop)
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
         finally:
             loop.close()
+
+    def _run_until_closed(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._closed:
+            with suppress(SystemExit, KeyboardInterrupt):  # of a task of the dataset
+                loop.run_forever()
 
     def close(self) -> None:
         """Cancels everything that is awaited, and ends the thread."""
@@ -92,6 +92,13 @@ class EventLoop:
             with suppress(RuntimeError):  # it has ended already
                 loop.call_soon_threadsafe(loop.stop)
             thread.join(_CLOSING_S)
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    while tasks := asyncio.all_tasks(loop):
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.wait(tasks))
 
 
 class _Call:

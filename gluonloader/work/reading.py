@@ -103,7 +103,8 @@ class OneByOne:
             set_current_batch(batch)
 
     def _read(self, task: Task, keys: Keys, on_row: OnRow | None, batch: CurrentBatch) -> list[Any] | Gathered:
-        dataset, indices, batching = self._dataset, as_list(keys), False
+        dataset, batching = self._dataset, False
+        indices = keys if isinstance(keys, list) else keys.tolist()
         index = indices[0]
         try:
             batch.row = 0

@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 from conftest import FORK, FORKSERVER, SPAWN, workers
-from faulty import Dangerous, DangerousInBulk, Explosive
+from faulty import AsyncDangerous, AsyncDangerousInBulk, Dangerous, DangerousInBulk, Explosive
 
 import gluonloader as gl
 
@@ -49,6 +49,18 @@ def test_samples_that_hang_are_left_out(way, kind):
     dataset = kind(20, hangs=(3, 5), raises=(4,), kills=(11,))
     timeout = 0.5 if way is FORK else 3
     assert indices_of(load(way, dataset, 8, on_error="skip", timeout=timeout)) == dataset.good()
+
+
+@pytest.mark.parametrize("kind", [Dangerous, DangerousInBulk, AsyncDangerous, AsyncDangerousInBulk])
+def test_they_are_left_out_although_several_samples_are_read_at_a_time(kind):
+    dataset = kind(32, hangs=(3,), raises=(4, 21), kills=(11, 12, 31))
+    expected = load(
+        FORK,
+        (DangerousInBulk if hasattr(kind, "__getitems__") else Dangerous)(32, raises=(3, 4, 21, 11, 12, 31)),
+        8,
+        on_error="skip",
+    )
+    assert load(FORK, dataset, 8, on_error="skip", timeout=0.5, concurrency=4) == expected
 
 
 def name_of(error, index):

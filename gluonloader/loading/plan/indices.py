@@ -96,7 +96,7 @@ class IndexPlan:
         self._snapshots = {number: state for number, state in self._snapshots.items() if number >= position}
 
     def accept(self, task: Task, result: Any) -> Any:
-        return self.errors.unwrap(task, result)
+        return result if self.errors.limit is None else self.errors.unwrap(task, result)
 
     def fail(self, task: Task, error: BaseException) -> bool:
         return True
