@@ -256,7 +256,7 @@ class DataLoader(Generic[Batch]):
     def indices(self, epoch: int, batch: int) -> list[Any]:
         """The indices of the samples in a batch, in their order; see `docs/debugging.md`.
 
-        Batches are numbered from 0 in each epoch, in the order of the sampler, for a loader that reads each epoch from
+        They include the samples that `on_error` skips or replaces. Batches are numbered from 0 in each epoch, in the order of the sampler, for a loader that reads each epoch from
         epoch 0 on to its end. This loader, its samplers and its iterators stay as they are. For the samplers of
         gluonloader, no other batch is drawn.
 
@@ -282,7 +282,7 @@ class DataLoader(Generic[Batch]):
                 an error, since it can take as long as the epoch.
 
         Raises:
-            ValueError: as for `indices`; or `read` is needed.
+            ValueError: as for `indices`; or `read` is needed; or `on_error` skips all samples of the batch.
             Exception: any exception of the dataset or batchify_fn, as `next` raises it.
         """
         batch_again: Batch = replay.replay(self.epochs, epoch, batch, read)
@@ -290,6 +290,8 @@ class DataLoader(Generic[Batch]):
 
     def seek(self, epoch: int, batch: int) -> None:
         """Makes the next iteration start at a batch, as if the position before it had been saved and loaded.
+
+        For `max_errors`, only samples from this batch on are counted.
 
         Args:
             epoch, batch: as for `replay`. For an iterable dataset, this reads the samples before the batch.

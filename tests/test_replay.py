@@ -525,7 +525,7 @@ def test_an_iterable_dataset_is_read_only_on_request():
     batches = delivered(loader)
     assert sorted(batches)[:6] == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 8)]
     for method in (lambda: loader.replay(0, 5, read=True), lambda: loader.seek(0, 5)):
-        with pytest.raises(ValueError, match="no batch with this number, since a shard has ended; the next number"):
+        with pytest.raises(ValueError, match=r"no batch with this number: its shard has ended.*; the next number is 8"):
             method()
     with pytest.raises(ValueError, match="epoch 0 has only 6 batches"):
         loader.seek(0, 9)

@@ -22,10 +22,11 @@ from ..randomness import preserved_generators
 from ..sampler import set_unsaved_epoch, unseeded
 from ..work.maker import BatchMaker
 from ..work.task import Task
+from ..work.tolerance import Tolerated
 from . import reading_again
 from .epochs import Epochs
 from .order import Order
-from .plan import NOTHING, IndexPlan
+from .plan import IndexPlan
 from .sources import IndexSource, ShardSource
 
 
@@ -69,15 +70,16 @@ def _make(epochs: Epochs, epoch: int, batch: int, read: bool) -> Any:
         maker = _maker(epochs, epoch)
         with maker.running(), preserved_generators(maker.held):
             return reading_again.make(source, workers.job, maker, epoch, batch)
-    plan, task = _draw(epochs, epoch, batch)
+    task = _draw(epochs, epoch, batch)[1]
     maker = _maker(epochs, epoch)
     with maker.running(), preserved_generators(maker.held):
-        result = maker.make(task)
-    with plan.lock:
-        made = plan.accept(task, result)
-    if made is NOTHING:
-        raise bad_argument("batch", batch, f"no sample of this batch of epoch {epoch} can be read, so it is left out")
-    return made
+        made = maker.make(task)
+    if type(made) is not Tolerated:
+        return made
+    if made.is_empty:
+        right = f"all samples of this batch of epoch {epoch} raised errors and were skipped, so there is no batch"
+        raise bad_argument("batch", batch, f"{right}; pass on_error='raise' to see the errors")
+    return made.batch
 
 
 def _position(epochs: Epochs, epoch: int, batch: int) -> dict[str, Any]:
