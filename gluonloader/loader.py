@@ -256,9 +256,9 @@ class DataLoader(Generic[Batch]):
     def indices(self, epoch: int, batch: int) -> list[Any]:
         """The indices of the samples in a batch, in their order; see `docs/debugging.md`.
 
-        They include the samples that `on_error` skips or replaces. Batches are numbered from 0 in each epoch, in the order of the sampler, for a loader that reads each epoch from
-        epoch 0 on to its end. This loader, its samplers and its iterators stay as they are. For the samplers of
-        gluonloader, no other batch is drawn.
+        Samples that `on_error` skips or replaces are included. Batches are numbered from 0 in each epoch, in the order
+        of the sampler, for a loader that reads each epoch from epoch 0 on to its end. This loader, its samplers and its
+        iterators stay as they are. For the samplers of gluonloader, no other batch is drawn.
 
         Raises:
             ValueError: the epoch has no such batch, or its order is not known; the text says why and what to do.
