@@ -71,7 +71,7 @@ class DataLoader(Generic[Batch]):
         pin_device_id: the number of the device for which MXNet pins memory.
         prefetch: the maximum number of batches in flight (drawn from the sampler and not delivered), over all workers.
             The default is `2 * num_workers`; with worker processes it is `4 * num_workers` until a batch is larger than
-            1 MB.
+            1 MB. If bulk reads run side by side (`concurrency`), each worker needs `concurrency - 1` more batches.
         thread_pool: use threads as workers, like `executor="thread"`.
         timeout: seconds after which waiting for a batch raises an error; None waits without limit. Without workers,
             `timeout` is ignored.
@@ -105,13 +105,13 @@ class DataLoader(Generic[Batch]):
         shuffle_buffer: for an iterable dataset with `shuffle`: how many samples of each shard are kept in memory and
             shuffled with each other; default 1000.
         concurrency: how many samples of a batch each worker reads at the same time, for samples that wait for a disk or
-            a network; with `__getitems__`, how many bulk reads run side by side. The batches are the same as with 1.
-            See `docs/waiting.md`.
+            a network. If the dataset has `__getitems__`, it is the number of bulk reads that each worker runs at the
+            same time. The batches are those of `concurrency=1`. See `docs/waiting.md`.
         on_error: what to do if a sample raises an error: "raise" it (default), "skip" the sample, "replace" it by
             another sample, or call a function `(error, sample) -> value` that returns a sample or `gluonloader.SKIP`.
             See `docs/errors.md`.
-        max_errors: with `on_error`, how many samples of an epoch may raise an error before the epoch ends with
-            `TooManyErrors`: a count, or a share of `len(dataset)` as a float; default 0.01.
+        max_errors: with `on_error`, how many samples of an epoch may raise an error: a count, or a share of
+            `len(dataset)` as a float; default 0.01. If there are more, the epoch ends with `TooManyErrors`.
         reseed_generators: before each batch, set a new seed for each random generator of NumPy, `random` and torch that
             is an attribute of the dataset, of its transforms (also of Albumentations' pipelines) or of `batchify_fn`.
             So augmentation does not repeat, and is the same for any number of workers. Threads share these generators,
@@ -212,7 +212,7 @@ class DataLoader(Generic[Batch]):
         self.epochs.set_number(check_int("epoch", epoch))
 
     def stats(self) -> LoaderStats:
-        """Which executor makes the batches, why it was chosen, and how long the program waited for batches."""
+        """Which executor makes the batches and why, how long the program and the workers waited, and what to change."""
         return self.epochs.workers.stats()
 
     def close(self) -> None:
@@ -257,8 +257,8 @@ class DataLoader(Generic[Batch]):
         """The indices of the samples in a batch, in their order; see `docs/debugging.md`.
 
         Samples that `on_error` skips or replaces are included. Batches are numbered from 0 in each epoch, in the order
-        of the sampler, for a loader that reads each epoch from epoch 0 on to its end. This loader, its samplers and its
-        iterators stay as they are. For the samplers of gluonloader, no other batch is drawn.
+        of the sampler. The loader is assumed to read each epoch from epoch 0 on to its end. This call changes neither
+        the loader nor its samplers and iterators. With the samplers of gluonloader, it draws no other batch.
 
         Raises:
             ValueError: the epoch has no such batch, or its order is not known; the text says why and what to do.
@@ -272,14 +272,14 @@ class DataLoader(Generic[Batch]):
     def replay(self, epoch: int, batch: int, read: bool = False) -> Batch:
         """Makes a batch again, with the same random numbers, as this loader delivers or has delivered it.
 
-        The batch is made in the calling thread, so you can step through the dataset with a debugger. The first call
-        also calls `worker_init_fn`. This loader, its workers, its iterators and the global random generators stay as
-        they are. See `docs/debugging.md`.
+        This call makes the batch in the calling thread, so you can step through the dataset with a debugger. The first
+        call also calls `worker_init_fn`. The loader, its workers, its iterators and the global random generators do not
+        change. See `docs/debugging.md`.
 
         Args:
             epoch, batch: as for `indices`; for an iterable dataset, `batch` is the `number` of `iterator.last`.
-            read: for an iterable dataset: read all samples that come before the batch in its shard. Without it, this is
-                an error, since it can take as long as the epoch.
+            read: for an iterable dataset, pass True to allow that all samples before the batch in its shard are read,
+                which can take as long as the epoch. With False, this call raises a ValueError instead.
 
         Raises:
             ValueError: as for `indices`; or `read` is needed; or `on_error` skips all samples of the batch.
@@ -294,7 +294,7 @@ class DataLoader(Generic[Batch]):
         For `max_errors`, only samples from this batch on are counted.
 
         Args:
-            epoch, batch: as for `replay`. For an iterable dataset, this reads the samples before the batch.
+            epoch, batch: as for `replay`. For an iterable dataset, this call reads the samples before the batch.
 
         Raises:
             ValueError: as for `indices`. Nothing has changed.
