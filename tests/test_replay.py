@@ -460,7 +460,7 @@ def test_a_sampler_that_was_changed_or_iterated_meanwhile_is_an_error():
     with pytest.raises(ValueError, match="had other indices than the RandomSampler yields for it now"):
         loader.indices(0, 3)
     sampler.set_epoch(0)
-    with pytest.raises(ValueError, match="fewer than the loader has counted"):
+    with pytest.raises(ValueError, match="but the loader has started more epochs; the RandomSampler was changed"):
         loader.indices(0, 3)
 
 
