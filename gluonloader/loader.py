@@ -256,9 +256,9 @@ class DataLoader(Generic[Batch]):
     def indices(self, epoch: int, batch: int) -> list[Any]:
         """The indices of the samples in a batch, in their order; see `docs/debugging.md`.
 
-        Batches are numbered from 0 in each epoch, in the order of the sampler. The loader is assumed to read each epoch
-        from epoch 0 on to its end. This call changes neither the loader nor its samplers and iterators. With the
-        samplers of gluonloader, it draws no other batch.
+        Samples that `on_error` skips or replaces are included. Batches are numbered from 0 in each epoch, in the order
+        of the sampler. The loader is assumed to read each epoch from epoch 0 on to its end. This call changes neither
+        the loader nor its samplers and iterators. With the samplers of gluonloader, it draws no other batch.
 
         Raises:
             ValueError: the epoch has no such batch, or its order is not known; the text says why and what to do.
@@ -282,7 +282,7 @@ class DataLoader(Generic[Batch]):
                 which can take as long as the epoch. With False, this call raises a ValueError instead.
 
         Raises:
-            ValueError: as for `indices`; or `read` is needed.
+            ValueError: as for `indices`; or `read` is needed; or `on_error` skips all samples of the batch.
             Exception: any exception of the dataset or batchify_fn, as `next` raises it.
         """
         batch_again: Batch = replay.replay(self.epochs, epoch, batch, read)
@@ -290,6 +290,8 @@ class DataLoader(Generic[Batch]):
 
     def seek(self, epoch: int, batch: int) -> None:
         """Makes the next iteration start at a batch, as if the position before it had been saved and loaded.
+
+        For `max_errors`, only samples from this batch on are counted.
 
         Args:
             epoch, batch: as for `replay`. For an iterable dataset, this call reads the samples before the batch.

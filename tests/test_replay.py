@@ -271,7 +271,8 @@ def test_replay_makes_the_batch_in_the_calling_thread_and_converts_it(any_way):
         expected = next(iter(loader))
         places.clear()
         batch = loader.replay(0, 0)
-        assert places == [(os.getpid(), threading.get_ident(), 0)] * SIZE
+        here = os.getpid(), threading.get_ident(), 0
+        assert [place for place in places if place[:2] == here[:2]] == [here] * SIZE  # threads may still make others
         assert batch.tobytes() == expected.tobytes()
         assert batch.min() > 999
     assert get_worker_info() is None
@@ -459,7 +460,7 @@ def test_a_sampler_that_was_changed_or_iterated_meanwhile_is_an_error():
     with pytest.raises(ValueError, match="had other indices than the RandomSampler yields for it now"):
         loader.indices(0, 3)
     sampler.set_epoch(0)
-    with pytest.raises(ValueError, match="fewer than the loader has counted"):
+    with pytest.raises(ValueError, match="but the loader has started more epochs; the RandomSampler was changed"):
         loader.indices(0, 3)
 
 
@@ -524,7 +525,7 @@ def test_an_iterable_dataset_is_read_only_on_request():
     batches = delivered(loader)
     assert sorted(batches)[:6] == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 8)]
     for method in (lambda: loader.replay(0, 5, read=True), lambda: loader.seek(0, 5)):
-        with pytest.raises(ValueError, match="no batch with this number, since a shard has ended; the next number"):
+        with pytest.raises(ValueError, match=r"no batch with this number: its shard has ended.*; the next number is 8"):
             method()
     with pytest.raises(ValueError, match="epoch 0 has only 6 batches"):
         loader.seek(0, 9)

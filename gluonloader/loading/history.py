@@ -14,8 +14,8 @@ class History:
 
     Attributes:
         started: by epoch; for a loaded position, also before its epoch starts.
-        first: the epoch that started first, and how; None if no epoch has started. The state of the sampler stays known
-            only for this epoch and for the newest one.
+        first: the earliest position at which an epoch has started: its epoch, and how it started; None if no epoch has
+            started. The state of a stateful sampler stays known only for this start and for the newest start.
     """
 
     def __init__(self) -> None:

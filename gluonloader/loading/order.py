@@ -56,7 +56,7 @@ class Order:
             self._check_changes(epoch)
             expected = started.drawn
             if expected is None and epoch == self._pending and self.is_computed:
-                expected = _first_drawn(self._source.pending(computed_copy(self._sampler), epoch, self._seed))
+                expected = _first_drawn(self._source.loaded_plan(computed_copy(self._sampler), epoch, self._seed))
             if expected is not None and _first_drawn(self._plan(epoch, started.number)) != expected:
                 raise ValueError(
                     f"epoch={epoch}: batch {started.number} of this epoch had other indices than the "

@@ -68,8 +68,8 @@ def _read_to(reading: Epoch, batch: int) -> tuple[dict[str, Any], _Result]:
         elif (number := made[1].task.batch) == batch:
             return before, made
         elif number > batch:
-            epoch = reading.plan.epoch
-            right = f"epoch {epoch} has no batch with this number, since a shard has ended; the next number is {number}"
+            why = "its shard has ended before, or all its samples raised errors and were skipped"
+            right = f"epoch {reading.plan.epoch} has no batch with this number: {why}; the next number is {number}"
             raise bad_argument("batch", batch, right)
 
 

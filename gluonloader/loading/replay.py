@@ -1,19 +1,22 @@
-"""Draws and makes any batch again, while the loader, its iterators and its samplers stay as they are.
+"""Any batch of any epoch: its indices, the batch itself, and the position before it.
 
     epoch, batch --> order.py: a copy of the batch sampler --> IndexPlan at this batch --Task--> BatchMaker in caller
                      reading_again.py: for an iterable dataset
 
-NOTE [replay]: a batch is a function of the seed, the epoch and its number, if the order of the epoch is. The batches of
-an epoch are numbered as a loader delivers them that started at epoch 0 and has read each epoch to its end. But users
-change samplers, draw from them, and leave epochs early. So each epoch that starts is recorded (history.py): the indices
-that were carried over to it, and a hash of the first indices that were drawn. The recorded indices are used, and the
-first indices are drawn again and compared, before a batch of that epoch is returned. So a batch that differs from the
+`indices` and `replay` change nothing: the loader, its iterators and its samplers stay as they are.
+
+NOTE [replay]: if the order of an epoch is a function of the seed and the epoch, so is each of its batches. The numbers
+of batches are those of a loader that started at epoch 0 and has read each epoch to its end. But users change samplers,
+draw from them, and leave epochs early. So each epoch that starts is recorded (history.py): the indices that were
+carried over to it, and a hash of the first indices that were drawn. The recorded indices are used, and the first
+indices are drawn again and compared, before a batch of that epoch is returned. So a batch that differs from the
 delivered batch is an error, as far as the loader can know.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from ..checks import check_int
@@ -22,10 +25,11 @@ from ..randomness import preserved_generators
 from ..sampler import set_unsaved_epoch, unseeded
 from ..work.maker import BatchMaker
 from ..work.task import Task
+from ..work.tolerance import Tolerated
 from . import reading_again
 from .epochs import Epochs
 from .order import Order
-from .plan import NOTHING, IndexPlan
+from .plan import IndexPlan
 from .sources import IndexSource, ShardSource
 
 
@@ -63,21 +67,20 @@ def seek(epochs: Epochs, epoch: int, batch: int) -> None:
 
 
 def _make(epochs: Epochs, epoch: int, batch: int, read: bool) -> Any:
-    source, workers = epochs.source, epochs.workers
+    source, job = epochs.source, epochs.workers.job
     if isinstance(source, ShardSource):
-        reading_again.check_read(source, workers.job.dataset, batch, read)
-        maker = _maker(epochs, epoch)
-        with maker.running(), preserved_generators(maker.held):
-            return reading_again.make(source, workers.job, maker, epoch, batch)
-    plan, task = _draw(epochs, epoch, batch)
-    maker = _maker(epochs, epoch)
-    with maker.running(), preserved_generators(maker.held):
-        result = maker.make(task)
-    with plan.lock:
-        made = plan.accept(task, result)
-    if made is NOTHING:
-        raise bad_argument("batch", batch, f"no sample of this batch of epoch {epoch} can be read, so it is left out")
-    return made
+        reading_again.check_read(source, job.dataset, batch, read)
+        with _making(epochs, epoch) as maker:
+            return reading_again.make(source, job, maker, epoch, batch)
+    task = _draw(epochs, epoch, batch)[1]
+    with _making(epochs, epoch) as maker:
+        made = maker.make(task)
+    if type(made) is not Tolerated:
+        return made
+    if made.is_empty:
+        right = f"all samples of this batch of epoch {epoch} raised errors and were skipped, so there is no batch"
+        raise bad_argument("batch", batch, f"{right}; pass on_error='raise' to see the errors")
+    return made.batch
 
 
 def _position(epochs: Epochs, epoch: int, batch: int) -> dict[str, Any]:
@@ -85,19 +88,20 @@ def _position(epochs: Epochs, epoch: int, batch: int) -> dict[str, Any]:
     source, job = epochs.source, epochs.workers.job
     if isinstance(source, ShardSource):
         reading_again.check_read(source, job.dataset, batch, read=True)
-        with preserved_generators():
-            maker = _maker(epochs, epoch)
-            with maker.running(), preserved_generators(maker.held):
-                return reading_again.position(source, job, epoch, batch)
+        with preserved_generators(), _making(epochs, epoch):
+            return reading_again.position(source, job, epoch, batch)
     return _draw(epochs, epoch, batch)[0].state()
 
 
-def _maker(epochs: Epochs, epoch: int) -> BatchMaker:
+@contextmanager
+def _making(epochs: Epochs, epoch: int) -> Iterator[BatchMaker]:
+    """Within the block, this thread makes batches as worker 0; afterwards, the random generators are restored."""
     maker, source = epochs.workers.maker_here(epoch), epochs.source
     uses_seed = maker.may_draw or (isinstance(source, ShardSource) and source.shards.shuffle_buffer > 0)
     if uses_seed and not (epochs.seed_given or epochs.any_started):
         raise bad_argument("seed", None, _UNSEEDED.format("this loader"))
-    return maker
+    with maker.running(), preserved_generators(maker.held):
+        yield maker
 
 
 _UNSEEDED = (

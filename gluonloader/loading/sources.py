@@ -37,15 +37,19 @@ class IndexSource:
         return plan
 
     def known_history(self, number: int) -> History:
-        """The history, with the state of a stateful sampler also if no epoch has started; `number`: the next epoch."""
+        """The history; if no epoch has started, the state of a stateful sampler is added first.
+
+        Args:
+            number: of the next epoch.
+        """
         stateful = stateful_part(self.sampler)
         if self.history.first is None and stateful is not None:
             carried = list(getattr(self.sampler, "carried", ()))
             self.history.add(number, Started(0, carried, changes_of(self.sampler), snapshot(stateful)))
         return self.history
 
-    def pending(self, batch_sampler: Any, epoch: int, seed: int) -> IndexPlan:
-        """The plan that starts at the loaded position, with a copy of the batch sampler."""
+    def loaded_plan(self, batch_sampler: Any, epoch: int, seed: int) -> IndexPlan:
+        """The plan that starts at the loaded position; `batch_sampler` is a copy, which the plan draws from."""
         return IndexPlan(batch_sampler, epoch, seed, self._start)
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
@@ -96,7 +100,7 @@ class ShardSource:
         return ShardPlan(self.shards, epoch, seed, -1, carried)
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
-        return ShardPlan(self.shards, epoch, seed, -1, self._carried).state()
+        return self.other_plan(epoch, seed, self._carried).state()
 
     def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
         check(self.shards, fields)

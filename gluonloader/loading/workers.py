@@ -51,7 +51,8 @@ class Workers:
         self._batch_size, self._worker_payload = batch_size, worker_payload
         self._lock = threading.RLock()  # while the executor changes
         self.lock_here = threading.RLock()
-        self._maker_here: tuple[Job, BatchMaker] | None = None
+        self._maker_here: tuple[Job, int, BatchMaker] | None = None  # with its job and its process
+        self._maker_finalizer: Finalize | None = None  # closes it, like `_finalizer`
         self._choice: Choice | None = None
         self._executor: Executor | None = None
         self._pid: int | None = None  # the process that started the workers
@@ -140,17 +141,26 @@ class Workers:
 
     def maker_here(self, epoch: int) -> BatchMaker:
         """Makes batches in the calling thread, besides the workers; it seeds as the serial executor does."""
-        if self._maker_here is None or self._maker_here[0] is not self.job:
-            # One sample at a time, so that a debugger can step through the dataset.
-            job = replace(self.job, reading=replace(self.job.reading, concurrency=1))
-            maker = BatchMaker(job, 0, seed_restorable)
-            with maker.running():
-                maker.start(epoch)
-                maker.find_generators()
-            if maker.may_draw and not maker.held:
-                maker.held = held_by(job)  # they are not seeded, but restored
-            self._maker_here = self.job, maker
-        return self._maker_here[1]
+        known = self._maker_here
+        if known is not None and known[0] is self.job and known[1] == os.getpid():
+            return known[2]
+        self._close_maker_here()
+        # One sample at a time, so that a debugger can step through the dataset.
+        job = replace(self.job, reading=replace(self.job.reading, concurrency=1))
+        maker = BatchMaker(job, 0, seed_restorable)
+        with maker.running():
+            maker.start(epoch)
+            maker.find_generators()
+        if maker.may_draw and not maker.held:
+            maker.held = held_by(job)  # they are not seeded, but restored
+        self._maker_finalizer = Finalize(self, _close_when_deleted, args=(maker,), exitpriority=20)
+        self._maker_here = self.job, os.getpid(), maker
+        return maker
+
+    def _close_maker_here(self) -> None:
+        self._maker_here, finalizer = None, self._maker_finalizer
+        if finalizer is not None:
+            finalizer()  # closes it, unless it belongs to the parent process or was closed before
 
     def _close_executor(self) -> None:
         if self._executor is not None and self.in_this_process:
@@ -167,6 +177,7 @@ class Workers:
         """Ends the workers for good."""
         self.closed = True
         self._close_executor()
+        self._close_maker_here()
 
     def describe(self) -> list[str]:
         """Describes the workers for `repr`: `["2 processes"]`, or [] without workers."""
@@ -186,7 +197,7 @@ class Workers:
         return LoaderStats(choice.name, choice.why, workers, *counts, advice, tally.errors)
 
 
-def _close_when_deleted(executor: Executor) -> None:
+def _close_when_deleted(maker: Executor | BatchMaker) -> None:
     """Python drops an exception of a signal handler here, and the workers would stay; so handlers run afterwards."""
     with Uninterrupted():
-        executor.close()
+        maker.close()

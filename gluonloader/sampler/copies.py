@@ -74,8 +74,8 @@ def computed_copy(sampler: Any, shift: int | None = None) -> Any:
         if new._epoch < 0:
             name = type(sampler).__name__
             raise ValueError(
-                f"the next epoch of this {name} is {sampler._epoch}, fewer than the loader has counted; "
-                "it was set or iterated outside of the loader, so make a new loader with a new sampler"
+                f"the next epoch of this {name} is {sampler._epoch}, but the loader has started more epochs; "
+                f"the {name} was changed outside of the loader, so make a new loader with a new {name}"
             )
     if isinstance(new, BatchSampler):
         new.carried = []
