@@ -36,7 +36,8 @@ class BatchInfo:
 
     Attributes:
         epoch, number: which batch it is: `loader.replay(epoch, number)` makes it again.
-        indices: the indices of its samples, in their order; None for an iterable dataset.
+        indices: the indices of its samples, in their order, including samples that `on_error` has skipped; None for an
+            iterable dataset.
         worker: number of the worker that made it; None if the calling thread made it.
         made_s: seconds that this worker spent making it.
         waited_s: seconds that the call of `next` waited for it.

@@ -18,7 +18,7 @@ from ..dataset.iterable import Filter, Step, Transform
 from ..declared import is_async
 from ..errors import add_note, text_of
 from ..indices import Keys
-from ..randomness import CurrentBatch, batch_seed, current_batch
+from ..randomness import CurrentBatch, batch_seed, current_batch, set_current_batch
 from .caught import NO_ROW, Caught, GivenUp, catching, tolerable
 from .reading import reader_of
 from .task import Job, OnRow, Task, located
@@ -164,26 +164,35 @@ class Tolerance:
 
     def _bad(self, task: Task, row: int, caught: Caught, on_row: OnRow | None, given_up: GivenUp) -> Bad:
         """Applies the policy to a sample."""
-        error, text = caught.error, describe_error(caught.error)
+        text = describe_error(caught.error)
         if self._policy == "skip":
             return Bad(text, SKIP)
-        batch = current_batch() or CurrentBatch(0)
-        batch.row = row  # so that `get_rng` returns the generator of this sample
+        before = current_batch()
+        own = CurrentBatch(0 if before is None else before.seed)
+        own.row = row  # `get_rng` returns the generator of this sample, always from its first number on
+        try:
+            set_current_batch(own)
+            return Bad(text, self._replacement(task, row, caught, on_row, given_up))
+        finally:
+            set_current_batch(before)
+
+    def _replacement(self, task: Task, row: int, caught: Caught, on_row: OnRow | None, given_up: GivenUp) -> Any:
+        """What a sample is replaced by; SKIP if the user's function says so."""
+        error = caught.error
         try:
             if callable(self._policy):
-                return Bad(text, self._policy(error, caught.index))
+                return self._policy(error, caught.index)
         except (Exception, SystemExit) as failure:
             call = f"on_error for {task.sample(row)}"
             failure = located(failure, call, f"{call}, {task}")
             raise failure from error
         value = self._other(task, row, on_row, given_up)
-        batch.row = None
         if type(value) is Caught:
             what = f'on_error="replace" found no other sample: {TRIES} others also raised errors, or there is none'
             add_note(error, f"gluonloader: {what}")
             error = located(error, task.sample(row), f"{task.sample(row)}, {task}")
             raise error
-        return Bad(text, value)
+        return value
 
     def _other(self, task: Task, row: int, on_row: OnRow | None, given_up: GivenUp) -> Any:
         """Another sample for this row; a `Caught` if none can be read."""
