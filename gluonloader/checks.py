@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
@@ -96,6 +97,8 @@ def check_on_error(value: Any) -> OnError:
     """Checks the argument `on_error`."""
     if not callable(value) and value not in ("raise", "skip", "replace"):
         raise bad_argument("on_error", value, "must be 'raise', 'skip', 'replace' or a function of error and sample")
+    if inspect.iscoroutinefunction(value):
+        raise bad_argument("on_error", value, "must be an ordinary function, since it is not awaited; not `async def`")
     checked: OnError = value
     return checked
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import bdb
 import copy
 import json
 import logging
@@ -401,6 +403,39 @@ def test_an_error_of_the_iterator_is_raised(any_way):
             list(loader)
 
 
+def quit_debugger(index):
+    raise bdb.BdbQuit if index == 2 else IndexError
+
+
+def test_quitting_a_debugger_is_no_bad_sample():
+    with pytest.raises(bdb.BdbQuit):
+        load(SERIAL, gl.SimpleDataset(range(4)).transform(quit_debugger), 4, on_error="skip")
+
+
+@pytest.mark.parametrize("dataset", [Faulty(), AsyncFaulty(), FaultyInBulk()])
+def test_a_function_that_returns_none_is_an_error(any_way, dataset):
+    with pytest.raises(
+        TypeError, match=r"on_error returned None for dataset\[3\], .* OSError: cannot read 3; return gl"
+    ):
+        load(any_way, dataset, 4, on_error=print)
+
+
+class Cancels(gl.Dataset):
+    def __len__(self):
+        return 8
+
+    async def __getitem__(self, index):
+        if index in (2, 5):
+            raise asyncio.CancelledError
+        return index
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="cannot tell who has cancelled")
+def test_a_sample_that_awaits_something_cancelled_is_a_bad_sample(any_way):
+    batches = load(any_way, Cancels(), 4, on_error="skip", concurrency=3)
+    assert batches == [[0, 1, 3], [4, 6, 7]]
+
+
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
@@ -411,6 +446,7 @@ def test_an_error_of_the_iterator_is_raised(any_way):
         (Faulty(), {"on_error": "skip", "max_errors": -1}, "max_errors=-1: must be a count"),
         (Faulty(), {"on_error": "skip", "max_errors": True}, "max_errors=True: must be a count"),
         (Faulty(), {"on_error": "skip", "max_errors": 1.5}, "max_errors=1.5: a share must be from 0.0 to 1.0"),
+        (Faulty(), {"on_error": asyncio.sleep}, "on_error=.*: must be an ordinary function"),
         (Faulty(), {"on_error": "ignore"}, "on_error='ignore': must be 'raise', 'skip', 'replace' or a function"),
         (gl.IterableDataset(broken), {"on_error": "skip"}, "max_errors=None: .* has no length .*; pass a count"),
         (gl.IterableDataset(broken), {"on_error": "skip", "max_errors": 0.1}, "max_errors=0.1: .* pass a count"),

@@ -590,6 +590,13 @@ def test_a_lost_batch_of_an_iterable_dataset_raises_its_error_and_the_others_are
         loader.replay(0, 3, read=True)
 
 
+def test_numbers_may_be_numpy_ints():
+    loader, where = DataLoader(range(LENGTH), SIZE, True, seed=1), divmod(np.int64(3), 2)
+    assert loader.indices(*where) == loader.replay(*where).tolist() == loader.indices(1, 1)
+    loader.seek(*where)
+    assert json.loads(json.dumps(loader.state_dict()))["batch"] == 1
+
+
 @pytest.mark.parametrize(
     ("where", "text"),
     [((0, -1), "batch=-1"), ((-1, 0), "epoch=-1"), ((0, "1"), "batch='1'"), ((0.5, 0), "epoch=0.5"),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import CoroutineType
 from typing import Any, Final
 
 import numpy as np
@@ -143,6 +144,9 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
         return refill(first, [batch_of(column, path + step) for step, column in fields])
     if owner_by_base(type(first)) is not None:
         return stack_any(samples, path)
+    if isinstance(first, CoroutineType):
+        awaited = "a loader awaits the samples of a dataset only if the dataset has an `async def __getitem__`"
+        raise BatchifyError(f"cannot make a batch of coroutines, which nobody has awaited; {awaited}", 0, path)
     raise BatchifyError(
         f"cannot make a batch of {type(first).__module__}.{type(first).__qualname__} objects; return arrays, numbers, "
         "str, bytes, or tuples, lists, dicts and dataclasses of them, or pass a batchify_fn: AsList() keeps a list of "

@@ -35,7 +35,7 @@ from .sources import IndexSource, ShardSource
 
 def indices(epochs: Epochs, epoch: int, batch: int) -> list[Any]:
     """See `DataLoader.indices`."""
-    _check(epoch, batch)
+    epoch, batch = _numbers(epoch, batch)
     if isinstance(epochs.source, ShardSource):
         raise TypeError("the samples of an iterable dataset have no indices; call replay(epoch, batch, read=True)")
     found = _draw(epochs, epoch, batch)[1].indices
@@ -45,7 +45,7 @@ def indices(epochs: Epochs, epoch: int, batch: int) -> list[Any]:
 
 def replay(epochs: Epochs, epoch: int, batch: int, read: bool) -> Any:
     """See `DataLoader.replay`."""
-    _check(epoch, batch)
+    epoch, batch = _numbers(epoch, batch)
     workers, convert = epochs.workers, epochs.delivery.convert
     with workers.lock_here, preserved_generators():
         made = _make(epochs, epoch, batch, read)
@@ -54,7 +54,7 @@ def replay(epochs: Epochs, epoch: int, batch: int, read: bool) -> Any:
 
 def seek(epochs: Epochs, epoch: int, batch: int) -> None:
     """See `DataLoader.seek`."""
-    _check(epoch, batch)
+    epoch, batch = _numbers(epoch, batch)
     with epochs.workers.lock_here, epochs.lock:
         state = epochs.sealed(epoch, _position(epochs, epoch, batch), True)
         source = epochs.source
@@ -110,9 +110,9 @@ _UNSEEDED = (
 )
 
 
-def _check(epoch: int, batch: int) -> None:
-    check_int("epoch", epoch, 0, "must be the number of an epoch, an int >= 0")
-    check_int("batch", batch, 0, "must be the number of a batch in its epoch, an int >= 0")
+def _numbers(epoch: Any, batch: Any) -> tuple[int, int]:
+    epoch = check_int("epoch", epoch, 0, "must be the number of an epoch, an int >= 0")
+    return epoch, check_int("batch", batch, 0, "must be the number of a batch in its epoch, an int >= 0")
 
 
 def _draw(epochs: Epochs, epoch: int, batch: int) -> tuple[IndexPlan, Task]:

@@ -17,7 +17,9 @@ from ..interrupts import from_signal_handler
 from ..randomness import CurrentBatch, current_batch
 from .task import as_exception
 
-NO_ROW: Final = -1  # is passed to `on_row` when all samples are read
+# What `on_row` is called with instead of a row: while no sample is read, and while all samples are read in bulk again.
+NO_ROW: Final = -1
+BULK: Final = 1 << 40
 
 GivenUp = Mapping[int, Exception]  # samples that killed their workers or hung, by slot; see `Tolerance`
 _ERRORS: Final = (Exception, SystemExit)
@@ -33,7 +35,8 @@ class Caught:
 
 def tolerable(error: BaseException, raiser: str) -> Exception:
     """The error as an exception of the sample; raises it again if the sample is not the cause."""
-    if from_signal_handler(error) or isinstance(error, SharedMemoryError):
+    quits_debugger = type(error).__name__ == "BdbQuit"  # not imported, which takes some ms
+    if from_signal_handler(error) or isinstance(error, SharedMemoryError) or quits_debugger:
         raise error
     return as_exception(error, raiser)
 
@@ -97,6 +100,10 @@ class _AwaitedOneByOne(_OneByOne):
             return await settled(self._dataset[index])
         except _ERRORS as error:
             return self._caught(error, index)
+        except BaseException as error:
+            if _is_cancelled_by_sample(error):
+                return self._caught(error, index)
+            raise
 
 
 class _AwaitedInBulk(_AwaitedOneByOne):
@@ -112,6 +119,14 @@ class _AwaitedInBulk(_AwaitedOneByOne):
             one_by_one.append(await self[index])
         batch.row = None
         return one_by_one
+
+
+def _is_cancelled_by_sample(error: BaseException) -> bool:
+    """Whether something that the sample awaited was cancelled, and not the task that reads the sample."""
+    import asyncio  # takes 50 ms, but not here, where it is imported already
+
+    task: Any = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and hasattr(task, "cancelling") and not task.cancelling()
 
 
 for _view in (_InBulk, _AwaitedInBulk):

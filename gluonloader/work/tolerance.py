@@ -16,10 +16,10 @@ from ..batchify import Gathered
 from ..checks import OnError
 from ..dataset.iterable import Filter, Step, Transform
 from ..declared import is_async
-from ..errors import add_note, text_of
+from ..errors import add_note, notes_of, text_of
 from ..indices import Keys
 from ..randomness import CurrentBatch, batch_seed, current_batch, set_current_batch
-from .caught import NO_ROW, Caught, GivenUp, catching, tolerable
+from .caught import BULK, NO_ROW, Caught, GivenUp, catching, tolerable
 from .reading import reader_of
 from .task import Job, OnRow, Task, located
 
@@ -87,7 +87,8 @@ def part(task: Task, samples: Sequence[Any] | Gathered) -> Parted | None:
 
 
 def describe_error(error: BaseException) -> str:
-    text = f"{type(error).__name__}: {text_of(error)}"
+    """The type, the text and the notes of an error."""
+    text = "; ".join([f"{type(error).__name__}: {text_of(error)}", *notes_of(error)])
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
@@ -96,7 +97,7 @@ class Tolerance:
 
     A slot stands for one read of one sample, so that the main program can tell which read has killed a worker: slot
     `row` is the sample of that row, and slot `row + t * n` is the t-th other sample that is tried for it, in a batch of
-    n samples.
+    n samples. Slot BULK stands for a bulk read after all its samples were read one by one.
 
     Attributes:
         reader: reads the samples; those that raise an error are a `Caught`.
@@ -123,7 +124,7 @@ class Tolerance:
         """The samples, and a `Bad` for each sample that raised an error.
 
         Args:
-            on_row: is called with the slot of each sample before it is read, and with NO_ROW at the end.
+            on_row: is called with the slot of each sample before it is read, and with NO_ROW before other code runs.
             careful: call `on_row` for each sample, although samples are read in bulk or side by side.
             given_up: slots that are not read again, and the errors that they count as.
             seed: seeds the random generators for this batch again.
@@ -158,13 +159,15 @@ class Tolerance:
         # those of a bulk read, which draws them from other generators.
         del samples
         if on_row is not None:
-            on_row(NO_ROW)
+            on_row(BULK)
         seed()
         return self.reader.read(task, keys, None)
 
     def _bad(self, task: Task, row: int, caught: Caught, on_row: OnRow | None, given_up: GivenUp) -> Bad:
         """Applies the policy to a sample."""
         text = describe_error(caught.error)
+        if on_row is not None:
+            on_row(NO_ROW)  # so that the sample is not blamed if the user's function kills or stops its worker
         if self._policy == "skip":
             return Bad(text, SKIP)
         before = current_batch()
@@ -181,29 +184,26 @@ class Tolerance:
         error = caught.error
         try:
             if callable(self._policy):
-                return self._policy(error, caught.index)
+                return _decided(self._policy, error, caught.index, task.sample(row))
         except (Exception, SystemExit) as failure:
             call = f"on_error for {task.sample(row)}"
             failure = located(failure, call, f"{call}, {task}")
             raise failure from error
         value = self._other(task, row, on_row, given_up)
         if type(value) is Caught:
-            what = f'on_error="replace" found no other sample: {TRIES} others also raised errors, or there is none'
-            add_note(error, f"gluonloader: {what}")
+            why = f"{TRIES} others also raised errors" if self._others(task, row) else "the batch has only this one"
+            add_note(error, f'gluonloader: on_error="replace" found no other sample: {why}')
             error = located(error, task.sample(row), f"{task.sample(row)}, {task}")
             raise error
         return value
 
     def _other(self, task: Task, row: int, on_row: OnRow | None, given_up: GivenUp) -> Any:
         """Another sample for this row; a `Caught` if none can be read."""
-        indices = task.indices or []
-        others: Sequence[Any] = range(self._job.reading.replace_from)
-        if not others:
-            others = [index for other, index in enumerate(indices) if other != row]
+        others, size = self._others(task, row), len(task.indices or [])
         seed = batch_seed(task.seed, task.epoch, task.batch)
         value: Any = Caught(LookupError("there is no other sample"), None)
         for number in range(1, TRIES + 1 if others else 0):
-            slot = row + number * len(indices)
+            slot = row + number * size
             if slot in given_up:
                 continue
             if on_row is not None:
@@ -214,9 +214,24 @@ class Tolerance:
                 break
         return value
 
+    def _others(self, task: Task, row: int) -> Sequence[Any]:
+        """The indices from which "replace" draws another sample."""
+        if count := self._job.reading.replace_from:
+            return range(count)
+        return [index for other, index in enumerate(task.indices or []) if other != row]
+
     def _read_one(self, index: Any) -> Any:
         dataset = catching(self._job.dataset)
         return dataset[index] if self._event_loop is None else self._event_loop.run(lambda: dataset[index])
+
+
+def _decided(policy: Callable[[Exception, Any], Any], error: Exception, sample: Any, name: str) -> Any:
+    """What the user's function returns for a sample."""
+    value = policy(error, sample)
+    if value is None:
+        right = "return gluonloader.SKIP to leave the sample out, or a value that takes its place"
+        raise TypeError(f"on_error returned None for {name}, which raised {describe_error(error)}; {right}") from error
+    return value
 
 
 class TolerantStep:
@@ -238,7 +253,8 @@ class TolerantStep:
             return sample if self._step.fn(sample) else _DROPPED
         except (Exception, SystemExit) as error:
             tolerated = tolerable(error, type(self._step).__name__.lower())
-        return Bad(describe_error(tolerated), self._policy(tolerated, sample) if callable(self._policy) else SKIP)
+        policy, text = self._policy, describe_error(tolerated)
+        return Bad(text, _decided(policy, tolerated, sample, "a sample") if callable(policy) else SKIP)
 
     def over(self, samples: Iterator[Any]) -> Iterator[Any]:
         return filter(_is_kept, map(self, samples))

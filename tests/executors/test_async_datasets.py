@@ -203,6 +203,13 @@ def test_a_program_ends_quietly_while_samples_are_awaited(way):
     assert (done.stdout, done.stderr, done.returncode) == ("[0, 1, 2, 3]\n", "", 0)
 
 
+def test_samples_that_are_not_awaited_are_an_error():
+    sample = asyncio.sleep(0)
+    sample.close()  # or Python warns
+    with pytest.raises(gl.BatchifyError, match="coroutines, which nobody has awaited; .* only if the dataset has an"):
+        gl.default_batchify([sample])
+
+
 @pytest.mark.parametrize("transform", [gl.Dataset.transform, gl.Dataset.transform_first])
 def test_a_transform_of_a_dataset_that_is_not_async_must_not_be_async(transform):
     with pytest.raises(ValueError, match=r"fn=.*SimpleDataset are not awaited, .* pass an ordinary function"):

@@ -116,6 +116,49 @@ def test_a_batchify_fn_that_hangs_is_an_error():
         assert len(next(iterator)) == 4
 
 
+def crash(error, index):
+    os._exit(5)
+
+
+def hang(error, index):
+    threading.Event().wait(3600)
+
+
+@pytest.mark.parametrize("kind", [Dangerous, AsyncDangerous, DangerousInBulk])
+@pytest.mark.parametrize(
+    ("on_error", "error"), [(crash, gl.WorkerDied), (hang, gl.BatchTimeout)], ids=["crash", "hang"]
+)
+def test_a_function_that_kills_or_stops_its_worker_is_an_error(kind, on_error, error):
+    arguments = {"on_error": on_error, "max_errors": 9, "max_retries": 0, "timeout": 0.5}
+    with FORK.loader(kind(12, raises=(4, 7)), 4, num_workers=1, **arguments) as loader:
+        iterator = iter(loader)
+        assert len(next(iterator)) == 4
+        text = "batchify_fn, or with on_error" if error is gl.WorkerDied else "hang"
+        with pytest.raises(error, match=rf"(?s)batch 1 of epoch 0.*{text}"):
+            next(iterator)
+        assert len(next(iterator)) == 4
+
+
+class BadInBulk(Dangerous):
+    """Only its bulk reads kill or stop the worker; single reads do not."""
+
+    def __init__(self, fault):
+        super().__init__(8)
+        self.fault = fault
+
+    def __getitems__(self, indices):
+        if 5 in indices:
+            self.fault(None, None)
+        return [self[index] for index in indices]
+
+
+@pytest.mark.parametrize("fault", [crash, hang])
+@pytest.mark.parametrize("max_retries", [0, 1])
+def test_if_only_bulk_reads_fail_all_samples_are_read_one_by_one(fault, max_retries):
+    arguments = {"on_error": "skip", "max_errors": 0, "max_retries": max_retries, "timeout": 0.5}
+    assert indices_of(load(FORK, BadInBulk(fault), 4, **arguments)) == list(range(8))
+
+
 def test_a_bad_sample_is_left_out_again_after_a_resume():
     dataset = Dangerous(20, kills=(9, 10), hangs=(13,))
     arguments = {"on_error": "skip", "max_errors": 3, "timeout": 0.5}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import default_batchify
+from gluonloader import DataLoader, default_batchify
 from gluonloader.errors import SharedMemoryError, TransportError
 from gluonloader.executors.process.packed_job import load_job, pickle_job
 from gluonloader.executors.process.records import REPLY_BYTES, Reply, Request, RequestReader, Status, Verb, read_replies
@@ -388,6 +388,11 @@ def test_a_jobs_arrays_are_shared_until_they_are_written():
         assert one[1:].tolist() == other[1:].tolist()
     finally:
         os.close(packed.fd)
+
+
+def test_an_on_error_function_that_cannot_be_pickled_is_named():
+    with pytest.raises(TransportError, match="start_method='spawn' needs to pickle on_error, but this failed"):
+        DataLoader([1, 2], 1, num_workers=1, start_method="spawn", on_error=lambda error, index: -1)
 
 
 def test_a_job_that_cannot_be_pickled_leaves_no_descriptor():

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 
 from ...errors import BatchTimeout, WorkerDied
+from ...work.caught import BULK
 from ...work.task import Task
 from ..base import Failed, Submission
 from .crew import Death
@@ -24,9 +25,11 @@ def blame(attempt: Attempt, slot: int | None, death: Death, max_retries: int) ->
     """Gives up the sample that a worker was reading when it died, if the sample has killed too many workers.
 
     Returns:
-        Whether the batch is lost, because batchify_fn kills its workers, and how many workers died at this slot.
+        Whether the batch is lost, because `batchify_fn` or `on_error` kills its workers, and how many workers died.
     """
     submission = attempt.submission
+    if slot in submission.given_up:
+        slot = None  # the worker was not reading this sample, but has not read another one since
     deaths = submission.deaths_at[slot] = submission.deaths_at.get(slot, 0) + 1
     if deaths > max_retries and slot is not None:
         task, workers = submission.task, f"{deaths} worker{'s' if deaths > 1 else ''}"
@@ -72,9 +75,9 @@ def _give_up(lane: Lane, attempt: Attempt, slot: int | None, error: Exception) -
         submission = other.submission
         if other.cancelled:
             continue
-        if other is attempt and slot is not None:
+        if other is attempt and slot is not None and slot not in submission.given_up:
             submission.given_up[slot] = error
-        elif other is attempt and attempt.request.careful:  # it hangs in batchify_fn
+        elif other is attempt and attempt.request.careful:  # batchify_fn or on_error hangs
             submission.window.put(Failed(submission.task, error))
         elif other is attempt:
             submission.deaths += 1  # so that the next attempt is careful
@@ -85,5 +88,7 @@ def _give_up(lane: Lane, attempt: Attempt, slot: int | None, error: Exception) -
 
 
 def _name(task: Task, slot: int) -> str:
+    if slot == BULK:
+        return f"dataset.__getitems__ for {task}"
     row = slot % len(task.indices or [0])
     return f"{task.sample(row)} (sample {row} of {task})"

@@ -56,11 +56,18 @@ def describe_exit(code: int | None, oom_before: int) -> str:
     return text
 
 
-def worker_died(pid: int | None, how: str, task: Task, deaths: int, row: int | None) -> WorkerDied:
-    """The error for a batch whose workers died, the last with this `pid`; `row`: the sample that it was reading."""
+def worker_died(pid: int | None, how: str, task: Task, deaths: int, row: int | None, all_read: bool) -> WorkerDied:
+    """The error for a batch whose workers died, the last with this `pid`.
+
+    Args:
+        row: the sample that the worker was reading, if that is known.
+        all_read: the worker had read all samples.
+    """
     indices = task.indices
     if indices is None:
         what = "batchify_fn" if isinstance(task.work, Samples) else f"{task.sample(row or 0)}, or with batchify_fn"
+    elif all_read:
+        what = "batchify_fn, or with on_error if that is a function"
     elif row is None:
         shown = ", ".join(map(repr, indices[:_SHOWN_INDICES]))
         more = len(indices) - _SHOWN_INDICES

@@ -316,7 +316,8 @@ class Dispatcher:
             else:
                 lost = deaths > self._max_retries
             if lost:
-                submission.window.put(Failed(task, worker_died(death.pid, death.how, task, deaths, row)))
+                error = worker_died(death.pid, death.how, task, deaths, row, self.tolerates)
+                submission.window.put(Failed(task, error))
             else:
                 self.requeue(submission)
 

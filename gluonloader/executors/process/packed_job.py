@@ -90,8 +90,9 @@ def pickle_job(job: Job, start_method: str) -> PickledJob:
     except Exception as error:
         if isinstance(error, GluonLoaderError) or from_signal_handler(error):
             raise
-        parts = ("dataset", "batchify_fn", "worker_init_fn", "payloads")
-        part = next((name for name in parts if not can_pickle(getattr(job, name))), "job")
+        parts = {name: getattr(job, name) for name in ("dataset", "batchify_fn", "worker_init_fn", "payloads")}
+        parts["on_error"] = job.reading.on_error
+        part = next((name for name, value in parts.items() if not can_pickle(value)), "job")
         raise TransportError(
             f"start_method={start_method!r} needs to pickle {part}, but this failed: {error}. Define its functions and "
             "classes at the top level of a module, or use start_method='fork'"
