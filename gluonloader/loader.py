@@ -74,7 +74,7 @@ class DataLoader(Generic[Batch]):
             1 MB. If bulk reads run side by side (`concurrency`), each worker needs `concurrency - 1` more batches.
         thread_pool: use threads as workers, like `executor="thread"`.
         timeout: seconds after which waiting for a batch raises an error; None waits without limit. Without workers,
-            `timeout` is ignored.
+            `timeout` is ignored. With worker processes and `on_error`, it is the limit for each sample.
         auto_reload: start the next epoch as soon as the last batch of an epoch was delivered.
         executor: "serial", "thread" or "process"; the default depends on `num_workers` and `thread_pool`. "auto"
             chooses the calling thread for small samples in memory; threads if the dataset, its transforms and
