@@ -43,8 +43,9 @@ class ImagePipeline(Dataset):
     The images are equal to the images that the following transforms return; a value may differ by 1/255, before the
     division by `std`. If you pass `scale`, the transforms are `RandomResizedCrop(size, scale, ratio)`, otherwise
     `Resize(resize, keep_ratio=True)` and `CenterCrop(size)`. Then follow `RandomFlipLeftRight(flip)`, `ToTensor()`,
-    `Normalize(mean, std)` and `Cast(dtype)`. The pipeline draws its random numbers in the same order as the transforms.
-    It writes the images directly into the memory of the batch, so `default_batchify` does not copy them.
+    `Normalize(mean, std)` and `Cast(dtype)`. The pipeline draws its random numbers in the same order as the transforms,
+    but in a batch from the generator of the batch, as bulk reads do, and not from the generators of the samples. It
+    writes the images directly into the memory of the batch, so `default_batchify` does not copy them.
 
     Args:
         dataset: an `ImageDataset` without a transform, for example an `ImageFolderDataset`; the pipeline uses its
