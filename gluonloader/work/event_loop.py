@@ -67,6 +67,7 @@ class EventLoop:
                     self._thread = thread
                     self._loop = loop
         if self._loop is None or self._closed:
+            self.close()  # again, since the loop may have started after another thread had called `close`
             raise LoaderClosed("the loader was closed")
         return self._loop
 
