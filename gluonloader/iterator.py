@@ -28,7 +28,7 @@ class LoaderIterator(Iterator[Batch]):
         # By thread: a batch that is settled, until `next` returns it.
         self._kept: dict[int, tuple[Any, Delivered]] = {}
         self._last: Delivered | None = None  # of the batch that `next` returned last
-        self._last_of: dict[int, Delivered] = {}  # the same, by thread
+        self._here = threading.local()  # `last`: the same, of the thread that reads the attribute
 
     def __iter__(self) -> LoaderIterator[Batch]:
         return self
@@ -72,7 +72,7 @@ class LoaderIterator(Iterator[Batch]):
         batch: Batch
         batch, delivered = kept[thread]
         del kept[thread]  # no signal handler runs between this statement and the end of `next`
-        self._last = self._last_of[thread] = delivered
+        self._last = self._here.last = delivered
         return batch
 
     @property
@@ -81,7 +81,7 @@ class LoaderIterator(Iterator[Batch]):
 
         If several threads read this iterator, it is the last batch of the calling thread, if that has read a batch.
         """
-        delivered = self._last_of.get(threading.get_ident(), self._last)
+        delivered: Delivered | None = getattr(self._here, "last", self._last)
         if delivered is None:
             return None
         task, times = delivered.task, (delivered.made_s, delivered.waited_s)

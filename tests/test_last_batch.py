@@ -102,6 +102,16 @@ def test_a_thread_that_reads_nothing_sees_the_newest_batch():
     assert seen == [0, 1]
 
 
+def test_a_new_thread_does_not_see_the_batch_of_a_thread_that_has_ended():
+    iterator, seen = iter(DataLoader(range(12), 4)), []
+    for read in (lambda: next(iterator), lambda: seen.append(iterator.last.number)):
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+        next(iterator)
+    assert seen == [1]
+
+
 def test_shards_and_chunks_of_an_iterable_dataset(any_way):
     with any_way.loader(IterableDataset(lambda: iter(range(23))), 4, num_shards=2) as loader:
         iterator, found = iter(loader), []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import bdb
 import copy
+import gc
 import json
 import logging
 import os
@@ -13,10 +14,11 @@ import random
 import re
 import signal
 import sys
+import weakref
 
 import numpy as np
 import pytest
-from conftest import FORK, SERIAL, THREAD
+from conftest import FORK, SERIAL, THREAD, eventually
 from faulty import AsyncFaulty, AsyncFaultyInBulk, Faulty, FaultyInBulk, negative, negative_or_skip
 
 import gluonloader as gl
@@ -484,3 +486,29 @@ def test_many_bad_samples_change_nothing_between_executors_and_after_a_resume(po
                 loader.load_state_dict(state)
                 found = [batch.tolist() for batch in loader]
                 assert found == batches[place + 1 :]
+
+
+class Sample:
+    """A sample that can be referred to weakly."""
+
+
+@pytest.mark.parametrize("way", [SERIAL, THREAD], ids=str)
+@pytest.mark.parametrize("policy", ["skip", "replace"])
+def test_the_error_of_a_last_sample_keeps_no_sample_in_memory(way, policy):
+    alive = weakref.WeakSet()
+
+    def read(index):
+        if index == 7:
+            raise OSError("cannot read 7")
+        alive.add(sample := Sample())
+        return sample
+
+    dataset = gl.SimpleDataset(range(8)).transform(read)
+    gc.collect()
+    gc.disable()
+    try:
+        sizes = [len(batch) for batch in way.loader(dataset, 8, on_error=policy, max_errors=1, batchify_fn=list)]
+        assert sizes == [7 if policy == "skip" else 8]
+        assert eventually(lambda: not alive)
+    finally:
+        gc.enable()

@@ -135,6 +135,8 @@ class ThreadExecutor:
         worker = numbers.get()
         maker = BatchMaker(self._job, worker, set_current_seed)
         self._makers.append(maker)
+        if self._closed:  # `close` may have looked at the makers before
+            maker.close()
         self._threads.append(threading.current_thread())
         with maker.running():
             try:
@@ -146,8 +148,8 @@ class ThreadExecutor:
             makers = [maker.beside() for _ in range(maker.side_by_side)] if maker.side_by_side > 1 else [maker]
             for other in makers[1:]:
                 thread = threading.Thread(target=self._serve_beside, args=(other,), daemon=True)
-                self._threads.append(thread)
                 thread.start()
+                self._threads.append(thread)  # only now, since `close` may join it from now on
             with makers[0].running():
                 self._serve_queue(makers[0], self._own[worker] if self._job.iterable else self._shared)
 

@@ -95,9 +95,8 @@ def advice_on_waiting(tally: Tally, num_workers: int, concurrency: int, cores: i
     computes, workers = 1 - tally.waiting, max(1, num_workers)
     if concurrency > 1 or tally.batches < _ENOUGH or computes > _MOST_COMPUTING or workers * computes > cores / 2:
         return ""
-    useful = (
-        cores / workers / max(computes, 1 / _MOST_CONCURRENCY)
-    )  # with this concurrency, workers would keep all cores busy
+    # With this concurrency, workers would keep all cores busy.
+    useful = cores / workers / max(computes, 1 / _MOST_CONCURRENCY)
     advised = min(_MOST_CONCURRENCY, 1 << max(1, int(useful).bit_length() - 1))
     share = f"workers spent {tally.waiting:.0%} of their time waiting".replace("%", " %")
     return f"{share}; if samples wait for a disk or a network, pass concurrency={advised}"

@@ -25,10 +25,14 @@ class Draws:
         """From now on, `found` looks for draws."""
         self._before = self._states() if self._left else None
 
+    def forget(self) -> None:
+        """Called before the generators are seeded, which is no draw: `found` finds nothing until the next `mark`."""
+        self._before = None
+
     def found(self) -> list[str]:
         """The names of the generators from which numbers were drawn since `mark`.
 
-        It is empty if `mark` was not called, if an earlier call has found draws, and after many calls.
+        It is empty if `mark` was not called since `forget`, if an earlier call has found draws, and after many calls.
         """
         if self._before is None or not self._left:
             return []

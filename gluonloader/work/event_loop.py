@@ -48,13 +48,19 @@ class EventLoop:
             raise
 
     def _result(self, call: _Call) -> Any:
-        task = None
-        while task is None and not self._closed:
+        done = None
+        while done is None and not self._closed:
             with suppress(Empty):
-                task = call.done.get(timeout=_LOOK_S)
-        if task is None or self._closed:
+                done = call.done.get(timeout=_LOOK_S)
+        if done is None or self._closed:
             raise LoaderClosed("the loader was closed while samples were awaited")
-        return task.result()
+        result, error = done
+        try:
+            if error is not None:
+                raise error
+            return result
+        finally:
+            del done, error  # the traceback of the error refers to this frame
 
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
@@ -67,6 +73,7 @@ class EventLoop:
                     self._thread = thread
                     self._loop = loop
         if self._loop is None or self._closed:
+            self.close()  # again, since the loop may have started after another thread had called `close`
             raise LoaderClosed("the loader was closed")
         return self._loop
 
@@ -102,17 +109,26 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class _Call:
-    """A coroutine, and the queue that receives its task when the task is done."""
+    """A coroutine, and the queue that receives its result, or its error.
+
+    Only the loop's thread refers to the task: Python runs code of asyncio when a task is deleted, and would drop an
+    exception that a signal handler raises there.
+    """
 
     def __init__(self, start: Start) -> None:
         self._start = start
         self._task: asyncio.Task[Any] | None = None
-        self.done: SimpleQueue[asyncio.Task[Any]] = SimpleQueue()
+        self.done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
     def begin(self) -> None:
         # Only here, in the loop's thread, is the coroutine made: so it is always awaited.
         self._task = asyncio.get_running_loop().create_task(self._start())
-        self._task.add_done_callback(self.done.put)
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        self._task = None
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self.done.put((task.result() if error is None else None, error))
 
     def cancel(self) -> None:
         if self._task is not None:

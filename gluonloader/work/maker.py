@@ -167,6 +167,8 @@ class BatchMaker:
         return self._tolerance.read(task, keys, on_row, careful, given_up or {}, partial(self._seed_for, task))
 
     def _seed_for(self, task: Task) -> None:
+        if self._draws is not None:
+            self._draws.forget()
         self._seed(batch_seed(task.seed, task.epoch, task.batch))
 
     def _warn_of_draws(self, names: list[str]) -> None:

@@ -133,9 +133,10 @@ class Tolerance:
         if isinstance(samples, Gathered) and samples.has_others:
             samples = samples.samples()
         if isinstance(samples, list):
-            for row, sample in enumerate(samples):
-                if type(sample) is Caught:
-                    samples[row] = self._bad(task, row, sample, on_row, given_up)
+            # No variable refers to a `Caught` here: the traceback of its error refers to this frame, so they would keep
+            # all samples of the batch in memory until the next garbage collection.
+            for row in [row for row, sample in enumerate(samples) if type(sample) is Caught]:
+                samples[row] = self._bad(task, row, samples[row], on_row, given_up)
         if on_row is not None:
             on_row(NO_ROW)
         return samples

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -81,6 +82,14 @@ class Failing(Numbered):
         return indices
 
 
+class Killing(Numbered):
+    def __getitems__(self, indices):
+        time.sleep(0.02)  # so that other batches are read meanwhile
+        if 12 in indices:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return indices
+
+
 def test_an_error_belongs_to_its_batch(process_way):
     with process_way.loader(Failing(40), 2, concurrency=4) as loader:
         iterator, read, errors = iter(loader), [], []
@@ -95,6 +104,18 @@ def test_an_error_belongs_to_its_batch(process_way):
     assert [type(error) for error in errors] == [KeyError, gl.WorkerDied]
     assert "dataset.__getitems__([4, 5]), batch 2 of epoch 0" in errors[0].__notes__[0]
     assert "one of its samples [10, 11]" in str(errors[1])
+
+
+@pytest.mark.parametrize("max_retries", [0, 1])
+def test_a_batch_that_kills_its_worker_costs_no_batch_beside_it_and_no_warning(process_way, max_retries, capfd):
+    with process_way.loader(Killing(80), 2, concurrency=4, max_retries=max_retries) as loader:
+        iterator = iter(loader)
+        read = [next(iterator).tolist() for _ in range(6)]
+        with pytest.raises(gl.WorkerDied, match=r"batch 6 of epoch 0.*one of its samples \[12, 13\]"):
+            next(iterator)
+        read += [batch.tolist() for batch in iterator]
+    assert sum(read, []) == [index for index in range(80) if index not in (12, 13)]
+    assert "drew random numbers" not in capfd.readouterr().err
 
 
 @pytest.mark.kill

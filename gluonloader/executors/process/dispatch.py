@@ -303,6 +303,9 @@ class Dispatcher:
 
     def handle_death(self, death: Death) -> None:
         """Puts the batches of a dead worker back into the backlog; see NOTE [exactly once]."""
+        # If several batches were made side by side, any of them may have killed the worker, so none is lost: each is
+        # made again in careful mode, in which a worker makes no other batch.
+        alone = sum(attempt.started for attempt in death.attempts) <= 1
         for attempt in death.attempts:
             row, started, submission = attempt.row, attempt.started, attempt.submission
             self._slabs.has_grown(attempt.slab, os.fstat(attempt.slab.fd).st_size)  # the worker may have grown it
@@ -314,7 +317,7 @@ class Dispatcher:
             if self.tolerates:
                 lost, deaths = blame(attempt, row, death, self._max_retries) if started else (False, 0)
             else:
-                lost = deaths > self._max_retries
+                lost = started and alone and deaths > self._max_retries
             if lost:
                 error = worker_died(death.pid, death.how, task, deaths, row, self.tolerates)
                 submission.window.put(Failed(task, error))
