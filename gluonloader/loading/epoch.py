@@ -83,7 +83,7 @@ class Epoch:
         start = time.perf_counter()
         outcome = self._wait_for_next()
         while (batch := self._rebuild(outcome)) is NOTHING:
-            if not self.ended:  # too many samples raised errors
+            if not self.ended:  # it has ended if too many samples raised errors
                 self._settle(outcome.task)
                 self._interrupted = True
             del outcome  # so that no error keeps the memory of the batch
