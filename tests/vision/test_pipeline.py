@@ -60,6 +60,9 @@ class ReadInBulk:
     def __len__(self):
         return len(self.dataset)
 
+    def __getitem__(self, index):
+        return self.dataset[index]
+
     def __getitems__(self, indices):
         return [self.dataset[index] for index in indices]
 
