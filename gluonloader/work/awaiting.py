@@ -1,7 +1,9 @@
 """Readers for datasets with `async def` methods, which are awaited on an event loop of the worker.
 
-task, keys --> AwaitedSamples: await dataset[key], for several rows at a time --> samples
-AwaitedBulk:    await dataset.__getitems__(keys)               --> samples
+    task, keys ---> AwaitedSamples: await dataset[key], for several rows at a time  ---> samples
+                +-> AwaitedBulk:    await dataset.__getitems__(keys)                ---> samples
+
+`reader_of` in reading.py chooses the reader.
 """
 
 from __future__ import annotations

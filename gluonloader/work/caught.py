@@ -5,7 +5,7 @@ catching(dataset)[index] --> the sample, or Caught(error, index)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -71,25 +71,14 @@ class _OneByOne:
     def _caught(self, error: BaseException, index: Any) -> Caught:
         return Caught(tolerable(error, f"dataset[{index!r}]"), index)
 
-    def _check_bulk(self, error: BaseException) -> None:
-        """Raises the error of a bulk read again, if the samples cannot be read one by one."""
-        tolerable(error, "dataset.__getitems__")
-        if not hasattr(self._dataset, "__getitem__"):
-            raise error
-
 
 class _InBulk(_OneByOne):
     def __getitems__(self, indices: Any) -> Sequence[Any]:
         try:
             return read_by(self._dataset.__getitems__, indices)
         except _ERRORS as error:
-            self._check_bulk(error)
-        batch, samples = current_batch() or CurrentBatch(0), list[Any]()
-        for row, index in enumerate(as_list(indices)):
-            batch.row = row
-            samples.append(self[index])
-        batch.row = None
-        return samples
+            tolerable(error, "dataset.__getitems__")
+        return [self[index] for index in _row_by_row(indices)]
 
 
 class _AwaitedOneByOne(_OneByOne):
@@ -112,13 +101,17 @@ class _AwaitedInBulk(_AwaitedOneByOne):
             samples: Sequence[Any] = await settled(read_by(self._dataset.__getitems__, indices))
             return samples
         except _ERRORS as error:
-            self._check_bulk(error)
-        batch, one_by_one = current_batch() or CurrentBatch(0), list[Any]()
-        for row, index in enumerate(as_list(indices)):
-            batch.row = row
-            one_by_one.append(await self[index])
-        batch.row = None
-        return one_by_one
+            tolerable(error, "dataset.__getitems__")
+        return [await self[index] for index in _row_by_row(indices)]
+
+
+def _row_by_row(indices: Any) -> Iterator[Any]:
+    """The indices; while the sample of one is read, `get_rng` returns the generator of its row."""
+    batch = current_batch() or CurrentBatch(0)
+    for row, index in enumerate(as_list(indices)):
+        batch.row = row
+        yield index
+    batch.row = None
 
 
 def _is_cancelled_by_sample(error: BaseException) -> bool:

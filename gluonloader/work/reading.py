@@ -1,9 +1,11 @@
 """How a worker reads the samples of one task from a map-style dataset.
 
-task, keys --> Bulk:      dataset.__getitems__(keys)                  --> samples
-OneByOne:  dataset[key] for each row of the batch      --> samples, or a Gathered
-InThreads: dataset[key] for several rows at a time     --> samples
-the readers of awaiting.py, for `async def` methods    --> samples
+    task, keys ---> Bulk:      dataset.__getitems__(keys)                ---> samples
+                +-> OneByOne:  dataset[key] for each row of the batch    ---> samples, or a Gathered
+                +-> InThreads: dataset[key] for several rows at a time   ---> samples
+                +-> the readers of awaiting.py, for `async def` methods  ---> samples
+
+`reader_of` chooses the reader.
 """
 
 from __future__ import annotations

@@ -129,7 +129,10 @@ class Tolerance:
             given_up: slots that are not read again, and the errors that they count as.
             seed: seeds the random generators for this batch again.
         """
-        samples = self._read(task, keys, on_row, careful, given_up, seed)
+        if careful or given_up:
+            samples = self._read_one_by_one(task, keys, on_row, given_up, seed)
+        else:
+            samples = self.reader.read(task, keys, on_row)
         if isinstance(samples, Gathered) and samples.has_others:
             samples = samples.samples()
         if isinstance(samples, list):
@@ -141,17 +144,9 @@ class Tolerance:
             on_row(NO_ROW)
         return samples
 
-    def _read(
-        self,
-        task: Task,
-        keys: Keys,
-        on_row: OnRow | None,
-        careful: bool,
-        given_up: GivenUp,
-        seed: Callable[[], None],
+    def _read_one_by_one(
+        self, task: Task, keys: Keys, on_row: OnRow | None, given_up: GivenUp, seed: Callable[[], None]
     ) -> Sequence[Any] | Gathered:
-        if not careful and not given_up:
-            return self.reader.read(task, keys, on_row)
         one_by_one = reader_of(catching(self._job.dataset, given_up), self._job, True, self._event_loop)
         samples = one_by_one.read(task, keys, on_row)
         if not self._in_bulk or given_up:
@@ -190,18 +185,18 @@ class Tolerance:
             call = f"on_error for {task.sample(row)}"
             failure = located(failure, call, f"{call}, {task}")
             raise failure from error
-        value = self._other(task, row, on_row, given_up)
+        others = self._others(task, row)
+        value = self._other(task, row, others, on_row, given_up)
         if type(value) is Caught:
-            why = f"{TRIES} others also raised errors" if self._others(task, row) else "the batch has only this one"
+            why = f"{TRIES} others also raised errors" if others else "the batch has only this one"
             add_note(error, f'gluonloader: on_error="replace" found no other sample: {why}')
             error = located(error, task.sample(row), f"{task.sample(row)}, {task}")
             raise error
         return value
 
-    def _other(self, task: Task, row: int, on_row: OnRow | None, given_up: GivenUp) -> Any:
-        """Another sample for this row; a `Caught` if none can be read."""
-        others, size = self._others(task, row), len(task.indices or [])
-        seed = batch_seed(task.seed, task.epoch, task.batch)
+    def _other(self, task: Task, row: int, others: Sequence[Any], on_row: OnRow | None, given_up: GivenUp) -> Any:
+        """Another sample for this row, one of `others`; a `Caught` if none can be read."""
+        size, seed = len(task.indices or []), batch_seed(task.seed, task.epoch, task.batch)
         value: Any = Caught(LookupError("there is no other sample"), None)
         for number in range(1, TRIES + 1 if others else 0):
             slot = row + number * size
