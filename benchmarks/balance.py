@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import multiprocessing
 import os
 import re
 import time
@@ -23,7 +22,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from threading import Event, Thread
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +29,7 @@ import numpy as np
 from gluonloader import DataLoader
 
 from .report import machine
+from .usage import peak, processes
 
 BATCHES: Final = 200
 _IDLE: Final = 3000  # batches of an epoch in which neither the workers nor the caller sleep
@@ -118,7 +117,7 @@ def _compare_samples(workers: int, rounds: int, mean: float, batch_size: int) ->
     for _ in range(rounds):
         for setting, options in settings.items():
             for column, times in enumerate(patterns.values()):
-                with _peak_of_shared_memory() as samples:
+                with peak(_shared_memory, 0.1) as samples:
                     ratio = _ratio(_scaled(times, mean), workers, batch_size, **options)
                 rows[setting][column].append(ratio)
                 peaks[setting] = max(peaks[setting], *samples)
@@ -172,28 +171,10 @@ def _torch_batches(data: Sleeper, batch_size: int, workers: int, window: int, **
     )
 
 
-@contextmanager
-def _peak_of_shared_memory() -> Iterator[list[int]]:
-    """Samples the shared memory of this process and its workers while the block runs; yields the list of samples."""
-    seen, done = [0], Event()
-
-    def look() -> None:
-        while not done.wait(0.1):
-            seen.append(_shared_memory([os.getpid(), *[child.pid for child in multiprocessing.active_children()]]))
-
-    thread = Thread(target=look)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        done.set()
-        thread.join()
-
-
-def _shared_memory(pids: Sequence[int | None]) -> int:
-    """Returns the bytes of the shared memory that these processes have mapped, or to which they have a descriptor."""
+def _shared_memory() -> int:
+    """Returns the bytes of the shared memory that this process or a descendant has mapped, or has a descriptor to."""
     found: dict[str, int] = {}  # by the number of the inode
-    for pid in pids:
+    for pid in processes():
         try:
             for first, end, inode in _MAPPED.findall(Path(f"/proc/{pid}/maps").read_text()):
                 found.setdefault(inode, int(end, 16) - int(first, 16))

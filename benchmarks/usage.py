@@ -22,10 +22,9 @@ from typing import Final
 from .cases import Case
 from .loaders import Loader
 
-__all__ = ["Usage", "measure_usage", "memory_of", "processes", "usage_of"]
+__all__ = ["Usage", "measure_usage", "memory_of", "peak", "processes", "usage_of"]
 
 _WARM_UP: Final = 2  # epochs that are not measured
-_PAUSE_S: Final = 0.01  # between two samples of the memory
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds
 
 
@@ -106,9 +105,9 @@ def usage_of(
         start = _spent()
         epochs = _repeat(run.epoch, counted_s)
         end = _spent()
-        with _peak(memory) as peak:
+        with peak(memory) as samples:
             _repeat(run.epoch, sampled_s)
-    return _per_batch(start, end, epochs * run.drawn, max(peak) - before)
+    return _per_batch(start, end, epochs * run.drawn, max(samples) - before)
 
 
 def _repeat(epoch: Callable[[], object], seconds: float) -> int:
@@ -181,12 +180,12 @@ def memory_of(*kinds: str) -> int:
 
 
 @contextmanager
-def _peak(memory: Callable[[], int]) -> Iterator[list[int]]:
+def peak(memory: Callable[[], int], pause_s: float = 0.01) -> Iterator[list[int]]:
     """Samples the memory in a thread while the block runs; yields the list of the samples."""
     seen, done = [memory()], Event()
 
     def look() -> None:
-        while not done.wait(_PAUSE_S):
+        while not done.wait(pause_s):
             seen.append(memory())
 
     thread = Thread(target=look)

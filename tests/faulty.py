@@ -10,19 +10,17 @@ import gluonloader as gl
 
 
 class Faulty:
-    """Samples show their index and a random number; one of `every` raises an error."""
+    """Samples show their index and a random number; one of `every`, or those in `bad`, raise an error."""
 
-    def __init__(self, size=100, every=10, width=2):
-        self.size, self.every, self.width = size, every, width
+    def __init__(self, size=100, every=10, width=2, bad=()):
+        self.size, self.width = size, width
+        self.bad = bad or range(3, size, every)
 
     def __len__(self):
         return self.size
 
-    def is_bad(self, index):
-        return index % self.every == 3
-
     def __getitem__(self, index):
-        if self.is_bad(index):
+        if index in self.bad:
             raise OSError(f"cannot read {index}")
         sample = np.zeros(self.width, np.int64)
         sample[:2] = index, gl.get_rng().integers(1000)

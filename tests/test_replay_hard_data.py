@@ -1,6 +1,5 @@
 """`replay`, `seek` and `iterator.last` with samples that raise errors, and with samples that wait."""
 
-import asyncio
 import gc
 import json
 import os
@@ -9,8 +8,9 @@ import threading
 import numpy as np
 import pytest
 from conftest import FORK, SERIAL, in_child
+from faulty import AsyncFaulty, AsyncFaultyInBulk, Faulty, FaultyInBulk
 
-from gluonloader import SKIP, BatchSampler, DataLoader, Dataset, FileDataset, IterableDataset, get_rng
+from gluonloader import SKIP, BatchSampler, DataLoader, FileDataset, IterableDataset, get_rng
 from gluonloader.errors import TooManyErrors
 
 LENGTH, SIZE = 43, 4
@@ -18,32 +18,8 @@ BROKEN = {2, 7, 8, 9, 10, 11, 30}  # among them all samples of batch 2, in the o
 LEFT_OUT, GOOD = 2, range(12, 24)
 
 
-class Broken(Dataset):
-    def __len__(self):
-        return LENGTH
-
-    def __getitem__(self, index):
-        sample = np.array([index, get_rng().random()])
-        if index in BROKEN:
-            raise OSError(f"broken {index}")
-        return sample
-
-
-class BrokenBulk(Broken):
-    def __getitems__(self, indices):
-        return [self[index] for index in indices]
-
-
-class BrokenAwaited(Broken):
-    async def __getitem__(self, index):
-        await asyncio.sleep(0)
-        return Broken.__getitem__(self, index)
-
-
-class BrokenAwaitedBulk(BrokenAwaited):
-    async def __getitems__(self, indices):
-        await asyncio.sleep(0)
-        return [Broken.__getitem__(self, index) for index in indices]
+def broken(kind=Faulty):
+    return kind(LENGTH, bad=BROKEN)
 
 
 def decide(error, sample):
@@ -61,12 +37,12 @@ def delivered(loader):
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace", decide])
-@pytest.mark.parametrize("kind", [Broken, BrokenBulk, BrokenAwaited, BrokenAwaitedBulk])
+@pytest.mark.parametrize("kind", [Faulty, FaultyInBulk, AsyncFaulty, AsyncFaultyInBulk])
 def test_replay_skips_and_replaces_the_same_samples_and_counts_none(kind, on_error):
     options = {"on_error": on_error, "max_errors": 7}
-    with SERIAL.loader(kind(), SIZE, batchify_fn=batchify, **options) as loader:
+    with SERIAL.loader(broken(kind), SIZE, batchify_fn=batchify, **options) as loader:
         batches, counted = delivered(loader), (loader.stats(), loader.state_dict())
-        with FORK.loader(kind(), SIZE, batchify_fn=batchify, concurrency=3, **options) as other:
+        with FORK.loader(broken(kind), SIZE, batchify_fn=batchify, concurrency=3, **options) as other:
             for number, batch in batches.items():
                 assert loader.replay(0, number).tobytes() == other.replay(0, number).tobytes() == batch
             assert delivered(other) == batches
@@ -78,7 +54,7 @@ def test_replay_skips_and_replaces_the_same_samples_and_counts_none(kind, on_err
 
 
 def test_last_and_indices_name_the_samples_that_were_drawn_also_those_that_were_left_out(way):
-    with way.loader(Broken(), SIZE, on_error="skip", max_errors=7) as loader:
+    with way.loader(broken(), SIZE, on_error="skip", max_errors=7) as loader:
         iterator, seen = iter(loader), []
         for batch in iterator:
             drawn = iterator.last.indices
@@ -96,7 +72,7 @@ def test_after_seek_the_count_of_errors_starts_at_zero(any_way):
         return numbers, loader.state_dict()["errors"]
 
     options = {"on_error": "skip", "max_errors": 4, "batch_sampler": BatchSampler(range(LENGTH), SIZE)}
-    with any_way.loader(Broken(), **options) as loader, any_way.loader(Broken(), **options) as other:
+    with any_way.loader(broken(), **options) as loader, any_way.loader(broken(), **options) as other:
         loader.seek(0, 1)
         other.load_state_dict(json.dumps(loader.state_dict()))
         assert read(loader) == read(other) == ([1], 1)
@@ -138,7 +114,7 @@ def close(loaders):
 @pytest.mark.parametrize("end", [close, list.clear])
 def test_the_event_loop_of_replay_ends_when_the_loader_is_closed_or_deleted(end):
     before = event_loops()
-    loaders = [DataLoader(BrokenAwaited(), SIZE, sampler=GOOD, seed=1, num_workers=1)]
+    loaders = [DataLoader(broken(AsyncFaulty), SIZE, sampler=GOOD, seed=1, num_workers=1)]
     loaders[0].replay(0, 0)
     (loop,) = event_loops() - before
     end(loaders)
@@ -150,8 +126,8 @@ def test_the_event_loop_of_replay_ends_when_the_loader_is_closed_or_deleted(end)
 def test_replay_in_a_forked_child_and_with_another_seed_uses_a_new_event_loop():
     before = event_loops()
     with (
-        DataLoader(BrokenAwaited(), SIZE, sampler=GOOD, num_workers=1) as loader,
-        DataLoader(BrokenAwaited(), SIZE, sampler=GOOD, num_workers=1) as other,
+        DataLoader(broken(AsyncFaulty), SIZE, sampler=GOOD, num_workers=1) as loader,
+        DataLoader(broken(AsyncFaulty), SIZE, sampler=GOOD, num_workers=1) as other,
     ):
         next(iter(loader))
         first = loader.replay(0, 0).tobytes()
@@ -171,9 +147,9 @@ def test_files_are_replayed(tmp_path):
     with FORK.loader(data, 2, True, concurrency=2) as loader:
         batches = delivered(loader)
         os.remove(tmp_path / "3.bin")
-        broken = next(number for number in range(5) if 3 in loader.indices(0, number))
+        damaged = next(number for number in range(5) if 3 in loader.indices(0, number))
         for number, batch in batches.items():
-            if number != broken:
+            if number != damaged:
                 assert loader.replay(0, number).tobytes() == batch
         with pytest.raises(FileNotFoundError, match=r"3\.bin"):
-            loader.replay(0, broken)
+            loader.replay(0, damaged)
