@@ -175,11 +175,13 @@ def in_child(call: Callable[[], str]) -> str:
     child = os.fork()
     if not child:
         try:
-            text = call()
-        except Exception as error:
-            text = repr(error)
-        os.write(write, text.encode())
-        os._exit(0)
+            try:
+                text = call()
+            except BaseException as error:
+                text = repr(error)
+            os.write(write, text.encode())
+        finally:
+            os._exit(0)  # the child must not go on with the tests of its parent
     os.waitpid(child, 0)
     os.close(write)
     with open(read) as pipe:

@@ -233,7 +233,10 @@ def test_a_fork_while_another_thread_reads_is_harmless(tmp_path):
     held.wait(30)
     pid = os.fork()
     if pid == 0:
-        os._exit(0 if dataset[49]["n"] == 49 else 1)
+        try:
+            os._exit(0 if dataset[49]["n"] == 49 else 1)
+        finally:
+            os._exit(2)
     release.set()
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

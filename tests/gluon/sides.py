@@ -93,9 +93,13 @@ def _serve(function, args, writer):
     signal.alarm(0)
     warnings.simplefilter("ignore")
     try:
-        answer = False, function(*args)
-    except BaseException as error:
-        traceback.print_exc()
-        answer = True, error if isinstance(error, Exception) else RuntimeError(repr(error))
-    writer.send(answer)
-    signal.pause()
+        try:
+            answer = False, function(*args)
+        except BaseException as error:
+            traceback.print_exc()
+            answer = True, error if isinstance(error, Exception) else RuntimeError(repr(error))
+        writer.send(answer)
+        while True:  # each signal that has a handler ends one pause
+            signal.pause()
+    finally:
+        os._exit(1)  # the child must not go on with the tests of its parent

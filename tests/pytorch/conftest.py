@@ -3,6 +3,7 @@
 torch is imported in `sides`, by each test file: a skip raised in a conftest would skip all tests of the project.
 """
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,22 @@ def loader_class(request):
 @pytest.fixture(params=[0, 2], ids=["serial", "workers"])
 def workers(request):
     return request.param
+
+
+_handler = signal.SIG_DFL
+
+
+@pytest.fixture(autouse=True)
+def own_handler():
+    """torch's handler of SIGCHLD is installed only while a test of this suite runs.
+
+    If a worker of a torch loader has died, also of one that nobody uses any more, the handler raises an error in
+    whatever code of the program is running.
+    """
+    global _handler
+    before = signal.signal(signal.SIGCHLD, _handler)
+    yield
+    _handler = signal.signal(signal.SIGCHLD, before)
 
 
 @pytest.fixture(autouse=True)

@@ -223,9 +223,11 @@ def test_a_forked_process_changes_nothing_that_its_parent_wrote(tmp_path):
     with IndexedRecordIO(tmp_path / "r.rec", "w") as file:
         file.write_idx(0, b"a")
         if not (child := os.fork()):
-            os.read(read, 1)
-            file.close()
-            os._exit(0)
+            try:
+                os.read(read, 1)
+                file.close()
+            finally:
+                os._exit(0)
         assert "write only in that process" in in_child(lambda: str(file.write_idx(5, b"c")))
         file.write_idx(1, b"b")
         os.write(write, b"x")
