@@ -48,6 +48,20 @@ def run_tests(session: nox.Session, *arguments: str) -> None:
     session.run("python", "-m", "pytest", *RUNNERS, *arguments, *session.posargs)
 
 
+def run_suites(session: nox.Session, *arguments: str) -> None:
+    """Runs all tests; the parity suites in processes of their own.
+
+    The loaders of Gluon and torch fork, and then they sometimes hang if another framework has started threads.
+    """
+    if session.posargs:
+        run_tests(session, *arguments)
+        return
+    suites = ["tests/pytorch", "tests/gluon"]
+    for suite in suites:
+        run_tests(session, *arguments, suite)
+    run_tests(session, *arguments, *(f"--ignore={suite}" for suite in suites))
+
+
 @nox.session
 def core(session: nox.Session) -> None:
     """NumPy alone, quick."""
@@ -64,7 +78,7 @@ def gluon(session: nox.Session) -> None:
     toolkits = ["gluonnlp==0.10.0", "gluoncv==0.10.5.post0"]
     files = ["pyarrow<20", "h5py<3.11", "zarr==2.18.2", "numcodecs==0.13.1"]  # the last ones that work beside NumPy 1
     session.install("numpy<1.24", MXNET, *toolkits, TORCH, *files, "scikit-learn", "tqdm", *TEST, "-e", ".")
-    run_tests(session, "-m", "not (numpy_only and (spawn or kill))")  # `newest` runs these
+    run_suites(session, "-m", "not (numpy_only and (spawn or kill))")  # `newest` runs these
 
 
 @nox.session(python="3.11")
@@ -75,7 +89,7 @@ def modern(session: nox.Session) -> None:
     images = ["simplejpeg", "opencv-python-headless", "pillow", "albumentations"]
     session.install("numpy>=2", TORCH, "jax", *data, *network, *images, "scikit-learn", "tqdm", *TEST, "-e", ".")
     session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy
-    run_tests(session, "-m", "not numpy_only")
+    run_suites(session, "-m", "not numpy_only")
 
 
 @nox.session(python="3.11")
