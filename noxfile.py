@@ -26,7 +26,7 @@ import nox
 nox.options.sessions = ["lint", "docs", "newest", "trainers", "modern", "gluon"]
 nox.options.default_venv_backend = "virtualenv"
 
-TEST = ["pytest>=8", "pytest-xdist", "pytest-cov", "hypothesis"]
+TEST = ["pytest>=8", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypothesis"]
 # Most tests wait more than they work.
 RUNNERS = ["-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal"]
 TORCH = "torch==2.13.0"

@@ -74,6 +74,12 @@ WAYS = [SERIAL, THREAD, FORK, ONE_FORK, FORKSERVER, SPAWN, AUTO]
 PROCESSES = [FORK, FORKSERVER, SPAWN]
 
 
+def pytest_unconfigure() -> None:
+    """Empties a cache of torch: for each entry that is left when the interpreter ends, torch prints a traceback."""
+    if reductions := sys.modules.get("torch.multiprocessing.reductions"):
+        reductions.shared_cache.clear()
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest reads the markers for -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests by the way that they run over: `spawn` for new interpreters, `slow` for ways much like `FORK`."""

@@ -6,7 +6,7 @@ MXNet is imported in `sides`, by each test file: a skip raised in a conftest wou
 from pathlib import Path
 
 import pytest
-from parity import one_minute
+from parity import allow_reruns, one_minute
 
 # MXNet's own, at run time; the second only where Gluon runs, so that none of ours is hidden.
 WARNINGS = ["ignore:.*scipy.sparse:DeprecationWarning"]
@@ -14,6 +14,7 @@ WARNINGS_OF_GLUON = ["ignore:ndarray.* has been renamed:DeprecationWarning"]
 
 
 def pytest_collection_modifyitems(items):
+    allow_reruns(items, "gdata", "gluon")
     for item in items:
         if Path(__file__).parent not in item.path.parents:
             continue

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from parity import one_minute
+from parity import allow_reruns, one_minute
 
 pytest.register_assert_rewrite("pytorch.sides")
 
@@ -16,6 +16,7 @@ WARNING = "ignore:This DataLoader will create:UserWarning"
 
 
 def pytest_collection_modifyitems(items):
+    allow_reruns(items, "loader_class", "torch")
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings(WARNING))
