@@ -11,15 +11,19 @@ from parity import allow_reruns, one_minute
 
 pytest.register_assert_rewrite("pytorch.sides")
 
-# More workers than cores; of the tests, and on machines with one core.
-WARNING = "ignore:This DataLoader will create:UserWarning"
+WARNINGS = [
+    "ignore:This DataLoader will create:UserWarning",  # more workers than cores
+    # torch's handler of SIGCHLD may raise its error while torch deletes an iterator.
+    "ignore:.*_MultiProcessingDataLoaderIter.__del__:pytest.PytestUnraisableExceptionWarning",
+]
 
 
 def pytest_collection_modifyitems(items):
     allow_reruns(items, "loader_class", "torch")
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.filterwarnings(WARNING))
+            for warning in WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(warning))
 
 
 @pytest.fixture(params=["torch", "gluonloader"])
