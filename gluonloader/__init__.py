@@ -18,6 +18,7 @@ This file exports the public names. A module imports only from layers below its 
     dataset, sampler
     memory       the memory in which a batch travels between processes
     frameworks   conversion of arrays of MXNet, torch and JAX to NumPy and back
+    ranks
     randomness
     rows
     declared, decoders, describe, indices, limits, state, tree
@@ -62,9 +63,11 @@ from .errors import (
 )
 from .iterator import LoaderIterator
 from .loader import DataLoader
+from .loading.merging import merge_states
 from .loading.stats import LoaderStats
 from .memory import empty
 from .randomness import get_rng
+from .ranks import Ranks
 from .rows import Rows
 from .sampler import (
     BatchSampler,
@@ -94,11 +97,12 @@ __all__ = [
     "ConstWidthBucket", "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler",
     "FixedBucketSampler", "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset",
     "LinearWidthBucket", "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats", "MissingExtraError",
-    "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "RecordError", "Rows", "Sampler",
-    "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler", "SortedSampler",
-    "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler", "TooManyErrors", "TransportError",
-    "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerInfo", "WorkerStartError", "ZarrDataset", "batchify",
-    "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free", "random_split",
+    "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "Ranks", "RecordError", "Rows",
+    "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler",
+    "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler", "TooManyErrors",
+    "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerInfo", "WorkerStartError", "ZarrDataset",
+    "batchify", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free", "merge_states",
+    "random_split",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -43,6 +43,7 @@ from .loading.plan import only_sample
 from .loading.stats import LoaderStats
 from .loading.workers import Workers
 from .randomness import draw_seed
+from .ranks import Ranks
 from .work.info import LoaderInfo, WorkerInfo
 from .work.task import Job
 
@@ -104,6 +105,9 @@ class DataLoader(Generic[Batch]):
             is one shard per worker. The order of the samples depends on `num_shards`, not on the number of workers.
         shuffle_buffer: for an iterable dataset with `shuffle`: how many samples of each shard are kept in memory and
             shuffled with each other; default 1000.
+        ranks: for an iterable dataset that several processes read, the rank of this process and the number of
+            processes: `(index, count)`; "env", "torch" or "mpi" to look them up; or a `Ranks`. Each process reads its
+            own shards. All processes need the same `seed`. See `docs/ranks.md`.
         concurrency: how many samples of a batch each worker reads at the same time, for samples that wait for a disk or
             a network. If the dataset has `__getitems__`, it is the number of bulk reads that each worker runs at the
             same time. The batches are those of `concurrency=1`. See `docs/waiting.md`.
@@ -163,6 +167,7 @@ class DataLoader(Generic[Batch]):
         max_per_worker: int | None = None,
         num_shards: int | None = None,
         shuffle_buffer: int | None = None,
+        ranks: Ranks | tuple[int, int] | Literal["env", "torch", "mpi"] | None = None,
         concurrency: int = 1,
         on_error: OnError = "raise",
         max_errors: float | None = None,
@@ -170,23 +175,19 @@ class DataLoader(Generic[Batch]):
     ) -> None:
         check_flags(shuffle=shuffle, auto_reload=auto_reload)
         check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn, worker_payload=worker_payload)
-        batching = Batching(batch_size, shuffle, sampler, last_batch, batch_sampler, num_shards, shuffle_buffer)
+        batching = Batching(batch_size, shuffle, sampler, last_batch, batch_sampler, num_shards, shuffle_buffer, ranks)
         self._batching, self._pin_memory, self._timeout = batching, bool(pin_memory), timeout  # to be read again
         options = choose_options(
             executor, num_workers, thread_pool, prefetch, start_method, max_retries, memory_limit, max_per_worker
         )
         used_seed = draw_seed() if seed is None else check_int("seed", seed, None)
         source = choose_source(dataset, batching, used_seed, seed is not None, options.num_workers)
+        iterable = source.sampler is None
         if batchify_fn is None:
-            batchify_fn = only_sample if source.sampler is None and batch_size is None else default_batchify
+            batchify_fn = only_sample if iterable and batch_size is None else default_batchify
+        reading = choose_reading(dataset, batching, concurrency, on_error, max_errors, reseed_generators)
         job = Job(
-            dataset,
-            batchify_fn,
-            worker_init_fn,
-            options.num_workers,
-            used_seed,
-            iterable=source.sampler is None,
-            reading=choose_reading(dataset, batching, concurrency, on_error, max_errors, reseed_generators),
+            dataset, batchify_fn, worker_init_fn, options.num_workers, used_seed, iterable=iterable, reading=reading
         )
         workers = Workers(job, options, batch_size, worker_payload)
         workers.job = workers.job_with(used_seed)

@@ -273,19 +273,28 @@ def test_what_can_be_indexed_is_not_taken_for_an_iterable():
 
 
 def test_workers_know_who_they_are_while_they_read():
-    def who():
-        for _ in range(6):
-            yield get_worker_info().id
+    class Who(IterableDataset):
+        def __init__(self):
+            pass
 
-    with (
-        FORK.loader(IterableDataset(who), 3, num_shards=2) as loader,
-        pytest.warns(
-            RuntimeWarning, match=r"shard 1 .* read a different first sample .* method shard\(num_shards, index\)"
-        ) as caught,
-    ):
+        def shard(self, num_shards, index):
+            for _ in range(3):
+                yield get_worker_info().id
+
+    with FORK.loader(Who(), 3, num_shards=2) as loader:
         assert [batch.tolist() for batch in loader] == [[0, 0, 0], [1, 1, 1]]
-    assert len(caught) == 1
-    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("way", WORKERS, ids=str)
+def test_shards_that_are_cut_out_of_different_orders_are_an_error(way):
+    def random_order():
+        yield from (os.urandom(8) for _ in range(8))  # not from generators that the loader seeds
+
+    text = r"shard \d .* read a different first sample .* method shard\(num_shards, index\)"
+    with way.loader(IterableDataset(random_order), 2, num_shards=2) as loader:
+        for _ in range(2):  # also after the first error
+            with pytest.raises(RuntimeError, match=text):
+                list(loader)
 
 
 @pytest.mark.parametrize("way", WORKERS, ids=str)

@@ -17,12 +17,12 @@ PUBLIC = {
     "ConstWidthBucket", "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler",
     "FixedBucketSampler", "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler",
     "IterableDataset", "LinearWidthBucket", "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats",
-    "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "RecordError", "Rows",
-    "SKIP", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset",
+    "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "Ranks", "RecordError",
+    "Rows", "SKIP", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset",
     "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset",
     "SubsetSampler", "TooManyErrors", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied",
     "WorkerInfo", "WorkerStartError", "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng",
-    "get_worker_info", "gil_free", "random_split",
+    "get_worker_info", "gil_free", "merge_states", "random_split",
 }  # fmt: skip
 
 # The positional part is that of mxnet.gluon.data.DataLoader, in its order.

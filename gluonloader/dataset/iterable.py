@@ -7,11 +7,21 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Generic
 
-from ..checks import check_function
+from ..checks import check_function, check_int
 from ..describe import describe, short_repr, sized
 from ..errors import bad_argument
 from ..generics import Sample
-from .opening import at_epoch, check_unread, iterate, make_shard, most_shards
+from .opening import (
+    Part,
+    at_epoch,
+    check_shards,
+    check_unread,
+    has_shard,
+    iterate,
+    make_shard,
+    most_shards,
+    part_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +109,8 @@ class IterableDataset(Generic[Sample]):
             return sized(self)
         for step in self._steps:
             source += f".{type(step).__name__.lower()}({describe(step.count if isinstance(step, Take) else step.fn)})"
-        name = "IterableDataset" if type(self) is _Sized else type(self).__name__
-        return source if self._steps or isinstance(self._source, ChainDataset) else f"{name}({source})"
+        name = type(self).__name__
+        return source if self._steps or isinstance(self._source, (ChainDataset, _ShardView)) else f"{name}({source})"
 
     def __add__(self, other: Any) -> IterableDataset[Any]:
         """Returns the samples of this dataset, then those of `other`, which is anything that `IterableDataset` accepts.
@@ -138,6 +148,26 @@ class IterableDataset(Generic[Sample]):
             raise bad_argument("count", count, "must be an int >= 0")
         return self._with(Take(count))
 
+    def shard(self, num_shards: int, index: int) -> IterableDataset[Sample]:
+        """Returns shard `index` of `num_shards`, which together contain each sample once.
+
+        If the source has a method `shard`, that makes the shard. Otherwise the shard is every `num_shards`-th sample,
+        and the whole source is read to get it. A subclass may define its own method `shard`, which a loader then calls.
+
+        Raises:
+            ValueError: unless `0 <= index < num_shards`.
+
+        >>> [list(IterableDataset(range(5)).filter(lambda x: x != 1).shard(2, i)) for i in range(2)]
+        [[0, 3], [2, 4]]
+        """
+        check_int("num_shards", num_shards, 1)
+        if check_int("index", index) >= num_shards:
+            raise bad_argument("index", index, f"must be an int from 0 to num_shards - 1 ({num_shards - 1})")
+        view = _ShardView(self, num_shards, index)
+        return _wrapped(view, (), hasattr(self, "__len__") and view.is_cut)
+
+    vars(shard)["makes_view"] = True  # see `has_shard`
+
     def _with(self, step: Step) -> IterableDataset[Any]:
         return _wrapped(self, (step,), hasattr(self, "__len__") and not isinstance(step, Filter))
 
@@ -146,13 +176,59 @@ class _Sized(IterableDataset):
     """An iterable dataset whose source has a length."""
 
     def __len__(self) -> int:
-        return min([len(self._source), *(step.count for step in self._steps if isinstance(step, Take))])
+        return length_of(self._source, self._steps)
+
+
+_Sized.__name__ = "IterableDataset"  # in texts; pickle uses `__qualname__`
+
+
+def length_of(source: Any, steps: tuple[Step, ...]) -> int:
+    """The number of samples after the steps, if none of them is a filter; TypeError if the source has no length."""
+    return min([len(source), *(step.count for step in steps if isinstance(step, Take))])
 
 
 def _wrapped(source: Any, steps: tuple[Step, ...], sized: bool = False) -> IterableDataset[Any]:
     dataset: IterableDataset[Any] = object.__new__(_Sized if sized else IterableDataset)
     dataset._source, dataset._steps = source, steps
     return dataset
+
+
+class _ShardView:
+    """A shard of a dataset, which is made anew for each iteration.
+
+    Attributes:
+        is_cut: the shard is every `num_shards`-th sample of the whole dataset.
+    """
+
+    def __init__(self, dataset: IterableDataset[Any], num_shards: int, index: int) -> None:
+        self._dataset, self._num_shards, self._index = dataset, num_shards, index
+        self._source, self._steps = unwrap(dataset)
+        takes = any(isinstance(step, Take) for step in self._steps)  # `take` counts the samples of all shards
+        self.is_cut = takes or not has_shard(self._source)
+
+    def __iter__(self) -> Iterator[Any]:
+        shard = self._num_shards, self._index
+        part = Part(self._source, self._index, self._num_shards) if self.is_cut else part_of(self._source, *shard)
+        count = len(self._steps)
+        while count and isinstance(self._steps[count - 1], Transform):  # these need not run on samples of other shards
+            count -= 1
+        samples = iterate(part.dataset)
+        for step in self._steps[:count]:
+            samples = step.over(samples)
+        samples = islice(samples, part.start, None, part.stride)
+        for step in self._steps[count:]:
+            samples = step.over(samples)
+        return samples
+
+    def __len__(self) -> int:
+        return len(range(self._index, length_of(self._source, self._steps), self._num_shards))
+
+    def set_epoch(self, epoch: int) -> None:
+        self._source = at_epoch(self._source, epoch)
+
+    @short_repr
+    def __repr__(self) -> str:
+        return f"{describe(self._dataset)}.shard({self._num_shards}, {self._index})"
 
 
 class ChainDataset:
@@ -195,7 +271,7 @@ class ChainDataset:
     def shard(self) -> Callable[[int, int], ChainDataset]:
         """The method that makes a chain of one shard of each dataset."""
         for source, steps in map(unwrap, self.datasets):
-            if not callable(getattr(source, "shard", None)) or any(isinstance(step, Take) for step in steps):
+            if not has_shard(source) or any(isinstance(step, Take) for step in steps):
                 raise AttributeError("shard")  # workers have to count the samples of the whole chain
         return self._make_shard
 
@@ -242,6 +318,14 @@ def is_iterable(dataset: Any) -> bool:
 def check_iterable(dataset: Any) -> None:
     """Raises a ValueError if the dataset is an iterator, which can be iterated only once, or a set."""
     _check_repeatable("dataset", unwrap(dataset)[0])
+
+
+def check_split(dataset: Any, num_shards: int, has_ranks: bool) -> None:
+    """Raises a ValueError if the dataset, or a part of it, splits itself; see `check_shards`."""
+    source, _ = unwrap(dataset)
+    for part in source.datasets if isinstance(source, ChainDataset) else ():
+        check_split(part, num_shards, has_ranks)
+    check_shards(source, num_shards, has_ranks)
 
 
 def _check_repeatable(name: str, source: Any) -> None:

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
+
+from ..errors import bad_argument
+from .webdatasets import check_pipeline, is_pipeline, open_pipeline, url_count, url_shard
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The smallest part of a dataset that contains a shard, which is every `stride`-th sample of it from `start`."""
+
+    dataset: Any
+    start: int = 0
+    stride: int = 1
 
 
 def iterate(dataset: Any) -> Iterator[Any]:
     """A new iterator; datasets of tf.data yield NumPy arrays."""
+    if is_pipeline(dataset):
+        return open_pipeline(dataset)
     as_numpy = getattr(dataset, "as_numpy_iterator", None)
     return iter(dataset if as_numpy is None else as_numpy())
 
@@ -24,13 +39,23 @@ def at_epoch(dataset: Any, epoch: int) -> Any:
 
 def most_shards(dataset: Any) -> int | None:
     """The number of shards that the dataset can make at most; None if it does not say."""
+    if is_pipeline(dataset):
+        return url_count(dataset)
     most = getattr(dataset, "num_shards", getattr(dataset, "n_shards", None))
     return most if isinstance(most, int) else None
 
 
+def has_shard(dataset: Any) -> bool:
+    """Whether the dataset has a method that makes its shards; a view that reads the whole dataset does not count."""
+    if is_pipeline(dataset):
+        return url_count(dataset) is not None
+    method = getattr(dataset, "shard", None)
+    return callable(method) and not hasattr(method, "makes_view")
+
+
 def make_shard(dataset: Any, num_shards: int, index: int) -> Any:
     """The result of the dataset's method `shard`, which must be iterable; TypeError otherwise."""
-    shard = dataset.shard(num_shards, index)
+    shard = url_shard(dataset, num_shards, index) if is_pipeline(dataset) else dataset.shard(num_shards, index)
     if not (hasattr(shard, "__iter__") or hasattr(shard, "__getitem__")) or isinstance(shard, (set, frozenset)):
         what = f"{type(dataset).__name__}.shard({num_shards}, {index}) returned {shard!r:.80}"
         raise TypeError(f"{what}; return the samples of the shard in a fixed order: a list, a generator, a dataset")
@@ -44,3 +69,28 @@ def check_unread(method: str, iterator: Iterator[Any], others: Iterable[Any]) ->
             f"{method} returned the same iterator again, which was read already; return a new one from each call, as a "
             "generator function does"
         )
+
+
+def part_of(dataset: Any, num_shards: int, index: int) -> Part:
+    """The part of the dataset that contains a shard, as small as the dataset can make it."""
+    if not has_shard(dataset):
+        return Part(dataset, index, num_shards)
+    most = most_shards(dataset)
+    if most is None or most >= num_shards:
+        return Part(make_shard(dataset, num_shards, index))
+    most = max(most, 1)
+    stride = len(range(index % most, num_shards, most))
+    return Part(make_shard(dataset, most, index % most), index // most, stride)
+
+
+def check_shards(dataset: Any, num_shards: int, has_ranks: bool) -> None:
+    """Raises a ValueError if the dataset splits itself, so that samples would be lost or come twice.
+
+    Args:
+        has_ranks: the loader splits the dataset over ranks.
+    """
+    if is_pipeline(dataset):
+        check_pipeline(dataset, num_shards, has_ranks)
+    if has_ranks and getattr(dataset, "_distributed", None) is not None:  # of Hugging Face
+        right = "split_dataset_by_node and the argument ranks would both split the data; use one of them"
+        raise bad_argument("dataset", dataset, right)

@@ -31,13 +31,15 @@ from ..checks import (
 from ..dataset.arrays import warn_of_columns
 from ..dataset.awaited import check_awaited
 from ..dataset.bulk import check_no_mask
-from ..dataset.iterable import check_iterable, is_iterable
+from ..dataset.iterable import check_iterable, check_split, is_iterable
 from ..errors import bad_argument, warn
 from ..limits import available_cores
+from ..ranks import Ranks
 from ..sampler import BatchSampler, OrderedSampler, RandomSampler, SequentialSampler
 from ..work.task import Reading
 from .choice import Options
 from .epoch import Delivery
+from .lengths import quota_of
 from .plan import Shards
 from .sources import IndexSource, ShardSource, Source
 
@@ -68,34 +70,60 @@ class Batching:
     batch_sampler: Any
     num_shards: int | None
     shuffle_buffer: int | None
+    ranks: Any
 
 
 def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool, num_workers: int) -> Source:
     """The source of tasks: shards for an iterable dataset, indices for any other dataset."""
     _check_dataset(dataset, sized=batching.sampler is None and batching.batch_sampler is None)
     if is_iterable(dataset):
-        return ShardSource(_shards(dataset, batching, num_workers))
+        ranks = _ranks(batching.ranks, seed_given)
+        shards = _shards(dataset, batching, ranks, num_workers)
+        return ShardSource(shards, quota_of(dataset, shards, ranks))
     warn_of_columns("dataset", dataset)
     for name in ("num_shards", "shuffle_buffer"):
         if (value := getattr(batching, name)) is not None:
             raise bad_argument(name, value, f"only iterable datasets are read in shards; remove {name}")
+    if batching.ranks is not None:
+        right = "only iterable datasets are read in shards; pass a ShardedSampler as sampler instead"
+        raise bad_argument("ranks", batching.ranks, right)
     return IndexSource(_batch_sampler(dataset, batching, seed, seed_given))
 
 
-def _shards(dataset: Any, batching: Batching, num_workers: int) -> Shards:
+def _ranks(ranks: Any, seed_given: bool) -> Ranks:
+    """The argument `ranks` as an object."""
+    if ranks is None:
+        return Ranks(0, 1)
+    if isinstance(ranks, str):
+        ranks = Ranks.of(ranks)  # type: ignore[arg-type]  # it checks the value
+    elif isinstance(ranks, tuple) and len(ranks) == 2:
+        ranks = Ranks(*ranks)
+    if not isinstance(ranks, Ranks):
+        raise bad_argument("ranks", ranks, "must be (index, count), 'env', 'torch', 'mpi', or a gluonloader.Ranks")
+    if not seed_given:
+        right = "without a seed, each process draws its own one; pass the same seed on all ranks, e.g. seed=0"
+        raise bad_argument("ranks", ranks, right)
+    return ranks
+
+
+def _shards(dataset: Any, batching: Batching, ranks: Ranks, num_workers: int) -> Shards:
     check_iterable(dataset)
     for name in ("sampler", "batch_sampler"):
         if (value := getattr(batching, name)) is not None:
             right = f"{type(dataset).__name__} is an iterable dataset, which sets the order itself; remove {name}"
             raise bad_argument(name, value, right)
     size = 1 if batching.batch_size is None else check_int("batch_size", batching.batch_size, 1)
-    shards = max(1, num_workers) if batching.num_shards is None else check_int("num_shards", batching.num_shards, 1)
+    least, given = ranks.count, batching.num_shards
+    shards = least * max(1, num_workers) if given is None else check_int("num_shards", given, 1)
+    if shards < least:
+        raise bad_argument("num_shards", given, f"each of the {least} ranks needs a shard; pass at least {least}")
+    check_split(dataset, shards, batching.ranks is not None)
     buffer = batching.shuffle_buffer
     if buffer is not None and not batching.shuffle:
         raise bad_argument("shuffle_buffer", buffer, "it needs shuffle=True; pass that too, or remove shuffle_buffer")
     buffer = check_int("shuffle_buffer", _SHUFFLE_BUFFER if buffer is None else buffer, 2) if batching.shuffle else 0
     last_batch = "keep" if batching.last_batch is None else check_last_batch(batching.last_batch)
-    return Shards(shards, size, last_batch, buffer, num_workers)
+    return Shards(shards, size, last_batch, buffer, num_workers, ranks.index, ranks.count)
 
 
 def _batch_sampler(dataset: Any, batching: Batching, seed: int, seed_given: bool) -> Any:

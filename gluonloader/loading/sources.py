@@ -8,7 +8,9 @@ from typing import Any
 from ..sampler import changes_of
 from ..state import verify_checksum
 from .history import History
+from .lengths import lengths_of
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started
+from .plan.quota import Quota
 from .plan.sampler_state import fresh_state, keep, load, snapshot, stateful_part
 from .plan.shard_state import carried_of, check
 
@@ -82,22 +84,25 @@ class ShardSource:
 
     sampler = None
 
-    def __init__(self, shards: Shards) -> None:
-        self.shards = shards
+    def __init__(self, shards: Shards, quota: Quota | None = None) -> None:
+        self.shards, self._quota = shards, quota
         self._carried: list[Leftover] = []
         self._iteration = 0
 
     def batches(self, dataset: Any) -> int:
-        carried = sum(leftover.stop - leftover.start for leftover in self._carried)
-        return self.shards.batches(len(dataset) + carried)
+        if self._quota is not None:
+            return self._quota.batches(self.shards)
+        shards = self.shards
+        own = len(dataset) if shards.ranks == 1 else sum(lengths_of(dataset, shards, shards.owned).values())
+        return shards.batches(own + sum(leftover.stop - leftover.start for leftover in self._carried))
 
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
         self._iteration += 1
-        return ShardPlan(self.shards, epoch, seed, self._iteration, self._carried, loaded)
+        return ShardPlan(self.shards, epoch, seed, self._iteration, self._carried, loaded, self._quota)
 
     def other_plan(self, epoch: int, seed: int, carried: list[Leftover]) -> ShardPlan:
         """A plan that is no epoch of the loader, for workers that the loader does not use."""
-        return ShardPlan(self.shards, epoch, seed, -1, carried)
+        return ShardPlan(self.shards, epoch, seed, -1, carried, None, self._quota)
 
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
         return self.other_plan(epoch, seed, self._carried).state()

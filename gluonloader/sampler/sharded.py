@@ -18,10 +18,10 @@ from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument, explain_torch_arguments
 from ..indices import Keys
 from ..randomness import batch_seed
+from ..ranks import Source, rank_and_size
 from ..state import check_same, int_field
 from .base import Sampler, SeededSampler, SizedIterable, chained, start_order
 from .passes import Computed, Integers, Pass, Sliceable, as_keys, join_keys
-from .ranks import Source, rank_and_size
 from .saved import PATH, inner_state, load_saved_pass, saved_pass
 
 Even = Literal["pad", "drop", "keep"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import frameworks
 from ..dataset.iterable import Step, Take
-from ..dataset.opening import at_epoch, check_unread, iterate, make_shard, most_shards
+from ..dataset.opening import Part, at_epoch, check_unread, has_shard, iterate, part_of
 from ..interrupts import from_signal_handler
 from ..tree import leaves
 from .task import Chunk, Hint
@@ -28,12 +28,12 @@ class ShardSource:
 
     def __init__(self, dataset: Any, steps: tuple[Step, ...], chunk: Chunk, hint: Hint | None) -> None:
         self._name = type(dataset).__name__
-        # If `cut`, the shard is every `num_shards`-th sample of the whole dataset.
         counted = any(isinstance(step, Take) for step in steps)  # take() counts the samples of all shards
-        shard, self.cut = (dataset, True) if counted else _shard_of(dataset, chunk)
-        # Between two samples of a shard that is cut out lie samples of the other shards.
-        self._skip_before = chunk.shard if self.cut else 0
-        self._skip_after = chunk.num_shards - 1 - chunk.shard if self.cut else 0
+        part = Part(dataset, chunk.shard, chunk.num_shards) if counted else _part_of(dataset, chunk)
+        shard = part.dataset
+        # If `cut`, the shard is cut out of a part that other shards read, too. Between two samples lie those of others.
+        self.cut = part.stride > 1
+        self._skip_before, self._skip_after = part.start, part.stride - 1 - part.start
         self._is_iterator = hasattr(shard, "__next__")
         # A dataset that is an iterator has a method `reset`. Any other iterator comes from `shard`, and has to be new.
         self._is_reset = self._is_iterator and callable(getattr(shard, "reset", None))
@@ -52,8 +52,9 @@ class ShardSource:
         for step in steps:
             samples = step.over(samples)
         self._samples = samples
-        # A hash of the first sample of the dataset, if this shard is cut out of it; 0 for other shards.
-        self.first = None if self.cut and chunk.num_shards > 1 and not (hint and hint.group) else 0
+        # A hash of the first sample of the dataset, if all shards are cut out of it; 0 otherwise.
+        is_whole = self.cut and part.stride == chunk.num_shards
+        self.first = None if is_whole and not (hint and hint.group) else 0
         self._skipped_error: BaseException | None = None  # that of the previous sample, in another shard
         self._ended = False  # while samples were skipped
 
@@ -128,17 +129,11 @@ class ShardSource:
                 self._skipped_error = error
 
 
-def _shard_of(dataset: Any, chunk: Chunk) -> tuple[Any, bool]:
-    """A shard that the dataset has made, and False; or the whole dataset, and True: the shard is cut out of it.
-
-    If the dataset has too few shards, it makes shard 0 of 1, which is an object that no other stream reads.
-    """
-    if not callable(getattr(dataset, "shard", None)):
-        return dataset, True
-    dataset = at_epoch(dataset, chunk.epoch)  # the shard may be a generator, which has no method `set_epoch`
-    most = most_shards(dataset)
-    cut = most is not None and most < chunk.num_shards
-    return make_shard(dataset, *((1, 0) if cut else (chunk.num_shards, chunk.shard))), cut
+def _part_of(dataset: Any, chunk: Chunk) -> Part:
+    """The part of the dataset that contains the shard of the chunk."""
+    if has_shard(dataset):
+        dataset = at_epoch(dataset, chunk.epoch)  # the shard may be a generator, which has no method `set_epoch`
+    return part_of(dataset, chunk.num_shards, chunk.shard)
 
 
 def _hash(sample: Any) -> int:

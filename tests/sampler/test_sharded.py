@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gluonloader import BatchSampler, DataLoader, MissingExtraError, RandomSampler, SequentialSampler, get_rng
+from gluonloader import ranks as ranks_module
 from gluonloader.sampler import BlockShuffleSampler, ShardedSampler, SubsetSampler, WeightedSampler, iterate
-from gluonloader.sampler import ranks as ranks_module
 
 
 class Foreign:

@@ -22,6 +22,27 @@ class Shards:
     last_batch: LastBatch
     shuffle_buffer: int  # samples; 0 for no shuffling
     workers: int
+    rank: int = 0  # this process reads the shards rank, rank + ranks, rank + 2 * ranks, ...
+    ranks: int = 1
+
+    @property
+    def owned(self) -> range:
+        """The shards that this process reads."""
+        return range(self.rank, self.num_shards, self.ranks)
+
+    def owns(self, shard: int) -> bool:
+        return shard % self.ranks == self.rank
+
+    def next_owned(self, number: int) -> int:
+        """The first number of a chunk of this process that is at least `number`."""
+        shard = number % self.num_shards
+        following = number + (self.rank - shard) % self.ranks
+        row = number - shard + self.num_shards
+        return following if following < row else row + self.rank
+
+    def worker_of(self, shard: int) -> int:
+        """The worker that reads a shard of this process."""
+        return shard // self.ranks % max(self.workers, 1)
 
     def batches(self, samples: int) -> int:
         """The number of batches in an epoch that has this number of samples."""
@@ -32,15 +53,16 @@ class Shards:
         return Chunk(0, self.num_shards, 0, self.batch_size, epoch, seed, iteration, self.shuffle_buffer, None)
 
     def state(self) -> dict[str, Any]:
-        """The fields that must be equal when a position is loaded."""
-        return {name: value for name, value in asdict(self).items() if name != "workers"}
+        """The fields that must be equal when a position is loaded. Without ranks, it is that of a single process."""
+        own = ("workers",) if self.ranks > 1 else ("workers", "rank", "ranks")
+        return {name: value for name, value in asdict(self).items() if name not in own}
 
 
 @dataclass(slots=True)
 class ShardEnds:
-    """The known ends of shards. Chunk t of shard s has number t * num_shards + s."""
+    """The known ends of the shards of this process. Chunk t of shard s has number t * num_shards + s."""
 
-    num_shards: int
+    shards: Shards
     last_chunks: dict[int, int]  # by shard, the number t of its last chunk
 
     def add(self, chunk: Chunk) -> None:
@@ -48,23 +70,26 @@ class ShardEnds:
         self.last_chunks[chunk.shard] = min(chunk.number, self.last_chunks.get(chunk.shard, chunk.number))
 
     def is_beyond(self, number: int) -> bool:
-        """Whether the chunk with this number is known to lie beyond the end of its shard."""
-        chunk, shard = divmod(number, self.num_shards)
-        return chunk > self.last_chunks.get(shard, chunk)
+        """Whether this process has no chunk with this number: the shard ends before it, or belongs to another rank."""
+        chunk, shard = divmod(number, self.shards.num_shards)
+        return not self.shards.owns(shard) or chunk > self.last_chunks.get(shard, chunk)
 
     def full_chunks(self, number: int) -> int:
         """How many chunks before chunk `number` are full; a shard whose end is unknown counts as endless."""
-        chunks = [len(range(shard, number, self.num_shards)) for shard in range(self.num_shards)]
-        return sum(min(count, self.last_chunks.get(shard, count)) for shard, count in enumerate(chunks))
+        total = 0
+        for shard in self.shards.owned:
+            count = len(range(shard, number, self.shards.num_shards))
+            total += min(count, self.last_chunks.get(shard, count))
+        return total
 
     @property
     def all_known(self) -> bool:
-        return len(self.last_chunks) == self.num_shards
+        return len(self.last_chunks) == len(self.shards.owned)
 
     @property
     def first_leftover_batch(self) -> int:
         """The number of the first batch that is made from leftovers, once all shards have ended."""
-        return (max(self.last_chunks.values(), default=0) + 1) * self.num_shards
+        return (max(self.last_chunks.values(), default=0) + 1) * self.shards.num_shards
 
 
 @dataclass(slots=True)
@@ -92,6 +117,30 @@ def load_leftover(first_chunk: Chunk, saved: Mapping[str, Any]) -> Leftover:
     hint = load_hint(saved["hint"])
     chunk = replace(first_chunk, epoch=saved["epoch"], shard=saved["shard"], number=saved["chunk"], hint=hint)
     return Leftover(chunk, saved["start"], saved["stop"], None)
+
+
+def in_leftovers(ends: ShardEnds, batch: int) -> bool:
+    """Whether batch number `batch` is made from leftovers."""
+    return ends.all_known and batch >= ends.first_leftover_batch
+
+
+def rest_of_leftovers(shards: Shards, state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Those parts of the leftovers of a position, whose shards are `shards`, that are not in a settled batch."""
+    saved, ends = state["leftovers"], ShardEnds(shards, dict(state["ended"]))
+    if not in_leftovers(ends, state["batch"]):
+        return list(saved)
+    settled = {number for numbers in ranges_field(state, "ahead") for number in numbers}
+    rest: list[dict[str, Any]] = []
+    offset, size, first = 0, shards.batch_size, ends.first_leftover_batch
+    # In the order in which `ShardPlan` cuts them into batches.
+    for part in sorted(saved, key=lambda part: part["shard"] if part["epoch"] == state["epoch"] else -1):
+        start, stop = part["start"], part["stop"]
+        while start < stop:
+            number, end = first + offset // size, min(stop, start + size - offset % size)
+            if number >= state["batch"] and number not in settled:
+                rest.append({**part, "start": start, "stop": end})
+            offset, start = offset + end - start, end
+    return rest
 
 
 def carried_of(shards: Shards, state: Mapping[str, Any]) -> list[Leftover]:
@@ -131,8 +180,13 @@ def check(shards: Shards, state: Mapping[str, Any]) -> None:
     int_field(state, "batch")
     ranges_field(state, "ahead")
     count_in(state)
+    if "ranks" in state and (state["rank"], state["ranks"]) != (shards.rank, shards.ranks):
+        what = f"rank {state['rank']} of {state['ranks']} has saved it"
+        right = "load the result of gluonloader.merge_states(states of all ranks)"
+        raise ValueError(f"state: {what}, but this is rank {shards.rank} of {shards.ranks}; {right}")
     for name, ours in shards.state().items():
-        check_same(state, name, ours, "this loader")
+        if "ranks" in state or name not in ("rank", "ranks"):
+            check_same(state, name, ours, "this loader")
     for pair in _list_field(state, "ended"):
         if not isinstance(pair, list) or len(pair) != 2 or not all(type(part) is int for part in pair):
             raise bad_state("ended", pair, "must be two ints, the number of a shard and the number of its last chunk")

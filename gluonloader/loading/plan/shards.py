@@ -1,28 +1,33 @@
 """The plan of an iterable dataset: the chunks of all shards in turn, then the samples that the shards left over.
 
-    chunk 0 of shard 0, chunk 0 of shard 1, ..., chunk 1 of shard 0, ...      worker = shard % workers
+    chunk 0 of shard 0, chunk 0 of shard 1, ..., chunk 1 of shard 0, ...      the same worker for all chunks of a shard
         a full chunk is a batch;  a short one ends its shard, and its samples are a leftover
     when all shards have ended: the leftovers in the order of shards, cut into batches; only the very last can be short
 
 The plan learns the length of a shard only when the shard ends, so it also submits chunks beyond the end. Their results
 are empty, and are not delivered. Chunk t of shard s has number t * num_shards + s, and batches of leftovers have the
 numbers after the last chunk of the longest shard. So seeds and positions do not depend on timing.
+
+Over ranks, a chunk has the same number on each rank, and each rank skips the numbers of the other ranks' shards. So the
+batches of chunks do not depend on the number of ranks. A quota ends the epoch earlier, or adds batches; see quota.py.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import chain
 from typing import Any
 
-from ...errors import BatchTimeout, WorkerDied, warn
+from ...errors import BatchTimeout, WorkerDied
 from ...state import ranges_field
-from ...work.maker import ShardBatch
+from ...work.maker import ShardBatch, ShardEnd
 from ...work.task import Chunk, Hint, Samples, Task
 from . import shard_state
 from .base import Progress
 from .errors import NOTHING, ErrorCount, count_in
+from .quota import Quota, Stop, chunk_at
 from .shard_state import Leftover, ShardEnds, Shards
 
 
@@ -33,7 +38,7 @@ class ShardPlan:
         iteration: a number that no other live iterator of the loader has.
         carried: the leftovers of the last epoch (rollover).
         state: a position that `shard_state.check` has accepted; None for the start of the epoch.
-
+        quota: how many batches to deliver; None for those of all samples.
     """
 
     def __init__(
@@ -44,36 +49,59 @@ class ShardPlan:
         iteration: int,
         carried: list[Leftover],
         state: Mapping[str, Any] | None = None,
+        quota: Quota | None = None,
     ) -> None:
         self.epoch, self.outdated, self._ends_here = epoch, False, False
         self.lock = threading.RLock()
         self.in_flight: dict[int, Task] = {}
         self.errors = ErrorCount(self.in_flight, 0 if state is None else count_in(state))
-        self._shards, self._seed, self._carried = shards, seed, carried
+        self._shards, self._seed, self._carried, self._quota = shards, seed, carried, quota
         self._first_chunk = shards.first_chunk(epoch, seed, iteration)
-        self._first_sample: int | None = 0  # its hash; 0: unknown; None: shards differ, and the user was warned
+        self._first_sample = 0  # its hash; 0: unknown
         self._restart: Mapping[str, Any] | None = None  # the state from which an interrupted `rewind` has to start
         self._start(state)
 
     def _start(self, state: Mapping[str, Any] | None) -> None:
         self.errors.rewind()
         self.in_flight.clear()
-        self._ends = ShardEnds(self._shards.num_shards, {})
+        self._ends = ShardEnds(self._shards, {})
         self._hints: dict[int, Hint | None] = {}
         self._new_hints: dict[int, Hint | None] = {}  # by number: those that count once the task is settled
         self._leftovers = list(self._carried)
+        self._stop: Stop | None = None  # once it is known
+        self._loaded = state
         self._progress = Progress(0, (), self.in_flight)
         if state is not None:
-            self._ends = ShardEnds(self._shards.num_shards, dict(state["ended"]))
+            ended = {shard: chunk for shard, chunk in state["ended"] if self._shards.owns(shard)}
+            self._ends = ShardEnds(self._shards, ended)
             self._hints = {shard: shard_state.load_hint(hint) for shard, hint in enumerate(state["hints"])}
-            self._leftovers = [shard_state.load_leftover(self._first_chunk, saved) for saved in state["leftovers"]]
-            self._progress = Progress(state["batch"], ranges_field(state, "ahead"), self.in_flight)
+            whole = replace(self._shards, rank=0, ranks=1)
+            saved = shard_state.rest_of_leftovers(whole, state) if self._is_shared(state) else state["leftovers"]
+            own = [saved for saved in saved if self._shards.owns(saved["shard"])]
+            self._leftovers = [shard_state.load_leftover(self._first_chunk, saved) for saved in own]
+            self._progress = self._progress_of(state)
+            self._stop = Stop.load(state.get("stop"))
         unread = [leftover for leftover in self._leftovers if leftover.samples is None]
         self._unread = {-1 - i: leftover for i, leftover in enumerate(unread)}  # by number: these tasks make no batch
         self._in_leftovers = self._ends.all_known and self._progress.upcoming >= self._ends.first_leftover_batch
         self._leftover_samples: list[Any] | None = None  # the samples of all leftovers, once all shards have ended
 
+    def _is_shared(self, state: Mapping[str, Any]) -> bool:
+        """Whether other ranks read parts of the same position."""
+        return self._shards.ranks > 1 and "ranks" not in state
+
+    def _progress_of(self, state: Mapping[str, Any]) -> Progress:
+        number, ahead = state["batch"], ranges_field(state, "ahead")
+        if self._is_shared(state):
+            # Chunks of other shards may be further than the ends of these, where the batches of leftovers are numbered.
+            number = min(number, self._ends.first_leftover_batch) if self._ends.all_known else number
+            own = [value for value in chain.from_iterable(ahead) if not self._ends.is_beyond(value)]
+            ahead = [range(value, value + 1) for value in own]
+        return Progress(number, ahead, self.in_flight)
+
     def next(self) -> Task | None:
+        if self._quota is not None and self._stop is None:
+            self._stop = self._quota.stop(self._shards, self._loaded)
         self._use_hints()
         for number, leftover in self._unread.items():
             if leftover.samples is None and number not in self.in_flight:
@@ -82,8 +110,12 @@ class ShardPlan:
         progress = self._progress
         while not self._ends.all_known or progress.upcoming < self._ends.first_leftover_batch:
             number = progress.upcoming
+            if self._stop is not None and self._stop.chunk is not None and number >= self._stop.chunk:
+                raise StopIteration
             chunk, shard = divmod(number, self._shards.num_shards)
-            if self._ends.is_beyond(number):
+            if not self._shards.owns(shard):
+                progress.upcoming = self._shards.next_owned(number)
+            elif self._ends.is_beyond(number):
                 progress.upcoming += 1
             elif progress.issue(task := self._task(number, self._chunk(shard, chunk), shard)):
                 return task
@@ -124,10 +156,23 @@ class ShardPlan:
             number = self._progress.upcoming
             batch = number - self._ends.first_leftover_batch
             samples = self._leftover_samples[batch * size : (batch + 1) * size]
-            if not samples or (len(samples) < size and self._shards.last_batch != "keep"):
+            work: Samples | Chunk = Samples(samples)
+            has_ended = not samples or (len(samples) < size and self._shards.last_batch != "keep")
+            if has_ended if self._stop is None else batch >= self._stop.others:
                 raise StopIteration
-            if self._progress.issue(task := self._task(number, Samples(samples), batch)):
+            if has_ended:
+                work = self._repeated(batch)
+            if self._progress.issue(task := self._task(number, work, batch)):
                 return task
+
+    def _repeated(self, batch: int) -> Chunk:
+        """The chunk that is repeated as number `batch` of the leftovers, after which the rank has no samples."""
+        assert self._quota is not None
+        assert self._leftover_samples is not None
+        position = batch - self._shards.batches(len(self._leftover_samples))
+        number = chunk_at(self._shards, self._quota.lengths, position)
+        chunk, shard = divmod(number, self._shards.num_shards)
+        return replace(self._first_chunk, shard=shard, number=chunk)
 
     def _is_own(self, leftover: Leftover) -> bool:
         return leftover.chunk.epoch == self.epoch  # not if an earlier epoch carried it over
@@ -136,7 +181,7 @@ class ShardPlan:
         return replace(self._first_chunk, shard=shard, number=number, hint=self._hints.get(shard))
 
     def _task(self, number: int, work: Chunk | Samples, shard: int) -> Task:
-        return Task(self.epoch, number, self._seed, work, shard % max(self._shards.workers, 1))
+        return Task(self.epoch, number, self._seed, work, self._shards.worker_of(shard))
 
     def _use_hints(self) -> None:
         """Stores the hints of settled tasks. Other hints wait: they may lie beyond a task that is not settled."""
@@ -154,9 +199,17 @@ class ShardPlan:
             return NOTHING
         if not isinstance(chunk, Chunk):
             return self.errors.unwrap(task, result)
-        self._compare_first_sample(chunk.shard, result.first)
+        accepted = self._accept_chunk(task, chunk, result)
+        self._compare_first_sample(chunk.shard, result.first)  # afterwards: an error must not hide the end of a shard
+        if self._quota is not None:
+            count = self._shards.batch_size if isinstance(result, ShardBatch) else len(result.samples)
+            self._quota.check_length(chunk, count)
+        return accepted
+
+    def _accept_chunk(self, task: Task, chunk: Chunk, result: ShardBatch | ShardEnd) -> Any:
         if isinstance(result, ShardBatch):
-            self._new_hints[task.batch] = result.hint
+            if task.batch == chunk.number * self._shards.num_shards + chunk.shard:  # it is not repeated
+                self._new_hints[task.batch] = result.hint
             return self.errors.unwrap(task, result.batch)
         if result.samples:
             self._use_hints()
@@ -166,15 +219,12 @@ class ShardPlan:
         return NOTHING
 
     def _compare_first_sample(self, shard: int, first: int) -> None:
-        """Warns once if the shards see different sequences, although each of them is cut out of the whole dataset."""
-        if self._first_sample is None or not first:
-            return
+        """Raises an error if the shards see different sequences, although each is cut out of the whole dataset."""
         self._first_sample = self._first_sample or first
-        if first != self._first_sample:
-            self._first_sample = None
-            warn(
+        if first and first != self._first_sample:
+            raise RuntimeError(
                 f"shard {shard} of this iterable dataset read a different first sample than the other shards. Each "
-                "shard reads the whole dataset and keeps every num_shards-th sample, so samples may now be missing or "
+                "shard reads the whole dataset and keeps every num_shards-th sample, so samples would be missing or "
                 "come twice. If the dataset orders its samples at random, let it draw from gluonloader.get_rng(), or "
                 "shuffle in the loader instead (shuffle=True, shuffle_buffer=n). If it yields only the samples of the "
                 "current worker, define a method shard(num_shards, index) instead",
@@ -228,6 +278,7 @@ class ShardPlan:
             **progress.state(),
             **errors,
             **self._shards.state(),
+            **({} if self._stop is None else {"stop": asdict(self._stop)}),
             "ended": sorted([shard, chunk] for shard, chunk in self._ends.last_chunks.items()),
             "hints": [shard_state.save_hint(hints.get(shard)) for shard in range(self._shards.num_shards)],
             "leftovers": [leftover.state() for leftover in leftovers],

@@ -1,0 +1,126 @@
+"""`merge_states`: the positions of all ranks of an iterable dataset as one position, for any other number of ranks.
+
+    state of rank 0 --+
+    state of rank 1 --+--> the state of one process that reads all shards --> each new rank takes its shards
+    state of rank 2 --+
+
+A chunk has the same number on every rank (see plan/shards.py), and each shard belongs to one rank. So a chunk is
+settled if the rank that owns its shard has settled it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ..errors import bad_state
+from ..state import add_checksum, check_same, field, int_field, parse_state, ranges_field, to_ranges, verify_checksum
+from .plan.shard_state import ShardEnds, Shards, check, in_leftovers, rest_of_leftovers
+
+_OWN: Final = ("batch", "ahead", "ended", "hints", "leftovers", "errors", "rank", "ranks", "stop", "epoch", "check")
+
+
+def merge_states(states: Iterable[Any]) -> dict[str, Any]:
+    """Returns one state for the states of all ranks that read an iterable dataset; see `docs/ranks.md`.
+
+    Load the result on every rank, with any number of ranks, or in a single process. Then each sample that no rank has
+    delivered before comes exactly once.
+
+    Args:
+        states: for each rank what `state_dict()` of its loader returned, or the same as JSON text, in any order.
+
+    Raises:
+        ValueError: a state is missing, comes twice, or does not fit the other states; the text says which.
+    """
+    parsed = _checked([parse_state(state) for state in states])
+    epoch = min(state["epoch"] for state in parsed)
+    ranks = [_Rank(state, epoch) for state in parsed]
+    reading = [rank for rank in ranks if not rank.reads_leftovers]
+    num_shards = parsed[0]["num_shards"]
+    owners = [ranks[shard % len(ranks)] for shard in range(num_shards)]
+    ended = sorted([shard, chunk] for rank in ranks for shard, chunk in rank.ended.items())
+    if reading:
+        batch = min(rank.batch for rank in reading)
+        while owners[batch % num_shards].has_settled(batch):  # a rank may have stopped at a number of another rank
+            batch += 1
+        top = max(num_shards, *(max([rank.batch, *rank.ahead]) + 1 for rank in reading))
+        ahead = [number for number in range(batch + 1, top) if owners[number % num_shards].has_settled(number)]
+    else:
+        batch, ahead = num_shards, []
+    merged = {name: value for name, value in parsed[0].items() if name not in _OWN}
+    if "errors" in parsed[0]:
+        merged["errors"] = sum(state["errors"] for state in parsed if state["epoch"] == epoch)
+    return add_checksum(
+        {
+            **merged,
+            "epoch": epoch,
+            "batch": batch,
+            "ahead": to_ranges(ahead),
+            "ended": ended,
+            "hints": [owners[shard].hint(shard) for shard in range(num_shards)],
+            "leftovers": [leftover for rank in ranks for leftover in rank.leftovers()],
+        }
+    )
+
+
+def _checked(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The states in the order of the ranks."""
+    if not states:
+        raise ValueError("states: there is none; pass the states of all ranks")
+    by_rank: dict[int, Mapping[str, Any]] = {}
+    for state in states:
+        if "ranks" not in state:
+            right = "it was saved by a loader without `ranks`, or is merged already; load it without merge_states"
+            raise ValueError(f"states: one of them is not the state of a rank: {right}")
+        verify_checksum(state)
+        check(_shards_of(state), state)
+        if by_rank.setdefault(rank := state["rank"], state) is not state:
+            raise ValueError(f"states: rank {rank} comes twice; pass one state for each rank")
+        for name in [*(name for name in states[0] if name not in _OWN), "ranks"]:
+            check_same(state, name, field(states[0], name), f"rank {states[0]['rank']}")
+    if missing := sorted(set(range(states[0]["ranks"])) - by_rank.keys()):
+        raise ValueError(f"states: those of ranks {missing} are missing; pass the states of all ranks")
+    return [by_rank[rank] for rank in sorted(by_rank)]
+
+
+def _shards_of(state: Mapping[str, Any]) -> Shards:
+    count = int_field(state, "ranks", 1)
+    sizes = (int_field(state, "num_shards", count), int_field(state, "batch_size", 1))
+    return Shards(*sizes, state["last_batch"], int_field(state, "shuffle_buffer"), 1, int_field(state, "rank"), count)
+
+
+class _Rank:
+    """The position of one rank in an epoch, which it may have finished.
+
+    Attributes:
+        ended: the last chunk of each of its shards that has ended.
+        batch: the first number that is not settled.
+        ahead: later numbers that are settled.
+        reads_leftovers: whether all chunks of its shards are settled.
+    """
+
+    def __init__(self, state: Mapping[str, Any], epoch: int) -> None:
+        self._state, self._shards = state, _shards_of(state)
+        self.batch: int = state["batch"]
+        self.ahead = {number for numbers in ranges_field(state, "ahead") for number in numbers}
+        self._finished = state["epoch"] > epoch
+        ends = ShardEnds(self._shards, dict(state["ended"]))
+        if self._finished and (state["epoch"] > epoch + 1 or self.batch or self.ahead or ends.last_chunks):
+            right = f"while other ranks are in epoch {epoch}; save the states of all ranks at the same time"
+            raise bad_state("epoch", state["epoch"], f"rank {state['rank']} has read a part of it, {right}")
+        self.reads_leftovers = self._finished or in_leftovers(ends, self.batch)
+        # If all chunks are settled, it does not matter where the shards end.
+        self.ended = dict.fromkeys(self._shards.owned, 0) if self.reads_leftovers else ends.last_chunks
+
+    def has_settled(self, number: int) -> bool:
+        """Whether this chunk of one of its shards exists, and is settled."""
+        chunk, shard = divmod(number, self._shards.num_shards)
+        exists = chunk <= self.ended.get(shard, chunk)
+        return exists and (self.reads_leftovers or number < self.batch or number in self.ahead)
+
+    def hint(self, shard: int) -> Any:
+        return None if self._finished else self._state["hints"][shard]
+
+    def leftovers(self) -> list[dict[str, Any]]:
+        """Those parts of the leftovers that are not in a settled batch."""
+        return list(self._state["leftovers"]) if self._finished else rest_of_leftovers(self._shards, self._state)

@@ -1,0 +1,146 @@
+"""How many batches each rank delivers, so that all deliver the same number; see the policies of `Ranks`.
+
+    lengths of shards, position --> batches left on each rank --> fewest or most --> number at which this rank stops
+
+With known lengths, the numbers of all batches are known before anything is read; see plan/shards.py.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...ranks import Ranks
+from ...state import ranges_field
+from ...work.task import Chunk
+from .shard_state import Shards, rest_of_leftovers
+
+Lengths = Mapping[int, int]  # samples by shard
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Where a rank stops: before the chunk with a number, or after some batches that do not come from full chunks."""
+
+    chunk: int | None  # None: not before all its chunks were read
+    others: int  # batches of leftovers and repeated batches
+
+    @staticmethod
+    def load(saved: Any) -> Stop | None:
+        return None if saved is None else Stop(saved["chunk"], saved["others"])
+
+
+class Quota:
+    """For policies other than "uneven".
+
+    Args:
+        lengths: those of the shards of this rank, or of all shards if no `gather` was passed.
+    """
+
+    def __init__(self, ranks: Ranks, lengths: Lengths) -> None:
+        self.lengths, self._ranks = lengths, ranks
+        self._whole: int | None = None  # the number of batches of a whole epoch, once it is known
+
+    def batches(self, shards: Shards) -> int:
+        """The number of batches of a whole epoch, on each rank; the first call may call `gather`."""
+        if self._whole is None:
+            self._whole = self._target(shards, _Left(shards, self.lengths, None), None)
+        return self._whole
+
+    def stop(self, shards: Shards, state: Mapping[str, Any] | None) -> Stop:
+        """Where this rank stops.
+
+        Args:
+            state: a position that is shared with other ranks; None for the start of an epoch.
+        """
+        own = _Left(shards, self.lengths, state)
+        return own.stop_after(self.batches(shards) if state is None else self._target(shards, own, state))
+
+    def check_length(self, chunk: Chunk, count: int) -> None:
+        """Raises a ValueError if a chunk with `count` samples shows that the stated length of its shard is wrong."""
+        stated, read = self.lengths[chunk.shard], chunk.number * chunk.size + count
+        if read > stated if count == chunk.size else read != stated if count else read < stated:
+            how = "exactly" if 0 < count < chunk.size else "at least" if count else "at most"
+            what = f"shard {chunk.shard} has {how} {read:,} samples"
+            right = "so the ranks would deliver different numbers of batches; state the right lengths"
+            raise ValueError(f"ranks: {what}, but its stated length is {stated:,}, {right}")
+
+    def _target(self, shards: Shards, own: _Left, state: Mapping[str, Any] | None) -> int:
+        if self._ranks.gather is None:
+            counts = [_Left(replace(shards, rank=rank), self.lengths, state).batches for rank in range(shards.ranks)]
+        else:
+            counts = list(self._ranks.gather(own.batches))
+            if len(counts) != shards.ranks or counts[shards.rank] != own.batches:
+                what = f"gather({own.batches}) returned {counts!r:.80} on rank {shards.rank} of {shards.ranks}"
+                raise ValueError(f"ranks: {what}; return the argument of each rank, in the order of the ranks")
+        target = min(counts) if self._ranks.policy == "drop" else max(counts)
+        if target > own.batches and not any(full_chunks(shards, self.lengths).values()):
+            what = f"rank {shards.rank} has no full batch that it could repeat"
+            right = "since each of its shards is smaller than a batch; pass fewer shards or policy='drop'"
+            raise ValueError(f"ranks: {what}, {right}")
+        return target
+
+
+def full_chunks(shards: Shards, lengths: Lengths) -> dict[int, int]:
+    """How many chunks of each shard of this process are full."""
+    return {shard: lengths[shard] // shards.batch_size for shard in shards.owned}
+
+
+def chunk_at(shards: Shards, lengths: Lengths, position: int) -> int:
+    """The number of the full chunk at this position of the epoch, which starts anew after the last full chunk."""
+    full = full_chunks(shards, lengths)
+    chunks = range((max(full.values()) + 1) * shards.num_shards)
+    wanted = position % sum(full.values()) + 1
+    return bisect_left(chunks, wanted, key=lambda number: _before(shards, full, number + 1))
+
+
+def _before(shards: Shards, full: Mapping[int, int], number: int) -> int:
+    """How many chunks before chunk `number` are full."""
+    return sum(min(count, len(range(shard, number, shards.num_shards))) for shard, count in full.items())
+
+
+class _Left:
+    """The batches that are left of an epoch for one rank.
+
+    Attributes:
+        batches: how many.
+    """
+
+    def __init__(self, shards: Shards, lengths: Lengths, state: Mapping[str, Any] | None) -> None:
+        self._shards = shards
+        size, full = shards.batch_size, full_chunks(shards, lengths)
+        samples = sum(lengths[shard] % size for shard in full)
+        self._first, self._ahead = 0, list[int]()
+        if state is not None:
+            ended = {shard: chunk for shard, chunk in state["ended"] if shard in full}
+            samples = sum(lengths[shard] % size for shard in full.keys() - ended.keys())
+            whole = replace(shards, rank=0, ranks=1)
+            rest = [part for part in rest_of_leftovers(whole, state) if part["shard"] in full]
+            samples += sum(part["stop"] - part["start"] for part in rest)
+            full.update(ended)
+            self._first = state["batch"]
+            ahead = [number for numbers in ranges_field(state, "ahead") for number in numbers]
+            self._ahead = [number for number in ahead if self._is_full(full, number)]
+        self._full = full
+        self._in_chunks = self._unsettled(self._first_leftover)
+        self.batches = self._in_chunks + shards.batches(samples)
+
+    def _is_full(self, full: Mapping[int, int], number: int) -> bool:
+        chunk, shard = divmod(number, self._shards.num_shards)
+        return chunk < full.get(shard, 0)
+
+    @property
+    def _first_leftover(self) -> int:
+        return (max(self._full.values(), default=0) + 1) * self._shards.num_shards
+
+    def _unsettled(self, number: int) -> int:
+        """How many full chunks before chunk `number` are not settled."""
+        before = _before(self._shards, self._full, number) - _before(self._shards, self._full, min(number, self._first))
+        return before - sum(settled < number for settled in self._ahead)
+
+    def stop_after(self, count: int) -> Stop:
+        if count >= self._in_chunks:
+            return Stop(None, count - self._in_chunks)
+        return Stop(bisect_left(range(self._first_leftover), count, key=self._unsettled), 0)

@@ -1,0 +1,114 @@
+"""`Ranks`: which shards of an iterable dataset a process reads, of several that train together.
+
+The rank of this process and the number of processes can be passed, or come from torch, MPI or the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from .checks import check_int
+from .errors import bad_argument, import_extra
+
+Policy = Literal["uneven", "drop", "repeat"]
+Source = Literal["torch", "mpi", "env"]
+
+_VARIABLES: Final = (  # set by torchrun, Open MPI, MPICH and Slurm
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which shards of an iterable dataset this process reads: `index`, `index + count`, `index + 2 * count`, ...
+
+    All processes of a training program need the same number of batches if they wait for each other at each step. For
+    that, choose "drop" or "repeat", and state how long the shards are.
+
+    Args:
+        index: the rank of this process, from 0.
+        count: the number of processes.
+        policy: "uneven": each process delivers its own samples, so some processes deliver more batches than others.
+            "drop": each process stops after as many batches as the process with the fewest. "repeat": after its own
+            batches, each process delivers its first batches again, until it has delivered as many as the process with
+            the most.
+        shard_lengths: for "drop" and "repeat", the number of samples in each shard of the dataset, in the order of the
+            shards. Not needed if `len(dataset)`, or `len` of the shards that the dataset's `shard` returns, says it.
+        gather: for "drop" and "repeat", a function that is called on all processes with their number of batches, and
+            returns the numbers of all processes in the order of the ranks. Then a process has to know the lengths of
+            its own shards only. For example with MPI: `gather=comm.allgather`.
+
+    Raises:
+        ValueError: an argument is wrong; the text says what to pass instead.
+    """
+
+    index: int
+    count: int
+    policy: Policy = "uneven"
+    shard_lengths: Sequence[int] | None = None
+    gather: Callable[[int], Sequence[int]] | None = None
+
+    def __post_init__(self) -> None:
+        check_int("count", self.count, 1)
+        if check_int("index", self.index) >= self.count:
+            raise bad_argument("index", self.index, f"must be an int from 0 to count - 1 ({self.count - 1})")
+        if self.policy not in ("uneven", "drop", "repeat"):
+            raise bad_argument("policy", self.policy, "must be 'uneven', 'drop' or 'repeat'")
+        if self.gather is not None and not callable(self.gather):
+            raise bad_argument("gather", self.gather, "must be a function of one int, or None")
+
+    @classmethod
+    def of(cls, source: Source, policy: Policy = "uneven", **options: Any) -> Ranks:
+        """Returns the ranks that `source` knows.
+
+        Args:
+            source: 'torch' (its process group), 'mpi' (mpi4py), or 'env', the variables that torchrun, Open MPI, MPICH
+                or Slurm set.
+            policy, options: as for the class.
+
+        Raises:
+            ValueError: `source` does not know the rank; the text lists where the rank was looked for.
+            MissingExtraError: torch or mpi4py is not installed.
+        """
+        return cls(*rank_and_size(source), policy, **options)
+
+
+def rank_and_size(source: Source) -> tuple[int, int]:
+    """The rank of this process and the number of processes; raises ValueError if `source` does not know the rank."""
+    if source == "torch":
+        distributed = import_extra("torch.distributed", "torch")
+        if not (distributed.is_available() and distributed.is_initialized()):
+            right = "torch.distributed has no process group; call torch.distributed.init_process_group() first"
+            raise bad_argument("source", "torch", right)
+        return distributed.get_rank(), distributed.get_world_size()
+    if source == "mpi":
+        world = import_extra("mpi4py.MPI", "mpi4py").COMM_WORLD
+        return world.Get_rank(), world.Get_size()
+    if source == "env":
+        return _from_environment()
+    raise bad_argument("source", source, "must be 'torch', 'mpi' or 'env'")
+
+
+def _from_environment() -> tuple[int, int]:
+    for names in _VARIABLES:
+        if all(name in os.environ for name in names):
+            rank, size = (_number(name) for name in names)
+            if rank >= size:
+                text = f"environment variables {names[0]}={rank}, {names[1]}={size}"
+                raise ValueError(f"{text}: the rank must be less than the number of processes")
+            return rank, size
+    known = ", ".join(map(" and ".join, _VARIABLES))
+    raise bad_argument("source", "env", f"set one of these pairs of environment variables: {known}")
+
+
+def _number(name: str) -> int:
+    text = os.environ[name]
+    if not text.isdecimal():
+        raise ValueError(f"environment variable {name}={text!r}: must be an int >= 0")
+    return int(text)
