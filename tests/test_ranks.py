@@ -1,0 +1,327 @@
+"""`ranks` and `merge_states`: which rank reads what, lengths, and what is refused."""
+
+import json
+import re
+
+import pytest
+from conftest import FORK, ONE_FORK, SERIAL
+
+from gluonloader import DataLoader, IterableDataset, Ranks, ShardedSampler, merge_states
+
+
+class Files(IterableDataset):
+    """Files with two samples each; a shard is every n-th file."""
+
+    def __init__(self, files):
+        self.files = files
+
+    def __iter__(self):
+        return iter(self.shard(1, 0))
+
+    def shard(self, num_shards, index):
+        return [f"{file}{number}" for file in self.files[index::num_shards] for number in range(2)]
+
+
+NUMBERS = IterableDataset(range(10))  # it has a length
+STREAM = IterableDataset(lambda: iter(range(10)))  # it has none
+
+
+def epochs(dataset, count, *options, loader_options=None, **keywords):
+    """The batches of each rank."""
+    batches = []
+    for index in range(count):
+        ranks = Ranks(index, count, *options, **keywords)
+        with SERIAL.loader(dataset, 2, ranks=ranks, batchify_fn=list, **(loader_options or {})) as loader:
+            batches.append(list(loader))
+    return batches
+
+
+def test_each_rank_reads_every_nth_shard(way):
+    for index in range(2):
+        with way.loader(Files("abcd"), 2, ranks=(index, 2), num_shards=4, batchify_fn=list) as loader:
+            assert list(loader) == [[f"{file}0", f"{file}1"] for file in "abcd"[index::2]]
+
+
+def test_by_default_there_is_a_shard_for_each_worker_of_each_rank():
+    for way, shards in ((SERIAL, 3), (ONE_FORK, 3), (FORK, 6)):
+        with way.loader(STREAM, 2, ranks=(0, 3)) as loader:
+            assert loader.state_dict()["num_shards"] == shards
+
+
+def test_the_rank_is_found_in_the_environment(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert Ranks.of("env", "drop") == Ranks(1, 2, "drop")
+    with SERIAL.loader(STREAM, 2, ranks="env") as loader:
+        assert [batch.tolist() for batch in loader] == [[1, 3], [5, 7], [9]]
+
+
+def test_a_single_rank_is_a_loader_without_ranks():
+    with SERIAL.loader(STREAM, 2, ranks=(0, 1)) as loader, SERIAL.loader(STREAM, 2) as other:
+        assert loader.state_dict() == other.state_dict()
+        other.load_state_dict(loader.state_dict())
+
+
+def test_the_policies():
+    shards = {"loader_options": {"num_shards": 3}}
+    assert epochs(NUMBERS, 2, **shards) == [[[0, 3], [2, 5], [6, 9], [8]], [[1, 4], [7]]]
+    assert epochs(NUMBERS, 2, "drop", **shards) == [[[0, 3], [2, 5]], [[1, 4], [7]]]
+    assert epochs(NUMBERS, 2, "repeat", **shards) == [
+        [[0, 3], [2, 5], [6, 9], [8]],
+        [[1, 4], [7], [1, 4], [1, 4]],
+    ]
+
+
+def test_the_length_is_that_of_the_rank():
+    for policy, lengths in (("uneven", [4, 2]), ("drop", [2, 2]), ("repeat", [4, 4])):
+        for index in range(2):
+            with SERIAL.loader(NUMBERS, 2, ranks=Ranks(index, 2, policy), num_shards=3) as loader:
+                assert len(loader) == len(list(loader)) == lengths[index]
+    with SERIAL.loader(STREAM, 2, ranks=(0, 2)) as loader, pytest.raises(TypeError):
+        len(loader)
+
+
+def test_lengths_may_be_stated_or_exchanged():
+    shards = {"loader_options": {"num_shards": 3}}
+    assert epochs(STREAM, 2, "drop", [4, 3, 3], **shards) == epochs(NUMBERS, 2, "drop", **shards)
+    asked = []
+
+    def gather(count):
+        asked.append(count)
+        return [4, 2]
+
+    assert epochs(NUMBERS, 2, "drop", gather=gather, **shards) == epochs(NUMBERS, 2, "drop", **shards)
+    assert asked == [4, 2]
+
+
+def test_counts_are_exchanged_once_for_whole_epochs():
+    asked = []
+
+    def gather(count):
+        asked.append(count)
+        return [count, 2]
+
+    with SERIAL.loader(NUMBERS, 2, ranks=Ranks(0, 2, "drop", gather=gather), num_shards=3) as loader:
+        assert [len(loader), len(list(loader)), len(list(loader))] == [2, 2, 2]
+    assert asked == [4]
+
+
+def test_each_rank_needs_to_know_only_its_own_lengths_to_exchange_counts():
+    class OwnFiles(IterableDataset):
+        def __init__(self, rank):
+            self.rank = rank
+
+        def shard(self, num_shards, index):
+            assert index % 2 == self.rank
+            return ["a", "b", "c"][: index + 1]
+
+    for rank in range(2):
+        ranks = Ranks(rank, 2, "drop", gather=lambda count: [1, 1])
+        with SERIAL.loader(OwnFiles(rank), 2, ranks=ranks, num_shards=2, batchify_fn=list) as loader:
+            assert list(loader) == [["a", "b"][: rank + 1]]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "text"),
+    [
+        ([4, 3, 4], "shard 2 has exactly 3 samples, but its stated length is 4"),
+        ([3, 3, 3], "shard 0 has at least 4 samples, but its stated length is 3"),
+        ([6, 3, 3], "shard 0 has at most 4 samples, but its stated length is 6"),
+    ],
+)
+def test_a_wrong_length_is_an_error(lengths, text):
+    with SERIAL.loader(STREAM, 2, ranks=Ranks(0, 2, "repeat", lengths), num_shards=3) as loader:
+        with pytest.raises(ValueError, match=text):
+            list(loader)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"ranks": (2, 2)}, r"index=2: must be an int from 0 to count - 1 \(1\)"),
+        ({"ranks": (0, 0)}, "count=0: must be"),
+        ({"ranks": (True, 2)}, "index=True: must be"),
+        ({"ranks": "mxnet"}, "source='mxnet': must be 'torch', 'mpi' or 'env'"),
+        ({"ranks": 3}, "ranks=3: must be .* or a gluonloader.Ranks"),
+        ({"ranks": (0, 2), "seed": None}, "pass the same seed on all ranks, e.g. seed=0"),
+        ({"ranks": (0, 3), "num_shards": 2}, "num_shards=2: each of the 3 ranks needs a shard; pass at least 3"),
+        ({"ranks": (0, 2), "dataset": [1, 2, 3]}, "pass a ShardedSampler as sampler instead"),
+    ],
+)
+def test_wrong_arguments(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        DataLoader(**{"dataset": STREAM, "batch_size": 2, "seed": 0, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"policy": "pad"}, "policy='pad': must be 'uneven', 'drop' or 'repeat'"),
+        ({"policy": "drop", "gather": 3}, "gather=3: must be a function"),
+        ({"policy": "drop"}, "needs the length of each shard, and .* does not say it; pass .*shard_lengths"),
+        ({"policy": "drop", "shard_lengths": [5]}, "there are num_shards=2 shards; pass one length for each"),
+        ({"policy": "drop", "shard_lengths": [5, -1]}, "shard_lengths=-1"),
+        ({"policy": "repeat", "shard_lengths": [5, 5], "last_batch": "rollover"}, "pass 'keep' or 'discard'"),
+        ({"policy": "drop", "shard_lengths": [5, 5], "gather": lambda count: [count]}, "return the argument of each"),
+    ],
+)
+def test_wrong_policies(options, text):
+    last_batch = options.pop("last_batch", None) if (options := dict(options)) else None
+    with pytest.raises(ValueError, match=text):
+        list(DataLoader(STREAM, 2, seed=0, last_batch=last_batch, ranks=Ranks(0, 2, **options)))
+
+
+def test_a_filtered_dataset_has_no_known_length():
+    with pytest.raises(ValueError, match="needs the length of each shard"):
+        DataLoader(NUMBERS.filter(bool), 2, seed=0, ranks=Ranks(0, 2, "drop"))
+    assert epochs(NUMBERS.take(4), 2, "drop") == [[[0, 2]], [[1, 3]]]
+
+
+def saved(count, batches, dataset=STREAM, num_shards=6, **options):
+    """The states of all ranks after so many batches, and what was delivered."""
+    states, seen = [], []
+    for index in range(count):
+        with SERIAL.loader(dataset, 2, ranks=(index, count), num_shards=num_shards, **options) as loader:
+            iterator = iter(loader)
+            seen += [next(iterator).tolist() for _ in range(batches)]
+            states.append(loader.state_dict())
+    return states, seen
+
+
+def rest(state, count, num_shards=6, **options):
+    batches = []
+    for index in range(count):
+        with SERIAL.loader(STREAM, 2, ranks=(index, count), num_shards=num_shards, **options) as loader:
+            loader.load_state_dict(state)
+            batches += [batch.tolist() for batch in loader]
+    return batches
+
+
+@pytest.mark.filterwarnings("ignore:resuming")
+def test_a_merged_state_fits_any_number_of_ranks():
+    states, seen = saved(2, 2)
+    for form in (states, [json.dumps(state) for state in reversed(states)]):
+        merged = json.loads(json.dumps(merge_states(form)))
+        for count in (1, 2, 3, 6):
+            assert sorted(sum(seen + rest(merged, count), [])) == list(range(10))
+    with SERIAL.loader(STREAM, 2, num_shards=6) as loader:  # without ranks
+        loader.load_state_dict(merged)
+        assert sorted(sum(seen + [batch.tolist() for batch in loader], [])) == list(range(10))
+
+
+def test_the_state_of_a_rank_fits_only_that_rank():
+    states, _ = saved(2, 1)
+    for ranks in ((1, 2), (0, 3), None):
+        with SERIAL.loader(STREAM, 2, ranks=ranks, num_shards=6) as loader:
+            with pytest.raises(ValueError, match=r"rank 0 of 2 has saved it.*merge_states"):
+                loader.load_state_dict(states[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda states: [], "there is none"),
+        (lambda states: states[:1], r"those of ranks \[1\] are missing"),
+        (lambda states: [states[0], states[0]], "rank 0 comes twice"),
+        (lambda states: [states[0], saved(2, 1, num_shards=4)[0][1]], "num_shards"),
+        (lambda states: [states[0], saved(2, 1, seed=3)[0][1]], "seed"),
+        (lambda states: [states[0], saved(3, 1)[0][1]], "ranks"),
+        (lambda states: [merge_states(states)], "is merged already"),
+        (lambda states: [states[0], {**states[1], "batch": 0}], "check"),
+        (lambda states: [states[0], "{"], "JSON"),
+        (lambda states: [states[0], {**states[1], "ended": 3}], "check"),
+    ],
+)
+def test_states_that_do_not_fit_each_other(change, text):
+    with pytest.raises(ValueError, match=text):
+        merge_states(change(saved(2, 1)[0]))
+
+
+def test_states_of_different_epochs():
+    states, _ = saved(2, 1)
+    with SERIAL.loader(STREAM, 2, ranks=(1, 2), num_shards=6) as loader:
+        list(loader)
+        states[1] = loader.state_dict()  # this rank has finished the epoch
+        merge_states(states)
+        next(iter(loader))
+        states[1] = loader.state_dict()
+    with pytest.raises(ValueError, match="save the states of all ranks at the same time"):
+        merge_states(states)
+
+
+def test_batches_and_random_numbers_do_not_depend_on_the_number_of_ranks():
+    def batches(count):
+        seen = {}
+        for index in range(count):
+            with SERIAL.loader(STREAM, 2, ranks=(index, count), num_shards=6, shuffle=True, shuffle_buffer=4) as loader:
+                iterator = iter(loader)
+                for batch in iterator:
+                    seen[iterator.last.number] = batch.tolist(), iterator.last.shard
+        return {number: made for number, made in seen.items() if made[1] is not None}
+
+    assert batches(1) == batches(2) == batches(3)
+
+
+@pytest.mark.filterwarnings("ignore:resuming IterableDataset reads")
+@pytest.mark.parametrize("policy", ["uneven", "drop", "repeat"])
+def test_any_batch_of_a_rank_is_made_again(policy):
+    for index in range(2):
+        with SERIAL.loader(NUMBERS, 2, ranks=Ranks(index, 2, policy), num_shards=3) as loader:
+            iterator, batches = iter(loader), []
+            for batch in iterator:
+                batches.append((iterator.last.number, batch.tolist()))
+            for number, batch in batches:
+                assert loader.replay(0, number, read=True).tolist() == batch
+            for place, (number, _) in enumerate(batches):
+                loader.seek(0, number)
+                assert [batch.tolist() for batch in loader] == [batch for _, batch in batches[place:]]
+
+
+def test_many_ranks_find_their_chunks_quickly():
+    """A rank does not look at the chunks of each other rank, one after the other."""
+    count, looks = 100_000, []
+
+    class Few(IterableDataset):
+        def __init__(self):
+            pass
+
+        def shard(self, num_shards, index):
+            looks.append(index)
+            return range(6)
+
+    with SERIAL.loader(Few(), 2, ranks=(7, count), num_shards=count) as loader:
+        assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]
+    assert set(looks) == {7}
+
+
+def test_views_of_shards():
+    dataset = IterableDataset(range(10)).transform(lambda x: 2 * x)
+    parts = [dataset.shard(3, index) for index in range(3)]
+    assert [list(part) for part in parts] == [[0, 6, 12, 18], [2, 8, 14], [4, 10, 16]]
+    assert [len(part) for part in parts] == [4, 3, 3]
+    assert repr(parts[1]) == f"{dataset!r}.shard(3, 1)"
+    assert list(parts[0].filter(lambda x: x > 0).take(2)) == [6, 12]
+    assert sorted(sum((list(parts[0].shard(2, index)) for index in range(2)), [])) == [0, 6, 12, 18]
+    assert [list(dataset.take(4).shard(2, index)) for index in range(2)] == [[0, 4], [2, 6]]
+
+
+def test_views_of_a_dataset_that_makes_its_shards():
+    files = IterableDataset(Files("abc")).transform(str.upper)
+    assert [list(files.shard(2, index)) for index in range(2)] == [["A0", "A1", "C0", "C1"], ["B0", "B1"]]
+    assert [list(files.take(3).shard(2, index)) for index in range(2)] == [["A0", "B0"], ["A1"]]
+
+
+def test_views_are_read_by_a_loader(way):
+    view = NUMBERS.shard(2, 1)
+    with way.loader(view, 2, num_shards=2) as loader:
+        assert sorted(sum((batch.tolist() for batch in loader), [])) == [1, 3, 5, 7, 9]
+
+
+@pytest.mark.parametrize(("arguments", "text"), [((0, 0), "num_shards=0"), ((2, 2), "index=2"), ((2, -1), "index=-1")])
+def test_wrong_views(arguments, text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        NUMBERS.shard(*arguments)
+
+
+def test_map_style_data_is_split_by_a_sampler():
+    assert list(ShardedSampler([0, 1, 2], 2, 1)) == [1, 0]
