@@ -17,7 +17,7 @@ from conftest import FORK, SERIAL, THREAD, workers
 
 from gluonloader import Ranks, merge_states
 
-pytestmark = pytest.mark.filterwarnings("ignore:resuming")
+pytestmark = [pytest.mark.soak, pytest.mark.kill, pytest.mark.filterwarnings("ignore:resuming")]
 CASES = range(int(os.environ.get("GLUONLOADER_RANKS", 100)))
 WAYS = [SERIAL, SERIAL, SERIAL, THREAD, THREAD, FORK]
 
@@ -103,7 +103,6 @@ def flat(batches):
     return [sample for batch in batches for sample in batch]
 
 
-@pytest.mark.kill
 @pytest.mark.parametrize("number", CASES)
 def test_uneven_ranks_deliver_each_sample_once(number):
     case = Case(number)
@@ -132,7 +131,6 @@ def uneven(case, state, index, count):
     return left if state else whole, whole[: sum(length // case.size for length in lengths)]
 
 
-@pytest.mark.kill
 @pytest.mark.parametrize("policy", ["drop", "repeat"])
 @pytest.mark.parametrize("number", CASES)
 def test_ranks_with_a_policy_deliver_equal_numbers_of_batches(policy, number):

@@ -57,7 +57,7 @@ def merge_states(states: Iterable[Any]) -> dict[str, Any]:
             "batch": batch,
             "ahead": to_ranges(ahead),
             "ended": ended,
-            "hints": [owners[shard].hint(shard) for shard in range(num_shards)],
+            "hints": [hint for rank in ranks for hint in rank.hints],
             "leftovers": [leftover for rank in ranks for leftover in rank.leftovers()],
         }
     )
@@ -118,8 +118,9 @@ class _Rank:
         exists = chunk <= self.ended.get(shard, chunk)
         return exists and (self.reads_leftovers or number < self.batch or number in self.ahead)
 
-    def hint(self, shard: int) -> Any:
-        return None if self._finished else self._state["hints"][shard]
+    @property
+    def hints(self) -> list[Any]:
+        return [] if self._finished else list(self._state["hints"])
 
     def leftovers(self) -> list[dict[str, Any]]:
         """Those parts of the leftovers that are not in a settled batch."""

@@ -190,7 +190,8 @@ def check(shards: Shards, state: Mapping[str, Any]) -> None:
     for pair in _list_field(state, "ended"):
         if not isinstance(pair, list) or len(pair) != 2 or not all(type(part) is int for part in pair):
             raise bad_state("ended", pair, "must be two ints, the number of a shard and the number of its last chunk")
-    for hint in _list_field(state, "hints", shards.num_shards):
+    for hint in _list_field(state, "hints"):
+        int_field(hint, "shard", path="hints.")
         _check_hint(hint, "hints.")
     for leftover in _list_field(state, "leftovers"):
         for name in ("epoch", "shard", "chunk", "start", "stop"):
@@ -198,10 +199,10 @@ def check(shards: Shards, state: Mapping[str, Any]) -> None:
         _check_hint(field(leftover, "hint", "leftovers."), "leftovers.hint.")
 
 
-def _list_field(state: Mapping[str, Any], name: str, length: int | None = None) -> list[Any]:
+def _list_field(state: Mapping[str, Any], name: str) -> list[Any]:
     value = field(state, name)
-    if not isinstance(value, list) or length not in (None, len(value)):
-        raise bad_state(name, value, "must be a list" + (f" of {length} items" if length else ""))
+    if not isinstance(value, list):
+        raise bad_state(name, value, "must be a list")
     return value
 
 

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from ...errors import BatchTimeout, WorkerDied
@@ -74,7 +75,7 @@ class ShardPlan:
         if state is not None:
             ended = {shard: chunk for shard, chunk in state["ended"] if self._shards.owns(shard)}
             self._ends = ShardEnds(self._shards, ended)
-            self._hints = {shard: shard_state.load_hint(hint) for shard, hint in enumerate(state["hints"])}
+            self._hints = {hint["shard"]: shard_state.load_hint(hint) for hint in state["hints"]}
             whole = replace(self._shards, rank=0, ranks=1)
             saved = shard_state.rest_of_leftovers(whole, state) if self._is_shared(state) else state["leftovers"]
             own = [saved for saved in saved if self._shards.owns(saved["shard"])]
@@ -259,7 +260,7 @@ class ShardPlan:
     def state(self) -> dict[str, Any]:
         if self._restart is not None:
             return dict(self._restart)
-        hints = self._known_hints()
+        hints = [(shard, hint) for shard, hint in sorted(self._known_hints().items(), key=itemgetter(0)) if hint]
         progress = self._progress.frozen()
         errors = self.errors.state(progress.in_flight)
         # A chunk may have added its leftover, but is not settled yet; then it is read again.
@@ -280,7 +281,7 @@ class ShardPlan:
             **self._shards.state(),
             **({} if self._stop is None else {"stop": asdict(self._stop)}),
             "ended": sorted([shard, chunk] for shard, chunk in self._ends.last_chunks.items()),
-            "hints": [shard_state.save_hint(hints.get(shard)) for shard in range(self._shards.num_shards)],
+            "hints": [{"shard": shard, "group": hint.group, "state": hint.state} for shard, hint in hints],
             "leftovers": [leftover.state() for leftover in leftovers],
         }
 
