@@ -8,6 +8,7 @@ modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxne
          streams: pyarrow, pandas, polars, h5py, zarr, fsspec, Hugging Face datasets, WebDataset; without the tests
          marked numpy_only
 trainers Python 3.11, torch with Lightning, Fabric, Hugging Face Accelerate and transformers: only the tests with them
+ray      Python 3.11, Ray: the tests of the executors over actors of Ray, and Ray's own tests
 newest   the newest Python at hand, NumPy alone
 lint     ruff, mypy --strict
 docs     the documentation, warnings are errors
@@ -23,7 +24,7 @@ from pathlib import Path
 
 import nox
 
-nox.options.sessions = ["lint", "docs", "newest", "trainers", "modern", "gluon"]
+nox.options.sessions = ["lint", "docs", "newest", "trainers", "ray", "modern", "gluon"]
 nox.options.default_venv_backend = "virtualenv"
 
 TEST = ["pytest>=8", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypothesis"]
@@ -97,6 +98,15 @@ def trainers(session: nox.Session) -> None:
     """Lightning, Fabric, Accelerate and the Trainer of transformers."""
     session.install("numpy>=2", TORCH, "torchdata", "lightning", "accelerate", "transformers", *TEST, "-e", ".")
     run_tests(session, "tests/pytorch/trainers")
+
+
+@nox.session(python="3.11")
+def ray(session: nox.Session) -> None:
+    """Workers that are actors of Ray."""
+    session.install("numpy>=2", "ray", "simplejpeg", "pillow", "scikit-learn", *TEST, "-e", ".")
+    session.env.update(GLUONLOADER_RAY="1", RAY_USAGE_STATS_ENABLED="0")
+    tests = ["tests/executors", "tests/test_iterable.py", "tests/test_live.py", "tests/test_docs.py"]
+    run_tests(session, "-n", "2", *([] if session.posargs else tests))
 
 
 @nox.session(python=newest_python())

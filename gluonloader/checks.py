@@ -11,7 +11,7 @@ import numpy as np
 
 from .errors import bad_argument
 
-ExecutorName = Literal["serial", "thread", "process", "auto"]
+ExecutorName = Literal["serial", "thread", "process", "ray", "auto"]
 LastBatch = Literal["keep", "discard", "rollover"]
 OnError = Literal["raise", "skip", "replace"] | Callable[[Exception, Any], Any]
 

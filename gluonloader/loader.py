@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from types import FunctionType
 from typing import Any, Generic, Literal
@@ -77,11 +77,11 @@ class DataLoader(Generic[Batch]):
         timeout: seconds after which waiting for a batch raises an error; None waits without limit. Without workers,
             `timeout` is ignored. With worker processes and `on_error`, it is the limit for each sample.
         auto_reload: start the next epoch as soon as the last batch of an epoch was delivered.
-        executor: "serial", "thread" or "process"; the default depends on `num_workers` and `thread_pool`. "auto"
-            chooses the calling thread for small samples in memory; threads if the dataset, its transforms and
-            `batchify_fn` are declared to release the GIL (`gluonloader.gil_free`); and processes for everything else.
-            If making a batch proves cheaper than getting it from a worker, "auto" uses the calling thread from the next
-            epoch on.
+        executor: "serial", "thread", "process" or "ray"; the default depends on `num_workers` and `thread_pool`. "ray"
+            makes the batches in Ray actors, perhaps on other machines; see `docs/scaling.md`. "auto" chooses the
+            calling thread for small samples in memory; threads if the dataset, its transforms and `batchify_fn` are
+            declared to release the GIL (`gluonloader.gil_free`); and processes for everything else. If making a batch
+            proves cheaper than getting it from a worker, "auto" uses the calling thread from the next epoch on.
         output: the framework to which the arrays of a batch are converted: "numpy", "mxnet", "torch" or "jax"; or a
             function that converts one array. By default, arrays are not converted: if the samples contain torch
             tensors, the batches contain torch tensors, too. Memory is shared, not copied, if the framework allows that.
@@ -101,6 +101,8 @@ class DataLoader(Generic[Batch]):
         max_per_worker: the maximum number of batches that are assigned to a worker at a time; further batches wait for
             the next free worker. By default all batches in flight are assigned at once, and idle workers take over
             batches that wait behind a slow batch.
+        ray_options: with `executor="ray"`, the options of each actor, for example `{"num_cpus": 2, "resources":
+            {"decoder": 1}}`; Ray's `scheduling_strategy` and `runtime_env` are also such options.
         num_shards: number of shards into which an iterable dataset is divided; one worker reads each shard. The default
             is one shard per worker. The order of the samples depends on `num_shards`, not on the number of workers.
         shuffle_buffer: for an iterable dataset with `shuffle`: how many samples of each shard are kept in memory and
@@ -126,8 +128,8 @@ class DataLoader(Generic[Batch]):
 
     Raises:
         ValueError: an argument is wrong; the text names the argument, its value and what to pass instead.
-        MissingExtraError: the framework of `output` is not installed.
-        TransportError: `start_method` requires pickling the dataset, and that fails.
+        MissingExtraError: the framework of `output`, or Ray, is not installed.
+        TransportError: `start_method` or `executor="ray"` requires pickling the dataset, and that fails.
 
     >>> loader = DataLoader([(i, -i) for i in range(5)], batch_size=2)
     >>> for first, second in loader:
@@ -165,6 +167,7 @@ class DataLoader(Generic[Batch]):
         max_retries: int = 1,
         memory_limit: int | str | None = None,
         max_per_worker: int | None = None,
+        ray_options: Mapping[str, Any] | None = None,
         num_shards: int | None = None,
         shuffle_buffer: int | None = None,
         ranks: Ranks | tuple[int, int] | Literal["env", "torch", "mpi"] | None = None,
@@ -177,9 +180,8 @@ class DataLoader(Generic[Batch]):
         check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn, worker_payload=worker_payload)
         batching = Batching(batch_size, shuffle, sampler, last_batch, batch_sampler, num_shards, shuffle_buffer, ranks)
         self._batching, self._pin_memory, self._timeout = batching, bool(pin_memory), timeout  # to be read again
-        options = choose_options(
-            executor, num_workers, thread_pool, prefetch, start_method, max_retries, memory_limit, max_per_worker
-        )
+        limits = prefetch, max_retries, memory_limit, max_per_worker
+        options = choose_options(executor, num_workers, thread_pool, start_method, ray_options, *limits)
         used_seed = draw_seed() if seed is None else check_int("seed", seed, None)
         source = choose_source(dataset, batching, used_seed, seed is not None, options.num_workers)
         iterable = source.sampler is None

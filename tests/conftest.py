@@ -52,7 +52,7 @@ class Way:
     @property
     def quick(self) -> bool:
         """Whether its workers start without a new interpreter."""
-        return self.arguments.get("start_method") not in ("spawn", "forkserver")
+        return self.arguments.get("start_method") not in ("spawn", "forkserver") and not OVER_RAY
 
     def loader(self, dataset: Any, *args: Any, **kwargs: Any) -> DataLoader:
         return DataLoader(dataset, *args, **{"seed": 0, "timeout": 60, **self.arguments, **kwargs})
@@ -70,8 +70,14 @@ SPAWN = Way("spawn", {"num_workers": 2, "start_method": "spawn"})
 
 AUTO = Way("auto", {"num_workers": 2, "executor": "auto"})
 
-WAYS = [SERIAL, THREAD, FORK, ONE_FORK, FORKSERVER, SPAWN, AUTO]
-PROCESSES = [FORK, FORKSERVER, SPAWN]
+RAY = Way("ray", {"num_workers": 2, "executor": "ray"})
+
+# `nox -s ray` runs the tests that run over every way over actors of Ray instead, and no other tests.
+OVER_RAY = "GLUONLOADER_RAY" in os.environ
+WAYS = [RAY] if OVER_RAY else [SERIAL, THREAD, FORK, ONE_FORK, FORKSERVER, SPAWN, AUTO]
+PROCESSES = [RAY] if OVER_RAY else [FORK, FORKSERVER, SPAWN]
+EVERY = [RAY] if OVER_RAY else [SERIAL, THREAD, FORK, FORKSERVER, SPAWN]
+ANY = [RAY] if OVER_RAY else [SERIAL, THREAD, FORK]  # the others start slowly where workers import a framework
 
 
 def pytest_unconfigure() -> None:
@@ -80,16 +86,41 @@ def pytest_unconfigure() -> None:
         reductions.shared_cache.clear()
 
 
+def ways_of(item: pytest.Item) -> list[Way]:
+    """The ways over which a test runs."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return [value for value in parameters if isinstance(value, Way)]
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest reads the markers for -m
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks tests by the way that they run over: `spawn` for new interpreters, `slow` for ways much like `FORK`."""
+    if OVER_RAY:
+        names = "test_ray.py", "[scaling.md]"  # the page about Ray
+        over_ray = [item for item in items if RAY in ways_of(item) or any(name in item.nodeid for name in names)]
+        kept = [item for item in over_ray if not item.get_closest_marker("local")]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
     for item in items:
-        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-        ways = [value for value in parameters if isinstance(value, Way)]
+        ways = ways_of(item)
         if any(not way.quick for way in ways):
             item.add_marker(pytest.mark.spawn)
         if ONE_FORK in ways or AUTO in ways:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session", autouse=OVER_RAY)
+def one_ray() -> Iterator[None]:
+    """Starts Ray once for all tests, since that takes some seconds."""
+    if OVER_RAY:
+        ray = importlib.import_module("ray")
+        ray.init(address="local", num_cpus=4, include_dashboard=False, logging_level="error", log_to_driver=False)
+        with RAY.loader(range(2), 1) as loader:  # Ray opens sockets at the first use, and keeps them
+            list(loader)
+        yield
+        ray.shutdown()
+    else:
+        yield
 
 
 @pytest.fixture(params=WAYS, ids=str)
@@ -107,12 +138,12 @@ def process_way(request: pytest.FixtureRequest) -> Way:
     return request.param
 
 
-@pytest.fixture(params=[SERIAL, THREAD, FORK, FORKSERVER, SPAWN], ids=str)
+@pytest.fixture(params=EVERY, ids=str)
 def every_way(request):
     return request.param
 
 
-@pytest.fixture(params=[SERIAL, THREAD, FORK], ids=str)  # the others start slowly where workers import a framework
+@pytest.fixture(params=ANY, ids=str)
 def any_way(request):
     return request.param
 
@@ -166,7 +197,9 @@ def _is_helper(pid: int) -> bool:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return True
-    return b"resource_tracker" in line or b"forkserver" in line
+    return (
+        b"resource_tracker" in line or b"forkserver" in line or b"/ray/" in line
+    )  # `one_ray` keeps the servers of Ray
 
 
 def run_program(code: str, *arguments: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
@@ -197,6 +230,8 @@ def in_child(call: Callable[[], str]) -> str:
 def workers(loader: DataLoader) -> list[int]:
     """The pids of a loader's live workers."""
     lanes = list(crew(loader).lanes.values())  # at once: other threads call this while workers start and die
+    if OVER_RAY:
+        return [lane.pid for lane in lanes if lane.pid is not None and lane.death is None]
     return [lane.process.pid for lane in lanes if lane.process.is_alive()]
 
 

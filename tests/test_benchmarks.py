@@ -10,7 +10,7 @@ import pytest
 from conftest import load, load_mxnet, run_program
 
 import benchmarks.__main__ as command
-from benchmarks import balance, ndarrays, usage
+from benchmarks import balance, ndarrays, scale, usage
 from benchmarks.bare import BareLoop
 from benchmarks.cases import CASES, Case
 from benchmarks.datasets import photos, recycled
@@ -229,6 +229,36 @@ def test_the_balance_of_slow_samples_shows_time_and_shared_memory(monkeypatch, c
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.endswith("MB")]
     assert [row[0] for row in rows] == list(settings)
     assert all(float(ratio) > 0 for row in rows for ratio in row[1:5])
+
+
+SMALL_SCALE = scale.Scale((10**6, 10**9), ranks=(1, 4), elastic=(40, 31, 1), once=2000, shards=20, rounds=1)
+
+
+def test_the_tables_of_scale_have_their_rows_and_the_checks_pass(monkeypatch, capsys):
+    monkeypatch.setattr(scale, "QUICK", SMALL_SCALE)
+    monkeypatch.setattr("sys.argv", ["scale", "--quick"])
+    scale.main()
+    printed = capsys.readouterr().out
+    rows = [line.strip("| ").split(" | ") for line in printed.splitlines() if line.startswith("|")]
+    assert rows[0] == ["Map-style dataset", "10^6 samples", "10^9 samples"]
+    assert ["10^9 samples", "1 rank", "4 ranks"] in rows
+    assert {len(row) for row in rows} == {3}
+    names = [row[0] for row in rows]
+    assert len(names) == len({*names}) + 1, "only the lines below the headings are equal"
+    for name in ("state in the middle", "first index", "each index", "memory", "merge_states", "merged state"):
+        assert any(name in row for row in names)
+    assert "40 ranks, then 31 ranks, then 1 rank read 2,000 indices" in printed
+    assert "20 ranks, then 15 ranks, then 1 rank read 2,100 samples" in printed
+
+
+@pytest.mark.parametrize("lost", [-1, 1])
+def test_the_checks_of_scale_notice_a_wrong_position(monkeypatch, lost):
+    load = scale.ShardedSampler.load_pass_state
+    monkeypatch.setattr(
+        scale.ShardedSampler, "load_pass_state", lambda self, state, drawn: load(self, state, drawn + lost)
+    )
+    with pytest.raises(AssertionError, match="did not come once"):
+        list(scale.checks(SMALL_SCALE))
 
 
 STATIONS = """

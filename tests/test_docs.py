@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FRAMEWORKS = "mxnet|torch|cv2|jax|ml_dtypes|pyarrow|h5py|zarr|pandas|polars|fsspec"
+FRAMEWORKS = "mxnet|torch|cv2|jax|ml_dtypes|pyarrow|h5py|zarr|pandas|polars|fsspec|ray"
 FRAMEWORK = re.compile(rf"^ *(?:from|import) (?:gluonloader\.)?({FRAMEWORKS})\b", re.MULTILINE)
 
 # The program of one page. The blocks are the main module, so that what they define can be pickled.

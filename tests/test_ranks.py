@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 from conftest import FORK, ONE_FORK, SERIAL
@@ -294,6 +295,50 @@ def test_with_many_ranks_a_rank_looks_only_at_its_own_shards():
         assert len(json.dumps(loader.state_dict())) < 1000  # bytes
         assert [batch.tolist() for batch in batches] == [[2, 3], [4, 5]]
     assert set(looks) == {7}
+
+
+def calls_of(function):
+    """The number of calls of Python functions; a resumed generator counts as a call."""
+    count = 0
+
+    def profile(frame, event, argument):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.filterwarnings("ignore:resuming")
+def test_a_process_reads_the_shards_of_many_ranks_in_linear_time():
+    class Short(IterableDataset):
+        def __init__(self):
+            pass
+
+        def shard(self, num_shards, index):
+            return range(index * 5, index * 5 + 5)
+
+    def calls(count):
+        states = []
+        for index in range(count):
+            with SERIAL.loader(Short(), 2, ranks=(index, count), num_shards=count) as loader:
+                batches = iter(loader)
+                for _ in range(3 if index % 2 else 1):  # the third batch is the leftover
+                    next(batches)
+                states.append(loader.state_dict())
+        with SERIAL.loader(Short(), 2, num_shards=count) as loader:
+            loader.load_state_dict(merge_states(states))
+            rest = []
+            made = calls_of(lambda: rest.extend(sample for batch in loader for sample in batch.tolist()))
+            assert sorted(rest) == [5 * index + i for index in range(0, count, 2) for i in range(2, 5)]
+            return made
+
+    calls(2)  # the first loader imports modules
+    assert calls(400) < 5 * calls(100)
 
 
 def test_views_of_shards():

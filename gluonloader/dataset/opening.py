@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from operator import is_
 from typing import Any
 
 from ..errors import bad_argument
@@ -64,7 +66,7 @@ def make_shard(dataset: Any, num_shards: int, index: int) -> Any:
 
 def check_unread(method: str, iterator: Iterator[Any], others: Iterable[Any]) -> None:
     """Raises a RuntimeError if `method` returned one of the iterators `others`, which were read before."""
-    if any(iterator is other for other in others):
+    if any(map(partial(is_, iterator), others)):  # a worker may read 10,000 shards, and opening each one comes here
         raise RuntimeError(
             f"{method} returned the same iterator again, which was read already; return a new one from each call, as a "
             "generator function does"

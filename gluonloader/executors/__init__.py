@@ -1,1 +1,1 @@
-"""Three executors with the same protocol (`base.Executor`) make batches: in the caller, in threads or in processes."""
+"""Executors with one protocol (`base.Executor`) make batches: in the caller, in threads, in processes or by Ray."""

@@ -54,6 +54,8 @@ TORCH_WORDS: Final = {
     "prefetch_factor": "pass prefetch=prefetch_factor * num_workers, the number of batches for all workers together",
 }
 
+# The loader starts dead workers again and repeats their batches itself; and a worker has one thread for its batches.
+_FIXED_RAY_OPTIONS: Final = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime")
 _SHUFFLE_BUFFER: Final = 1000  # samples
 _ERROR_SHARE: Final = 0.01  # of the dataset's samples may raise an error in an epoch
 _MOST_PER_CORE: Final = 8  # worker processes, without a warning
@@ -203,8 +205,9 @@ def choose_options(
     executor: str | None,
     num_workers: Any,
     thread_pool: bool,
-    prefetch: Any,
     start_method: str | None,
+    ray_options: Any,
+    prefetch: Any,
     max_retries: Any,
     memory_limit: Any,
     max_per_worker: Any,
@@ -219,6 +222,7 @@ def choose_options(
         check_int("max_retries", max_retries),
         parse_bytes(memory_limit),
         None if max_per_worker is None else check_int("max_per_worker", max_per_worker, 1),
+        _ray_options(ray_options, name),
     )
 
 
@@ -230,12 +234,12 @@ def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tupl
     number = 0 if num_workers == "auto" else check_int("num_workers", num_workers)
     if automatic := num_workers == "auto" or (executor == "auto" and not number):
         number = available_cores()
-    if executor not in (None, "serial", "thread", "process", "auto"):
-        right = "must be 'serial', 'thread', 'process', 'auto', or None to choose by num_workers"
+    if executor not in (None, "serial", "thread", "process", "ray", "auto"):
+        right = "must be 'serial', 'thread', 'process', 'ray', 'auto', or None to choose by num_workers"
         raise bad_argument("executor", executor, right)
     if executor == "serial" and number:
         raise bad_argument("num_workers", num_workers, "executor='serial' has no workers; pass 0 or another executor")
-    if executor in ("thread", "process") and not number:
+    if executor in ("thread", "process", "ray") and not number:
         raise bad_argument("num_workers", num_workers, f"executor={executor!r} needs num_workers >= 1")
     if thread_pool and executor not in (None, "thread"):
         raise bad_argument("thread_pool", thread_pool, f"it contradicts executor={executor!r}; remove thread_pool")
@@ -243,12 +247,31 @@ def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tupl
         return "serial", 0
     if thread_pool or executor == "thread":
         return "thread", number
+    if executor == "ray":
+        if automatic:
+            right = "it means the cores of this machine, but executor='ray' may use others; pass the number of actors"
+            raise bad_argument("num_workers", num_workers, right)
+        return "ray", number
     if number > _MOST_PER_CORE and number > _MOST_PER_CORE * (cores := available_cores()):
         warn(
             f"num_workers={number}: more than {_MOST_PER_CORE} worker processes per core (this program may use "
             f"{cores} cores); pass num_workers={cores} or 'auto', or executor='thread' if samples wait for a network"
         )
     return "auto" if executor == "auto" or (automatic and executor is None) else "process", number
+
+
+def _ray_options(options: Any, executor: str) -> Mapping[str, Any]:
+    """The options of each actor of Ray."""
+    if options is None:
+        return {}
+    if executor != "ray":
+        raise bad_argument("ray_options", options, f"executor={executor!r} does not use Ray; pass executor='ray'")
+    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+        raise bad_argument("ray_options", options, "must be a dict of options of a Ray actor, e.g. {'num_cpus': 2}")
+    for name in _FIXED_RAY_OPTIONS:
+        if name in options:
+            raise bad_argument("ray_options", options, f"the loader sets {name} itself; remove it")
+    return dict(options)
 
 
 def _start_method(start_method: str | None, executor: str) -> str:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
@@ -46,6 +47,7 @@ class Options:
     max_retries: int
     memory_limit: int | None
     max_per_worker: int | None
+    ray_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from ..describe import counted
 from ..errors import LoaderClosed
 from ..executors.base import Executor
 from ..executors.process import ProcessExecutor
+from ..executors.ray import RayExecutor
 from ..executors.serial import SerialExecutor
 from ..executors.thread import ThreadExecutor
 from ..interrupts import Uninterrupted
@@ -88,8 +89,11 @@ class Workers:
         elif choice.name == "thread":
             executor = ThreadExecutor(job, options.prefetch or (1 + side_by_side(job)) * job.num_workers)
         else:
-            limits = options.max_retries, options.memory_limit, options.max_per_worker
-            executor = ProcessExecutor(job, options.start_method, options.prefetch, *limits)
+            limits = options.prefetch, options.max_retries, options.memory_limit, options.max_per_worker
+            if choice.name == "ray":
+                executor = RayExecutor(job, options.ray_options, *limits)
+            else:
+                executor = ProcessExecutor(job, options.start_method, *limits)
         if options.executor == "auto":
             _log.debug("executor='auto': %s, because %s", choice.name, choice.why)
         self._choice, self._executor, self._pid = choice, executor, os.getpid()
@@ -183,7 +187,11 @@ class Workers:
         """Describes the workers for `repr`: `["2 processes"]`, or [] without workers."""
         automatic, count = self.options.executor == "auto", self.job.num_workers
         name = self.options.executor if self._choice is None else self._choice.name
-        names = {"process": ("process", "processes"), "thread": ("thread", "threads")}
+        names = {
+            "process": ("process", "processes"),
+            "thread": ("thread", "threads"),
+            "ray": ("Ray actor", "Ray actors"),
+        }
         text = counted(count, *names[name]) if name in names else ""
         return [f"executor='auto' ({text or 'no workers'})"] if automatic else [text] * bool(text)
 

@@ -143,6 +143,12 @@ class Slab:
         self.memory, self.control, self.address = memory, control, address
         self.size = self.mapped = size  # last: a signal handler may raise before, and then this is repeated
 
+    def read(self, offset: int, length: int) -> bytes:
+        """Returns some bytes of it; raises OSError as `map` if another process has grown it."""
+        if self.mapped < self.size:
+            self.map(self.size)
+        return self.memory[offset : offset + length]
+
     def grow(self, size: int, most: int) -> None:
         """Grows to `size` bytes plus room for the head, so that ragged batches rarely grow it; at most to `most`."""
         size = min(align(max(size + mmap.PAGESIZE, self.size + (self.size >> 5)), mmap.PAGESIZE), most)

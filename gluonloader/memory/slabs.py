@@ -170,6 +170,11 @@ class SlabPool:
         self._end_flight(slab)
         self._put(slab)
 
+    def reclaim(self, slab: Slab) -> None:
+        """Ends the flight of a slab whose worker has died, and may have grown it."""
+        self.has_grown(slab, os.fstat(slab.fd).st_size)
+        self.give_back(slab)
+
     def recount(self, in_flight: Collection[int]) -> None:
         """Computes again which slabs are free and how much memory is in use, after a method was interrupted.
 

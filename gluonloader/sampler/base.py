@@ -246,27 +246,26 @@ def iterate(batch_sampler: Iterable[Any]) -> Iterator[Any]:
     return batch_sampler.begin() if unchanged and isinstance(batch_sampler, BatchSampler) else iter(batch_sampler)
 
 
-def chained(length: int, ends: Sequence[int] | Integers, make: Callable[[int], NDArray[Any]]) -> Computed:
-    """An order that consists of several arrays, each of which is made when it is needed.
+def chained(length: int, ends: Sequence[int] | Integers, make: Callable[[int], Sliceable]) -> Computed:
+    """An order that consists of several orders of ints or floats, each of which is made when it is needed.
 
     Args:
-        length: how many elements of the arrays belong to the order.
-        ends: the offset in the order where each array ends.
-        make: a function from the number of an array to the array.
+        length: how many elements of these orders belong to the whole order.
+        ends: the offset in the whole order where each of these orders ends.
+        make: a function from the number of an order to the order; its slices are arrays.
     """
     make = lru_cache(maxsize=1)(make)
 
     def read(part: slice) -> NDArray[Any]:
         start, stop, step = part.indices(length)
-        number = bisect_right(ends, start)
         pieces: list[NDArray[Any]] = []
         while start < stop:
-            array, end = make(number), int(ends[number])
-            first = end - len(array)
-            pieces.append(array[start - first : stop - first])
-            start, number = end, number + 1
-        whole = pieces[0] if len(pieces) == 1 else np.concatenate([np.arange(0), *pieces])
-        return whole[::step]
+            number = bisect_right(ends, start)
+            first, end = int(ends[number - 1]) if number else 0, min(int(ends[number]), stop)
+            piece = make(number)[start - first : end - first : step]
+            pieces.append(piece if step == 1 else np.array(piece))  # a view would keep a whole order in memory
+            start += len(piece) * step
+        return pieces[0] if len(pieces) == 1 else np.concatenate([np.arange(0), *pieces])
 
     return Computed(read)
 

@@ -96,7 +96,8 @@ class BlockShuffleSampler(SeededSampler):
 
     Use it for files that are read block by block, such as Parquet files with their row groups: only `buffer` blocks are
     in use at a time, and each block is in use only once per epoch. The shares of a `ShardedSampler` over this sampler
-    use the same blocks at the same time.
+    use the same blocks at the same time. If these blocks have more than 2**20 indices, each index is computed when it
+    is needed, as by the method 'bijection' of `RandomSampler`.
 
     Args:
         blocks: the length of each block, in the order of the file.
@@ -131,10 +132,18 @@ class BlockShuffleSampler(SeededSampler):
         first = np.arange(0, len(blocks), buffer)  # of each group of `buffer` blocks
         ends = np.cumsum(np.add.reduceat(self._sizes[blocks], first)) if len(blocks) else first
 
-        def shuffled_group(number: int) -> Integers:
+        def shuffled_group(number: int) -> Sliceable:
             group = blocks[number * buffer : (number + 1) * buffer]
-            ranges = [np.arange(self._starts[block], self._starts[block] + self._sizes[block]) for block in group]
-            return np.random.default_rng(batch_seed(seed, number)).permutation(np.concatenate(ranges))
+            ends_in_group = np.cumsum(self._sizes[group])
+            shifts = self._starts[group] - (ends_in_group - self._sizes[group])
+            length = int(ends_in_group[-1])
+            shuffled = _shuffled(length, batch_seed(seed, number), _method(length))
+
+            def read(part: slice) -> Integers:
+                offsets: Integers = shuffled[part]
+                return offsets + shifts[np.searchsorted(ends_in_group, offsets, "right")]
+
+            return Computed(read)
 
         return chained(len(self), ends, shuffled_group)
 

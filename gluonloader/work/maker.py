@@ -36,11 +36,11 @@ from .info import WorkerInfo, running_as
 from .reading import reader_of, side_by_side
 from .streams import Streams, seeded_parts
 from .task import Chunk, Hint, Job, OnRow, Samples, Task, located
-from .timing import Timer
 from .tolerance import Tolerance, Tolerated, part
 
 _log = logging.getLogger("gluonloader")
 
+_LONG_S: Final = 1e-3  # reading a CPU clock takes up to 2 us, so it is read only if batches take longer than this
 _DREW: Final = (
     "samples drew random numbers from %s, which several threads share because of concurrency=%s: these numbers differ "
     "from run to run; draw from gluonloader.get_rng() instead"
@@ -72,6 +72,32 @@ def may_draw(job: Job) -> bool:
 def held_by(job: Job) -> list[Held]:
     """The generators that the dataset and batchify_fn hold."""
     return find_generators(*(seeded_parts(job.dataset) if job.iterable else (job.dataset,)), job.batchify_fn)
+
+
+class Timer:
+    """Measures the batches of one worker, one after another.
+
+    A batch counts as computed without waiting if the batch before it took less than 1 ms.
+
+    Args:
+        cpu_clock: the CPU time of the worker, in seconds.
+    """
+
+    def __init__(self, cpu_clock: Callable[[], float]) -> None:
+        self._cpu_clock = cpu_clock
+        self._start = 0.0
+        self._cpu: float | None = None
+        self._is_long = True
+
+    def start(self) -> None:
+        self._cpu = self._cpu_clock() if self._is_long else None
+        self._start = time.perf_counter()
+
+    def stop(self) -> tuple[float, float]:
+        """The seconds since `start`, and the seconds of them in which the worker computed."""
+        took = time.perf_counter() - self._start
+        self._is_long = took > _LONG_S
+        return took, took if self._cpu is None else min(took, self._cpu_clock() - self._cpu)
 
 
 class BatchMaker:

@@ -63,7 +63,8 @@ class Streams:
 
     def __init__(self, dataset: Any, on_error: OnError = "raise") -> None:
         self._dataset, self._on_error = dataset, on_error
-        self._streams: dict[tuple[int, int, int], _Stream] = {}  # the most recently used one comes last
+        # By shard, then by iteration and epoch; the most recently used stream of a shard comes last.
+        self._streams: dict[int, dict[tuple[int, int], _Stream]] = {}
         self._iterators: dict[int, Any] = {}  # the newest iterator of each shard
 
     def read(self, chunk: Chunk, seed_group: Seed, on_row: OnRow | None = None) -> ChunkSamples:
@@ -72,14 +73,14 @@ class Streams:
         `seed_group` seeds the random generators with a hash of the loader's seed, the epoch and its argument, which may
         be negative. When this returns, the state of the generators depends only on the chunk.
         """
-        key = chunk.shard, chunk.iteration, chunk.epoch
-        stream = self._streams.pop(key, None)  # if an interrupt ends this call, the stream is dropped
+        streams, key = self._streams.setdefault(chunk.shard, {}), (chunk.iteration, chunk.epoch)
+        stream = streams.pop(key, None)  # if an interrupt ends this call, the stream is dropped
         if stream is None or not stream.reaches(chunk.number):
             stream = _Stream(self._dataset, chunk, self._iterators, self._on_error)
         result = stream.read(chunk.number, seed_group, on_row)
-        self._streams[key] = stream
-        for other in [other for other in self._streams if other[0] == chunk.shard][:-_STREAMS_PER_SHARD]:
-            del self._streams[other]
+        streams[key] = stream
+        for other in list(streams)[:-_STREAMS_PER_SHARD]:
+            del streams[other]
         if isinstance(result, Exception):
             raise result
         return result

@@ -40,6 +40,7 @@ def has_reader(fifo):
     return True
 
 
+@pytest.mark.local
 @pytest.mark.kill
 @pytest.mark.spawn
 @pytest.mark.parametrize("hidden_by", ["ignored signals", "a reaping thread", "helpers", "native helpers"])
@@ -77,6 +78,7 @@ def use_up_descriptors(info):
         pass
 
 
+@pytest.mark.local
 @pytest.mark.usefixtures("no_leaks")
 def test_workers_that_end_before_their_first_batch_are_an_error_with_the_cause(process_way):
     loader = process_way.loader(Numbered(), 4, worker_init_fn=use_up_descriptors)
@@ -103,6 +105,7 @@ def hang():
     threading.Event().wait(60)
 
 
+@pytest.mark.local
 @pytest.mark.usefixtures("no_leaks")
 def test_a_worker_init_fn_that_hangs_is_an_error_with_the_stack(process_way, tmp_path):
     hangs = [tmp_path / "0", tmp_path / "1"]

@@ -17,7 +17,7 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import FORK, PROCESSES, children, eventually, in_child, workers
+from conftest import FORK, OVER_RAY, PROCESSES, children, eventually, in_child, workers
 from samples import Numbered
 
 import gluonloader as gl
@@ -106,13 +106,14 @@ def test_random_kills_lose_no_batch_and_double_none(process_way, dataset):
         assert [int(batch[0, 0]) for batch in loader] == list(range(0, 400, 4))
 
 
-@pytest.mark.parametrize("how", ["exit", "segfault", "kill"])
+@pytest.mark.parametrize("how", ["exit", pytest.param("segfault", marks=pytest.mark.local), "kill"])
 def test_a_batch_that_killed_its_worker_is_made_again(process_way, how, tmp_path):
     dataset = Deadly(how, times=1, flag=str(tmp_path / "deaths"))
     with process_way.loader(dataset, 4) as loader:
         assert all(is_batch(batch, first, 4) for first, batch in zip(range(0, 40, 4), loader, strict=True))
 
 
+@pytest.mark.local
 @pytest.mark.parametrize(
     ("how", "said"),
     [
@@ -302,6 +303,7 @@ class Nested(Numbered):
         return batch, len(caught), "uses threads" in str(caught[0].message)
 
 
+@pytest.mark.local
 def test_a_loader_inside_a_worker_uses_threads_and_says_so(process_way):
     with process_way.loader(Nested(2), 1) as loader:
         for batch, warned, said in loader:
@@ -325,6 +327,7 @@ def in_daemon(call):
     return reader.recv()
 
 
+@pytest.mark.local
 @pytest.mark.parametrize("earlier", [True, False])
 def test_a_loader_in_a_daemonic_process_uses_threads_and_says_so_once(process_way, earlier):
     """Also a loader that another process has made, and one that was made there with start_method=..."""
@@ -344,6 +347,7 @@ def test_a_loader_in_a_daemonic_process_uses_threads_and_says_so_once(process_wa
             assert loader.stats().executor == "process"
 
 
+@pytest.mark.local
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_forked_child_has_workers_with_every_start_method(process_way, times):
     """The fork server of multiprocessing belongs to the parent process."""
@@ -443,6 +447,7 @@ def run_parent(tmp_path, way, end):
     return done, pids
 
 
+@pytest.mark.local
 @pytest.mark.spawn
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), signal.SIGTERM)", "sys.exit(3)"])
 def test_workers_end_with_their_parent(process_way, end, tmp_path):
@@ -458,6 +463,7 @@ def alive(pid):
         return False
 
 
+@pytest.mark.local
 @pytest.mark.spawn
 def test_ctrl_c_gives_one_traceback_and_leaves_no_worker(process_way, tmp_path):
     done, pids = run_parent(tmp_path, process_way, "os.killpg(0, signal.SIGINT)")
@@ -478,7 +484,7 @@ def test_300_epochs_half_of_them_broken_off_leave_nothing(process_way):
                     if epoch % 2 and count == epoch % 9:
                         break
 
-        use(60)
+        use(400 if OVER_RAY else 60)  # Ray itself takes memory in its first seconds
         before = children(), len(os.listdir("/proc/self/fd"))
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         use(epochs)

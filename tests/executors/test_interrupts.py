@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FORK, FORKSERVER, SERIAL, THREAD, Way
+from conftest import ANY, FORK, FORKSERVER, OVER_RAY, RAY, SERIAL, THREAD, Way
 from interrupting import Alarm, SignalAt, raise_alarm
 
 import gluonloader
@@ -42,7 +42,10 @@ LIMITED = Way("fork-limited", {**FORK.arguments, "memory_limit": "4MB"})
 LIMITED_FORKSERVER = Way("forkserver-limited", {**FORKSERVER.arguments, "memory_limit": "4MB"})
 
 
-@pytest.fixture(params=[SERIAL, CONCURRENT, THREAD, FORK, LIMITED, FORKSERVER, LIMITED_FORKSERVER], ids=str)
+INTERRUPTED_WAYS = [RAY] if OVER_RAY else [SERIAL, CONCURRENT, THREAD, FORK, LIMITED, FORKSERVER, LIMITED_FORKSERVER]
+
+
+@pytest.fixture(params=INTERRUPTED_WAYS, ids=str)
 def interrupted_way(request):
     return request.param
 
@@ -207,6 +210,7 @@ def test_an_interrupt_at_any_time_loses_nothing(interrupted_way, continues):
                 interrupts += 1
                 if not continues:
                     reader.start()
+                    usual *= 1.05  # an epoch has to end before the next interrupt
         usual = min(max(usual * (1.1 if reader.interrupts else 0.95), 1e-3), 0.2)
         reader.check()
         longest = max(longest, time.monotonic() - started)
@@ -219,7 +223,7 @@ SIGALRM_HANDLERS = [raise_alarm, signal.default_int_handler]
 
 def at_every_point(step, number=signal.SIGALRM, start=0):
     """Yields blocks in which a signal arrives, at every `step`-th point, until a block has no such point."""
-    point = start
+    point, step = start, 10 * step if OVER_RAY else step
     while True:
         signalled = SignalAt(point, number)
         yield signalled
@@ -232,7 +236,7 @@ def first_items(iterator):
     return [int(batch[0, 0]) for batch in iterator]
 
 
-@pytest.fixture(params=[SERIAL, THREAD, FORK], ids=str)
+@pytest.fixture(params=ANY, ids=str)
 def any_way(request):
     return request.param
 
@@ -320,6 +324,7 @@ def test_a_position_saved_by_a_handler_disturbs_no_iterable_dataset(way):
     assert states
 
 
+@pytest.mark.local
 def test_an_interrupted_close_can_be_repeated(any_way):
     for signalled in at_every_point(23):
         loader = any_way.loader(Samples(), 4)

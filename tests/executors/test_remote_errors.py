@@ -12,7 +12,7 @@ from conftest import FORK, SERIAL, THREAD
 
 from gluonloader import BatchifyError, WorkerStartError
 from gluonloader.errors import GluonLoaderError, RemoteTraceback, SharedMemoryError, add_note
-from gluonloader.executors.process.remote import RemoteError, decode_error, encode_error
+from gluonloader.executors.lanes.remote import RemoteError, decode_error, encode_error
 
 
 class TwoArguments(Exception):

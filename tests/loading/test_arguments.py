@@ -56,7 +56,7 @@ DATA = [1, 2, 3, 4, 5]
         ({"batch_size": 1, "timeout": "5"}, "timeout='5': must be a number of seconds > 0, or None"),
         (
             {"batch_size": 1, "executor": "gpu"},
-            "executor='gpu': must be 'serial', 'thread', 'process', 'auto', or None",
+            "executor='gpu': must be 'serial', 'thread', 'process', 'ray', 'auto', or None",
         ),
         ({"batch_size": 1, "executor": "serial", "num_workers": 2}, "num_workers=2: executor='serial' has no workers"),
         ({"batch_size": 1, "executor": "process"}, "num_workers=0: executor='process' needs num_workers >= 1"),

@@ -283,7 +283,8 @@ def test_as_many_workers_as_cores(monkeypatch):
         assert (loader.stats().num_workers, loader.stats().executor) == (3, "process")
     with pytest.raises(ValueError, match="num_workers='many': must be an int >= 0, or 'auto'"):
         gl.DataLoader(Decoded(), 10, num_workers="many")
-    with pytest.raises(ValueError, match="executor='fastest': must be 'serial', 'thread', 'process', 'auto', or None"):
+    right = "executor='fastest': must be 'serial', 'thread', 'process', 'ray', 'auto', or None"
+    with pytest.raises(ValueError, match=right):
         gl.DataLoader(Decoded(), 10, executor="fastest")
 
 

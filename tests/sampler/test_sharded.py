@@ -4,6 +4,7 @@ import json
 import random
 import sys
 import time
+import tracemalloc
 from collections import Counter
 from itertools import chain, islice, zip_longest
 from types import SimpleNamespace
@@ -431,3 +432,15 @@ def test_ranks_of_torchs_sampler_have_different_random_numbers():
         with DataLoader(Augmented(), 5, sampler=sampler, seed=1) as loader:
             drawn += [number for _, numbers in loader for number in numbers.tolist()]
     assert len(set(drawn)) == 40
+
+
+def test_a_share_of_large_blocks_computes_only_its_own_indices():
+    order = list(BlockShuffleSampler([700_000, 600_000, 5], 2, seed=3))
+    assert sorted(order) == list(range(1_300_005))
+    assert list(ShardedSampler(BlockShuffleSampler([700_000, 600_000, 5], 2, seed=3), 7, 6, "keep")) == order[6::7]
+    tracemalloc.start()
+    share = iter(ShardedSampler(BlockShuffleSampler.of_size(10**9, 10**6, seed=3), 10**4, 7))
+    next(share)  # reads 4096 indices, which are in 11 groups of 4,000,000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_000_000  # bytes

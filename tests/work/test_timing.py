@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from samples import Numbered
 
 from gluonloader.loading.stats import Tally, advice_on_waiting
-from gluonloader.work.timing import Timer
+from gluonloader.work.maker import Timer
 
 
 class Sleepy(Numbered):

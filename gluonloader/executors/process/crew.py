@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import socket
-from dataclasses import dataclass
 from typing import Final
 
 from ...errors import WorkerStartError, text_of
@@ -20,11 +19,12 @@ from ...interrupts import Uninterrupted
 from ...limits import oom_kills
 from ...memory.slab import anonymous_file
 from ...work.task import Job
+from ..lanes.lane import Death
+from ..lanes.records import Request, Verb
+from ..lanes.remote import decode_error
 from .death import describe_exit, reap
-from .lane import Attempt, Lane
+from .lane import ProcessLane
 from .packed_job import PackedJob
-from .records import Request, Verb
-from .remote import decode_error
 from .supervisor import LaneProcess, Supervisor
 
 _FAILED_STARTS: Final = 3  # in a row, before an error is raised: probably the job itself makes its workers exit
@@ -32,16 +32,7 @@ _KILLED_STARTS: Final = 100  # the limit if something outside killed the workers
 _FROM_OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, None)  # exit codes; None: unknown
 
 
-@dataclass(frozen=True, slots=True)
-class Death:
-    """The death of a worker."""
-
-    pid: int | None
-    how: str  # its exit code or signal, in words
-    attempts: list[Attempt]  # that were under way on its lane
-
-
-class Crew:
+class ProcessCrew:
     """The worker processes of one executor, each with its lane.
 
     Args:
@@ -50,17 +41,17 @@ class Crew:
 
     Attributes:
         lanes: the lanes of live workers, by file descriptor; a worker that died gets one when its replacement starts.
-        by_pidfd: the same lanes, by the descriptors of their processes; see NOTE [pidfd] in supervisor.py.
+        watched: the same lanes, also by the descriptors of their processes; see NOTE [pidfd] in supervisor.py.
         poll: reports the descriptors of lanes with something to read, and of workers that have ended.
         error: the error to raise if workers cannot start; otherwise None.
         requested: processes that are still to be started, by `start_requested`.
     """
 
     def __init__(self, job: Job, start_method: str, packed: PackedJob | None, waker: socket.socket) -> None:
-        self.lanes: dict[int, Lane] = {}
+        self.lanes: dict[int, ProcessLane] = {}
         self.poll = select.poll()
         self.error: WorkerStartError | None = None
-        self.by_pidfd: dict[int, Lane] = {}
+        self.watched: dict[int, ProcessLane] = {}
         self._num_workers = job.num_workers
         self._packed = packed
         self._failed_starts = 0
@@ -73,11 +64,6 @@ class Crew:
     def forks(self) -> bool:
         """Whether workers inherit this process's memory."""
         return self._packed is None
-
-    @property
-    def busy(self) -> bool:
-        """Whether any worker has a batch to make."""
-        return any(lane.attempts for lane in self.lanes.values())
 
     def start_requested(self, epoch: int) -> None:
         """Starts the processes that the Pool has requested; see NOTE [who forks] in supervisor.py.
@@ -105,10 +91,10 @@ class Crew:
         except BaseException:
             os.close(log)
             raise
-        lane = self.lanes[end.fileno()] = Lane(process, end, log)
+        lane = self.lanes[end.fileno()] = self.watched[end.fileno()] = ProcessLane(process, self.forks, end, log)
         self.poll.register(end, select.POLLIN)
         if process.pidfd is not None:
-            self.by_pidfd[process.pidfd.fileno()] = lane
+            self.watched[process.pidfd.fileno()] = lane
             self.poll.register(process.pidfd, select.POLLIN)
         if self._hangs_up:
             lane.hang_up()
@@ -119,11 +105,11 @@ class Crew:
             hello = Request(Verb.HELLO, ticket=epoch, size=packed.size, length=packed.length)
             lane.send(hello, (lane.log, packed.fd))
 
-    def has_answered(self, lane: Lane) -> None:
+    def has_answered(self, lane: ProcessLane) -> None:
         """The worker has sent its first reply about a batch."""
         lane.answered, self._failed_starts = True, 0
 
-    def has_failed(self, lane: Lane, size: int) -> None:
+    def has_failed(self, lane: ProcessLane, size: int) -> None:
         """The worker wrote an error of `size` bytes to its log, instead of starting or before it ends."""
         error = decode_error(os.pread(lane.log, size, 0))
         if lane.ready:
@@ -134,16 +120,17 @@ class Crew:
         )
         self.error.__cause__ = error
 
-    def bury(self, lane: Lane) -> Death:
+    def bury(self, lane: ProcessLane) -> Death:
         """Closes the lane of a dead worker, after making sure that the process can write no more."""
         with Uninterrupted():
             return self._bury(lane)
 
-    def _bury(self, lane: Lane) -> Death:
-        for watched, lanes in ((lane.socket, self.lanes), (lane.process.pidfd, self.by_pidfd)):
+    def _bury(self, lane: ProcessLane) -> Death:
+        del self.lanes[lane.socket.fileno()]
+        for watched in (lane.socket, lane.process.pidfd):
             if watched is not None:
                 self.poll.unregister(watched)
-                del lanes[watched.fileno()]
+                del self.watched[watched.fileno()]
         lane.close()
         code, attempts = reap(lane.process), list(lane.attempts.values())
         self._supervisor.look()
@@ -157,7 +144,7 @@ class Crew:
                 self.error = self._start_error(lane, how)
         return Death(lane.process.pid, how, attempts)
 
-    def _start_error(self, lane: Lane, how: str) -> WorkerStartError:
+    def _start_error(self, lane: ProcessLane, how: str) -> WorkerStartError:
         """The error after too many workers in a row that ended before they started on a batch."""
         if lane.ready:
             when = "after worker_init_fn and before they started on a batch"
@@ -195,6 +182,6 @@ class Crew:
         for lane in self.lanes.values():
             lane.close()
         self.lanes.clear()
-        self.by_pidfd.clear()
+        self.watched.clear()
         if self._packed is not None:
             os.close(self._packed.fd)

@@ -1,4 +1,4 @@
-"""Why a worker died: its exit code or signal, whether the system ran out of memory, and where a worker is stuck."""
+"""Why a worker process died: its exit code or signal, or no memory; and where a worker process is stuck."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ import sys
 import time
 from typing import Final
 
-from ...errors import WorkerDied
 from ...limits import oom_kills
 from ...work.maker import BatchMaker
-from ...work.task import Samples, Task
-from .lane import Lane
 from .supervisor import UNKNOWN_EXIT, LaneProcess
 from .worker import DUMP_SIGNAL
 
 _REAPING_S: Final = 1.0  # how long a process whose lane has closed may take to end before it is killed
 _STACK_S: Final = 1.0  # how long a stuck worker may take to write its stack
-_SHOWN_INDICES: Final = 16
 
 
 def reap(process: LaneProcess) -> int | None:
@@ -56,39 +52,17 @@ def describe_exit(code: int | None, oom_before: int) -> str:
     return text
 
 
-def worker_died(pid: int | None, how: str, task: Task, deaths: int, row: int | None, all_read: bool) -> WorkerDied:
-    """The error for a batch whose workers died, the last with this `pid`.
+def kill_stuck(process: LaneProcess, log: int, started: bool, forked: bool) -> str:
+    """Kills a worker that does not answer; returns a text for an error that shows where the worker was stuck.
 
     Args:
-        row: the sample that the worker was reading, if that is known.
-        all_read: the worker had read all samples.
+        log: the descriptor of the file to which the worker writes its stack.
+        started: the worker has started.
+        forked: it inherited the memory of this process.
     """
-    indices = task.indices
-    if indices is None:
-        what = "batchify_fn" if isinstance(task.work, Samples) else f"{task.sample(row or 0)}, or with batchify_fn"
-    elif all_read:
-        what = "batchify_fn, or with on_error if that is a function"
-    elif row is None:
-        shown = ", ".join(map(repr, indices[:_SHOWN_INDICES]))
-        more = len(indices) - _SHOWN_INDICES
-        what = f"one of its samples [{shown}{f', ... {more} more' if more > 0 else ''}], or with batchify_fn"
-    elif row == len(indices) - 1:
-        what = f"its last sample, {task.sample(row)}, or with batchify_fn"
-    else:
-        what = f"{task.sample(row)} (sample {row} of the batch)"
-    return WorkerDied(
-        f"worker (pid {pid}) ended {how} while it made {task}; it was busy with {what}. "
-        f"{deaths} worker{'s' if deaths > 1 else ''} died on this batch. The loader continues with the next "
-        "batch; to try a batch more often, raise max_retries"
-    )
-
-
-def kill_stuck(lane: Lane, forked: bool) -> str:
-    """Kills a worker that does not answer; returns a text for an error that shows where the worker was stuck."""
-    process = lane.process
-    stack = _stack_of(process, lane.log)
+    stack = _stack_of(process, log)
     process.kill()
-    if lane.ready:
+    if started:
         # The stack does not always contain frames of JAX, so the hint is added whenever JAX is loaded.
         jax = forked and "jax" in sys.modules
         hint = "\nJAX can hang in a forked process; if that is the cause, pass start_method='forkserver'" if jax else ""

@@ -1,4 +1,4 @@
-"""A lane: the channel to one worker process, and the attempts at batches that are under way on it.
+"""The lane to a worker process: a socket, and the attempts at batches that are under way on it.
 
 NOTE [tickets]: every attempt has a ticket (a number), which is also written to the TICKET word of its slab. A worker
 skips a request if its slab contains another ticket. So cancelling an attempt (on a slow lane, or because its iterator
@@ -20,51 +20,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...interrupts import from_signal_handler
-from ...memory.slab import HEADER, ROW, SINCE, STARTED, TICKET, Slab
+from ...memory.slab import HEADER, ROW, STARTED, TICKET, Slab
 from ..base import Submission
-from .records import REPLY_BYTES, Reply, Request, Verb, read_replies
+from ..lanes.lane import Attempt
+from ..lanes.records import REPLY_BYTES, Reply, Request, Verb, read_replies
+from .death import kill_stuck
 from .supervisor import LaneProcess
 
 _RECEIVED_BYTES = 65536  # more than all replies that can be under way on one lane
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
-    """One try at a batch by one worker; see NOTE [tickets]."""
-
-    submission: Submission
-    slab: Slab
-    ticket: int
-    request: Request
-    sent: list[int] = field(default_factory=list)  # empty until the request was sent
-    cancelled: bool = False
-
-    @property
-    def started(self) -> bool:
-        """Whether the worker has started on it."""
-        return self.slab.control[STARTED] == self.ticket
-
-    @property
-    def row(self) -> int | None:
-        """The row (with `on_error` the slot, see `Tolerance`) of the sample that the worker reads, if that is known."""
-        return self.slab.control[ROW] - 1 if self.slab.control[ROW] else None
-
-    @property
-    def busy_s(self) -> float:
-        """Seconds since the worker started on that sample or, if the sample is not known, on the batch."""
-        return time.monotonic() - self.slab.control[SINCE] * 1e-9
-
-    def cancel(self) -> None:
-        """Makes the worker skip the attempt, or ignores its reply."""
-        self.cancelled = True
-        self.slab.control[TICKET] = 0
-
-
-@dataclass(slots=True, eq=False)
-class Lane:
+class ProcessLane:
     """The end of the channel to one worker in the loader's process."""
 
     process: LaneProcess
+    forked: bool  # the worker inherits the memory of this process
     socket: socket.socket
     log: int  # descriptor of the file to which the worker writes its stack and an error while it starts
     busy_since: float = field(default_factory=time.monotonic)  # when the worker started on its current batch
@@ -77,11 +48,6 @@ class Lane:
     @property
     def worker(self) -> int:
         return self.process.worker
-
-    @property
-    def running(self) -> Attempt | None:
-        """The attempt that the worker has started last."""
-        return next((attempt for attempt in reversed(list(self.attempts.values())) if attempt.started), None)
 
     def give(self, submission: Submission, slab: Slab, ticket: int, task: bytes) -> None:
         """Starts an attempt: writes the encoded task into the slab and sends a request."""
@@ -150,6 +116,13 @@ class Lane:
     def remove(self, replies: list[Reply]) -> None:
         """Removes replies that were handled."""
         self.socket.recv(len(replies) * REPLY_BYTES)
+
+    def look(self) -> None:
+        """Does nothing, since the worker writes into the slabs."""
+
+    def kill_stuck(self) -> str:
+        """Kills a worker that does not answer; returns a text for an error that shows where the worker was stuck."""
+        return kill_stuck(self.process, self.log, self.ready, self.forked)
 
     def hang_up(self) -> None:
         """Tells the worker to end; it ends when it has made its current sample."""

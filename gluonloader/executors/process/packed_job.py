@@ -22,7 +22,7 @@ from ...frameworks import named, owner, preparations
 from ...interrupts import from_signal_handler
 from ...memory.slab import align, anonymous_file, reserve
 from ...work.task import Job
-from .remote import can_pickle
+from ..lanes.remote import can_pickle
 
 
 @dataclass(frozen=True, slots=True)

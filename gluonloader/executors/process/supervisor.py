@@ -35,37 +35,16 @@ from multiprocessing import context, forkserver, util
 from multiprocessing.connection import Connection
 from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess, current_process
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from ...interrupts import Uninterrupted, from_signal_handler
+from ..lanes.ends import starting, track_end
 from ..pool_context import PoolContext
 from .native_threads import warn_of_native_threads
 from .worker import serve_lane
 
 UNKNOWN_EXIT: Final = 256  # no process ends with this exit code; see NOTE [pidfd]
 _CLOSING_S: Final = 1.0  # how long close() waits for a busy worker before it kills it
-
-_End = TypeVar("_End", socket.socket, Connection)
-_ends: weakref.WeakSet[socket.socket | Connection] = weakref.WeakSet()
-
-
-_starting = threading.local()  # its `lane` is the end that belongs to the child which is being forked
-
-
-def track_end(end: _End) -> _End:
-    """Makes forked children close this socket or pidfd; see NOTE [lane ends]."""
-    _ends.add(end)
-    return end
-
-
-def _close_ends_in_child() -> None:
-    for end in list(_ends):
-        if end is not getattr(_starting, "lane", None):
-            end.close()
-    _ends.clear()
-
-
-os.register_at_fork(after_in_child=_close_ends_in_child)
 
 
 def _poll_in_one_thread_at_a_time(popen: Any) -> None:
@@ -124,7 +103,7 @@ class LaneProcess(BaseProcess):
     def start_as(self, worker: int) -> socket.socket:
         """Starts the process as worker number `worker`; returns the parent's end of its lane."""
         mine, theirs = map(track_end, socket.socketpair())
-        self.lane, self.worker, _starting.lane = theirs, worker, theirs
+        self.lane, self.worker, starting.lane = theirs, worker, theirs
         try:
             with _quiet_fork(self):
                 super().start()
@@ -137,7 +116,7 @@ class LaneProcess(BaseProcess):
             mine.close()
             raise
         finally:
-            self.lane = _starting.lane = None
+            self.lane = starting.lane = None
             theirs.close()
         mine.setblocking(False)
         return mine
@@ -160,7 +139,7 @@ class LaneProcess(BaseProcess):
 
     def run(self) -> None:
         assert self.lane is not None
-        _starting.lane = None
+        starting.lane = None
         self.lane.set_inheritable(False)
         track_end(self.lane)  # a process that the dataset forks would keep the lane open
         super().run()

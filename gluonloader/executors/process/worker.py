@@ -19,25 +19,21 @@ import socket
 import threading
 import time
 from array import array
-from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
 
 from ... import frameworks
-from ...errors import SharedMemoryError
-from ...memory import set_allocator
-from ...memory.allocator import Arena
-from ...memory.reduce import reduce
-from ...memory.slab import CPU, HEADER, ROW, SINCE, STARTED, TICKET, TOOK, Head, Slab
+from ...memory.slab import SINCE, STARTED, TICKET, Slab
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker
 from ...work.side_by_side import Threads
 from ...work.task import Job
+from ..lanes.answer import answer, note_row
+from ..lanes.records import Reply, Request, RequestReader, Status, Verb
+from ..lanes.remote import encode_error
 from .packed_job import PackedJob, load_job
-from .records import Reply, Request, RequestReader, Status, Verb, decode_task
-from .remote import encode_error, shorten_error
 
 # "Write your stack to the log"; handled in C, even while another thread has the GIL.
 DUMP_SIGNAL: Final = signal.SIGUSR2
@@ -45,7 +41,6 @@ _ORPHAN_S: Final = 1.0  # how long a busy worker may live after its lane has clo
 _RECORDS_BYTES: Final = 4096
 _DESCRIPTORS_BYTES: Final = socket.CMSG_SPACE(8 * 4)
 _CLOEXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-_ERROR_BYTES: Final = 32 * 1024  # fits into the smallest slab
 
 _job: Job | None = None  # the job of this worker: dataset, batchify_fn and all
 
@@ -109,6 +104,7 @@ class _Worker:
 
     def __init__(self, lane: socket.socket, number: int) -> None:
         self._lane, self._number = lane, number
+        self._who = f"in worker {number} (pid {os.getpid()})"
         self._reader = RequestReader()
         self._requests: list[Request] = []  # received and not served, the next one last
         self._descriptors: list[int] = []  # received, in order; each belongs to the next record that is `new`
@@ -170,33 +166,7 @@ class _Worker:
             return Reply(Status.SKIPPED, slab.number, request.ticket, slab.size)
         control[SINCE] = time.monotonic_ns()
         control[STARTED] = request.ticket
-        maker.timer.start()
-        used = HEADER + request.length
-        task, given_up = decode_task(slab.memory[HEADER:used])
-        on_row = _row_noter(slab) if request.careful or maker.notes_rows else None
-        arena = Arena(slab, used, request.allowance)
-        try:
-            set_allocator(arena.empty)
-            head = reduce(maker.make(task, on_row, request.careful, given_up), arena)
-        except BaseException as error:
-            return self._failed(request, slab, encode_error(error, f"in worker {self._number} (pid {os.getpid()})"))
-        if head is None:
-            return Reply(Status.NO_ROOM, slab.number, request.ticket, slab.size, Head(0, arena.needed, 0))
-        took, cpu = maker.timer.stop()
-        slab.control[TOOK], slab.control[CPU] = int(took * 1e6), int(cpu * 1e6)
-        return Reply(Status.MADE, slab.number, request.ticket, slab.size, head)
-
-    def _failed(self, request: Request, slab: Slab, error: bytes) -> Reply:
-        # The batch is lost, so the error may overwrite it.
-        arena = Arena(slab, HEADER + request.length, request.allowance)
-        try:
-            offset = arena.write(error)
-        except SharedMemoryError:
-            offset = None
-        if offset is None:
-            error = shorten_error(error, _ERROR_BYTES)
-            offset = Arena(slab, HEADER + request.length, slab.size).write(error) or 0
-        return Reply(Status.FAILED, slab.number, request.ticket, slab.size, Head(offset, len(error), 0))
+        return answer(maker, request, slab, partial(note_row, slab), self._who)
 
     def _slab(self, request: Request) -> Slab:
         if request.new:
@@ -264,13 +234,3 @@ class _Beside:
             self._worker.report(error)
             os._exit(1)
         self._free.put(maker)
-
-
-def _row_noter(slab: Slab) -> Callable[[int], None]:
-    """Records each sample in the slab before it is read, so that the sample that kills a worker is known."""
-
-    def note(row: int) -> None:
-        slab.control[SINCE] = time.monotonic_ns()  # first: a time before its row would make the row look slow
-        slab.control[ROW] = row + 1
-
-    return note

@@ -12,6 +12,8 @@ from ...state import check_same, field, int_field, ranges_field
 from ...work.task import Chunk, Hint
 from .errors import count_in
 
+LeftoverKey = tuple[int, int, int, int]  # epoch, shard, number of the chunk, and number of the first sample in it
+
 
 @dataclass(frozen=True, slots=True)
 class Shards:
@@ -101,10 +103,9 @@ class Leftover:
     stop: int
     samples: list[Any] | None  # None after a resume, until a worker has read them again; see NOTE [streams]
 
-    def is_of(self, chunk: Chunk) -> bool:
-        """Whether these are the samples of this chunk."""
-        ours = self.chunk
-        return (ours.epoch, ours.shard, ours.number) == (chunk.epoch, chunk.shard, chunk.number)
+    @property
+    def key(self) -> LeftoverKey:
+        return self.chunk.epoch, self.chunk.shard, self.chunk.number, self.start
 
     def state(self) -> dict[str, Any]:
         """The numbers of the samples as JSON; the samples themselves are not saved."""

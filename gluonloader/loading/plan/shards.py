@@ -15,7 +15,7 @@ batches of chunks do not depend on the number of ranks. A quota ends the epoch e
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from operator import itemgetter
@@ -29,7 +29,7 @@ from . import shard_state
 from .base import Progress
 from .errors import NOTHING, ErrorCount, count_in
 from .quota import Quota, Stop, chunk_at
-from .shard_state import Leftover, ShardEnds, Shards
+from .shard_state import Leftover, LeftoverKey, ShardEnds, Shards
 
 
 class ShardPlan:
@@ -68,7 +68,7 @@ class ShardPlan:
         self._ends = ShardEnds(self._shards, {})
         self._hints: dict[int, Hint | None] = {}
         self._new_hints: dict[int, Hint | None] = {}  # by number: those that count once the task is settled
-        self._leftovers = list(self._carried)
+        self._leftovers = _by_chunk(self._carried)
         self._stop: Stop | None = None  # once it is known
         self._loaded = state
         self._progress = Progress(0, (), self.in_flight)
@@ -79,11 +79,12 @@ class ShardPlan:
             whole = replace(self._shards, rank=0, ranks=1)
             saved = shard_state.rest_of_leftovers(whole, state) if self._is_shared(state) else state["leftovers"]
             own = [saved for saved in saved if self._shards.owns(saved["shard"])]
-            self._leftovers = [shard_state.load_leftover(self._first_chunk, saved) for saved in own]
+            self._leftovers = _by_chunk(shard_state.load_leftover(self._first_chunk, saved) for saved in own)
             self._progress = self._progress_of(state)
             self._stop = Stop.load(state.get("stop"))
-        unread = [leftover for leftover in self._leftovers if leftover.samples is None]
+        unread = [leftover for leftover in self._leftovers.values() if leftover.samples is None]
         self._unread = {-1 - i: leftover for i, leftover in enumerate(unread)}  # by number: these tasks make no batch
+        self._next_unread = -1  # the tasks before this number were issued
         self._in_leftovers = self._ends.all_known and self._progress.upcoming >= self._ends.first_leftover_batch
         self._leftover_samples: list[Any] | None = None  # the samples of all leftovers, once all shards have ended
 
@@ -104,12 +105,15 @@ class ShardPlan:
         if self._quota is not None and self._stop is None:
             self._stop = self._quota.stop(self._shards, self._loaded)
         self._use_hints()
-        for number, leftover in self._unread.items():
+        while (number := self._next_unread) in self._unread:
+            leftover = self._unread[number]
             if leftover.samples is None and number not in self.in_flight:
                 task = self.in_flight[number] = self._task(number, leftover.chunk, leftover.chunk.shard)
                 return task
+            self._next_unread -= 1
         progress = self._progress
-        while not self._ends.all_known or progress.upcoming < self._ends.first_leftover_batch:
+        first_leftover_batch = self._ends.first_leftover_batch if self._ends.all_known else None
+        while first_leftover_batch is None or progress.upcoming < first_leftover_batch:
             number = progress.upcoming
             if self._stop is not None and self._stop.chunk is not None and number >= self._stop.chunk:
                 raise StopIteration
@@ -123,7 +127,7 @@ class ShardPlan:
         if not self._in_leftovers:
             if progress.in_flight:
                 return None  # leftover batches may get the numbers of these chunks, which lie beyond the ends of shards
-            progress = Progress(self._ends.first_leftover_batch, (), self.in_flight)
+            progress = Progress(first_leftover_batch, (), self.in_flight)
             self._progress, self._in_leftovers = progress, True
         return self._next_of_leftovers()
 
@@ -142,20 +146,21 @@ class ShardPlan:
     @property
     def samples_read(self) -> int:
         """The number of samples that workers have read in this epoch before the current position."""
-        own = sum(leftover.stop - leftover.start for leftover in self._leftovers if self._is_own(leftover))
+        own = sum(leftover.stop - leftover.start for leftover in self._leftovers.values() if self._is_own(leftover))
         return self._ends.full_chunks(self._progress.position) * self._shards.batch_size + own
 
     def _next_of_leftovers(self) -> Task | None:
-        if any(leftover.samples is None for leftover in self._leftovers):
-            return None
         if self._leftover_samples is None:
-            # Not `list.sort`, which empties the list while it sorts: a signal handler may read the state meanwhile.
-            self._leftovers = sorted(self._leftovers, key=lambda left: left.chunk.shard if self._is_own(left) else -1)
-            self._leftover_samples = [sample for leftover in self._leftovers for sample in leftover.samples or ()]
-        size = self._shards.batch_size
+            leftovers = list(self._leftovers.values())
+            if any(leftover.samples is None for leftover in leftovers):
+                return None
+            leftovers.sort(key=lambda left: left.chunk.shard if self._is_own(left) else -1)
+            self._leftovers = _by_chunk(leftovers)
+            self._leftover_samples = [sample for leftover in leftovers for sample in leftover.samples or ()]
+        size, first = self._shards.batch_size, self._ends.first_leftover_batch
         while True:
             number = self._progress.upcoming
-            batch = number - self._ends.first_leftover_batch
+            batch = number - first
             samples = self._leftover_samples[batch * size : (batch + 1) * size]
             work: Samples | Chunk = Samples(samples)
             has_ended = not samples or (len(samples) < size and self._shards.last_batch != "keep")
@@ -186,12 +191,12 @@ class ShardPlan:
 
     def _use_hints(self) -> None:
         """Stores the hints of settled tasks. Other hints wait: they may lie beyond a task that is not settled."""
-        self._hints = self._known_hints()
+        self._hints.update(self._settled_hints())  # not a copy of all hints, since this is called for each task
         self._new_hints = {number: hint for number, hint in self._new_hints.items() if number in self.in_flight}
 
-    def _known_hints(self) -> dict[int, Hint | None]:
+    def _settled_hints(self) -> dict[int, Hint | None]:
         settled = [(number, hint) for number, hint in list(self._new_hints.items()) if number not in self.in_flight]
-        return {**self._hints, **{number % self._shards.num_shards: hint for number, hint in settled}}
+        return {number % self._shards.num_shards: hint for number, hint in settled}
 
     def accept(self, task: Task, result: Any) -> Any:
         leftover, chunk = self._unread.get(task.batch), task.work
@@ -215,7 +220,7 @@ class ShardPlan:
         if result.samples:
             self._use_hints()
             leftover = Leftover(self._chunk(chunk.shard, chunk.number), 0, len(result.samples), result.samples)
-            self._leftovers = [*(other for other in self._leftovers if not other.is_of(chunk)), leftover]
+            self._leftovers[leftover.key] = leftover  # replaces that of the same chunk, if an interrupt came after it
         self._ends.add(chunk)
         return NOTHING
 
@@ -255,12 +260,13 @@ class ShardPlan:
         """The leftovers for the next epoch (rollover), once this epoch is finished."""
         if self._shards.last_batch != "rollover":
             return []
-        return shard_state.carried_over(self._leftovers, self._shards.batch_size)
+        return shard_state.carried_over(list(self._leftovers.values()), self._shards.batch_size)
 
     def state(self) -> dict[str, Any]:
         if self._restart is not None:
             return dict(self._restart)
-        hints = [(shard, hint) for shard, hint in sorted(self._known_hints().items(), key=itemgetter(0)) if hint]
+        known = {**self._hints, **self._settled_hints()}
+        hints = [(shard, hint) for shard, hint in sorted(known.items(), key=itemgetter(0)) if hint]
         progress = self._progress.frozen()
         errors = self.errors.state(progress.in_flight)
         # A chunk may have added its leftover, but is not settled yet; then it is read again.
@@ -272,7 +278,7 @@ class ShardPlan:
                 progress = Progress(first, (), {})
         leftovers = [
             leftover
-            for leftover in self._leftovers
+            for leftover in list(self._leftovers.values())
             if not self._is_own(leftover) or (leftover.chunk.number, leftover.chunk.shard) not in in_flight
         ]
         return {
@@ -294,6 +300,10 @@ class ShardPlan:
             self._start(self._restart)
             self._restart = None
         self._progress.resume()
+
+
+def _by_chunk(leftovers: Iterable[Leftover]) -> dict[LeftoverKey, Leftover]:
+    return {leftover.key: leftover for leftover in leftovers}
 
 
 def only_sample(samples: Sequence[Any]) -> Any:

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Final
 
 from ...errors import BatchTimeout, WorkerDied
 from ...work.caught import BULK
-from ...work.task import Task
+from ...work.task import Samples, Task
 from ..base import Failed, Submission
-from .crew import Death
-from .death import kill_stuck
-from .lane import Attempt, Lane
+from .lane import Attempt, Death, Lane
+
+_SHOWN_INDICES: Final = 16
 
 
 def blame(attempt: Attempt, slot: int | None, death: Death, max_retries: int) -> tuple[bool, int]:
@@ -49,7 +50,7 @@ def lanes_of(task: Task, lanes: Iterable[Lane]) -> list[Lane]:
     return every
 
 
-def makes_progress(lane: Lane, timeout: float, forked: bool) -> tuple[bool, list[Submission]]:
+def makes_progress(lane: Lane, timeout: float) -> tuple[bool, list[Submission]]:
     """Whether batches of a lane will still arrive, and those that have to be sent again.
 
     They will if the worker is not stuck, or if the sample on which it is stuck can be given up; then the worker is
@@ -58,14 +59,42 @@ def makes_progress(lane: Lane, timeout: float, forked: bool) -> tuple[bool, list
     started = [attempt for attempt in lane.attempts.values() if attempt.started] if lane.ready else []
     if not started:
         return time.monotonic() - lane.busy_since < timeout, []
+    lane.look()
     attempt = max(started, key=lambda other: other.busy_s)  # several, if bulk reads run side by side
     slot = attempt.row  # before the time; see `_row_noter` in worker.py
     if attempt.busy_s < timeout:
         return True, []
     task = attempt.submission.task
     name = str(task) if slot is None else _name(task, slot)
-    error = BatchTimeout(f"{name} took more than timeout={timeout} seconds; {kill_stuck(lane, forked)}")
+    error = BatchTimeout(f"{name} took more than timeout={timeout} seconds; {lane.kill_stuck()}")
     return True, _give_up(lane, attempt, slot, error)
+
+
+def worker_died(death: Death, task: Task, deaths: int, row: int | None, all_read: bool) -> WorkerDied:
+    """The error for a batch whose workers died; `death` is that of the last one.
+
+    Args:
+        row: the sample that the worker was reading, if that is known.
+        all_read: the worker had read all samples.
+    """
+    indices = task.indices
+    if indices is None:
+        what = "batchify_fn" if isinstance(task.work, Samples) else f"{task.sample(row or 0)}, or with batchify_fn"
+    elif all_read:
+        what = "batchify_fn, or with on_error if that is a function"
+    elif row is None:
+        shown = ", ".join(map(repr, indices[:_SHOWN_INDICES]))
+        more = len(indices) - _SHOWN_INDICES
+        what = f"one of its samples [{shown}{f', ... {more} more' if more > 0 else ''}], or with batchify_fn"
+    elif row == len(indices) - 1:
+        what = f"its last sample, {task.sample(row)}, or with batchify_fn"
+    else:
+        what = f"{task.sample(row)} (sample {row} of the batch)"
+    return WorkerDied(
+        f"worker (pid {death.pid}) ended {death.how} while it made {task}; it was busy with {what}. "
+        f"{deaths} worker{'s' if deaths > 1 else ''} died on this batch. The loader continues with the next "
+        "batch; to try a batch more often, raise max_retries"
+    )
 
 
 def _give_up(lane: Lane, attempt: Attempt, slot: int | None, error: Exception) -> list[Submission]:

@@ -23,26 +23,23 @@ from __future__ import annotations
 
 import copy
 import errno
-import os
 import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ...errors import LoaderClosed, SharedMemoryError, add_note
 from ...interrupts import from_signal_handler
 from ...memory.reduce import rebuild
-from ...memory.slab import CPU, TOOK, Head, Slab
-from ...memory.slabs import SlabPool
+from ...memory.slab import CPU, TOOK, Head
 from ...work.maker import ShardEnd
 from ...work.task import Task
 from ..base import Failed, Outcome, Submission, Window, check_not_inside
-from .blame import blame
-from .crew import Crew, Death
-from .death import worker_died
-from .lane import Attempt, Lane
+from .blame import blame, worker_died
+from .lane import Attempt, Death, Lane, Memory, is_busy
 from .records import Reply, Status, encode_task
 from .remote import decode_error
 
@@ -59,7 +56,7 @@ class MadeInSlab(Outcome):
     """
 
     dispatcher: Dispatcher
-    slab: Slab
+    slab: Any
     head: Head
     memory: Any = None
 
@@ -104,8 +101,8 @@ class Dispatcher:
     def __init__(
         self,
         lock: threading.RLock,
-        crew: Crew,
-        slabs: SlabPool,
+        lanes: Mapping[int, Lane],
+        slabs: Memory,
         max_retries: int,
         max_per_worker: int | None,
         sharded: bool,
@@ -113,7 +110,7 @@ class Dispatcher:
     ) -> None:
         self.lock = lock
         self.discarded: deque[MadeInSlab] = deque()
-        self._crew, self._lanes, self._slabs = crew, crew.lanes, slabs
+        self._lanes, self._slabs = lanes, slabs
         self._max_retries, self._sharded, self.tolerates = max_retries, sharded, tolerates
         self._depth = min(max_per_worker or _LANE_DEPTH, _LANE_DEPTH)
         self._backlog: deque[Submission] = deque()
@@ -190,7 +187,7 @@ class Dispatcher:
                 if from_signal_handler(error):
                     raise
                 if isinstance(error, OSError):
-                    if waiting is None or self._crew.busy:
+                    if waiting is None or is_busy(self._lanes):
                         unsent.append(submission)
                         break
                     if submission.window is not waiting:
@@ -235,9 +232,9 @@ class Dispatcher:
             raise
         return True
 
-    def _make_room(self, nbytes: int, worker: int) -> Slab | None:
+    def _make_room(self, nbytes: int, worker: int) -> Any | None:
         """If nothing is in flight, frees slabs by copying batches that wait for delivery out of their slabs."""
-        if self._crew.busy:
+        if is_busy(self._lanes):
             return None
         self._drop_unwanted()
         for made in list(self._undelivered.values()):
@@ -282,7 +279,7 @@ class Dispatcher:
         del lane.attempts[reply.ticket]
         self._slabs.give_back(slab)
 
-    def _failed(self, submission: Submission, slab: Slab, reply: Reply) -> Outcome | None:
+    def _failed(self, submission: Submission, slab: Any, reply: Reply) -> Outcome | None:
         """The outcome of a reply without a batch; None if the batch is tried again, or if nobody wants it."""
         task, offset, length = submission.task, reply.head.offset, reply.head.length
         if reply.status is Status.NO_ROOM:
@@ -293,12 +290,13 @@ class Dispatcher:
             return Failed(task, SharedMemoryError(errno.ENOMEM, text))
         if reply.status is Status.FAILED:
             try:
-                slab.map(slab.size)
+                return Failed(task, decode_error(slab.read(offset, length)))
             except OSError as error:
                 if from_signal_handler(error):
                     raise
                 return Failed(task, error)
-            return Failed(task, decode_error(slab.memory[offset : offset + length]))
+        if reply.status is Status.LOST:
+            self.requeue(submission)
         return None
 
     def handle_death(self, death: Death) -> None:
@@ -308,8 +306,7 @@ class Dispatcher:
         alone = sum(attempt.started for attempt in death.attempts) <= 1
         for attempt in death.attempts:
             row, started, submission = attempt.row, attempt.started, attempt.submission
-            self._slabs.has_grown(attempt.slab, os.fstat(attempt.slab.fd).st_size)  # the worker may have grown it
-            self._slabs.give_back(attempt.slab)
+            self._slabs.reclaim(attempt.slab)
             if attempt.cancelled or submission.window.cancelled:
                 continue
             submission.deaths += started
@@ -319,7 +316,7 @@ class Dispatcher:
             else:
                 lost = started and alone and deaths > self._max_retries
             if lost:
-                error = worker_died(death.pid, death.how, task, deaths, row, self.tolerates)
+                error = worker_died(death, task, deaths, row, self.tolerates)
                 submission.window.put(Failed(task, error))
             else:
                 self.requeue(submission)

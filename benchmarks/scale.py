@@ -1,0 +1,416 @@
+"""Checks and measures the arithmetic of very large runs on one machine: 10^12 samples, 10^4 simulated ranks.
+
+python -m benchmarks.scale
+python -m benchmarks.scale --quick
+
+No sample is read from a disk: a sample is its index. The ranks are simulated one after another in this process. Times
+are minima over several rounds, because other programs can only add time. Memory is the peak of what Python and NumPy
+have allocated during a call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+import tracemalloc
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from gluonloader import (
+    BatchSampler,
+    BlockShuffleSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    ShardedSampler,
+    merge_states,
+)
+
+from .report import machine
+
+__all__ = ["FULL", "QUICK", "Scale", "by_ranks", "by_samples", "checks", "main", "table"]
+
+_BATCH: Final = 20  # indices
+_BLOCK: Final = 1_000_000  # indices in a block of BlockShuffleSampler
+_PART: Final = 4096  # indices that a sampler computes at once
+_SHARD: Final = 105  # samples of a shard for the checks: more than the ranks read before their number changes
+_NONE: Final = "-"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much to measure and to check.
+
+    Attributes:
+        samples: the columns of the first table; the second table has the largest number of samples.
+        ranks: the columns of the second table; the first table simulates the largest number of ranks.
+        elastic: the numbers of ranks of the checks, one after another.
+        once: the number of samples that the check of samplers reads.
+        shards: the number of shards that the check of iterable datasets reads.
+        rounds: how often each time is measured.
+    """
+
+    samples: tuple[int, ...] = (10**6, 10**9, 10**12)
+    ranks: tuple[int, ...] = (1, 100, 10_000)
+    elastic: tuple[int, ...] = (10_000, 7_777, 1)
+    once: int = 10**6
+    shards: int = 1000
+    rounds: int = 7
+
+
+FULL: Final = Scale()
+QUICK: Final = Scale(ranks=(1, 10, 100), once=200_000, shards=100, rounds=2)
+
+
+class Numbers:
+    """A map-style dataset whose samples are their indices."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class NumberStream(IterableDataset[int]):
+    """An iterable dataset of the numbers from 0 on, whose shards are ranges of numbers and have a state."""
+
+    def __init__(self, shard_length: int) -> None:
+        self._shard_length = shard_length
+
+    def shard(self, num_shards: int, index: int) -> Any:
+        return _Range(index * self._shard_length, (index + 1) * self._shard_length)
+
+
+class _Range:
+    """Counts from `start` to `stop`; it can continue at a saved number without counting to it."""
+
+    def __init__(self, start: int, stop: int) -> None:
+        self._next, self._stop = start, stop
+
+    def __iter__(self) -> Iterator[int]:
+        while self._next < self._stop:
+            self._next += 1
+            yield self._next - 1
+
+    def state_dict(self) -> dict[str, int]:
+        return {"next": self._next}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        self._next = state["next"]
+
+
+def main() -> None:
+    """Prints the description of the machine, both tables, and the checks."""
+    scale = QUICK if _parse().quick else FULL
+    print(f"{machine([])}\n")
+    print(table("Map-style dataset", "samples", scale.samples, by_samples(scale)), flush=True)
+    print()
+    print(table(f"{_count(scale.samples[-1])} samples", "ranks", scale.ranks, by_ranks(scale)), flush=True)
+    print("\nChecked:\n")
+    for line in checks(scale):
+        print(f"- {line}", flush=True)
+
+
+def table(title: str, unit: str, numbers: Sequence[int], rows: Mapping[str, Sequence[str]]) -> str:
+    """Returns a Markdown table with one column for each of the numbers."""
+    head = [title, *(f"{_count(number)} {unit[:-1] if number == 1 else unit}" for number in numbers)]
+    lines = [head, ["---", *("---:" for _ in numbers)], *([name, *cells] for name, cells in rows.items())]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# -- Tables -----------------------------------------------------------------------------------------------------------
+
+
+def by_samples(scale: Scale) -> dict[str, list[str]]:
+    """Returns the rows of the first table: name and cells."""
+    columns = [_column_of_samples(samples, scale) for samples in scale.samples]
+    return {name: [column[name] for column in columns] for name in columns[0]}
+
+
+def _column_of_samples(samples: int, scale: Scale) -> dict[str, str]:
+    ranks = scale.ranks[-1]
+
+    def loader() -> DataLoader[Any]:
+        return DataLoader(Numbers(samples), _BATCH, sampler=_share(samples, ranks, ranks // 3), seed=0)
+
+    with loader() as other:
+        other.seek(0, len(other) // 2)
+        next(iter(other))
+        state = json.dumps(other.state_dict())
+
+        save = _fastest(other.state_dict, scale)
+
+    def resume() -> None:
+        with loader() as resumed:
+            resumed.load_state_dict(state)
+            next(iter(resumed))
+
+    def start() -> None:
+        with loader() as started:
+            next(iter(started))
+
+    computed = RandomSampler(samples, seed=0, method="bijection")
+    blocks = _blocks(samples, _BLOCK)
+    is_small = samples <= 10**6
+    stored = RandomSampler(samples, seed=0, method="permutation")
+    return {
+        f"One of {ranks:,} ranks: state in the middle of an epoch": _size(len(state)),
+        f"One of {ranks:,} ranks: `state_dict()`": _time(save),
+        f"One of {ranks:,} ranks: from `DataLoader(...)` to the first batch": _time(_fastest(start, scale)),
+        "The same, with `load_state_dict` of that state": _time(_fastest(resume, scale)),
+        "`RandomSampler`, computed order: first index": _time(_fastest(lambda: next(iter(computed)), scale)),
+        "`RandomSampler`, computed order: each index": _time(_per_index(computed, scale)),
+        "`RandomSampler`, computed order: memory": _size(_peak(lambda: next(iter(computed)))),
+        "`RandomSampler`, stored order: first index": (
+            _time(_fastest(lambda: next(iter(stored)), scale)) if is_small else _NONE
+        ),
+        "`RandomSampler`, stored order: memory": (
+            _size(_peak(lambda: next(iter(stored)))) if is_small else f"{_size(8 * samples)} (not measured)"
+        ),
+        "`BlockShuffleSampler`, blocks of 1,000,000: first index": _time(_fastest(lambda: next(iter(blocks)), scale)),
+        "`BlockShuffleSampler`, blocks of 1,000,000: each index": _time(_per_index(blocks, scale)),
+        "`BlockShuffleSampler`, blocks of 1,000,000: memory": _size(_peak(lambda: next(iter(blocks)))),
+    }
+
+
+def by_ranks(scale: Scale) -> dict[str, list[str]]:
+    """Returns the rows of the second table: name and cells."""
+    columns = [_column_of_ranks(ranks, scale) for ranks in scale.ranks]
+    return {name: [column[name] for column in columns] for name in columns[0]}
+
+
+def _column_of_ranks(ranks: int, scale: Scale) -> dict[str, str]:
+    samples, index = scale.samples[-1], ranks // 3
+    with _after(1000, index, ranks, samples) as loader:
+        state, save = json.dumps(loader.state_dict()), _fastest(loader.state_dict, scale)
+    return {
+        "`ShardedSampler(RandomSampler(...))`: each index of a rank": _time(
+            _per_index(_share(samples, ranks, index), scale)
+        ),
+        **{
+            f"`ShardedSampler(BlockShuffleSampler(...))`, blocks of {block:,}: each index of a rank": _time(
+                _per_index(ShardedSampler(_blocks(samples, block), ranks, index), scale)
+            )
+            for block in (_BLOCK, _BLOCK // 10)
+        },
+        "Iterable dataset: state of a rank after 1,000 batches": _size(len(state)),
+        "Iterable dataset: `state_dict()` of a rank": _time(save),
+        **_merging(ranks, scale),
+    }
+
+
+def _blocks(samples: int, block: int) -> BlockShuffleSampler:
+    return BlockShuffleSampler.of_size(samples, block, seed=0)
+
+
+def _merging(ranks: int, scale: Scale) -> dict[str, str]:
+    names = (
+        "Iterable dataset: `merge_states`",
+        "Iterable dataset: memory of `merge_states`",
+        "Iterable dataset: merged state",
+        "Iterable dataset: from `load_state_dict` of the merged state to the first batch of a rank",
+    )
+    if ranks == 1:  # its state needs no merging
+        return dict.fromkeys(names, _NONE)
+    states = []
+    for index in range(ranks):
+        with _after(1 + index % 3, index, ranks, scale.samples[-1]) as loader:
+            states.append(json.dumps(loader.state_dict()))
+    merged = json.dumps(merge_states(states))
+
+    def resume() -> None:
+        with _stream(ranks // 3, ranks, ranks, scale.samples[-1] // ranks) as loader:
+            loader.load_state_dict(merged)
+            next(iter(loader))
+
+    cells = (
+        _time(_fastest(lambda: merge_states(states), scale)),
+        _size(_peak(lambda: merge_states(states))),
+        _size(len(merged)),
+        _time(_fastest(resume, scale)),
+    )
+    return dict(zip(names, cells, strict=True))
+
+
+def _after(batches: int, index: int, ranks: int, samples: int) -> DataLoader[Any]:
+    """Returns the loader of a rank after this number of batches; there are as many shards as ranks."""
+    loader = _stream(index, ranks, ranks, samples // ranks)
+    iterator = iter(loader)
+    for _ in range(batches):
+        next(iterator)
+    return loader
+
+
+def _stream(index: int, ranks: int, shards: int, shard_length: int) -> DataLoader[Any]:
+    return DataLoader(
+        NumberStream(shard_length), _BATCH, ranks=(index, ranks), num_shards=shards, seed=0, batchify_fn=np.array
+    )
+
+
+def _share(samples: int, ranks: int, index: int, **options: Any) -> ShardedSampler:
+    return ShardedSampler(RandomSampler(samples, seed=0, **options), ranks, index, even="keep")
+
+
+# -- Checks -----------------------------------------------------------------------------------------------------------
+
+
+def checks(scale: Scale) -> Iterator[str]:
+    """Makes each check, and yields what was checked; an AssertionError names what is wrong."""
+    yield _check_disjoint(scale.samples[-1], scale.elastic[0])
+    yield _check_once(scale.once, scale.elastic)
+    scaled = tuple(max(1, ranks * scale.shards // scale.elastic[0]) for ranks in scale.elastic)
+    yield _check_stream(scale.shards, scaled)
+
+
+def _check_disjoint(samples: int, ranks: int, chosen: int = 50, places: int = 20) -> str:
+    """Reads batches of some ranks at random positions."""
+    rng, size = random.Random(0), 1000
+    parts: list[Any] = []
+    for index in rng.sample(range(ranks), min(chosen, ranks)):
+        for number in rng.sample(range(samples // ranks // size), places):
+            run = BatchSampler(_share(samples, ranks, index), size).begin()
+            run.skip(number)
+            parts.append(run.cut())
+    indices = np.concatenate(parts)
+    assert len(np.unique(indices)) == len(indices), "an index came twice"
+    assert indices.min() >= 0, "an index is negative"
+    assert indices.max() < samples, "an index is too large"
+    return (
+        f"{min(chosen, ranks)} random ranks of {ranks:,} read {len(indices):,} of {_count(samples)} indices, each at "
+        f"{places} random positions: no index comes twice, and all are in the range."
+    )
+
+
+def _check_once(samples: int, elastic: Sequence[int]) -> str:
+    """Reads an epoch with changing numbers of ranks: a third of the rest with each, and all of it with the last."""
+    counts, size = np.zeros(samples, np.int64), 10
+    state: str | None = None
+    drawn = 0
+    for ranks in elastic:
+        left, first = samples - int(counts.sum()), ""
+        batches = None if ranks == elastic[-1] else max(1, left // 3 // ranks // size)
+        for index in range(ranks):
+            # The stored order would be drawn again for each simulated rank.
+            sampler = BatchSampler(_share(samples, ranks, index, method="bijection"), size)
+            if state is not None:
+                sampler.load_pass_state(json.loads(state), drawn)
+            if index == 0:
+                first = json.dumps(sampler.pass_state())
+            count = len(sampler) if batches is None else batches
+            run = sampler.begin()
+            for _ in range(count):
+                np.add.at(counts, run.cut(), 1)
+        state, drawn = first, batches or 0
+    assert (counts == 1).all(), f"{(counts != 1).sum()} indices did not come once"
+    return (
+        f"{_then(elastic)} read {samples:,} indices with a `ShardedSampler`: each index comes exactly once. Each time, "
+        "all ranks load the state of rank 0."
+    )
+
+
+def _check_stream(shards: int, elastic: Sequence[int]) -> str:
+    """The same as `_check_once` for an iterable dataset."""
+    counts = np.zeros(shards * _SHARD, np.int64)
+    merged: dict[str, Any] | None = None
+    for ranks in elastic:
+        states = []
+        for index in range(ranks):
+            with _stream(index, ranks, shards, _SHARD) as loader:
+                if merged is not None:
+                    loader.load_state_dict(merged)
+                for number, batch in enumerate(loader, 1):
+                    counts[batch] += 1
+                    if ranks != elastic[-1] and number > index % 3:
+                        break
+                states.append(loader.state_dict())
+        merged = merge_states(states) if ranks != elastic[-1] else None
+    assert (counts == 1).all(), f"{(counts != 1).sum()} samples did not come once"
+    return (
+        f"{_then(elastic)} read {len(counts):,} samples of an iterable dataset with {shards:,} shards: each sample "
+        "comes exactly once. Each time, all ranks load the result of `merge_states`."
+    )
+
+
+def _then(elastic: Sequence[int]) -> str:
+    return ", then ".join(f"{ranks:,} rank{'s' * (ranks != 1)}" for ranks in elastic)
+
+
+# -- Measuring --------------------------------------------------------------------------------------------------------
+
+
+def _fastest(function: Callable[[], object], scale: Scale) -> float:
+    """Returns the seconds of the fastest of several calls, after one call that is not measured."""
+    function()
+    times = []
+    for _ in range(scale.rounds):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _per_index(sampler: Any, scale: Scale) -> float:
+    """Returns the seconds for each index, after the start of the pass, in batches of `_PART`."""
+    run = BatchSampler(sampler, _PART).begin()
+    run.cut()
+    start = time.perf_counter()
+    indices = len(run.cut())
+    quick_enough = int(0.05 / (time.perf_counter() - start))  # parts in 50 ms
+    parts = max(1, min(quick_enough, 50, len(sampler) // _PART // (scale.rounds + 3)))
+
+    def read() -> None:
+        for _ in range(parts):
+            run.cut()
+
+    return _fastest(read, scale) / (parts * indices)
+
+
+def _peak(function: Callable[[], object]) -> int:
+    """Returns the highest number of bytes that Python and NumPy have allocated during a call."""
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}" if seconds < 1000 * size else f"{seconds / size:,.0f} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def _count(number: int) -> str:
+    zeros = str(number).count("0")
+    return f"10^{zeros}" if number == 10**zeros >= 10**6 else f"{number:,}"
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer ranks, samples and rounds")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    main()

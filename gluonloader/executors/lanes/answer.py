@@ -1,0 +1,64 @@
+"""How a worker answers a request: it makes the batch in a slab, or writes the error of the batch there.
+
+task, in the slab --> BatchMaker.make, into the slab --> reduce --> Reply: where the batch lies
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from ...errors import SharedMemoryError
+from ...memory import set_allocator
+from ...memory.allocator import Arena
+from ...memory.reduce import reduce
+from ...memory.slab import CPU, HEADER, ROW, SINCE, TOOK, Head, Slab
+from ...work.maker import BatchMaker
+from ...work.task import OnRow
+from .records import Reply, Request, Status, decode_task
+from .remote import encode_error, shorten_error
+
+_ERROR_BYTES: Final = 32 * 1024  # fits into the smallest slab
+
+
+def answer(maker: BatchMaker, request: Request, slab: Slab, on_row: OnRow, who: str) -> Reply:
+    """Makes the batch of the task in the slab.
+
+    Args:
+        on_row: is called with each row before its sample is read, if the sample that kills its worker has to be known.
+        who: the worker, for the notes of errors.
+    """
+    maker.timer.start()
+    used = HEADER + request.length
+    task, given_up = decode_task(slab.memory[HEADER:used])
+    arena = Arena(slab, used, request.allowance)
+    notes_rows = request.careful or maker.notes_rows
+    try:
+        set_allocator(arena.empty)
+        head = reduce(maker.make(task, on_row if notes_rows else None, request.careful, given_up), arena)
+    except BaseException as error:
+        return _failed(request, slab, encode_error(error, who))
+    if head is None:
+        return Reply(Status.NO_ROOM, slab.number, request.ticket, slab.size, Head(0, arena.needed, 0))
+    took, cpu = maker.timer.stop()
+    slab.control[TOOK], slab.control[CPU] = int(took * 1e6), int(cpu * 1e6)
+    return Reply(Status.MADE, slab.number, request.ticket, slab.size, head)
+
+
+def _failed(request: Request, slab: Slab, error: bytes) -> Reply:
+    # The batch is lost, so the error may overwrite it.
+    arena = Arena(slab, HEADER + request.length, request.allowance)
+    try:
+        offset = arena.write(error)
+    except SharedMemoryError:
+        offset = None
+    if offset is None:
+        error = shorten_error(error, _ERROR_BYTES)
+        offset = Arena(slab, HEADER + request.length, slab.size).write(error) or 0
+    return Reply(Status.FAILED, slab.number, request.ticket, slab.size, Head(offset, len(error), 0))
+
+
+def note_row(slab: Slab, row: int) -> None:
+    """Records a sample in the slab before it is read, so that the sample that kills its worker is known."""
+    slab.control[SINCE] = time.monotonic_ns()  # first: a time before its row would make the row look slow
+    slab.control[ROW] = row + 1

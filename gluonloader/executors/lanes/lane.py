@@ -1,0 +1,195 @@
+"""What a transport provides: lanes to workers, the crew of workers, and the memory in which batches travel.
+
+    dispatcher --give--> Lane --> worker            process/: a socket, a worker process, slabs
+    executor <--replies-- Lane <-- worker           ray/:     calls of a Ray actor, objects in Ray's store
+    executor <--bury-- Crew: a worker has died
+
+A lane takes attempts, brings the replies about them, and its worker's death is noticed. Everything else (which worker
+makes which batch, what happens after a death, who waits) is the same for all transports; see dispatch.py and
+executor.py.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from numpy.typing import NDArray
+
+from ...memory.slab import ROW, SINCE, STARTED, TICKET
+from ..base import Submission
+from .records import Reply, Request
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One try at a batch by one worker."""
+
+    submission: Submission
+    slab: Any  # the memory of its batch, from the lane's `Memory`
+    ticket: int
+    request: Request
+    sent: list[int] = field(default_factory=list)  # empty until the request was sent
+    cancelled: bool = False
+
+    @property
+    def started(self) -> bool:
+        """Whether the worker has started on it."""
+        return bool(self.slab.control[STARTED] == self.ticket)
+
+    @property
+    def row(self) -> int | None:
+        """The row (with `on_error` the slot, see `Tolerance`) of the sample that the worker reads, if that is known."""
+        return self.slab.control[ROW] - 1 if self.slab.control[ROW] else None
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds since the worker started on that sample or, if the sample is not known, on the batch."""
+        since: int = self.slab.control[SINCE]
+        return time.monotonic() - since * 1e-9
+
+    def cancel(self) -> None:
+        """Makes the worker skip the attempt, or ignores its reply."""
+        self.cancelled = True
+        self.slab.control[TICKET] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """The death of a worker."""
+
+    pid: int | None
+    how: str  # its exit code or signal, in words
+    attempts: list[Attempt]  # that were under way on its lane
+
+
+class Lane(Protocol):
+    """The channel to one worker.
+
+    Attributes:
+        attempts: those under way on the lane, by ticket, oldest first.
+        ready: the worker has started.
+        answered: the worker has sent a reply about a batch.
+        busy_since: when the worker started on its current batch.
+    """
+
+    attempts: dict[int, Attempt]
+    ready: bool
+    answered: bool
+    busy_since: float
+
+    @property
+    def worker(self) -> int:
+        """The number of the worker."""
+
+    def give(self, submission: Submission, slab: Any, ticket: int, task: bytes) -> None:
+        """Starts an attempt at an encoded task. Raises an OSError, and starts nothing, if the request is not sent."""
+
+    def send_rest(self) -> None:
+        """Sends the requests that an interrupted call has not sent."""
+
+    def drop(self, slab: int) -> None:
+        """Makes the worker forget a slab that is closed."""
+
+    def replies(self) -> list[Reply] | None:
+        """The replies that have arrived; None if the worker is dead. They stay here until `remove` is called."""
+
+    def remove(self, replies: list[Reply]) -> None:
+        """Removes replies that were handled."""
+
+    def look(self) -> None:
+        """Updates what the attempts say about the sample that the worker reads."""
+
+    def kill_stuck(self) -> str:
+        """Kills a worker that does not answer; returns a text for an error that shows where the worker was stuck."""
+
+
+L = TypeVar("L", bound=Lane)
+
+
+class Crew(Protocol[L]):
+    """The workers of one executor, each with its lane. The executor calls every method with its lock held, except
+    `wake`, `hang_up` and `shut`.
+
+    Attributes:
+        lanes: the lanes of live workers, by file descriptor; a worker that died gets one when its replacement starts.
+        watched: the same lanes, by every descriptor that is readable if a lane has a reply or its worker has died.
+        poll: reports these descriptors.
+        error: the error to raise if workers cannot start, or are gone for good; otherwise None.
+        requested: what is still to be started, by `start_requested`.
+    """
+
+    lanes: dict[int, L]
+    watched: dict[int, L]
+    poll: select.poll
+    requested: deque[Any]
+
+    @property
+    def error(self) -> Exception | None: ...
+
+    def start_requested(self, epoch: int) -> None:
+        """Starts the missing workers. Raises an OSError if that is not possible now; the next call tries again."""
+
+    def has_answered(self, lane: L) -> None:
+        """The worker has sent its first reply about a batch."""
+
+    def has_failed(self, lane: L, size: int) -> None:
+        """The worker has reported an error of `size` bytes, instead of starting or before it ends."""
+
+    def bury(self, lane: L) -> Death:
+        """Closes the lane of a dead worker, after making sure that the worker can write no more."""
+
+    def wake(self) -> None:
+        """Wakes the thread that waits; may be called from any thread, without the lock."""
+
+    def hang_up(self) -> None:
+        """Tells all workers to end; may be called from any thread and in a signal handler, without the lock."""
+
+    def shut(self) -> None:
+        """Waits until all workers have ended. Called after `hang_up`, without the lock."""
+
+    def close(self) -> None:
+        """Closes the lanes. Called after `shut`."""
+
+
+class Memory(Protocol):
+    """The memory in which the batches of one executor travel; see `SlabPool`, which is the usual one.
+
+    Attributes:
+        window: batches that are usually in flight at once.
+        limit: `memory_limit` in bytes; None for no limit.
+        largest: bytes of the largest batch so far; 0 before the first.
+        retired: numbers of slabs that are closed, until the dispatcher has told the workers and clears the list.
+    """
+
+    window: int
+    limit: int | None
+    largest: int
+    retired: list[int]
+
+    def take(self, nbytes: int, writer: int) -> Any | None: ...
+
+    def lend(self, slab: Any, used: int) -> NDArray[Any]: ...
+
+    def copy_out(self, slab: Any, used: int) -> NDArray[Any]: ...
+
+    def give_back(self, slab: Any) -> None: ...
+
+    def reclaim(self, slab: Any) -> None: ...
+
+    def recount(self, in_flight: set[int]) -> None: ...
+
+    def demand(self, nbytes: int) -> bool: ...
+
+    def has_grown(self, slab: Any, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def is_busy(lanes: Mapping[int, Lane]) -> bool:
+    """Whether any worker has a batch to make."""
+    return any(lane.attempts for lane in lanes.values())

@@ -1,0 +1,156 @@
+"""The connection to Ray: an instance that the program uses already, a cluster, or a local instance of our own."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any, Final
+
+from ...errors import MissingExtraError, WorkerStartError
+
+_lock: Final = threading.RLock()
+_users = 0  # executors that use the local instance that this module has started
+_forked = False  # this process was forked from one that was connected to Ray
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = _forked or _module is not None
+
+
+_module: Any = None
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def import_ray() -> Any:
+    """The package `ray`; raises MissingExtraError if it is not installed."""
+    global _module
+    try:
+        _module = importlib.import_module("ray")
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise MissingExtraError("ray", "Ray") from None
+    return _module
+
+
+class Ray:
+    """Ray, as one executor uses it.
+
+    Args:
+        num_workers: how many actors the executor starts.
+        store_bytes: size of the object store, if a local instance is started.
+
+    Attributes:
+        module: the package `ray`.
+        is_own: this is a local instance, which ends when the last executor that uses it is closed.
+
+    Raises:
+        WorkerStartError: this process was forked from one that uses Ray.
+    """
+
+    def __init__(self, num_workers: int, store_bytes: int) -> None:
+        global _users
+        if _forked:
+            raise WorkerStartError(
+                "executor='ray' does not work in a process that was forked from one that uses Ray; start the process "
+                "by spawn or forkserver"
+            )
+        self.module = ray = import_ray()
+        with _lock:
+            if not ray.is_initialized():
+                _connect(ray, num_workers, store_bytes)
+            self.is_own = _users > 0
+            _users += self.is_own
+        self._closed = False
+        self._errors = ray.exceptions
+
+    def close(self) -> None:
+        """Ends the local instance if no other executor uses it."""
+        global _users
+        with _lock:
+            if self._closed or not self.is_own:
+                return
+            self._closed = True
+            _users -= 1
+            if _users == 1:  # the one that `_connect` has counted
+                _users = 0
+                self.module.shutdown()
+
+    @property
+    def error(self) -> WorkerStartError | None:
+        """The error to raise if somebody has shut Ray down."""
+        if self._closed or self.module.is_initialized():
+            return None
+        return WorkerStartError("Ray was shut down while a loader used it; close the loader before ray.shutdown()")
+
+    def put(self, value: Any) -> Any:
+        return self.module.put(value)
+
+    def kill(self, actor: Any) -> None:
+        """Ends an actor at once; does nothing if that is not possible any more."""
+        if self.module.is_initialized():
+            with contextlib.suppress(self._errors.RayError, ValueError):
+                self.module.kill(actor)
+
+    def future(self, reference: Any) -> Future[Any]:
+        """A future for the result of a call; its callbacks run in a thread of Ray."""
+        future: Future[Any] = reference.future()
+        return future
+
+    def is_unreachable(self, error: BaseException | None) -> bool:
+        """Whether Ray has lost the connection to an actor, which may still run."""
+        return isinstance(error, self._errors.ActorUnavailableError)
+
+    def is_death(self, error: BaseException | None) -> bool:
+        """Whether Ray raised this error because an actor has died or never started."""
+        return isinstance(error, self._errors.RayActorError)
+
+    def is_loss(self, error: BaseException) -> bool:
+        """Whether Ray raised this error because an object is gone."""
+        return isinstance(error, (self._errors.ObjectLostError, self._errors.OwnerDiedError))
+
+    def shortage(self) -> str:
+        """Says what the cluster has left for further workers."""
+        free = self.module.available_resources()
+        names = ("CPU", "GPU", "memory")
+        left = ", ".join(f"{name}: {free.get(name, 0):g}" for name in names if name == "CPU" or name in free)
+        return f"Ray has no room for it, or has not started it yet (left in the cluster: {left})"
+
+
+def _connect(ray: Any, num_workers: int, store_bytes: int) -> None:
+    """Connects to the cluster that RAY_ADDRESS names, or starts a local instance."""
+    global _users
+    if os.environ.get("RAY_ADDRESS", "local") != "local":
+        ray.init(logging_level="warning")  # reads RAY_ADDRESS
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a loader must not report to anybody
+    with _loopback():
+        ray.init(
+            address="local",
+            num_cpus=max(num_workers, os.cpu_count() or 1),
+            object_store_memory=store_bytes,
+            include_dashboard=False,
+            logging_level="error",
+        )
+    _users = 1
+
+
+@contextlib.contextmanager
+def _loopback() -> Iterator[None]:
+    """Makes Ray listen on 127.0.0.1 only.
+
+    On Linux Ray listens on all addresses, also if its node has the address 127.0.0.1. On other systems a constant makes
+    it listen on 127.0.0.1 only. There is no argument for this, so the constant is changed while Ray starts.
+    """
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    before = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before

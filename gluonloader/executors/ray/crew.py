@@ -1,0 +1,156 @@
+"""The Ray actors of one executor: how they start, and what happens if an actor cannot start or dies.
+
+    requested --> start_requested --> actor, RayLane --start--> Worker --READY--> lane.ready
+    Ray reports the death of an actor as the error of its call `watch` --> bury --> Death, and another request
+
+Ray's own retries are off: it neither starts an actor again nor repeats a call. A worker that dies with its node is
+started on another node, or on the same node when it is back.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections import deque
+from concurrent import futures
+from typing import Any, Final
+
+from ...describe import counted
+from ...errors import WorkerStartError, text_of
+from ...interrupts import Uninterrupted, from_signal_handler
+from ...memory.slab import ROW, STARTED
+from ...work.reading import side_by_side
+from ...work.task import Job
+from ..lanes.lane import Death
+from ..lanes.remote import decode_error
+from .connection import Ray, import_ray
+from .lane import RayLane
+from .notes import Notes
+from .packed import pack_job
+from .worker import WATCH, Worker
+
+_FAILED_STARTS: Final = 10  # in a row, before an error is raised: Ray does not tell what has ended them
+_WATCHING: Final = 4  # threads of an actor for calls that do not make batches; `watch` keeps one of them
+_CLOSING_S: Final = 1.0  # how long close() waits for a busy worker before it kills it
+
+
+class RayCrew:
+    """The actors of one executor, each with its lane; for the attributes see `Crew`.
+
+    Args:
+        options: of each actor, the argument `ray_options` of `DataLoader`.
+        room: bytes that batches take in the store at most, usually.
+        waker: a byte sent through this socket wakes the thread that waits.
+    """
+
+    def __init__(self, job: Job, options: dict[str, Any], room: int, waker: socket.socket) -> None:
+        self.lanes: dict[int, RayLane] = {}
+        self.watched = self.lanes
+        self.poll = select.poll()
+        self.requested: deque[int] = deque(range(job.num_workers))  # numbers of workers
+        self._waker = waker
+        self._failed_starts, self._hangs_up = 0, False
+        self._error: WorkerStartError | None = None
+        import_ray()
+        packed = pack_job(job)
+        self._ray = Ray(job.num_workers, room + 2 * packed.nbytes)
+        try:
+            self._side_by_side, self._notes = side_by_side(job), Notes()
+            self._packed = self._ray.put(packed)
+            self._class = self._ray.module.remote(concurrency_groups={WATCH: _WATCHING})(Worker)
+            self._options = {**_defaults(self._ray), **options}
+        except BaseException:
+            self._ray.close()
+            raise
+
+    @property
+    def error(self) -> WorkerStartError | None:
+        return self._error or (None if self._hangs_up else self._ray.error)
+
+    def start_requested(self, epoch: int) -> None:
+        while self.requested and not self._hangs_up:
+            with Uninterrupted():
+                worker = self.requested.popleft()
+                fixed = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": self._side_by_side}
+                actor = self._class.options(**self._options, **fixed).remote(worker)
+                lane = RayLane(self._ray, actor, worker, self._side_by_side, self._notes)
+                self.lanes[lane.bell.fileno()] = lane
+                self.poll.register(lane.bell, select.POLLIN)
+                lane.start(self._packed, epoch)
+
+    def has_answered(self, lane: RayLane) -> None:
+        lane.answered, self._failed_starts = True, 0
+
+    def has_failed(self, lane: RayLane, size: int) -> None:
+        error = decode_error(lane.error)
+        text = f"worker {lane.worker} could not start: {type(error).__name__}: {text_of(error)}"
+        self._error = WorkerStartError(text)
+        self._error.__cause__ = error
+
+    def bury(self, lane: RayLane) -> Death:
+        with Uninterrupted():
+            return self._bury(lane)
+
+    def _bury(self, lane: RayLane) -> Death:
+        self.poll.unregister(lane.bell)
+        del self.lanes[lane.bell.fileno()]
+        attempts, reason = list(lane.attempts.values()), _reason(lane.death)
+        is_guiltless = self._ray.is_unreachable(lane.death) or "its node has died" in reason
+        for attempt in attempts:
+            if is_guiltless:
+                attempt.slab.control[STARTED] = 0  # no sample is to blame
+            elif attempt.started and attempt.request.careful:
+                row = self._notes.row_of(attempt.ticket)
+                attempt.slab.control[ROW] = 0 if row is None else row + 1
+        if lane.answered or is_guiltless or any(attempt.started for attempt in attempts):
+            self._failed_starts = 0
+        else:
+            self._failed_starts += 1
+            is_final = self._failed_starts >= _FAILED_STARTS or not self._ray.is_death(lane.death)
+            if is_final and self._error is None:
+                text = counted(self._failed_starts, "worker", "workers in a row")
+                self._error = WorkerStartError(f"{text} ended before they started on a batch; Ray says: {reason}")
+                self._error.__cause__ = lane.death
+        lane.close()
+        self.requested.append(lane.worker)
+        return Death(lane.pid, f"({reason})", attempts)
+
+    def wake(self) -> None:
+        try:
+            self._waker.send(b"!")
+        except OSError as error:
+            if from_signal_handler(error):
+                raise
+            # A full socket wakes the thread anyway; if the socket is closed, nobody waits.
+
+    def hang_up(self) -> None:
+        self._hangs_up = True
+
+    def shut(self) -> None:
+        with Uninterrupted():
+            if self._ray.error is None:
+                ends = [lane.stop() for lane in list(self.lanes.values())]
+                futures.wait(ends, _CLOSING_S)
+
+    def close(self) -> None:
+        for lane in self.lanes.values():
+            lane.close()
+        self.lanes.clear()
+        if self._ray.error is None:
+            self._notes.close()
+        self._packed = None  # Ray deletes the job
+        self._ray.close()
+
+
+def _defaults(ray: Ray) -> dict[str, Any]:
+    """The options of an actor that `ray_options` does not name."""
+    if ray.is_own:
+        return {"num_cpus": 0}  # one machine, so there is nothing to place
+    return {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
+
+
+def _reason(error: BaseException | None) -> str:
+    """Why Ray says that an actor has died, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = next((line for line in lines[1:] if line.startswith("The actor ")), lines[0] if lines else "no reason")
+    return reason.partition(" Some common causes")[0]

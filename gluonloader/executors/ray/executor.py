@@ -1,0 +1,45 @@
+"""The Ray executor: its workers are Ray actors, and batches travel as objects of Ray's store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...work.task import Job
+from ..lanes.executor import LaneExecutor, usual_window
+from .crew import RayCrew
+from .lane import RayLane
+from .objects import ObjectMemory
+
+# If we start Ray, its store has room for batches of this size; Ray puts batches that do not fit into files. A larger
+# store would be slower for a long time, since Ray uses all of it in turn, and the first use of each page is slow.
+_USUAL_BATCH: Final = 64 << 20  # bytes
+
+
+class RayExecutor(LaneExecutor[RayLane]):
+    """Makes batches in `job.num_workers` Ray actors; the other arguments are those of `DataLoader`.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        TransportError: the job cannot be pickled.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        options: Mapping[str, Any],
+        prefetch: int | None,
+        max_retries: int,
+        memory_limit: int | None,
+        max_per_worker: int | None = None,
+    ) -> None:
+        window = usual_window(job, prefetch)
+        room = max(_USUAL_BATCH * (window + 2), 2 * (memory_limit or 0))
+        super().__init__(
+            job,
+            ObjectMemory(window, memory_limit),
+            lambda waker: RayCrew(job, dict(options), room, waker),
+            prefetch,
+            max_retries,
+            max_per_worker,
+        )

@@ -1,0 +1,224 @@
+"""The lane to a Ray actor: calls of its methods, and the replies that Ray's threads bring.
+
+    give --> Worker.make --> future --Ray's thread--> inbox + a byte through the bell --> poll --> replies
+
+NOTE [bell]: a thread of Ray first appends to the inbox, then sends one byte through the socket. `remove` first receives
+the bytes, then removes the items. So the socket never has more bytes than the inbox has items, also if an exception of
+a signal handler comes in between: a reply that is handled twice has no effect the second time, since its attempt is
+gone, and no item is left in the inbox without a byte unless it was handled.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from ...interrupts import Uninterrupted
+from ...memory.slab import HEADER, ROW, SINCE, STARTED, TICKET, Head
+from ..base import Submission
+from ..lanes.ends import track_end
+from ..lanes.lane import Attempt
+from ..lanes.records import Reply, Request, Status, Verb
+from ..lanes.remote import encode_error
+from .connection import Ray
+from .notes import Notes
+from .objects import StoredBatch
+from .worker import WATCH, Answer, Sight
+
+_LOOK_S: Final = 2.0  # how long a worker may take to tell where it is stuck
+
+
+@dataclass(slots=True, eq=False)
+class RayAttempt(Attempt):
+    """An attempt on the lane of an actor."""
+
+    actor: Any = None
+
+    def cancel(self) -> None:
+        # Not `super()`, which does not work in a dataclass with slots.
+        Attempt.cancel(self)
+        self.actor.cancel.options(concurrency_group=WATCH).remote(self.ticket)
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    reply: Reply | None  # None: the worker has died
+    answer: Answer | None = None
+
+
+class RayLane:
+    """The lane to one actor.
+
+    Attributes:
+        attempts, ready, answered, busy_since: see `Lane`.
+        pid: of the actor's process; None until it is known.
+        error: why the worker could not start.
+        death: the exception by which Ray reports that the worker has died.
+    """
+
+    def __init__(self, ray: Ray, actor: Any, worker: int, side_by_side: int, notes: Notes) -> None:
+        self._ray, self.actor, self.worker, self._notes = ray, actor, worker, notes
+        self._side_by_side = side_by_side
+        self.attempts: dict[int, Attempt] = {}
+        self.ready = self.answered = False
+        self.busy_since = time.monotonic()
+        self.pid: int | None = None
+        self.error = b""
+        self.death: BaseException | None = None
+        self._inbox: deque[_Received] = deque()
+        self.bell, self._ringer = map(track_end, socket.socketpair())
+        self.bell.setblocking(False)
+        self._ringer.setblocking(False)
+
+    def start(self, packed: Any, epoch: int) -> None:
+        """Starts the worker; `packed` is the reference of the `PackedJob`."""
+        watch = self._call("watch")
+        self._call("pid", self._note_pid)
+        # In the thread of `make`, so that `worker_init_fn` may set what belongs to a thread. If there are several, they
+        # would all wait for the start if Ray ran `make` first. With the list, Ray does not fetch the job first.
+        start = self.actor.start if self._side_by_side == 1 else self.actor.start.options(concurrency_group=WATCH)
+        self._ray.future(start.remote([packed], epoch)).add_done_callback(self._has_started)
+        watch.add_done_callback(self._has_ended)
+
+    def _call(self, method: str, then: Any = None) -> Future[Any]:
+        future: Future[Any] = self._ray.future(getattr(self.actor, method).options(concurrency_group=WATCH).remote())
+        if then is not None:
+            future.add_done_callback(then)
+        return future
+
+    # -- in threads of Ray --------------------------------------------------------------------------------------------
+
+    def _note_pid(self, future: Future[int]) -> None:
+        if future.exception() is None:
+            self.pid = future.result()
+
+    def _has_started(self, future: Future[bytes]) -> None:
+        error = future.exception()
+        if error is not None and self._ray.is_death(error):
+            self._die(error)
+            return
+        self.error = future.result() if error is None else encode_error(error, f"worker {self.worker}, while starting")
+        status = Status.BROKEN if self.error else Status.READY
+        self._deliver(_Received(Reply(status, size=len(self.error))))
+
+    def _has_ended(self, future: Future[None]) -> None:
+        self._die(future.exception() or ChildProcessError("the worker was stopped"))
+
+    def _die(self, error: BaseException) -> None:
+        if self.death is None:
+            self.death = error
+            self._deliver(_Received(None))
+
+    def _has_answered(self, ticket: int, future: Future[Answer]) -> None:
+        error = future.exception()
+        if error is None:
+            answer = future.result()
+        elif self._ray.is_death(error):
+            self._die(error)
+            return
+        elif self._ray.is_loss(error):
+            self._deliver(_Received(Reply(Status.LOST, ticket=ticket)))
+            return
+        else:  # Ray could not store the batch, for example
+            data = encode_error(error, f"in worker {self.worker} (pid {self.pid})")
+            reply = Reply(Status.FAILED, ticket=ticket, size=HEADER + len(data), head=Head(HEADER, len(data), 0))
+            answer = Answer(reply, np.frombuffer(bytes(HEADER) + data, np.uint8))
+        self._deliver(_Received(answer.reply, answer))
+
+    def _deliver(self, received: _Received) -> None:
+        self._inbox.append(received)
+        try:
+            self._ringer.send(b"!")  # see NOTE [bell]
+        except OSError:
+            pass  # the lane was closed, or the socket is full, so the bell rings anyway
+
+    # -- in the thread that waits for batches -------------------------------------------------------------------------
+
+    def give(self, submission: Submission, slab: StoredBatch, ticket: int, task: bytes) -> None:
+        careful = submission.deaths > 0 or bool(submission.given_up)
+        request = Request(Verb.MAKE, False, careful, slab.number, ticket, 0, slab.allowance, len(task))
+        note = self._notes.note() if careful else None
+        with Uninterrupted():
+            attempt = RayAttempt(submission, slab, ticket, request, sent=[1], actor=self.actor)
+            slab.control[TICKET] = ticket
+            future: Future[Answer] = self._ray.future(self.actor.make.remote(request, task, note))
+            self.attempts[ticket] = attempt
+            self._note_started()
+            future.add_done_callback(partial(self._has_answered, ticket))
+
+    def _note_started(self) -> None:
+        """Notes which attempts the worker makes now: it makes them in order, `side_by_side` at a time."""
+        if not self.ready:
+            return
+        for attempt in list(self.attempts.values())[: self._side_by_side]:
+            if not attempt.started:
+                attempt.slab.control[STARTED], attempt.slab.control[SINCE] = attempt.ticket, time.monotonic_ns()
+
+    def send_rest(self) -> None:
+        """Does nothing: `give` is not interrupted."""
+
+    def drop(self, slab: int) -> None:
+        """Does nothing: no object is used for a second batch."""
+
+    def replies(self) -> list[Reply] | None:
+        found: list[Reply] = []
+        for item in list(self._inbox):
+            if item.reply is None:  # it stays in the inbox until the replies before it were removed
+                return found or None
+            attempt = self.attempts.get(item.reply.ticket)
+            if item.answer is not None and attempt is not None:
+                attempt.slab.arrive(item.answer.data)
+            found.append(item.reply)
+        self.busy_since = time.monotonic()
+        return found
+
+    def remove(self, replies: list[Reply]) -> None:
+        try:
+            self.bell.recv(len(replies))  # see NOTE [bell]
+        except BlockingIOError:
+            pass
+        for _ in replies:
+            self._inbox.popleft()
+        self._note_started()
+
+    def look(self) -> None:
+        sight = self._sight()
+        attempt = next((attempt for attempt in self.attempts.values() if attempt.started), None)
+        if sight is not None and attempt is not None and sight.row:
+            attempt.slab.control[SINCE] = int((time.monotonic() - sight.busy_s) * 1e9)
+            attempt.slab.control[ROW] = sight.row
+
+    def _sight(self) -> Sight | None:
+        """What the worker does; None if it does not answer."""
+        try:
+            sight: Sight = self._call("look").result(_LOOK_S)
+            return sight
+        except Exception:  # of Ray, or no answer in time
+            return None
+
+    def kill_stuck(self) -> str:
+        sight, where = self._sight(), f"worker (pid {self.pid})"
+        self._ray.kill(self.actor)
+        if sight is None and self.pid is None:
+            return f"its worker had not started yet: {self._ray.shortage()}"
+        stack = "  (the worker does not answer)\n" if sight is None else sight.stack
+        return f"its {where} was replaced; the stack of that worker was\n{stack}"
+
+    def stop(self) -> Future[Any]:
+        """Makes the worker end after its current batch; returns a future that ends when it has."""
+        self._call("stop")
+        future: Future[Any] = self._ray.future(self.actor.__ray_terminate__.remote())
+        return future
+
+    def close(self) -> None:
+        self._ray.kill(self.actor)
+        self.bell.close()
+        self._ringer.close()
+        self._inbox.clear()

@@ -1,0 +1,172 @@
+"""The batches of one loader in Ray's object store, and what happens to each of them.
+
+    take -> the worker makes the batch -> arrive -> lend -> on loan: a delivered batch refers to the object
+                                                 -> copy_out: the batch moves to private memory
+                                       -> give_back: nobody wants the batch
+
+These are the rules of slabs (memory/slabs.py, NOTE [loans] and NOTE [memory limit]), except that nothing is recycled:
+Ray deletes an object when nothing refers to it. Ray maps objects read-only, so the arrays of a batch are read-only.
+"""
+
+from __future__ import annotations
+
+import errno
+import weakref
+from collections import deque
+from typing import Any, Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import SharedMemoryError
+from ...frameworks import Lent
+from ...memory.allocator import alignment_of
+from ...memory.budget import Budget
+from ...memory.slab import HEADER
+
+_SPARE_LOANS: Final = 16  # loans beyond the window if there is no memory limit, since the store has a limit, too
+_UNLIMITED: Final = 2**62
+_NO_BYTES: Final = np.empty(0, np.uint8)
+
+
+class _Loan(Lent):
+    """The memory of one delivered batch; because it is a subclass, NumPy makes it the base of all views."""
+
+    def share(self) -> None:
+        return None  # Ray's store has no descriptor for a single object
+
+
+class _LoanRef(weakref.ref[_Loan]):
+    number: int
+    size: int
+
+
+class StoredBatch:
+    """The room of a batch in the store, and its bytes once they have arrived; has the layout of a slab.
+
+    Attributes:
+        number: differs between all batches of a loader.
+        allowance: bytes that the batch may take.
+        size: bytes that it takes; 0 before it has arrived.
+        control: the words of the header of a slab; the main program writes those of them that the worker cannot write.
+    """
+
+    def __init__(self, number: int, allowance: int) -> None:
+        self.number, self.allowance, self.size = number, allowance, 0
+        self.control = [0] * (HEADER // 8)
+        self.data: NDArray[np.uint8] = _NO_BYTES
+
+    def arrive(self, data: NDArray[np.uint8]) -> None:
+        self.data = data
+        if len(data) >= HEADER:
+            self.control = data[:HEADER].view(np.uint64).tolist()
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self.data[offset : offset + length].tobytes()
+
+
+class ObjectMemory:
+    """The batches of one executor in Ray's store; not thread-safe, except that loans may die in any thread.
+
+    Args:
+        window: batches that are usually in flight at once.
+        limit: most bytes in the store, for batches in flight and on loan; None for no limit.
+    """
+
+    def __init__(self, window: int, limit: int | None) -> None:
+        self.window, self.limit, self.largest = window, limit, 0
+        self.retired: list[int] = []  # stays empty
+        self._budget = None if limit is None else Budget(limit, window)
+        self._next_number = 0
+        self._flying: dict[int, StoredBatch] = {}
+        self._loans: dict[int, _LoanRef] = {}  # by the number of the batch
+        self._dead: deque[weakref.ref[_Loan]] = deque()  # loans that have ended
+
+    def take(self, nbytes: int, writer: int) -> StoredBatch | None:
+        """Room for a batch whose task has `nbytes`; None while the limit leaves no room."""
+        self._collect()
+        budget, least, allowance = self._budget, HEADER + nbytes, _UNLIMITED
+        if budget is not None:
+            if least > budget.share and not budget.demand(least):
+                text = f"memory_limit={budget.limit:,} bytes: one task takes {least:,} bytes; raise memory_limit"
+                raise SharedMemoryError(errno.ENOMEM, text)
+            allowance = budget.share
+            if not budget.reserve(allowance):
+                return None
+        self._next_number += 1
+        batch = self._flying[self._next_number] = StoredBatch(self._next_number, allowance)
+        return batch
+
+    def lend(self, batch: StoredBatch, used: int) -> NDArray[Any]:
+        """Returns the memory of a batch that is delivered now: a view of the store, or a copy if too many are kept."""
+        self.largest = max(self.largest, used)
+        if not self._may_lend(batch.size):
+            return self.copy_out(batch, used)
+        loan: _Loan = batch.data.view(_Loan)
+        loan.address, loan.mappings = loan.__array_interface__["data"][0], {}
+        reference = _LoanRef(loan, self._dead.append)
+        reference.number, reference.size = batch.number, batch.size
+        self._loans[batch.number] = reference
+        if self._budget is not None:
+            self._budget.reserved += batch.size
+            self._budget.lent += batch.size
+        self.give_back(batch)
+        return loan
+
+    def copy_out(self, batch: StoredBatch, used: int) -> NDArray[Any]:
+        """Returns a private copy of the first `used` bytes of a batch, and frees its room."""
+        alignment = alignment_of(used)
+        private: NDArray[np.uint8] = np.empty(used + alignment, np.uint8)
+        private = private[-private.__array_interface__["data"][0] % alignment :][:used]
+        private[:] = batch.data[:used]
+        self.give_back(batch)
+        return private
+
+    def give_back(self, batch: StoredBatch) -> None:
+        """Frees the room of a batch."""
+        batch.data = _NO_BYTES
+        if self._flying.pop(batch.number, None) is not None and self._budget is not None:
+            self._budget.reserved -= batch.allowance
+
+    def reclaim(self, batch: StoredBatch) -> None:
+        """Frees the room of a batch whose worker has died."""
+        self.give_back(batch)
+
+    def recount(self, in_flight: set[int]) -> None:
+        """Computes again how much memory is in use, after a method was interrupted; see `SlabPool.recount`."""
+        self._flying = {number: batch for number, batch in self._flying.items() if number in in_flight}
+        self._loans = {number: loan for number, loan in self._loans.items() if loan() is not None}
+        if self._budget is not None:
+            self._budget.lent = sum(loan.size for loan in self._loans.values())
+            self._budget.reserved = self._budget.lent + sum(batch.allowance for batch in self._flying.values())
+
+    def demand(self, nbytes: int) -> bool:
+        """Lets later batches take `nbytes`; returns False if that exceeds the memory limit."""
+        return self._budget is None or self._budget.demand(nbytes)
+
+    def has_grown(self, batch: StoredBatch, size: int) -> None:
+        """Notes the size of a batch that has arrived."""
+        batch.size = size
+        self.largest = max(self.largest, size)
+
+    def close(self) -> None:
+        """Forgets all batches; those that were delivered stay valid as long as anything refers to them."""
+        self._flying, self._loans = {}, {}
+
+    def _may_lend(self, nbytes: int) -> bool:
+        self._collect()
+        if self._budget is None:
+            return len(self._loans) < self.window + _SPARE_LOANS
+        if self._budget.may_lend(nbytes, self.window):
+            return True
+        if len(self._loans) > 1:  # a usual loop keeps only the previous batch
+            self._budget.warn_of_copies()
+        return False
+
+    def _collect(self) -> None:
+        while self._dead:
+            loan = cast("_LoanRef", self._dead.popleft())
+            known = self._loans.pop(loan.number, None) is loan  # otherwise `recount` has removed it
+            if known and self._budget is not None:
+                self._budget.reserved -= loan.size
+                self._budget.lent -= loan.size

@@ -1,0 +1,311 @@
+"""Workers that are actors of Ray: what differs from processes, and what Ray itself brings. Needs Ray.
+
+Each test that starts Ray or a cluster does so in a program of its own, and looks at what that program leaves behind.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import RAY, eventually, run_program
+
+from gluonloader import DataLoader, MissingExtraError, TransportError, WorkerStartError
+
+NODES = int(os.environ.get("GLUONLOADER_NODES", "3"))  # how many nodes are taken away
+
+pytest.importorskip("ray")
+
+
+def test_batches_are_read_only_and_outlive_the_loader():
+    with RAY.loader(range(8), 4) as loader:
+        batches = list(loader)
+    assert [batch.tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    with pytest.raises(ValueError, match="read-only"):
+        batches[0][:] = 1
+
+
+def test_a_function_as_output_makes_copies_that_may_be_written():
+    with RAY.loader(range(8), 4, output=np.array) as loader:
+        for batch in loader:
+            batch += 1
+
+
+def test_lambdas_and_classes_of_the_program_need_no_module():
+    class Local:
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            return index * 10
+
+    with RAY.loader(Local(), 3, batchify_fn=lambda samples: samples[::-1]) as loader:
+        assert list(loader) == [[20, 10, 0], [50, 40, 30]]
+
+
+def test_a_part_that_cannot_be_pickled_is_named():
+    lock = threading.Lock()
+    with pytest.raises(TransportError, match="needs to pickle batchify_fn"):
+        RAY.loader(range(4), 2, batchify_fn=lambda samples: lock and samples)
+
+
+def test_options_of_actors_are_passed_on():
+    import ray
+
+    class Where:
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return ray.get_runtime_context().get_assigned_resources(), os.environ.get("COLOUR")
+
+    options = {"num_cpus": 0.5, "runtime_env": {"env_vars": {"COLOUR": "blue"}}}
+    with RAY.loader(Where(), 1, batchify_fn=list, ray_options=options) as loader:
+        assert list(loader) == [[({"CPU": 0.5}, "blue")]] * 2
+
+
+@pytest.mark.parametrize("name", ["max_restarts", "max_task_retries", "max_concurrency"])
+def test_options_that_the_loader_sets_are_refused(name):
+    with pytest.raises(ValueError, match=f"the loader sets {name} itself"):
+        RAY.loader(range(4), 2, ray_options={name: 1})
+
+
+def test_options_need_the_executor():
+    with pytest.raises(ValueError, match="pass executor='ray'"):
+        DataLoader(range(4), 2, num_workers=2, ray_options={"num_cpus": 1})
+
+
+def test_workers_without_room_are_named_in_the_timeout():
+    with RAY.loader(range(4), 2, timeout=2, ray_options={"resources": {"nowhere": 1}}) as loader:
+        with pytest.raises(TimeoutError, match="Ray has no room for it"):
+            next(iter(loader))
+
+
+def test_without_ray_the_error_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "gluonloader\[ray\]"'):
+        RAY.loader(range(4), 2)
+
+
+def test_a_ray_that_the_program_uses_is_left_alone():
+    import ray
+
+    with RAY.loader(range(4), 2) as loader:
+        list(loader)
+    assert ray.is_initialized()
+    assert ray.get(ray.put(1)) == 1
+
+
+SHUT_DOWN = """
+import ray
+from gluonloader import DataLoader
+with DataLoader(range(100), 2, num_workers=1, executor="ray", prefetch=1) as loader:
+    batches = iter(loader)
+    next(batches)
+    ray.shutdown()
+    try:
+        for _ in batches:
+            pass
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+def test_a_ray_that_was_shut_down_is_an_error():
+    done = run_program(SHUT_DOWN)
+    assert "Ray was shut down while a loader used it" in done.stdout, done.stderr
+
+
+LISTENING = """
+import contextlib, os
+from pathlib import Path
+from gluonloader import DataLoader
+with DataLoader(range(4), 2, num_workers=2, executor="ray") as loader:
+    list(loader)
+    pids, inodes = [os.getpid()], set()
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            pids += map(int, (task / "children").read_text().split())
+    for pid in pids:
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+                inodes.add(os.readlink(fd))
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                print(fields[1].split(":")[0])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_local_instance_listens_on_the_loopback_address_only():
+    done = run_program(LISTENING)
+    addresses = set(done.stdout.split())
+    assert addresses, done.stderr
+    assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
+
+
+ENDING = """
+import sys, time
+from gluonloader import DataLoader
+
+class Slow:
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        time.sleep(0.05)
+        return index
+
+if __name__ == "__main__":
+    loader = DataLoader(Slow(), 2, num_workers=2, executor="ray")
+    for batch in loader:
+        print("batch", flush=True)
+        if sys.argv[1] == "close":
+            loader.close()
+            break
+"""
+
+
+def descendants(pid):
+    found = [pid]
+    for parent in found:
+        try:
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+        except FileNotFoundError:
+            continue
+    return found[1:]
+
+
+def lives(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("end", ["close", "interrupt", pytest.param("kill", marks=pytest.mark.kill)])
+def test_no_process_is_left(end, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(ENDING)
+    program = subprocess.Popen([sys.executable, script, end], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert program.stdout.readline() == b"batch\n"
+        started = descendants(program.pid)
+        if end == "close":
+            program.communicate(timeout=60)
+        else:
+            assert len(started) > 4  # servers of Ray, and two actors
+            program.send_signal(signal.SIGINT if end == "interrupt" else signal.SIGKILL)
+            program.communicate(timeout=60)
+        # If Ray was killed, too, its agents look for it for a minute.
+        assert eventually(lambda: not any(map(lives, started)), 120), [pid for pid in started if lives(pid)]
+    finally:
+        program.kill()
+
+
+def test_close_leaves_no_actor_and_no_object():
+    import ray
+
+    with RAY.loader(np.zeros((64, 100_000)), 8, prefetch=4) as loader:
+        batches = iter(loader)
+        kept = next(batches)
+        assert ray.available_resources()["object_store_memory"] < ray.cluster_resources()["object_store_memory"]
+    del kept, batches
+
+    def free():
+        left, whole = ray.available_resources(), ray.cluster_resources()
+        return left["object_store_memory"] == whole["object_store_memory"]
+
+    assert eventually(free)
+
+
+NODE_GOES = """
+import random, sys, time
+import numpy as np
+import ray
+from ray.cluster_utils import Cluster
+from gluonloader import DataLoader
+
+class Images:
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        rng = np.random.default_rng(index)
+        time.sleep(0.002)
+        return rng.integers(0, 255, (64, 64, 3), np.uint8), index, np.random.random()
+
+if __name__ == "__main__":
+    rounds, choose = int(sys.argv[1]), random.Random(int(sys.argv[2]))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    node = cluster.add_node(num_cpus=1)
+    ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
+    with DataLoader(Images(), 8, num_workers=0, seed=3) as serial:
+        expected = [[part.copy() for part in batch] for batch in serial]
+    with DataLoader(Images(), 8, num_workers=2, executor="ray", seed=3) as loader:
+        for _ in range(rounds):
+            loader.set_epoch(0)
+            goes_at, kindly, longest, got = choose.randrange(1, 49), choose.random() < 0.5, 0.0, []
+            batches = iter(loader)
+            while True:
+                if len(got) == goes_at:
+                    cluster.remove_node(node, allow_graceful=kindly)
+                start = time.monotonic()
+                try:
+                    got.append(next(batches))
+                except StopIteration:
+                    break
+                longest = max(longest, time.monotonic() - start)
+            assert len(got) == len(expected), len(got)
+            for mine, its in zip(got, expected):
+                for part, other in zip(mine, its):
+                    np.testing.assert_array_equal(part, other)
+            print(f"batch {goes_at}, {'terminated' if kindly else 'killed'}: waited {longest:.1f} s", flush=True)
+            node = cluster.add_node(num_cpus=1)
+            del got, mine, part
+    ray.shutdown()
+    cluster.shutdown()
+    print("done")
+"""
+
+
+@pytest.mark.kill
+def test_no_batch_is_lost_when_a_node_goes_away(tmp_path):
+    """Two nodes; one goes away at a random moment of each epoch, and comes back for the next."""
+    script = tmp_path / "script.py"
+    script.write_text(NODE_GOES)
+    seed = int(time.time())
+    command = [sys.executable, script, str(NODES), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120 + 60 * NODES)
+    assert done.stdout.endswith("done\n"), (seed, done.stdout, done.stderr)
+    print(done.stdout)
+
+
+def test_the_example_gives_every_image_once():
+    pytest.importorskip("sklearn")
+    script = Path(__file__).parents[2] / "examples" / "many_nodes.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert "75 batches, in order: True\nevery image once: True\n" in done.stdout, done.stderr
+
+
+def test_a_dataset_that_cannot_be_unpickled_stops_the_loader():
+    class Broken:
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return index
+
+        def __reduce__(self):
+            return exec, ("raise OSError('no such disk')",)
+
+    with pytest.raises(WorkerStartError, match="no such disk"), RAY.loader(Broken(), 2) as loader:
+        next(iter(loader))
