@@ -243,6 +243,13 @@ class Images:
         time.sleep(0.002)
         return rng.integers(0, 255, (64, 64, 3), np.uint8), index, np.random.random()
 
+def read_until_both_work(loader):
+    lanes = []
+    while sum(lane.answered for lane in lanes) < 2:
+        loader.set_epoch(1)
+        for batch in loader:
+            lanes = list(loader.epochs.workers.executor(0).crew.lanes.values())
+
 if __name__ == "__main__":
     rounds, choose = int(sys.argv[1]), random.Random(int(sys.argv[2]))
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
@@ -252,6 +259,7 @@ if __name__ == "__main__":
         expected = [[part.copy() for part in batch] for batch in serial]
     with DataLoader(Images(), 8, num_workers=2, executor="ray", seed=3) as loader:
         for _ in range(rounds):
+            read_until_both_work(loader)
             loader.set_epoch(0)
             goes_at, kindly, longest, got = choose.randrange(1, 49), choose.random() < 0.5, 0.0, []
             batches = iter(loader)
