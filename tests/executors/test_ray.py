@@ -82,7 +82,7 @@ def test_options_need_the_executor():
 
 def test_workers_without_room_are_named_in_the_timeout():
     with RAY.loader(range(4), 2, timeout=2, ray_options={"resources": {"nowhere": 1}}) as loader:
-        with pytest.raises(TimeoutError, match="Ray has no room for it"):
+        with pytest.raises(TimeoutError, match="no free resources for it"):
             next(iter(loader))
 
 

@@ -25,7 +25,7 @@ def answer(maker: BatchMaker, request: Request, slab: Slab, on_row: OnRow, who: 
     """Makes the batch of the task in the slab.
 
     Args:
-        on_row: is called with each row before its sample is read, if the sample that kills its worker has to be known.
+        on_row: called with each row before its sample is read, if the attempt records rows.
         who: the worker, for the notes of errors.
     """
     maker.timer.start()
@@ -60,5 +60,7 @@ def _failed(request: Request, slab: Slab, error: bytes) -> Reply:
 
 def note_row(slab: Slab, row: int) -> None:
     """Records a sample in the slab before it is read, so that the sample that kills its worker is known."""
-    slab.control[SINCE] = time.monotonic_ns()  # first: a time before its row would make the row look slow
+    slab.control[SINCE] = (
+        time.monotonic_ns()
+    )  # before ROW: a new row with an old time would look slow
     slab.control[ROW] = row + 1

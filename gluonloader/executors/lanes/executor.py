@@ -53,7 +53,7 @@ _yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
 def usual_window(job: Job, prefetch: int | None) -> int:
-    """How many batches are in flight while they are large."""
+    """How many large batches are in flight."""
     return (1 + side_by_side(job)) * job.num_workers if prefetch is None else prefetch
 
 
@@ -61,9 +61,9 @@ class LaneExecutor(Generic[L]):
     """Makes batches in the `job.num_workers` workers of a crew.
 
     Args:
-        job: what the workers make.
-        memory: in which the batches travel.
-        open_crew: makes the crew, which calls `send` of the socket that it gets to wake the thread that waits.
+        job: what each worker receives when it starts.
+        memory: the memory in which the batches travel.
+        open_crew: makes the crew. It gets a socket; the crew sends a byte through it to wake the thread that waits.
         prefetch, max_retries, max_per_worker: the arguments of `DataLoader`.
     """
 
@@ -105,7 +105,7 @@ class LaneExecutor(Generic[L]):
             self.crew.start_requested(self._epoch)
         except BaseException:
             self.close()
-            self._woken.close()  # `close` does not, if there is no crew
+            self._woken.close()  # `close` leaves them open if there is no crew
             waker.close()
             raise
 

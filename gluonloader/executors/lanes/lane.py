@@ -4,7 +4,7 @@
     executor <--replies-- Lane <-- worker           ray/:     calls of a Ray actor, objects in Ray's store
     executor <--bury-- Crew: a worker has died
 
-A lane takes attempts, brings the replies about them, and its worker's death is noticed. Everything else (which worker
+A lane starts attempts, receives their replies, and reports the death of its worker. Everything else (which worker
 makes which batch, what happens after a death, who waits) is the same for all transports; see dispatch.py and
 executor.py.
 """
@@ -120,7 +120,7 @@ class Crew(Protocol[L]):
         watched: the same lanes, by every descriptor that is readable if a lane has a reply or its worker has died.
         poll: reports these descriptors.
         error: the error to raise if workers cannot start, or are gone for good; otherwise None.
-        requested: what is still to be started, by `start_requested`.
+        requested: the workers that `start_requested` has to start.
     """
 
     lanes: dict[int, L]
@@ -157,13 +157,13 @@ class Crew(Protocol[L]):
 
 
 class Memory(Protocol):
-    """The memory in which the batches of one executor travel; see `SlabPool`, which is the usual one.
+    """The memory in which the batches of one executor travel; worker processes use `SlabPool`.
 
     Attributes:
         window: batches that are usually in flight at once.
         limit: `memory_limit` in bytes; None for no limit.
         largest: bytes of the largest batch so far; 0 before the first.
-        retired: numbers of slabs that are closed, until the dispatcher has told the workers and clears the list.
+        retired: numbers of slabs that are closed, until the dispatcher tells the workers and clears the list.
     """
 
     window: int

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ...errors import MissingExtraError, WorkerStartError
 
 _lock: Final = threading.RLock()
-_users = 0  # executors that use the local instance that this module has started
+_users = 0  # 1 + the executors that use our local instance; 0 if this module has not started one
 _forked = False  # this process was forked from one that was connected to Ray
 
 
@@ -57,8 +57,8 @@ class Ray:
         global _users
         if _forked:
             raise WorkerStartError(
-                "executor='ray' does not work in a process that was forked from one that uses Ray; start the process "
-                "by spawn or forkserver"
+                "executor='ray' does not work in this process, because its parent used Ray before the fork; start the "
+                "process by spawn or forkserver"
             )
         self.module = ray = import_ray()
         with _lock:
@@ -77,7 +77,7 @@ class Ray:
                 return
             self._closed = True
             _users -= 1
-            if _users == 1:  # the one that `_connect` has counted
+            if _users == 1:  # no executor is left
                 _users = 0
                 self.module.shutdown()
 
@@ -119,7 +119,10 @@ class Ray:
         free = self.module.available_resources()
         names = ("CPU", "GPU", "memory")
         left = ", ".join(f"{name}: {free.get(name, 0):g}" for name in names if name == "CPU" or name in free)
-        return f"Ray has no room for it, or has not started it yet (left in the cluster: {left})"
+        return (
+            f"Ray is still starting it, or has no free resources for it (free in the cluster: {left}); lower "
+            "num_workers, or ask for less in ray_options"
+        )
 
 
 def _connect(ray: Any, num_workers: int, store_bytes: int) -> None:
@@ -128,7 +131,7 @@ def _connect(ray: Any, num_workers: int, store_bytes: int) -> None:
     if os.environ.get("RAY_ADDRESS", "local") != "local":
         ray.init(logging_level="warning")  # reads RAY_ADDRESS
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a loader must not report to anybody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # the user has not asked for Ray's usage statistics
     with _loopback():
         ray.init(
             address="local",
@@ -144,8 +147,8 @@ def _connect(ray: Any, num_workers: int, store_bytes: int) -> None:
 def _loopback() -> Iterator[None]:
     """Makes Ray listen on 127.0.0.1 only.
 
-    On Linux Ray listens on all addresses, also if its node has the address 127.0.0.1. On other systems a constant makes
-    it listen on 127.0.0.1 only. There is no argument for this, so the constant is changed while Ray starts.
+    On Linux, Ray listens on all addresses, even if its node is to have the address 127.0.0.1. On other systems, the
+    constant ENABLE_RAY_CLUSTER is False, so Ray listens on 127.0.0.1 only. No argument of Ray does this on Linux.
     """
     constants: Any = importlib.import_module("ray._private.ray_constants")
     before = constants.ENABLE_RAY_CLUSTER

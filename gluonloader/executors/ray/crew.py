@@ -1,7 +1,7 @@
 """The Ray actors of one executor: how they start, and what happens if an actor cannot start or dies.
 
     requested --> start_requested --> actor, RayLane --start--> Worker --READY--> lane.ready
-    Ray reports the death of an actor as the error of its call `watch` --> bury --> Death, and another request
+    an actor dies --> its call `watch` fails --> bury --> Death, and the number of the worker goes back to `requested`
 
 Ray's own retries are off: it neither starts an actor again nor repeats a call. A worker that dies with its node is
 started on another node, or on the same node when it is back.
@@ -29,8 +29,8 @@ from .notes import Notes
 from .packed import pack_job
 from .worker import WATCH, Worker
 
-_FAILED_STARTS: Final = 10  # in a row, before an error is raised: Ray does not tell what has ended them
-_WATCHING: Final = 4  # threads of an actor for calls that do not make batches; `watch` keeps one of them
+_FAILED_STARTS: Final = 10  # in a row, before an error is raised; many, because Ray does not say why an actor ended
+_WATCHING: Final = 4  # threads of an actor for calls other than `make`; `watch` occupies one of them
 _CLOSING_S: Final = 1.0  # how long close() waits for a busy worker before it kills it
 
 
@@ -38,8 +38,8 @@ class RayCrew:
     """The actors of one executor, each with its lane; for the attributes see `Crew`.
 
     Args:
-        options: of each actor, the argument `ray_options` of `DataLoader`.
-        room: bytes that batches take in the store at most, usually.
+        options: the options of each actor, `ray_options` of `DataLoader`.
+        room: bytes of the store that are planned for batches, if a local instance is started.
         waker: a byte sent through this socket wakes the thread that waits.
     """
 
@@ -108,8 +108,11 @@ class RayCrew:
             self._failed_starts += 1
             is_final = self._failed_starts >= _FAILED_STARTS or not self._ray.is_death(lane.death)
             if is_final and self._error is None:
-                text = counted(self._failed_starts, "worker", "workers in a row")
-                self._error = WorkerStartError(f"{text} ended before they started on a batch; Ray says: {reason}")
+                text = counted(self._failed_starts, "time", "times in a row")
+                self._error = WorkerStartError(
+                    f"a worker ended before it started on a batch, {text}; Ray says: {reason}; use num_workers=0 to "
+                    "see the errors of the dataset"
+                )
                 self._error.__cause__ = lane.death
         lane.close()
         self.requested.append(lane.worker)
@@ -143,14 +146,14 @@ class RayCrew:
 
 
 def _defaults(ray: Ray) -> dict[str, Any]:
-    """The options of an actor that `ray_options` does not name."""
+    """The default options of an actor; `ray_options` overrides them."""
     if ray.is_own:
-        return {"num_cpus": 0}  # one machine, so there is nothing to place
+        return {"num_cpus": 0}  # there is only one node, so Ray has no choice
     return {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
 
 
 def _reason(error: BaseException | None) -> str:
-    """Why Ray says that an actor has died, in one line."""
+    """The reason that Ray gives for the death of an actor, as one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = next((line for line in lines[1:] if line.startswith("The actor ")), lines[0] if lines else "no reason")
     return reason.partition(" Some common causes")[0]

@@ -11,8 +11,9 @@ from .crew import RayCrew
 from .lane import RayLane
 from .objects import ObjectMemory
 
-# If we start Ray, its store has room for batches of this size; Ray puts batches that do not fit into files. A larger
-# store would be slower for a long time, since Ray uses all of it in turn, and the first use of each page is slow.
+# If gluonloader starts Ray, its store has room for batches of this size; Ray writes batches that do not fit to files. A
+# larger store would stay slow for longer: Ray goes through all of its pages before it reuses one, and the first use of
+# each page is slow.
 _USUAL_BATCH: Final = 64 << 20  # bytes
 
 

@@ -3,9 +3,9 @@
     give --> Worker.make --> future --Ray's thread--> inbox + a byte through the bell --> poll --> replies
 
 NOTE [bell]: a thread of Ray first appends to the inbox, then sends one byte through the socket. `remove` first receives
-the bytes, then removes the items. So the socket never has more bytes than the inbox has items, also if an exception of
-a signal handler comes in between: a reply that is handled twice has no effect the second time, since its attempt is
-gone, and no item is left in the inbox without a byte unless it was handled.
+as many bytes as it removes items, at least one. So each item that is left has a byte in the socket, or its byte comes
+later; also if an exception of a signal handler comes in between. If a byte comes after its item was removed, a `remove`
+without items receives it. An item that is handled twice has no effect the second time, since its attempt is gone.
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ class RayLane:
         """Starts the worker; `packed` is the reference of the `PackedJob`."""
         watch = self._call("watch")
         self._call("pid", self._note_pid)
-        # In the thread of `make`, so that `worker_init_fn` may set what belongs to a thread. If there are several, they
-        # would all wait for the start if Ray ran `make` first. With the list, Ray does not fetch the job first.
+        # `start` runs in the thread of `make`, so that `worker_init_fn` can set thread-local state. If `make` has several
+        # threads, `start` runs in another one, since calls of `make` could occupy all of them and wait for `start`. The
+        # reference is in a list, or Ray would fetch the job before it calls `start`.
         start = self.actor.start if self._side_by_side == 1 else self.actor.start.options(concurrency_group=WATCH)
         self._ray.future(start.remote([packed], epoch)).add_done_callback(self._has_started)
         watch.add_done_callback(self._has_ended)
@@ -137,7 +138,7 @@ class RayLane:
         try:
             self._ringer.send(b"!")  # see NOTE [bell]
         except OSError:
-            pass  # the lane was closed, or the socket is full, so the bell rings anyway
+            pass  # the lane was closed; or the socket is full, and its bytes wake the reader anyway
 
     # -- in the thread that waits for batches -------------------------------------------------------------------------
 
@@ -170,7 +171,7 @@ class RayLane:
     def replies(self) -> list[Reply] | None:
         found: list[Reply] = []
         for item in list(self._inbox):
-            if item.reply is None:  # it stays in the inbox until the replies before it were removed
+            if item.reply is None:  # reported only after the replies before it were removed
                 return found or None
             attempt = self.attempts.get(item.reply.ticket)
             if item.answer is not None and attempt is not None:
@@ -181,7 +182,7 @@ class RayLane:
 
     def remove(self, replies: list[Reply]) -> None:
         try:
-            self.bell.recv(len(replies))  # see NOTE [bell]
+            self.bell.recv(max(1, len(replies)))  # see NOTE [bell]
         except BlockingIOError:
             pass
         for _ in replies:
@@ -200,19 +201,19 @@ class RayLane:
         try:
             sight: Sight = self._call("look").result(_LOOK_S)
             return sight
-        except Exception:  # of Ray, or no answer in time
+        except Exception:  # an error of Ray, or no answer in time
             return None
 
     def kill_stuck(self) -> str:
         sight, where = self._sight(), f"worker (pid {self.pid})"
         self._ray.kill(self.actor)
         if sight is None and self.pid is None:
-            return f"its worker had not started yet: {self._ray.shortage()}"
+            return f"its worker has not started yet: {self._ray.shortage()}"
         stack = "  (the worker does not answer)\n" if sight is None else sight.stack
         return f"its {where} was replaced; the stack of that worker was\n{stack}"
 
     def stop(self) -> Future[Any]:
-        """Makes the worker end after its current batch; returns a future that ends when it has."""
+        """Makes the worker end after its current batch; returns a future that completes when it has ended."""
         self._call("stop")
         future: Future[Any] = self._ray.future(self.actor.__ray_terminate__.remote())
         return future

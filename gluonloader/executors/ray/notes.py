@@ -1,8 +1,8 @@
-"""Notes of the sample that each worker reads, in an actor beside the main program, so that they outlive the worker.
+"""An actor on the node of the main program that records which sample a worker reads, to know it after a death.
 
     worker --Note(ticket, row)--> Board          the main program, after the death of the worker: Board.row_of(ticket)
 
-They are taken only for batches whose worker has died before, since each note takes about 1 ms.
+Workers send notes only in careful attempts, since each note takes about 1 ms.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a worker calls with ticket and row."""
+    """A function that a worker calls to record the row that it is about to read."""
 
     board: Any  # the handle of the actor
 
@@ -38,14 +38,14 @@ class Note:
 
 
 class Notes:
-    """The main program's side; the actor starts when it is needed."""
+    """Starts the actor `Board` at the first use, and reads its notes; used by the main program."""
 
     def __init__(self) -> None:
         self._ray: Any = importlib.import_module("ray")
         self._board: Any = None
 
     def note(self) -> Note:
-        """What to pass to a worker."""
+        """Returns the `Note` to pass to a worker."""
         if self._board is None:
             here = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy(
                 self._ray.get_runtime_context().get_node_id(), soft=True

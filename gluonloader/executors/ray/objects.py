@@ -70,7 +70,7 @@ class ObjectMemory:
 
     Args:
         window: batches that are usually in flight at once.
-        limit: most bytes in the store, for batches in flight and on loan; None for no limit.
+        limit: the maximum number of bytes in the store, for batches in flight and on loan; None for no limit.
     """
 
     def __init__(self, window: int, limit: int | None) -> None:
@@ -98,7 +98,7 @@ class ObjectMemory:
         return batch
 
     def lend(self, batch: StoredBatch, used: int) -> NDArray[Any]:
-        """Returns the memory of a batch that is delivered now: a view of the store, or a copy if too many are kept."""
+        """Returns the memory of a batch that is delivered now: a view of the store, or a copy if the user keeps too many batches."""
         self.largest = max(self.largest, used)
         if not self._may_lend(batch.size):
             return self.copy_out(batch, used)

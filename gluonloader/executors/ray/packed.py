@@ -36,7 +36,7 @@ class PackedJob:
         return len(self.pickle) + sum(buffer.nbytes for buffer in self.buffers)
 
     def unpack(self) -> Job:
-        """The job. The worker finds modules as the main program does, in folders that its machine has, too."""
+        """Returns the job. Before, adds those folders of the main program's `sys.path` that this machine has, too."""
         sys.path += [folder for folder in self.path if folder not in sys.path and os.path.isdir(folder)]
         for prepare in pickle.loads(self.prepare):
             prepare()
@@ -75,8 +75,8 @@ def pack_job(job: Job) -> PackedJob:
         parts["on_error"] = job.reading.on_error
         part = next((name for name, value in parts.items() if not _can_pickle(dumps, value)), "job")
         raise TransportError(
-            f"executor='ray' needs to pickle {part}, but this failed: {error}. Open files, locks and connections where "
-            "they are used first, not in the constructor"
+            f"executor='ray' needs to pickle {part}, but this failed: {error}. Create file handles, locks and connections "
+            "when they are first used, not in the constructor"
         ) from error
 
 

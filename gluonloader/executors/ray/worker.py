@@ -3,7 +3,7 @@
     make(request, task) --> answer: the batch in a slab of the worker --> Answer: the reply, and the bytes of the slab
 
 Ray runs `make` in the actor's default group of threads and everything else in the group WATCH, so that the main program
-can look at a busy worker, or end it. This module does not import Ray: the caller names the group of each call.
+can inspect or stop a busy worker. This module does not import Ray, so `RayLane` names the group in each call.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a worker does at the moment."""
+    """What a worker is doing now."""
 
     row: int  # the word ROW of its slab
-    busy_s: float  # since it started on that sample or, if the sample is not known, on the batch
+    busy_s: float  # seconds since it started on that sample or, if the sample is not known, on the batch
     stack: str
 
 
@@ -123,12 +123,12 @@ class Worker:
         self._cancelled.add(ticket)
 
     def look(self) -> Sight:
-        """Returns what the thread does that has been busy for the longest time."""
+        """Describes the thread that has been busy for the longest time: its sample and its stack."""
         frames = sys._current_frames()
         busy = [(desk.slab.control[SINCE], thread, desk) for thread, desk in list(self._desks.items()) if desk.is_busy]
         if self._maker is None or not busy:
-            state = "starts" if self._maker is None else "makes no batch"
-            return Sight(0, 0.0, f"  (the worker {state})\n")
+            state = "starting" if self._maker is None else "not making a batch"
+            return Sight(0, 0.0, f"  (the worker is {state})\n")
         since, thread, desk = min(busy, key=lambda item: item[0])
         stack = traceback.extract_stack(frames.get(thread))
         own = [number for number, frame in enumerate(stack) if frame.filename == answer.__code__.co_filename]
@@ -195,6 +195,6 @@ class _Turns:
 
 
 def _note_twice(slab: Slab, note: Callable[[int], object], row: int) -> None:
-    """Records a row in the slab, where `look` finds it, and where it outlives the worker."""
+    """Records a row in the slab, where `look` finds it, and in the `Board`, which outlives the worker."""
     note_row(slab, row)
     note(row)
