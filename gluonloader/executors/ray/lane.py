@@ -81,7 +81,7 @@ class RayLane:
         """Starts the worker; `packed` is the reference of the `PackedJob`."""
         watch = self._call("watch")
         self._call("pid", self._note_pid)
-        # `start` runs in the thread of `make`, so that `worker_init_fn` can set thread-local state. If `make` has several
+        # `start` runs in the thread of `make`, so that `worker_init_fn` can set thread-local state. If `make` has many
         # threads, `start` runs in another one, since calls of `make` could occupy all of them and wait for `start`. The
         # reference is in a list, or Ray would fetch the job before it calls `start`.
         start = self.actor.start if self._side_by_side == 1 else self.actor.start.options(concurrency_group=WATCH)

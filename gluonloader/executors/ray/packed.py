@@ -75,8 +75,8 @@ def pack_job(job: Job) -> PackedJob:
         parts["on_error"] = job.reading.on_error
         part = next((name for name, value in parts.items() if not _can_pickle(dumps, value)), "job")
         raise TransportError(
-            f"executor='ray' needs to pickle {part}, but this failed: {error}. Create file handles, locks and connections "
-            "when they are first used, not in the constructor"
+            f"executor='ray' needs to pickle {part}, but this failed: {error}. Create file handles, locks and "
+            "connections when they are first used, not in the constructor"
         ) from error
 
 
