@@ -60,7 +60,5 @@ def _failed(request: Request, slab: Slab, error: bytes) -> Reply:
 
 def note_row(slab: Slab, row: int) -> None:
     """Records a sample in the slab before it is read, so that the sample that kills its worker is known."""
-    slab.control[SINCE] = (
-        time.monotonic_ns()
-    )  # before ROW: a new row with an old time would look slow
+    slab.control[SINCE] = time.monotonic_ns()  # before ROW: a new row with an old time would look slow
     slab.control[ROW] = row + 1

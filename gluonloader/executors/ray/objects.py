@@ -98,7 +98,7 @@ class ObjectMemory:
         return batch
 
     def lend(self, batch: StoredBatch, used: int) -> NDArray[Any]:
-        """Returns the memory of a batch that is delivered now: a view of the store; a copy if the user keeps too many."""
+        """Returns the memory of a batch that is delivered now: a view of the store, or a copy if too many are lent."""
         self.largest = max(self.largest, used)
         if not self._may_lend(batch.size):
             return self.copy_out(batch, used)
