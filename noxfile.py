@@ -103,10 +103,16 @@ def trainers(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def ray(session: nox.Session) -> None:
     """Workers that are actors of Ray."""
-    session.install("numpy>=2", "ray", "simplejpeg", "pillow", "scikit-learn", *TEST, "-e", ".")
+    session.install("numpy>=2", "ray", "simplejpeg", "pillow", "scikit-learn", "tqdm", *TEST, "-e", ".")
     session.env.update(GLUONLOADER_RAY="1", RAY_USAGE_STATS_ENABLED="0")
-    tests = ["tests/executors", "tests/test_iterable.py", "tests/test_live.py", "tests/test_docs.py"]
-    run_tests(session, "-n", "2", *([] if session.posargs else tests))
+    tests = [
+        "tests/executors",
+        "tests/test_iterable.py",
+        "tests/test_live.py",
+        "tests/test_docs.py",
+        "tests/test_examples.py",
+    ]
+    run_tests(session, "-n", "2", *([] if session.posargs else ["tests/executors", *tests]))
 
 
 @nox.session(python=newest_python())

@@ -77,6 +77,12 @@ def test_the_parquet_example_reads_the_table():
     assert "rows" in run("parquet_bulk")
 
 
+def test_many_nodes_give_every_image_once():
+    pytest.importorskip("ray")
+    printed = run("many_nodes", warnings=("-W", "ignore"))  # of Ray
+    assert "75 batches, in order: True\nevery image once: True\n" in printed
+
+
 def test_the_slow_source_is_read_before_and_after_concurrency():
     printed = run("slow_source", "--samples", "96")
     assert len(re.findall(r" samples per second$", printed, re.MULTILINE)) == 3

@@ -206,11 +206,13 @@ class Dispatcher:
 
     def _least_loaded(self, worker: int | None) -> Lane | None:
         """The lane for the next batch (of `worker`, unless None); None if no lane has room."""
-        found, least = None, self._depth
+        found, least = None, 2 * self._depth
         for lane in self._lanes.values():
             attempts = len(lane.attempts)
-            if attempts < least and (worker is None or lane.worker == worker):
-                found, least = lane, attempts
+            # A worker that has not started gets a batch only if no other worker has room: it may start much later.
+            load = attempts if lane.ready else attempts + self._depth
+            if attempts < self._depth and load < least and (worker is None or lane.worker == worker):
+                found, least = lane, load
         return found
 
     def _send(self, lane: Lane, submission: Submission) -> bool:
@@ -351,7 +353,7 @@ class Dispatcher:
 
     def _find_stalled(self) -> tuple[Lane, Attempt] | None:
         """A stalled lane, and its last attempt that has not started."""
-        if self._sharded or all(lane.attempts for lane in self._lanes.values()):
+        if self._sharded or not any(lane.ready and not lane.attempts for lane in self._lanes.values()):
             return None
         for lane in self._lanes.values():
             waiting = [attempt for attempt in lane.attempts.values() if not attempt.cancelled and not attempt.started]
@@ -365,7 +367,7 @@ class Dispatcher:
             lane, attempt = found
             if time.monotonic() - lane.busy_since < max(STALL_S, 2 * self._made_s):
                 return
-            idle = min(self._lanes.values(), key=lambda other: (len(other.attempts), not other.ready))
+            idle = next(other for other in self._lanes.values() if other.ready and not other.attempts)
             try:
                 sent = self._send(idle, attempt.submission)
             except OSError as error:
@@ -389,7 +391,7 @@ class Dispatcher:
     def _drop_unwanted(self) -> None:
         """Cancels the attempts that nobody waits for any more, and frees the batches of iterators that were deleted."""
         for lane in self._lanes.values():
-            for attempt in lane.attempts.values():
+            for attempt in list(lane.attempts.values()):  # `cancel` may remove it
                 if attempt.submission.window.cancelled:
                     attempt.cancel()
         wanted = {outcome for window in _live(self._windows) for outcome in list(window.arrived.values())}

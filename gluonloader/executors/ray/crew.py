@@ -26,6 +26,7 @@ from ..lanes.remote import decode_error
 from .connection import Ray, import_ray
 from .lane import RayLane
 from .notes import Notes
+from .objects import ObjectMemory
 from .packed import pack_job
 from .worker import WATCH, Worker
 
@@ -43,12 +44,14 @@ class RayCrew:
         waker: a byte sent through this socket wakes the thread that waits.
     """
 
-    def __init__(self, job: Job, options: dict[str, Any], room: int, waker: socket.socket) -> None:
+    def __init__(
+        self, job: Job, options: dict[str, Any], memory: ObjectMemory, room: int, waker: socket.socket
+    ) -> None:
         self.lanes: dict[int, RayLane] = {}
         self.watched = self.lanes
         self.poll = select.poll()
         self.requested: deque[int] = deque(range(job.num_workers))  # numbers of workers
-        self._waker = waker
+        self._waker, self._memory = waker, memory
         self._failed_starts, self._hangs_up = 0, False
         self._error: WorkerStartError | None = None
         import_ray()
@@ -71,12 +74,21 @@ class RayCrew:
         while self.requested and not self._hangs_up:
             with Uninterrupted():
                 worker = self.requested.popleft()
-                fixed = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": self._side_by_side}
-                actor = self._class.options(**self._options, **fixed).remote(worker)
-                lane = RayLane(self._ray, actor, worker, self._side_by_side, self._notes)
-                self.lanes[lane.bell.fileno()] = lane
-                self.poll.register(lane.bell, select.POLLIN)
-                lane.start(self._packed, epoch)
+                try:
+                    self._start(worker, epoch)
+                except BaseException:
+                    self.requested.appendleft(worker)
+                    raise
+
+    def _start(self, worker: int, epoch: int) -> None:
+        if self._ray.error is not None:  # a call would start another Ray
+            raise self._ray.error
+        fixed = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": self._side_by_side}
+        actor = self._class.options(**self._options, **fixed).remote(worker)
+        lane = RayLane(self._ray, actor, worker, self._side_by_side, self._notes, self._memory)
+        lane.start(self._packed, epoch)
+        self.lanes[lane.bell.fileno()] = lane
+        self.poll.register(lane.bell, select.POLLIN)
 
     def has_answered(self, lane: RayLane) -> None:
         lane.answered, self._failed_starts = True, 0
@@ -95,7 +107,7 @@ class RayCrew:
         self.poll.unregister(lane.bell)
         del self.lanes[lane.bell.fileno()]
         attempts, reason = list(lane.attempts.values()), _reason(lane.death)
-        is_guiltless = self._ray.is_unreachable(lane.death) or "its node has died" in reason
+        is_guiltless = lane.was_killed or self._ray.is_unreachable(lane.death) or "its node has died" in reason
         for attempt in attempts:
             if is_guiltless:
                 attempt.slab.control[STARTED] = 0  # no sample is to blame

@@ -36,10 +36,11 @@ class RayExecutor(LaneExecutor[RayLane]):
     ) -> None:
         window = usual_window(job, prefetch)
         room = max(_USUAL_BATCH * (window + 2), 2 * (memory_limit or 0))
+        memory = ObjectMemory(window, memory_limit)
         super().__init__(
             job,
-            ObjectMemory(window, memory_limit),
-            lambda waker: RayCrew(job, dict(options), room, waker),
+            memory,
+            lambda waker: RayCrew(job, dict(options), memory, room, waker),
             prefetch,
             max_retries,
             max_per_worker,

@@ -29,7 +29,7 @@ from ..lanes.records import Reply, Request, Status, Verb
 from ..lanes.remote import encode_error
 from .connection import Ray
 from .notes import Notes
-from .objects import StoredBatch
+from .objects import ObjectMemory, StoredBatch
 from .worker import WATCH, Answer, Sight
 
 _LOOK_S: Final = 2.0  # how long a worker may take to tell where it is stuck
@@ -39,12 +39,12 @@ _LOOK_S: Final = 2.0  # how long a worker may take to tell where it is stuck
 class RayAttempt(Attempt):
     """An attempt on the lane of an actor."""
 
-    actor: Any = None
+    lane: Any = None
 
     def cancel(self) -> None:
         # Not `super()`, which does not work in a dataclass with slots.
         Attempt.cancel(self)
-        self.actor.cancel.options(concurrency_group=WATCH).remote(self.ticket)
+        self.lane.has_cancelled(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,13 @@ class RayLane:
         pid: of the actor's process; None until it is known.
         error: why the worker could not start.
         death: the exception by which Ray reports that the worker has died.
+        was_killed: the loader itself has ended the worker, which was stuck or had not started in time.
     """
 
-    def __init__(self, ray: Ray, actor: Any, worker: int, side_by_side: int, notes: Notes) -> None:
-        self._ray, self.actor, self.worker, self._notes = ray, actor, worker, notes
+    def __init__(
+        self, ray: Ray, actor: Any, worker: int, side_by_side: int, notes: Notes, memory: ObjectMemory
+    ) -> None:
+        self._ray, self.actor, self.worker, self._notes, self._memory = ray, actor, worker, notes, memory
         self._side_by_side = side_by_side
         self.attempts: dict[int, Attempt] = {}
         self.ready = self.answered = False
@@ -72,6 +75,7 @@ class RayLane:
         self.pid: int | None = None
         self.error = b""
         self.death: BaseException | None = None
+        self.was_killed = False
         self._inbox: deque[_Received] = deque()
         self.bell, self._ringer = map(track_end, socket.socketpair())
         self.bell.setblocking(False)
@@ -133,8 +137,8 @@ class RayLane:
             answer = Answer(reply, np.frombuffer(bytes(HEADER) + data, np.uint8))
         self._deliver(_Received(answer.reply, answer))
 
-    def _deliver(self, received: _Received) -> None:
-        self._inbox.append(received)
+    def _deliver(self, *received: _Received) -> None:
+        self._inbox.extend(received)
         try:
             self._ringer.send(b"!")  # see NOTE [bell]
         except OSError:
@@ -143,16 +147,26 @@ class RayLane:
     # -- in the thread that waits for batches -------------------------------------------------------------------------
 
     def give(self, submission: Submission, slab: StoredBatch, ticket: int, task: bytes) -> None:
+        if self._ray.error is not None:  # a call would start another Ray
+            raise self._ray.error
         careful = submission.deaths > 0 or bool(submission.given_up)
         request = Request(Verb.MAKE, False, careful, slab.number, ticket, 0, slab.allowance, len(task))
         note = self._notes.note() if careful else None
         with Uninterrupted():
-            attempt = RayAttempt(submission, slab, ticket, request, sent=[1], actor=self.actor)
+            attempt = RayAttempt(submission, slab, ticket, request, sent=[1], lane=self)
             slab.control[TICKET] = ticket
             future: Future[Answer] = self._ray.future(self.actor.make.remote(request, task, note))
             self.attempts[ticket] = attempt
             self._note_started()
             future.add_done_callback(partial(self._has_answered, ticket))
+
+    def has_cancelled(self, attempt: Attempt) -> None:
+        """Tells the worker. A worker that has not started may never answer, so the attempt is gone at once."""
+        if not self.ready:
+            self.attempts.pop(attempt.ticket, None)
+            self._memory.give_back(attempt.slab)
+        if self._ray.error is None:
+            self.actor.cancel.options(concurrency_group=WATCH).remote(attempt.ticket)
 
     def _note_started(self) -> None:
         """Notes which attempts the worker makes now: it makes them in order, `side_by_side` at a time."""
@@ -181,6 +195,8 @@ class RayLane:
         return found
 
     def remove(self, replies: list[Reply]) -> None:
+        if self.death is not None:
+            self._deliver()  # one more byte: an interrupted call may have received that of the death
         try:
             self.bell.recv(max(1, len(replies)))  # see NOTE [bell]
         except BlockingIOError:
@@ -197,7 +213,9 @@ class RayLane:
             attempt.slab.control[ROW] = sight.row
 
     def _sight(self) -> Sight | None:
-        """What the worker does; None if it does not answer."""
+        """What the worker is doing; None if it does not answer."""
+        if self._ray.error is not None:
+            return None
         try:
             sight: Sight = self._call("look").result(_LOOK_S)
             return sight
@@ -206,6 +224,7 @@ class RayLane:
 
     def kill_stuck(self) -> str:
         sight, where = self._sight(), f"worker (pid {self.pid})"
+        self.was_killed = True
         self._ray.kill(self.actor)
         if sight is None and self.pid is None:
             return f"its worker has not started yet: {self._ray.shortage()}"

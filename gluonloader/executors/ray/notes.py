@@ -7,11 +7,12 @@ Workers send notes only in careful attempts, since each note takes about 1 ms.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from dataclasses import dataclass
 from typing import Any, Final
 
-_ANSWER_S: Final = 5.0  # how long the main program waits for a note
+_ANSWER_S: Final = 5.0  # how long a worker or the main program waits for the board
 
 
 class Board:
@@ -34,7 +35,11 @@ class Note:
     board: Any  # the handle of the actor
 
     def __call__(self, ticket: int, row: int) -> None:
-        importlib.import_module("ray").get(self.board.note.remote(ticket, row))
+        ray: Any = importlib.import_module("ray")
+        try:
+            ray.get(self.board.note.remote(ticket, row), timeout=_ANSWER_S)
+        except ray.exceptions.RayError:
+            pass  # the board is gone or too busy: the sample is read without a note
 
 
 class Notes:
@@ -65,6 +70,7 @@ class Notes:
             return None
 
     def close(self) -> None:
-        if self._board is not None:
-            self._ray.kill(self._board)
-            self._board = None
+        board, self._board = self._board, None
+        if board is not None:
+            with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
+                self._ray.kill(board)

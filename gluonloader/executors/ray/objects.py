@@ -110,7 +110,7 @@ class ObjectMemory:
         if self._budget is not None:
             self._budget.reserved += batch.size
             self._budget.lent += batch.size
-        self.give_back(batch)
+        self._end_flight(batch)
         return loan
 
     def copy_out(self, batch: StoredBatch, used: int) -> NDArray[Any]:
@@ -119,12 +119,16 @@ class ObjectMemory:
         private: NDArray[np.uint8] = np.empty(used + alignment, np.uint8)
         private = private[-private.__array_interface__["data"][0] % alignment :][:used]
         private[:] = batch.data[:used]
-        self.give_back(batch)
+        self._end_flight(batch)
         return private
 
     def give_back(self, batch: StoredBatch) -> None:
-        """Frees the room of a batch."""
+        """Frees the room of a batch that nobody needs; a second call does nothing."""
         batch.data = _NO_BYTES
+        self._end_flight(batch)
+
+    def _end_flight(self, batch: StoredBatch) -> None:
+        # The batch keeps its data: a call that an exception of a signal handler has ended is repeated.
         if self._flying.pop(batch.number, None) is not None and self._budget is not None:
             self._budget.reserved -= batch.allowance
 
@@ -166,7 +170,9 @@ class ObjectMemory:
     def _collect(self) -> None:
         while self._dead:
             loan = cast("_LoanRef", self._dead.popleft())
-            known = self._loans.pop(loan.number, None) is loan  # otherwise `recount` has removed it
-            if known and self._budget is not None:
+            if self._loans.get(loan.number) is not loan:  # `recount` has removed it, or the batch was lent again
+                continue
+            del self._loans[loan.number]
+            if self._budget is not None:
                 self._budget.reserved -= loan.size
                 self._budget.lent -= loan.size

@@ -1,0 +1,66 @@
+"""The accounting of batches in Ray's store, without Ray."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from gluonloader.executors.ray.objects import ObjectMemory
+from gluonloader.memory.slab import HEADER
+
+LIMIT = 10_000_000
+
+
+def arrived(memory, nbytes, value):
+    batch = memory.take(100, 0)
+    batch.arrive(np.full(HEADER + nbytes, value, np.uint8))
+    memory.has_grown(batch, HEADER + nbytes)
+    return batch
+
+
+@pytest.mark.parametrize("call", ["lend", "copy_out"])
+def test_a_call_that_was_interrupted_can_be_repeated(call):
+    memory = ObjectMemory(4, LIMIT)
+    batch = arrived(memory, 1000, 7)
+    for _ in range(2):
+        array = getattr(memory, call)(batch, HEADER + 1000)
+        assert len(array) == HEADER + 1000
+        assert (array == 7).all()
+        memory.recount(set())
+    del array, batch
+    gc.collect()
+    memory.recount(set())
+    assert memory.take(100, 0) is not None
+    assert memory._budget.lent == 0
+
+
+def test_the_limit_counts_batches_in_flight_and_on_loan():
+    memory = ObjectMemory(4, LIMIT)
+    flying = []
+    while (batch := memory.take(100, 0)) is not None:
+        flying.append(batch)
+    assert len(flying) == 5  # one more than the window
+    for batch in flying:
+        memory.give_back(batch)
+        memory.give_back(batch)  # a second time does nothing
+    assert memory.take(100, 0) is not None
+
+
+@pytest.mark.filterwarnings("ignore:memory_limit")
+def test_batches_that_are_kept_become_copies_when_the_limit_is_reached():
+    memory = ObjectMemory(4, LIMIT)
+    kept = []
+    for value in range(12):
+        batch = arrived(memory, 1_500_000, value)
+        kept.append(memory.lend(batch, HEADER + 1_500_000))
+    assert [int(array[-1]) for array in kept] == list(range(12))
+    assert memory._budget.lent <= LIMIT
+    assert sum(array.flags.writeable for array in kept) > 0  # copies
+
+
+def test_without_a_limit_some_loans_beyond_the_window_are_views():
+    memory = ObjectMemory(4, None)
+    kept = [memory.lend(arrived(memory, 100, value), HEADER + 100) for value in range(30)]
+    views = sum(type(array) is not np.ndarray for array in kept)
+    assert views == 4 + 16
+    assert [int(array[-1]) for array in kept] == list(range(30))
