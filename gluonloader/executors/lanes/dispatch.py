@@ -367,6 +367,11 @@ class Dispatcher:
             lane, attempt = found
             if time.monotonic() - lane.busy_since < max(STALL_S, 2 * self._made_s):
                 return
+            if not lane.ready:  # it may never start: its memory is needed, too
+                attempt.cancel()
+                self.requeue(attempt.submission)
+                self.dispatch()
+                continue
             idle = next(other for other in self._lanes.values() if other.ready and not other.attempts)
             try:
                 sent = self._send(idle, attempt.submission)
