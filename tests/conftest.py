@@ -197,9 +197,8 @@ def _is_helper(pid: int) -> bool:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return True
-    return (
-        b"resource_tracker" in line or b"forkserver" in line or b"/ray/" in line
-    )  # `one_ray` keeps the servers of Ray
+    # The fixture `one_ray` keeps the servers of Ray.
+    return any(name in line for name in (b"resource_tracker", b"forkserver", b"/ray/"))
 
 
 def run_program(code: str, *arguments: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:

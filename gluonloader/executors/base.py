@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NoReturn, Protocol
 
-from ..work.task import Task
+from ..work.reading import side_by_side
+from ..work.task import Job, Task
 
 LONGEST_WAIT_S: Final = 1e6  # the functions of the system that wait accept no more than some weeks
 
@@ -38,6 +39,11 @@ class Outcome:
 
     def discard(self) -> None:
         """Called instead of `take` if nobody wants the batch."""
+
+
+def usual_window(job: Job) -> int:
+    """The number of batches in flight if there is no `prefetch`: each worker has one more than it makes at a time."""
+    return (1 + side_by_side(job)) * job.num_workers
 
 
 class Window:
@@ -152,6 +158,11 @@ class Submission:
     # With `on_error`, the deaths by slot (see `Tolerance`; None if it is not known), and the slots that are given up.
     deaths_at: dict[int | None, int] = field(default_factory=dict)
     given_up: dict[int, Exception] = field(default_factory=dict)
+
+    @property
+    def careful(self) -> bool:
+        """Whether the next attempt records which sample is read."""
+        return self.deaths > 0 or bool(self.given_up)
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..describe import counted
 from ..errors import LoaderClosed
-from ..executors.base import Executor
+from ..executors.base import Executor, usual_window
 from ..executors.process import ProcessExecutor
 from ..executors.ray import RayExecutor
 from ..executors.serial import SerialExecutor
@@ -22,7 +22,6 @@ from ..limits import available_cores
 from ..randomness import seed_restorable
 from ..work.info import LoaderInfo
 from ..work.maker import BatchMaker, held_by
-from ..work.reading import side_by_side
 from ..work.task import Job
 from .choice import Choice, Options, cheaper, possible, suited
 from .stats import LoaderStats, Tally, advice_on_waiting
@@ -87,7 +86,7 @@ class Workers:
         if choice.name == "serial":
             executor = SerialExecutor(job)
         elif choice.name == "thread":
-            executor = ThreadExecutor(job, options.prefetch or (1 + side_by_side(job)) * job.num_workers)
+            executor = ThreadExecutor(job, options.prefetch or usual_window(job))
         else:
             limits = options.prefetch, options.max_retries, options.memory_limit, options.max_per_worker
             if choice.name == "ray":
@@ -124,8 +123,7 @@ class Workers:
     def prefetch(self) -> int:
         """The maximum number of batches that workers make ahead now; 0 if the caller makes each batch."""
         if self._executor is None:  # the loader was copied or unpickled, and its workers start at the first use
-            default = (1 + side_by_side(self.job)) * self.job.num_workers
-            return 0 if self.options.executor == "serial" else self.options.prefetch or default
+            return 0 if self.options.executor == "serial" else self.options.prefetch or usual_window(self.job)
         return 0 if isinstance(self._executor, SerialExecutor) else self._executor.window
 
     def next_executor(self, epoch: int, alone: bool) -> Executor:

@@ -9,9 +9,14 @@ keeps every batch never stops the loader.
 from __future__ import annotations
 
 import mmap
+from typing import Final
 
 from ..errors import warn
 from .slab import align
+
+# Without a memory limit:
+SPARE_LOANS: Final = 16  # loans beyond the window, since each occupies a slab and its descriptors, or a store
+UNLIMITED: Final = 2**62  # the allowance of a slab, in bytes
 
 
 class Budget:

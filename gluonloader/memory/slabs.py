@@ -38,13 +38,11 @@ from numpy.typing import NDArray
 from ..errors import SharedMemoryError
 from ..frameworks import Lent, leaves_room
 from ..interrupts import Uninterrupted
-from .allocator import alignment_of
-from .budget import Budget
+from .allocator import aligned_copy
+from .budget import SPARE_LOANS, UNLIMITED, Budget
 from .slab import HEADER, HOLDERS, NO_HOLDERS, Slab, align, anonymous_file, reserve
 
 _FIRST_SIZE: Final = 64 * 1024  # bytes of the slab for the first batch; it grows if the batch is larger
-_SPARE_LOANS: Final = 16  # loans beyond the window if there is no memory limit; each costs a slab and its descriptors
-_UNLIMITED: Final = 2**62
 _BYTE: Final = np.dtype(np.uint8)
 
 _pools: weakref.WeakSet[SlabPool] = weakref.WeakSet()
@@ -108,7 +106,7 @@ class SlabPool:
             raise SharedMemoryError(errno.ENOMEM, text)
         slab = self._pop_free(writer)
         had = 0 if slab is None else slab.size
-        size, allowance = had or align(max(self.largest, least), mmap.PAGESIZE), _UNLIMITED
+        size, allowance = had or align(max(self.largest, least), mmap.PAGESIZE), UNLIMITED
         if budget is not None:
             size = min(size, budget.limit)
             allowance = max(size, budget.share)
@@ -158,10 +156,7 @@ class SlabPool:
         """Ends the flight of a slab and returns a private copy of its first `used` bytes; raises OSError as `lend`."""
         if slab.mapped < slab.size:
             slab.map(slab.size)
-        alignment = alignment_of(used)
-        private: NDArray[np.uint8] = np.empty(used + alignment, np.uint8)
-        private = private[-private.__array_interface__["data"][0] % alignment :][:used]
-        private[:] = np.ndarray((used,), np.uint8, slab.memory)
+        private = aligned_copy(np.ndarray((used,), np.uint8, slab.memory), used)
         self.give_back(slab)
         return private
 
@@ -259,7 +254,7 @@ class SlabPool:
         if not slab.leaves_room and not leaves_room(slab.fd):
             return False
         if self._budget is None:
-            most = self.window + _SPARE_LOANS
+            most = self.window + SPARE_LOANS
             if len(self._lent) >= most:
                 self._collect()
             return len(self._lent) < most

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gluonloader import DataLoader, default_batchify
 from gluonloader.errors import SharedMemoryError, TransportError
 from gluonloader.executors.lanes.records import REPLY_BYTES, Reply, Request, RequestReader, Status, Verb, read_replies
-from gluonloader.executors.process.packed_job import load_job, pickle_job
+from gluonloader.executors.process.packed_job import pack_job, pickle_for, unpack_job
 from gluonloader.memory import slab as slab_module
 from gluonloader.memory.allocator import ALIGNMENT, Arena
 from gluonloader.memory.reduce import rebuild, reduce
@@ -366,19 +366,19 @@ def job_of(dataset):
 
 @given(batches)
 def test_a_packed_job_comes_back_equal(dataset):
-    packed = pickle_job(job_of(dataset), "spawn").to_file()
+    packed = pack_job(pickle_for("spawn", job_of(dataset)))
     try:
-        check_same(load_job(packed).dataset, dataset)
+        check_same(unpack_job(packed).dataset, dataset)
     finally:
         os.close(packed.fd)
 
 
 def test_a_jobs_arrays_are_shared_until_they_are_written():
     data = np.arange(100_000)
-    packed = pickle_job(job_of([data, "text"]), "spawn").to_file()
+    packed = pack_job(pickle_for("spawn", job_of([data, "text"])))
     try:
         assert packed.length < 1000 < data.nbytes < packed.size
-        (one, text), (other, _) = load_job(packed).dataset, load_job(packed).dataset
+        (one, text), (other, _) = unpack_job(packed).dataset, unpack_job(packed).dataset
         assert text == "text"
         assert address(one) % ALIGNMENT == 0
         assert not one.flags.owndata
@@ -398,5 +398,5 @@ def test_an_on_error_function_that_cannot_be_pickled_is_named():
 def test_a_job_that_cannot_be_pickled_leaves_no_descriptor():
     before = set(os.listdir("/dev/fd"))
     with pytest.raises(TransportError, match="start_method='spawn' needs to pickle dataset, but this failed: .*lock"):
-        pickle_job(job_of([np.zeros(10), threading.Lock()]), "spawn")
+        pickle_for("spawn", job_of([np.zeros(10), threading.Lock()]))
     assert not set(os.listdir("/dev/fd")) - before

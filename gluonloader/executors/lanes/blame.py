@@ -61,7 +61,7 @@ def makes_progress(lane: Lane, timeout: float) -> tuple[bool, list[Submission]]:
         return time.monotonic() - lane.busy_since < timeout, []
     lane.look()
     attempt = max(started, key=lambda other: other.busy_s)  # several, if bulk reads run side by side
-    slot = attempt.row  # before the time; see `_row_noter` in worker.py
+    slot = attempt.row  # before the time; see `note_row` in answer.py
     if attempt.busy_s < timeout:
         return True, []
     task = attempt.submission.task

@@ -1,4 +1,4 @@
-"""Sockets that a forked child must not keep open, since their other end waits for an end-of-file."""
+"""Sockets by which threads and processes wake each other, and which a forked child must not keep open."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import threading
 import weakref
 from multiprocessing.connection import Connection
 from typing import Final, TypeVar
+
+from ...interrupts import from_signal_handler
 
 End = TypeVar("End", socket.socket, Connection)
 
@@ -20,6 +22,16 @@ def track_end(end: End) -> End:
     """Makes forked children close this socket or pidfd; see NOTE [lane ends] in process/supervisor.py."""
     _ends.add(end)
     return end
+
+
+def ring(waker: socket.socket) -> None:
+    """Wakes the thread that polls the other end of this socket; may be called from any thread, without a lock."""
+    try:
+        waker.send(b"!")
+    except OSError as error:
+        if from_signal_handler(error):
+            raise
+        # A full socket wakes the thread anyway; if the socket is closed, nobody waits.
 
 
 def _close_ends_in_child() -> None:

@@ -32,12 +32,11 @@ from typing import Final, Generic
 
 from ...errors import BatchTimeout, LoaderClosed
 from ...interrupts import Uninterrupted
-from ...work.reading import side_by_side
 from ...work.task import Job, Task
-from ..base import LONGEST_WAIT_S, Window, check_not_inside
+from ..base import LONGEST_WAIT_S, Window, check_not_inside, usual_window
 from .blame import lanes_of, makes_progress
 from .dispatch import STALL_S, Dispatcher
-from .ends import track_end
+from .ends import ring, track_end
 from .lane import Crew, L, Memory
 from .records import Status
 
@@ -52,18 +51,13 @@ _Events = list[tuple[int, int]]  # what poll returns: descriptor and event
 _yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
-def usual_window(job: Job, prefetch: int | None) -> int:
-    """How many large batches are in flight."""
-    return (1 + side_by_side(job)) * job.num_workers if prefetch is None else prefetch
-
-
 class LaneExecutor(Generic[L]):
     """Makes batches in the `job.num_workers` workers of a crew.
 
     Args:
         job: what each worker receives when it starts.
         memory: the memory in which the batches travel.
-        open_crew: makes the crew. It gets a socket; the crew sends a byte through it to wake the thread that waits.
+        open_crew: makes the crew. It gets a socket; a byte sent through it wakes the thread that waits.
         prefetch, max_retries, max_per_worker: the arguments of `DataLoader`.
     """
 
@@ -80,7 +74,7 @@ class LaneExecutor(Generic[L]):
         max_per_worker: int | None,
     ) -> None:
         self._prefetch, self._num_workers, self._epoch = prefetch, job.num_workers, job.epoch
-        self._beside = (side_by_side(job) - 1) * job.num_workers  # more batches that are made at the same time
+        self._usual_window = usual_window(job)
         self._pid = os.getpid()
         self._lock = threading.RLock()  # not a Lock, which cannot tell whether this thread holds it
         self._shutting = threading.RLock()  # while `close` waits for the workers
@@ -117,14 +111,11 @@ class LaneExecutor(Generic[L]):
 
     @property
     def window(self) -> int:
-        """Batches to have in flight: `prefetch`, or `2 * num_workers`, and twice as many while they are small.
-
-        If bulk reads run side by side (`concurrency`), each of them needs one more.
-        """
+        """Batches to have in flight: `prefetch`, or the usual number; while they are small, two more per worker."""
         if self._prefetch is not None:
             return self._prefetch
-        factor = 4 if 0 < self._memory.largest <= _SMALL else 2
-        self._memory.window = size = factor * self._num_workers + self._beside
+        more = 2 * self._num_workers if 0 < self._memory.largest <= _SMALL else 0
+        self._memory.window = size = self._usual_window + more
         return size
 
     def submit(self, task: Task, window: Window) -> None:
@@ -185,7 +176,7 @@ class LaneExecutor(Generic[L]):
                 self._leader = threading.get_ident()
 
     def wake(self) -> None:
-        self.crew.wake()
+        ring(self._waker)
 
     def time_out(self, task: Task, timeout: float) -> BatchTimeout | None:
         text = f"{task} took more than timeout={timeout} seconds; "
@@ -216,7 +207,7 @@ class LaneExecutor(Generic[L]):
             return
         self._closed = True
         self.crew.hang_up()
-        self.crew.wake()
+        self.wake()
         self._wake_followers()
         if self._lock._is_owned() or self._shutting._is_owned():  # type: ignore[attr-defined]
             return  # see NOTE [closing in a handler]

@@ -113,7 +113,7 @@ L = TypeVar("L", bound=Lane)
 
 class Crew(Protocol[L]):
     """The workers of one executor, each with its lane. The executor calls every method with its lock held, except
-    `wake`, `hang_up` and `shut`.
+    `hang_up` and `shut`.
 
     Attributes:
         lanes: the lanes of live workers, by file descriptor; a worker that died gets one when its replacement starts.
@@ -142,9 +142,6 @@ class Crew(Protocol[L]):
 
     def bury(self, lane: L) -> Death:
         """Closes the lane of a dead worker, after making sure that the worker can write no more."""
-
-    def wake(self) -> None:
-        """Wakes the thread that waits; may be called from any thread, without the lock."""
 
     def hang_up(self) -> None:
         """Tells all workers to end; may be called from any thread and in a signal handler, without the lock."""

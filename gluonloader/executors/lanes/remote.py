@@ -99,7 +99,7 @@ class _Parts:
 
     def __init__(self, error: BaseException) -> None:
         self.kind, self.args = type(error), error.args
-        self.state = {name: value for name, value in error.__dict__.items() if can_pickle(value)}
+        self.state = {name: value for name, value in error.__dict__.items() if _can_pickle(value)}
 
     def whole(self) -> BaseException:
         error = self.kind.__new__(self.kind, *self.args)
@@ -108,7 +108,7 @@ class _Parts:
         return error
 
 
-def can_pickle(value: Any) -> bool:
+def _can_pickle(value: Any) -> bool:
     try:
         pickle.dumps(value)
     except Exception:

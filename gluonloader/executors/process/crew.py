@@ -163,10 +163,6 @@ class ProcessCrew:
         error.__cause__ = lane.error
         return error
 
-    def wake(self) -> None:
-        """Wakes the thread that waits; may be called from any thread, without the lock."""
-        self._supervisor.wake()
-
     def hang_up(self) -> None:
         """Tells all workers to end; may be called from any thread and in a signal handler, without the lock."""
         self._hangs_up = True

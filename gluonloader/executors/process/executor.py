@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from ...memory.slabs import SlabPool
 from ...work.task import Job
-from ..lanes.executor import LaneExecutor, usual_window
+from ..base import usual_window
+from ..lanes.executor import LaneExecutor
 from .crew import ProcessCrew
 from .lane import ProcessLane
-from .packed_job import pickle_job
+from .packed_job import pack_job, pickle_for
 
 
 class ProcessExecutor(LaneExecutor[ProcessLane]):
@@ -26,11 +27,11 @@ class ProcessExecutor(LaneExecutor[ProcessLane]):
         memory_limit: int | None,
         max_per_worker: int | None = None,
     ) -> None:
-        pickled = None if start_method == "fork" else pickle_job(job, start_method)
+        pickled = None if start_method == "fork" else pickle_for(start_method, job)
         super().__init__(
             job,
-            SlabPool(usual_window(job, prefetch), memory_limit),
-            lambda waker: ProcessCrew(job, start_method, None if pickled is None else pickled.to_file(), waker),
+            SlabPool(prefetch or usual_window(job), memory_limit),
+            lambda waker: ProcessCrew(job, start_method, None if pickled is None else pack_job(pickled), waker),
             prefetch,
             max_retries,
             max_per_worker,

@@ -56,8 +56,7 @@ class ProcessLane:
         slab.control[TICKET], slab.control[STARTED], slab.control[ROW] = ticket, 0, 0
         if not self.attempts:
             self.busy_since = time.monotonic()
-        careful = submission.deaths > 0 or bool(submission.given_up)
-        request = Request(Verb.MAKE, False, careful, number, ticket, slab.size, slab.allowance, length)
+        request = Request(Verb.MAKE, False, submission.careful, number, ticket, slab.size, slab.allowance, length)
         attempt = self.attempts[ticket] = Attempt(submission, slab, ticket, request)
         try:
             self._ask(attempt)

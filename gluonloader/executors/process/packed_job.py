@@ -3,7 +3,7 @@
 Tensors of torch and NDArrays are packed as NumPy arrays, so that workers share their pages as well.
 
 parent   pack: one file | buffer, buffer, ... (64-byte aligned) | pickle |     every worker maps the same pages
-worker   load: arrays are views on a private (copy-on-write) mapping, so a worker that writes gets its own page
+worker   unpack: arrays are views on a private (copy-on-write) mapping, so a worker that writes gets its own page
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ import io
 import mmap
 import os
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from ...errors import GluonLoaderError, TransportError
-from ...frameworks import named, owner, preparations
-from ...interrupts import from_signal_handler
+from ...frameworks import named, owner
 from ...memory.slab import align, anonymous_file, reserve
 from ...work.task import Job
-from ..lanes.remote import can_pickle
+from ..lanes.pickled_job import PickledJob, load_job, pickle_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,56 +47,35 @@ def _restore(framework: str, array: NDArray[Any]) -> Any:
     return named(framework).from_numpy(array)
 
 
-@dataclass(frozen=True, slots=True)
-class PickledJob:
-    """The pickle of a job, and the arrays that lie outside of it."""
-
-    pickle: bytes
-    buffers: list[memoryview]
-
-    def to_file(self) -> PackedJob:
-        """Writes it into a new file without a name; raises SharedMemoryError if there is no room."""
-        spans, end = [], 0
-        for buffer in self.buffers:
-            spans.append((end, len(buffer)))
-            end = align(end + len(buffer))
-        head = pickle.dumps(spans) + self.pickle
-        fd = anonymous_file()
-        try:
-            reserve(fd, end + len(head))
-            for (offset, _), buffer in zip(spans, self.buffers, strict=True):
-                _write(fd, buffer, offset)
-            _write(fd, memoryview(head), end)
-        except OSError:
-            os.close(fd)
-            raise
-        return PackedJob(fd, end + len(head), len(head))
-
-
-def pickle_job(job: Job, start_method: str) -> PickledJob:
+def pickle_for(start_method: str, job: Job) -> PickledJob:
     """Pickles a job; raises TransportError if that fails. The text names the part that cannot be pickled."""
-    buffers, body = [], io.BytesIO()
 
-    def take(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            buffers.append(buffer.raw())
-        except BufferError:
-            return True  # not contiguous: the array stays in the pickle
-        return False
+    def dump(value: Any, take: Callable[[pickle.PickleBuffer], bool]) -> bytes:
+        body = io.BytesIO()
+        _Pickler(body, protocol=5, buffer_callback=take).dump(value)
+        return body.getvalue()
 
+    cure = "Define its functions and classes at the top level of a module, or use start_method='fork'"
+    return pickle_job(job, dump, f"start_method={start_method!r}", cure)
+
+
+def pack_job(job: PickledJob) -> PackedJob:
+    """Writes a job into a new file without a name; raises SharedMemoryError if there is no room."""
+    spans, end = [], 0
+    for buffer in job.buffers:
+        spans.append((end, len(buffer)))
+        end = align(end + len(buffer))
+    head = pickle.dumps(spans) + job.pickle
+    fd = anonymous_file()
     try:
-        _Pickler(body, protocol=5, buffer_callback=take).dump(job)
-    except Exception as error:
-        if isinstance(error, GluonLoaderError) or from_signal_handler(error):
-            raise
-        parts = {name: getattr(job, name) for name in ("dataset", "batchify_fn", "worker_init_fn", "payloads")}
-        parts["on_error"] = job.reading.on_error
-        part = next((name for name, value in parts.items() if not can_pickle(value)), "job")
-        raise TransportError(
-            f"start_method={start_method!r} needs to pickle {part}, but this failed: {error}. Define its functions and "
-            "classes at the top level of a module, or use start_method='fork'"
-        ) from error
-    return PickledJob(pickle.dumps(preparations) + body.getvalue(), buffers)
+        reserve(fd, end + len(head))
+        for (offset, _), buffer in zip(spans, job.buffers, strict=True):
+            _write(fd, buffer, offset)
+        _write(fd, memoryview(head), end)
+    except OSError:
+        os.close(fd)
+        raise
+    return PackedJob(fd, end + len(head), len(head))
 
 
 def _write(fd: int, data: memoryview, offset: int) -> None:
@@ -106,12 +84,9 @@ def _write(fd: int, data: memoryview, offset: int) -> None:
         data, offset = data[written:], offset + written
 
 
-def load_job(packed: PackedJob) -> Job:
+def unpack_job(packed: PackedJob) -> Job:
     """The job; its arrays are views of the file's pages, and keep them mapped."""
     memory = memoryview(mmap.mmap(packed.fd, packed.size, flags=mmap.MAP_PRIVATE))
     head = io.BytesIO(memory[packed.size - packed.length :])
     spans = pickle.load(head)
-    for prepare in pickle.load(head):
-        prepare()
-    job: Job = pickle.load(head, buffers=[memory[offset : offset + size] for offset, size in spans])
-    return job
+    return load_job(head, [memory[offset : offset + size] for offset, size in spans])

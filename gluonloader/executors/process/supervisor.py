@@ -37,8 +37,8 @@ from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess, current_process
 from typing import Any, Final
 
-from ...interrupts import Uninterrupted, from_signal_handler
-from ..lanes.ends import starting, track_end
+from ...interrupts import Uninterrupted
+from ..lanes.ends import ring, starting, track_end
 from ..pool_context import PoolContext
 from .native_threads import warn_of_native_threads
 from .worker import serve_lane
@@ -255,16 +255,7 @@ class Supervisor(Pool):
 
     def _take_request(self, process: LaneProcess) -> None:
         self.requested.append(process)
-        self.wake()
-
-    def wake(self) -> None:
-        """Wakes the caller if it waits; may be called from any thread."""
-        try:
-            self._waker.send(b"!")
-        except OSError as error:
-            if from_signal_handler(error):
-                raise
-            # A full socket wakes the caller anyway; if the socket is closed, nobody waits.
+        ring(self._waker)
 
     def start(self, process: LaneProcess, worker: int) -> socket.socket:
         """Starts a requested process; only in the caller's thread."""

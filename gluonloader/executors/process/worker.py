@@ -33,7 +33,7 @@ from ...work.task import Job
 from ..lanes.answer import answer, note_row
 from ..lanes.records import Reply, Request, RequestReader, Status, Verb
 from ..lanes.remote import encode_error
-from .packed_job import PackedJob, load_job
+from .packed_job import PackedJob, unpack_job
 
 # "Write your stack to the log"; handled in C, even while another thread has the GIL.
 DUMP_SIGNAL: Final = signal.SIGUSR2
@@ -120,7 +120,7 @@ class _Worker:
         try:
             if job is None:
                 fd = self._descriptors.pop(0)
-                job = load_job(PackedJob(fd, hello.size, hello.length))
+                job = unpack_job(PackedJob(fd, hello.size, hello.length))
                 os.close(fd)
             else:
                 gc.freeze()  # the collector writes to the objects it visits, which would copy all inherited pages

@@ -10,14 +10,13 @@ started on another node, or on the same node when it is back.
 from __future__ import annotations
 
 import select
-import socket
 from collections import deque
 from concurrent import futures
 from typing import Any, Final
 
 from ...describe import counted
 from ...errors import WorkerStartError, text_of
-from ...interrupts import Uninterrupted, from_signal_handler
+from ...interrupts import Uninterrupted
 from ...memory.slab import ROW, STARTED
 from ...work.reading import side_by_side
 from ...work.task import Job
@@ -41,24 +40,21 @@ class RayCrew:
     Args:
         options: the options of each actor, `ray_options` of `DataLoader`.
         room: bytes of the store that are planned for batches, if a local instance is started.
-        waker: a byte sent through this socket wakes the thread that waits.
     """
 
-    def __init__(
-        self, job: Job, options: dict[str, Any], memory: ObjectMemory, room: int, waker: socket.socket
-    ) -> None:
+    def __init__(self, job: Job, options: dict[str, Any], memory: ObjectMemory, room: int) -> None:
         self.lanes: dict[int, RayLane] = {}
         self.watched = self.lanes
         self.poll = select.poll()
         self.requested: deque[int] = deque(range(job.num_workers))  # numbers of workers
-        self._waker, self._memory = waker, memory
+        self._memory = memory
         self._failed_starts, self._hangs_up = 0, False
         self._error: WorkerStartError | None = None
         import_ray()
         packed = pack_job(job)
         self._ray = Ray(job.num_workers, room + 2 * packed.nbytes)
         try:
-            self._side_by_side, self._notes = side_by_side(job), Notes()
+            self._side_by_side, self._notes = side_by_side(job), Notes(self._ray)
             self._packed = self._ray.put(packed)
             self._class = self._ray.module.remote(concurrency_groups={WATCH: _WATCHING})(Worker)
             self._options = {**_defaults(self._ray), **options}
@@ -130,14 +126,6 @@ class RayCrew:
         self.requested.append(lane.worker)
         return Death(lane.pid, f"({reason})", attempts)
 
-    def wake(self) -> None:
-        try:
-            self._waker.send(b"!")
-        except OSError as error:
-            if from_signal_handler(error):
-                raise
-            # A full socket wakes the thread anyway; if the socket is closed, nobody waits.
-
     def hang_up(self) -> None:
         self._hangs_up = True
 
@@ -151,8 +139,7 @@ class RayCrew:
         for lane in self.lanes.values():
             lane.close()
         self.lanes.clear()
-        if self._ray.error is None:
-            self._notes.close()
+        self._notes.close()
         self._packed = None  # Ray deletes the job
         self._ray.close()
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ...work.task import Job
-from ..lanes.executor import LaneExecutor, usual_window
+from ..base import usual_window
+from ..lanes.executor import LaneExecutor
 from .crew import RayCrew
 from .lane import RayLane
 from .objects import ObjectMemory
@@ -34,13 +35,13 @@ class RayExecutor(LaneExecutor[RayLane]):
         memory_limit: int | None,
         max_per_worker: int | None = None,
     ) -> None:
-        window = usual_window(job, prefetch)
+        window = prefetch or usual_window(job)
         room = max(_USUAL_BATCH * (window + 2), 2 * (memory_limit or 0))
         memory = ObjectMemory(window, memory_limit)
         super().__init__(
             job,
             memory,
-            lambda waker: RayCrew(job, dict(options), memory, room, waker),
+            lambda _: RayCrew(job, dict(options), memory, room),
             prefetch,
             max_retries,
             max_per_worker,

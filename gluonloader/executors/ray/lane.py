@@ -23,7 +23,7 @@ import numpy as np
 from ...interrupts import Uninterrupted
 from ...memory.slab import HEADER, ROW, SINCE, STARTED, TICKET, Head
 from ..base import Submission
-from ..lanes.ends import track_end
+from ..lanes.ends import ring, track_end
 from ..lanes.lane import Attempt
 from ..lanes.records import Reply, Request, Status, Verb
 from ..lanes.remote import encode_error
@@ -139,19 +139,15 @@ class RayLane:
 
     def _deliver(self, *received: _Received) -> None:
         self._inbox.extend(received)
-        try:
-            self._ringer.send(b"!")  # see NOTE [bell]
-        except OSError:
-            pass  # the lane was closed; or the socket is full, and its bytes wake the reader anyway
+        ring(self._ringer)  # see NOTE [bell]
 
     # -- in the thread that waits for batches -------------------------------------------------------------------------
 
     def give(self, submission: Submission, slab: StoredBatch, ticket: int, task: bytes) -> None:
         if self._ray.error is not None:  # a call would start another Ray
             raise self._ray.error
-        careful = submission.deaths > 0 or bool(submission.given_up)
-        request = Request(Verb.MAKE, False, careful, slab.number, ticket, 0, slab.allowance, len(task))
-        note = self._notes.note() if careful else None
+        request = Request(Verb.MAKE, False, submission.careful, slab.number, ticket, 0, slab.allowance, len(task))
+        note = self._notes.note() if submission.careful else None
         with Uninterrupted():
             attempt = RayAttempt(submission, slab, ticket, request, sent=[1], lane=self)
             slab.control[TICKET] = ticket

@@ -7,10 +7,11 @@ Workers send notes only in careful attempts, since each note takes about 1 ms.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from dataclasses import dataclass
 from typing import Any, Final
+
+from .connection import Ray
 
 _ANSWER_S: Final = 5.0  # how long a worker or the main program waits for the board
 
@@ -45,32 +46,32 @@ class Note:
 class Notes:
     """Starts the actor `Board` at the first use, and reads its notes; used by the main program."""
 
-    def __init__(self) -> None:
-        self._ray: Any = importlib.import_module("ray")
+    def __init__(self, ray: Ray) -> None:
+        self._ray = ray
         self._board: Any = None
 
     def note(self) -> Note:
         """Returns the `Note` to pass to a worker."""
         if self._board is None:
             here = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy(
-                self._ray.get_runtime_context().get_node_id(), soft=True
+                self._ray.module.get_runtime_context().get_node_id(), soft=True
             )
-            self._board = self._ray.remote(Board).options(num_cpus=0, scheduling_strategy=here).remote()
+            self._board = self._ray.module.remote(Board).options(num_cpus=0, scheduling_strategy=here).remote()
         return Note(self._board)
 
     def row_of(self, ticket: int) -> int | None:
         """The row that a worker noted last for this ticket, None if it noted none."""
         if self._board is None:
             return None
+        ray = self._ray.module
         try:
-            row: int | None = self._ray.get(self._board.row_of.remote(ticket), timeout=_ANSWER_S)
+            row: int | None = ray.get(self._board.row_of.remote(ticket), timeout=_ANSWER_S)
             return row
-        except self._ray.exceptions.RayError:  # its node is gone, or it is too busy
+        except ray.exceptions.RayError:  # its node is gone, or it is too busy
             self._board = None
             return None
 
     def close(self) -> None:
         board, self._board = self._board, None
         if board is not None:
-            with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
-                self._ray.kill(board)
+            self._ray.kill(board)

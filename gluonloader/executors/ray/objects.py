@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 
 from ...errors import SharedMemoryError
 from ...frameworks import Lent
-from ...memory.allocator import alignment_of
-from ...memory.budget import Budget
+from ...memory.allocator import aligned_copy
+from ...memory.budget import SPARE_LOANS, UNLIMITED, Budget
 from ...memory.slab import HEADER
 
-_SPARE_LOANS: Final = 16  # loans beyond the window if there is no memory limit, since the store has a limit, too
-_UNLIMITED: Final = 2**62
 _NO_BYTES: Final = np.empty(0, np.uint8)
 
 
@@ -85,7 +83,7 @@ class ObjectMemory:
     def take(self, nbytes: int, writer: int) -> StoredBatch | None:
         """Room for a batch whose task has `nbytes`; None while the limit leaves no room."""
         self._collect()
-        budget, least, allowance = self._budget, HEADER + nbytes, _UNLIMITED
+        budget, least, allowance = self._budget, HEADER + nbytes, UNLIMITED
         if budget is not None:
             if least > budget.share and not budget.demand(least):
                 text = f"memory_limit={budget.limit:,} bytes: one task takes {least:,} bytes; raise memory_limit"
@@ -115,10 +113,7 @@ class ObjectMemory:
 
     def copy_out(self, batch: StoredBatch, used: int) -> NDArray[Any]:
         """Returns a private copy of the first `used` bytes of a batch, and frees its room."""
-        alignment = alignment_of(used)
-        private: NDArray[np.uint8] = np.empty(used + alignment, np.uint8)
-        private = private[-private.__array_interface__["data"][0] % alignment :][:used]
-        private[:] = batch.data[:used]
+        private = aligned_copy(batch.data, used)
         self._end_flight(batch)
         return private
 
@@ -160,7 +155,7 @@ class ObjectMemory:
     def _may_lend(self, nbytes: int) -> bool:
         self._collect()
         if self._budget is None:
-            return len(self._loans) < self.window + _SPARE_LOANS
+            return len(self._loans) < self.window + SPARE_LOANS
         if self._budget.may_lend(nbytes, self.window):
             return True
         if len(self._loans) > 1:  # a usual loop keeps only the previous batch
