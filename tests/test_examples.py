@@ -93,5 +93,5 @@ def test_this_file_runs_every_example():
     written = {path.stem for path in (ROOT / "examples").glob("*.py")}
     assert written == {
         "digits", "train_digits", "gluon_digits", "torch_digits", "jax_digits", "resume", "parquet_bulk", "images",
-        "slow_source",
+        "slow_source", "many_nodes",
     }  # fmt: skip
