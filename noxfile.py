@@ -88,7 +88,8 @@ def modern(session: nox.Session) -> None:
     data = ["pyarrow", "pandas", "polars", "datasets", "webdataset", "torchdata==0.11.0", "h5py", "zarr"]
     network = ["fsspec", "aiohttp", "requests"]
     images = ["simplejpeg", "opencv-python-headless", "pillow", "albumentations"]
-    session.install("numpy>=2", TORCH, "jax", *data, *network, *images, "scikit-learn", "tqdm", *TEST, "-e", ".")
+    examples = ["scikit-learn", "tqdm", "rich", "matplotlib"]
+    session.install("numpy>=2", TORCH, "jax", *data, *network, *images, *examples, *TEST, "-e", ".")
     session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy
     run_suites(session, "-m", "not numpy_only")
 

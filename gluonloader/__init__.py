@@ -23,12 +23,12 @@ This file exports the public names. A module imports only from layers below its 
     rows
     declared, decoders, describe, indices, limits, state, tree
     checks
-    errors, generics, interrupts
+    errors, generics, interrupts, progress, units
 """
 
 from . import batchify
 from .batchify import Append, AsList, Dict, Group, NamedTuple, Pad, Split, Stack, default_batchify
-from .bridges import Bridge, BridgeIterator, BridgeStats, bridge
+from .bridges import Bridge, BridgeIterator, bridge
 from .dataset import (
     ArrayDataset,
     ArrowDataset,
@@ -64,8 +64,10 @@ from .errors import (
 from .iterator import LoaderIterator
 from .loader import DataLoader
 from .loading.merging import merge_states
-from .loading.stats import LoaderStats
+from .loading.stats import EpochStats, LoaderStats
+from .loading.trace import Trace
 from .memory import empty
+from .memory.budget import MemoryStats
 from .randomness import get_rng
 from .ranks import Ranks
 from .rows import Rows
@@ -90,19 +92,20 @@ from .sampler import (
 )
 from .work.info import BatchInfo, LoaderInfo, WorkerInfo, get_worker_info
 from .work.tolerance import SKIP
+from .work.usage import WorkerStats
 
 __all__ = [
     "SKIP", "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout",
-    "BatchifyError", "BlockShuffleSampler", "Bridge", "BridgeIterator", "BridgeStats", "ConcatDataset",
-    "ConstWidthBucket", "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler",
+    "BatchifyError", "BlockShuffleSampler", "Bridge", "BridgeIterator", "ConcatDataset", "ConstWidthBucket",
+    "DataLoader", "Dataset", "Dict", "EpochStats", "ExpWidthBucket", "FileDataset", "FilterSampler",
     "FixedBucketSampler", "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset",
-    "LinearWidthBucket", "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats", "MissingExtraError",
-    "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "Ranks", "RecordError", "Rows",
-    "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler",
-    "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler", "TooManyErrors",
-    "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerInfo", "WorkerStartError", "ZarrDataset",
-    "batchify", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free", "merge_states",
-    "random_split",
+    "LinearWidthBucket", "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats", "MemoryStats",
+    "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "Ranks", "RecordError",
+    "Rows", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset",
+    "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
+    "TooManyErrors", "Trace", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerInfo",
+    "WorkerStartError", "WorkerStats", "ZarrDataset", "batchify", "bridge", "default_batchify", "empty", "get_rng",
+    "get_worker_info", "gil_free", "merge_states", "random_split",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""The command line: `python -m gluonloader records make | list | check`."""
+"""The command line: `python -m gluonloader records | plot`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import sys
 from collections.abc import Sequence
 
-from .commands import records
+from .commands import plot, records
 from .errors import GluonLoaderError
 
 
@@ -16,6 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m gluonloader", description="Tools of gluonloader.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     records.add_to(commands.add_parser("records", help="make, list and check RecordIO files (.rec)"))
+    plot.add_to(commands.add_parser("plot", help="draw a trace that DataLoader.trace has written"))
     options = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for names of files that are not UTF-8

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from types import FunctionType
@@ -41,6 +42,7 @@ from .loading.arguments import (
 from .loading.epochs import Epochs
 from .loading.plan import only_sample
 from .loading.stats import LoaderStats
+from .loading.trace import Trace
 from .loading.workers import Workers
 from .randomness import draw_seed
 from .ranks import Ranks
@@ -217,6 +219,27 @@ class DataLoader(Generic[Batch]):
     def stats(self) -> LoaderStats:
         """Which executor makes the batches and why, how long the program and the workers waited, and what to change."""
         return self.epochs.workers.stats()
+
+    def trace(self, path: str | os.PathLike[str], batches: int = 10_000) -> Trace:
+        """Starts to record what the program and each worker do, for a trace viewer such as https://ui.perfetto.dev.
+
+        Args:
+            path: the JSON file to write, when the recording is stopped.
+            batches: the recording ends after this many batches; each takes about 1 kB of the file.
+
+        Returns:
+            A `Trace`, to be used in a `with` block; or call its method `stop()`.
+
+        Raises:
+            OSError: the file cannot be written.
+
+        >>> import tempfile
+        >>> loader = DataLoader(range(10), batch_size=2)
+        >>> with tempfile.NamedTemporaryFile() as file, loader.trace(file.name) as trace:
+        ...     print(len(list(loader)))
+        5
+        """
+        return self.epochs.workers.trace(path, check_int("batches", batches, 1))
 
     def close(self) -> None:
         """Ends the workers and frees the shared memory; a second call does nothing.

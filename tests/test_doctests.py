@@ -13,7 +13,7 @@ WITH_EXAMPLES = [
     "dataset.packed", "dataset.split", "declared", "describe", "executors.base", "frameworks.base", "loader",
     "loading.plan.base", "loading.stats", "memory.allocator", "randomness.seeds", "rows", "sampler.base",
     "sampler.bijection", "sampler.buckets", "sampler.ordered", "sampler.passes", "sampler.sharded", "sampler.shuffled",
-    "sampler.weighted", "tree",
+    "sampler.weighted", "tree", "units",
 ]  # fmt: skip
 
 

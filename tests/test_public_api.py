@@ -13,15 +13,15 @@ import gluonloader
 
 PUBLIC = {
     "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout",
-    "BatchifyError", "BlockShuffleSampler", "Bridge", "BridgeIterator", "BridgeStats", "ConcatDataset",
-    "ConstWidthBucket", "DataLoader", "Dataset", "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler",
+    "BatchifyError", "BlockShuffleSampler", "Bridge", "BridgeIterator", "ConcatDataset",
+    "ConstWidthBucket", "DataLoader", "Dataset", "Dict", "EpochStats", "ExpWidthBucket", "FileDataset", "FilterSampler",
     "FixedBucketSampler", "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler",
     "IterableDataset", "LinearWidthBucket", "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats",
-    "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "Ranks", "RecordError",
-    "Rows", "SKIP", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset",
-    "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset",
-    "SubsetSampler", "TooManyErrors", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied",
-    "WorkerInfo", "WorkerStartError", "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng",
+    "MemoryStats", "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "Ranks",
+    "RecordError", "Rows", "SKIP", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError",
+    "SimpleDataset", "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset",
+    "SubsetSampler", "TooManyErrors", "Trace", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied",
+    "WorkerInfo", "WorkerStartError", "WorkerStats", "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng",
     "get_worker_info", "gil_free", "merge_states", "random_split",
 }  # fmt: skip
 

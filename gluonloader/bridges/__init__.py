@@ -1,3 +1,3 @@
 """Bridges: `bridge` gives the loader of another library the interface of `DataLoader`."""
 
-from .bridge import Bridge, BridgeIterator, BridgeStats, bridge
+from .bridge import Bridge, BridgeIterator, bridge

@@ -10,41 +10,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from multiprocessing.util import Finalize
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 from ..checks import check_int, check_timeout
 from ..describe import call, counted, describe, short_repr
 from ..errors import warn
+from ..loading.advice import advise
 from ..loading.arguments import check_pins, choose_output
+from ..loading.stats import EpochTally, LoaderStats, Tally, summarize
 from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
 from .reader import Position, Reader, Result, Run
 from .source import Source, convert
-
-
-@dataclass(frozen=True, slots=True)
-class BridgeStats:
-    """How a bridge spent its time, over all its epochs.
-
-    Attributes:
-        batches: number of batches that were delivered.
-        waited_s: seconds that your program waited for batches.
-        made_s: seconds that the source and `output` took to make batches.
-        idle_s: seconds that the thread waited for your program, because `prefetch` batches were ready.
-    """
-
-    batches: int
-    waited_s: float
-    made_s: float
-    idle_s: float
-
-    @property
-    def slower(self) -> Literal["source", "trainer"]:
-        """Whether the source or the trainer is slower, so that the other one waits for it."""
-        return "source" if self.waited_s > self.idle_s else "trainer"
 
 
 def bridge(
@@ -108,7 +88,8 @@ class Bridge:
         self._next = self._position = Position()  # where the next iteration starts; where the bridge stands now
         self._run: Run | None = None  # the run whose deliveries move the position
         self._lock = threading.Lock()
-        self._batches, self._waited_s = 0, 0.0
+        self._tally, self._returned = Tally(), 0.0  # when a batch was delivered last
+        self._counts = EpochTally(0)
         finish = choose_output(output, pin_memory, 0)
         self._reader = Reader(self._source, partial(convert, finish=finish, unpack=output is not None))
         # Also called when the program ends: the thread must not run another library's code while Python shuts down.
@@ -120,6 +101,7 @@ class Bridge:
             start = self._next
             self._run = run = self._reader.start(start, self._prefetch)
             self._next, self._position = Position(start.epoch + 1), start
+            self._counts, self._returned = self._tally.start(start.epoch, self._prefetch), 0.0
             return BridgeIterator(self, run)
 
     def __len__(self) -> int:
@@ -172,9 +154,15 @@ class Bridge:
             )
         self._move_to(Position(epoch, batch, own, load=True))
 
-    def stats(self) -> BridgeStats:
-        """How many batches were delivered, and how the bridge spent its time."""
-        return BridgeStats(self._batches, self._waited_s, self._reader.made_s, self._reader.idle_s)
+    def stats(self) -> LoaderStats:
+        """How many batches were delivered, and how the program and the thread spent their time.
+
+        The thread counts as one worker, and everything that it does as reading samples.
+        """
+        why = "a bridge reads its source in one thread"
+        usage, window = self._reader.usage, self._prefetch
+        stats = summarize(self._tally, usage, executor="thread", why=why, num_workers=1, window=window)
+        return replace(stats, advice=advise(stats, overlaps=False))
 
     def close(self) -> None:
         """Ends the thread; a second call does nothing.
@@ -202,18 +190,26 @@ class Bridge:
 
     def _take(self, run: Run) -> Result:
         """Waits for the next result of a run, and moves the position."""
-        started = perf_counter()
-        try:
-            result = self._reader.take(run, self._timeout)
-        finally:
-            self._waited_s += perf_counter() - started
+        start = perf_counter()
+        result = self._reader.take(run, self._timeout)
         with self._lock:
             if result.position is not None and run is self._run:
                 self._position = result.position
             if result.ended and run is self._run:  # if the epoch could not start, the next iteration tries again
                 self._next = self._position
-            self._batches += result.position is not None and not result.ended
+            if result.position is not None and not result.ended:
+                self._count(start, result.made_s)
         return result
+
+    def _count(self, start: float, made_s: float) -> None:
+        counts, now = self._counts, perf_counter()
+        counts.batches += 1
+        counts.made_s += made_s
+        counts.waited_s += now - start
+        counts.waits.append(now - start)
+        counts.makes.append(made_s)
+        counts.program_s += start - self._returned if self._returned else 0.0
+        self._returned = now
 
 
 class BridgeIterator(Iterator[Any]):

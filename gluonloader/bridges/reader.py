@@ -22,12 +22,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
-from time import perf_counter
 from typing import Any, Final
 
 from ..errors import BatchTimeout, LoaderClosed, add_note, bad_state
+from ..work.maker import Timer
+from ..work.usage import Usage, thread_resources
 from .source import Opened, Source, state_of
 
 _CLOSING_S: Final = 0.5  # how long `close` waits for the thread
@@ -51,6 +52,7 @@ class Result:
     position: Position | None = None  # after this result is delivered
     error: BaseException | None = None
     ended: bool = False
+    made_s: float = 0.0  # seconds that the source and the conversion took
 
 
 class Run:
@@ -76,7 +78,11 @@ class Run:
 
 
 class Reader:
-    """Reads a source in a thread that starts with the first run; for `made_s` and `idle_s` see `BridgeStats`."""
+    """Reads a source in a thread that starts with the first run.
+
+    Attributes:
+        usage: how the thread spends its time.
+    """
 
     def __init__(self, source: Source, convert: Callable[[Any], Any]) -> None:
         self._source, self._convert = source, convert
@@ -85,7 +91,7 @@ class Reader:
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._closed = False
-        self.made_s = self.idle_s = 0.0
+        self.usage = Usage()
 
     def start(self, position: Position, prefetch: int) -> Run:
         self.check_process()
@@ -138,6 +144,7 @@ class Reader:
     # -- in the thread ----------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
+        self._timer = Timer(thread_resources)
         while (run := self._runs.get()) is not None:
             if not run.stopped:
                 self._read(run)
@@ -165,14 +172,11 @@ class Reader:
             del result  # only the user keeps the batch alive
 
     def _wait_for_permit(self, run: Run) -> bool:
-        started = perf_counter()
-        permitted = run.permits.get()
-        self.idle_s += perf_counter() - started
-        return permitted and not run.stopped
+        return run.permits.get() and not run.stopped
 
     def _next(self, run: Run, opened: Opened, skips: bool) -> Result:
         """Reads the next batch, and converts it unless it is to be skipped."""
-        started = perf_counter()
+        self._timer.start()
         try:
             batch = next(opened.batches)
         except StopIteration:
@@ -187,8 +191,8 @@ class Reader:
         except BaseException as error:
             result = Result(error=_noted(error, run))
         run.number += 1
-        self.made_s += perf_counter() - started
-        return result
+        self.usage.add(0, self._timer.stop(run.start.epoch, run.number))
+        return replace(result, made_s=self._timer.took * 1e-9)
 
     def _end(self, run: Run, opened: Opened, skips: bool) -> Result:
         if skips:

@@ -15,11 +15,11 @@ from ..dataset import Dataset
 from ..decoders import installed, opencv
 from ..errors import RecordError
 from ..loader import DataLoader
+from ..progress import Progress
 from ..records import unpack
 from ..records.frames import check_no_frame_in, data_of, mapped, next_start, spans_of
 from ..records.index import index_path, read_index
 from .printing import show
-from .progress import Progress
 
 _BATCH: Final = 32  # records that a worker decodes in one task
 _JPEG: Final = b"\xff\xd8"

@@ -15,11 +15,11 @@ from ..batchify import AsList
 from ..dataset import Dataset, PackedList, Subset
 from ..decoders import opencv
 from ..loader import DataLoader
+from ..progress import Progress
 from ..records import IndexedRecordIO, IRHeader, pack, pack_img
 from ..records.index import index_path
 from ..vision.lists import SUFFIXES, is_image, read_list
 from .printing import show
-from .progress import Progress
 
 _BATCH: Final = 8  # images that a worker packs in one task
 

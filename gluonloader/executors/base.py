@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NoReturn, Protocol
 
+from ..memory.budget import MemoryStats
 from ..work.reading import side_by_side
 from ..work.task import Job, Task
+from ..work.usage import Usage
 
 LONGEST_WAIT_S: Final = 1e6  # the functions of the system that wait accept no more than some weeks
 
@@ -31,7 +33,6 @@ class Outcome:
     task: Task
     made_s: float = field(default=0.0, kw_only=True)  # seconds that the worker spent making the batch
     worker: int | None = field(default=None, kw_only=True)  # the worker that made it; None for the caller
-    cpu_s: float = field(default=0.0, kw_only=True)  # seconds of `made_s` in which the worker computed
 
     def take(self) -> Any:
         """Returns the batch, or raises its error if the batch could not be made. A later call does the same."""
@@ -199,7 +200,13 @@ def check_not_inside(lock: threading.RLock) -> None:
 
 
 class Executor(Protocol):
-    """Where batches are made. Several windows, in several threads, may use one executor."""
+    """Where batches are made. Several windows, in several threads, may use one executor.
+
+    Attributes:
+        usage: how its workers spend their time.
+    """
+
+    usage: Usage
 
     @property
     def window(self) -> int:
@@ -208,6 +215,9 @@ class Executor(Protocol):
     @property
     def makes_ahead(self) -> bool:
         """Whether batches are made before the user asks for them. Otherwise `iter(loader)` draws no indices."""
+
+    def memory(self) -> MemoryStats | None:
+        """The shared memory of its batches; None if batches are not in shared memory."""
 
     def submit(self, task: Task, window: Window) -> None:
         """Starts making a batch that is in flight in `window`; its outcome arrives there."""

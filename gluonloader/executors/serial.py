@@ -11,6 +11,7 @@ from ..memory.buffers import BatchMemory, BufferPool
 from ..randomness import preserved_generators, seed_restorable
 from ..work.maker import BatchMaker
 from ..work.task import Job, Task
+from ..work.usage import Usage
 from .base import Failed, Made, Outcome, Window
 
 
@@ -20,7 +21,7 @@ class SerialExecutor:
     window, makes_ahead = 1, False
 
     def __init__(self, job: Job) -> None:
-        self._maker = BatchMaker(job, 0, seed_restorable)
+        self._maker, self.usage = BatchMaker(job, 0, seed_restorable), Usage()
         self._buffers = BufferPool(window=1)
         self._memory = BatchMemory(self._buffers)
         self._started = self._closed = False
@@ -50,6 +51,9 @@ class SerialExecutor:
     def time_out(self, task: Task, timeout: float) -> NoReturn:
         raise AssertionError("wait() of the serial executor never times out")
 
+    def memory(self) -> None:
+        return None
+
     def close(self) -> None:
         self._closed = True
         self._maker.close()
@@ -74,10 +78,8 @@ class SerialExecutor:
     def _made(self, task: Task) -> Outcome:
         with self._memory:
             try:
-                self._maker.timer.start()
-                batch = self._maker.make(task)
-                made_s, cpu_s = self._maker.timer.stop()
-                return Made(task, batch, made_s=made_s, cpu_s=cpu_s)
+                batch = self._maker.make_measured(task, self.usage)
+                return Made(task, batch, made_s=self._maker.timer.took * 1e-9)
             except Exception as error:
                 if from_signal_handler(error):
                     raise  # the batch is still missing, so it is made again

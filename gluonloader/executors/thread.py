@@ -29,6 +29,7 @@ from ..randomness import set_current_seed
 from ..work.maker import BatchMaker
 from ..work.reading import side_by_side
 from ..work.task import Job, Task
+from ..work.usage import Usage
 from .base import Failed, Made, Outcome, Submission, Window
 from .pool_context import PoolContext
 
@@ -51,7 +52,7 @@ class ThreadExecutor:
 
     def __init__(self, job: Job, window: int) -> None:
         self.window = window
-        self._job, self._buffers = job, BufferPool(window)
+        self._job, self._buffers, self.usage = job, BufferPool(window), Usage()
         self._shared: _Queue = SimpleQueue()
         self._own: list[_Queue] = [SimpleQueue() for _ in range(job.num_workers)]
         self._running: dict[int, Task] = {}  # by thread
@@ -99,6 +100,9 @@ class ThreadExecutor:
         else:
             text = f"the stack of the thread that made it was\n{''.join(traceback.format_stack(frames[thread]))}"
         return BatchTimeout(f"{task} took more than timeout={timeout} seconds; {text}")
+
+    def memory(self) -> None:
+        return None
 
     def close(self) -> None:
         self._closed = True
@@ -177,9 +181,7 @@ class ThreadExecutor:
     def _make(self, maker: BatchMaker, memory: BatchMemory, task: Task) -> Outcome:
         try:
             with memory:
-                maker.timer.start()
-                batch = maker.make(task)
-                made_s, cpu_s = maker.timer.stop()
-                return Made(task, batch, made_s=made_s, cpu_s=cpu_s, worker=maker.worker)
+                batch = maker.make_measured(task, self.usage)
+                return Made(task, batch, made_s=maker.timer.took * 1e-9, worker=maker.worker)
         except BaseException as error:
             return Failed(task, error)

@@ -99,9 +99,10 @@ def cheaper(job: Job, tally: Tally, window: int) -> Choice | None:
     draws = may_draw(job)
     needs_workers = job.iterable or job.worker_init_fn is not None or (draws and "mxnet" in sys.modules)
     needs_workers |= job.reading.on_error != "raise"  # only a worker process survives a sample that crashes
-    if needs_workers or len(tally.waits) < _ENOUGH:
+    waits = tally.recent_waits()
+    if needs_workers or len(waits) < _ENOUGH:
         return None
-    wait_s, made_s = usual_wait(tally.waits, window), median(tally.makes)
+    wait_s, made_s = usual_wait(waits, window), median(tally.recent_makes())
     if made_s + _CALLER_S + _GENERATORS_S * draws >= wait_s:
         return None
     made = f"a batch is made in {made_s * 1e6:.0f} us"

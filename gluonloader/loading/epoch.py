@@ -8,16 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from ..errors import LoaderClosed, WorkerStartError
 from ..executors.base import CalledInHandler, Executor, Failed, Outcome, Window
 from ..interrupts import from_signal_handler
 from ..work.task import Task
 from .plan import NOTHING, Plan
-from .stats import Tally
-
-_STARTING: Final = 16  # this many first batches of an epoch are not measured, since workers have no lead yet
+from .stats import SIZED, Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +52,9 @@ class Epoch:
     def _start(self) -> None:
         self._interrupted = True  # until the end of a method; see NOTE [interrupts] in executors/base.py
         self._window = Window(self.plan.in_flight, self._delivery.in_order, self)
-        self._delivered = 0
-        self._not_measured = min(self._executor.window, _STARTING)
+        self._ready = 0
+        self._returned = 0.0  # when `next` returned last
+        self._counts = self._tally.start(self.plan.epoch, self._executor.window)
         self._drawn = False  # the plan has given out everything
         self.ended = self.workers_failed = False
         self._complete = True  # no batch was lost because the loader was closed
@@ -80,7 +79,7 @@ class Epoch:
         if self._interrupted:
             self._repair()
         self._interrupted = True
-        start = time.perf_counter()
+        start, self._ready = time.perf_counter(), len(self._window.arrived)
         outcome = self._wait_for_next()
         while (batch := self._rebuild(outcome)) is NOTHING:
             if not self.ended:  # it has ended if too many samples raised errors
@@ -88,10 +87,9 @@ class Epoch:
                 self._interrupted = True
             del outcome  # so that no error keeps the memory of the batch
             outcome = self._wait_for_next()
-        waited_s = time.perf_counter() - start
-        self._count(outcome, waited_s)
         if self._delivery.convert is not None:
             batch = self._converted(outcome.task, batch)
+        waited_s = self._count(outcome, batch, start)
         delivered = Delivered(outcome.task, outcome.worker, outcome.made_s, waited_s)
         self._settle(outcome.task)
         return batch, delivered
@@ -237,6 +235,8 @@ class Epoch:
                 return
             if task is None:
                 return
+            if self._tally.trace is not None:
+                self._tally.trace.drew(task, time.perf_counter())
             executor.submit(task, self._window)
 
     def _wait(self) -> None:
@@ -256,16 +256,26 @@ class Epoch:
                 self._settle(task)
                 self._interrupted = True
 
-    def _count(self, outcome: Outcome, waited_s: float) -> None:
-        tally, made_s = self._tally, outcome.made_s
-        self._delivered += 1
+    def _count(self, outcome: Outcome, batch: Any, start: float) -> float:
+        """Counts a batch; returns the seconds since `start`."""
+        tally, made_s, now = self._counts, outcome.made_s, time.perf_counter()
+        waited_s = now - start
+        if not tally.batches % SIZED:
+            tally.size(batch)
         tally.batches += 1
+        tally.samples += len(outcome.task.work)
+        tally.ready += self._ready
         tally.waited_s += waited_s
+        tally.waits.append(waited_s)
+        tally.program_s += start - self._returned if self._returned else 0.0
         tally.made_s += made_s
-        tally.cpu_s += outcome.cpu_s
-        if self._delivered > self._not_measured:
-            tally.waits.append(waited_s)
-            tally.makes.append(made_s)
+        tally.makes.append(made_s)
+        if made_s > tally.slowest_s:
+            tally.slowest_s, tally.slowest = made_s, outcome.task.batch
+        if self._tally.trace is not None:
+            self._tally.trace.delivered(outcome.task, start, now, self._ready, len(self._window.in_flight))
+        self._returned = now
+        return waited_s
 
     def end_if_drawn(self) -> None:
         """Ends the epoch if the last batch was delivered."""

@@ -1,4 +1,4 @@
-"""Counts how a loader spends its time: its iterators count, and `DataLoader.stats` returns the result."""
+"""Counts how a loader spends its time: its epochs count, and `DataLoader.stats` returns the result."""
 
 from __future__ import annotations
 
@@ -6,67 +6,230 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from statistics import fmean, median
-from typing import Final
+from typing import Any, Final, Literal
 
+import numpy as np
+
+from ..describe import counted
+from ..limits import available_cores
+from ..memory.budget import MemoryStats
+from ..tree import leaves
+from ..units import duration, percent, size
 from ..work.tolerance import BadSample
+from ..work.usage import NOTHING_SPENT, Usage, WorkerStats
+from .trace import Trace
 
 _RECENT: Final = 256  # batches
-_ENOUGH: Final = 32  # batches, before there is advice
-_MOST_COMPUTING: Final = 0.5  # the share of a worker's time; workers that compute more get no advice
-_MOST_CONCURRENCY: Final = 32  # that is advised
+_TIMES: Final = 4096  # batches, for percentiles
+_STARTING: Final = 16  # this many first batches of an epoch are not typical, since workers have no lead yet
+_SLOW: Final = 10  # a slow batch takes this many times as long as the median
+_EPOCHS: Final = 100  # epochs that `LoaderStats.epochs` lists; older ones are added up
 _BURST: Final = 8  # batches; fewer would measure the gaps inside a burst
 _LOGGED: Final = 1000  # different errors of samples
+SIZED: Final = 64  # one batch of so many is measured in bytes, since this takes as long as all other counting
 
 _log = logging.getLogger("gluonloader")
 
 
 @dataclass(frozen=True, slots=True)
-class LoaderStats:
-    """Which executor makes a loader's batches, and how the time was spent in this process, over all epochs.
+class EpochStats:
+    """What the program received in one epoch, and how long it waited.
 
     Attributes:
-        executor: "serial", "thread" or "process"; with "auto" the one that was chosen.
+        epoch: number of the epoch.
+        batches, samples: number of batches and of samples that were delivered.
+        nbytes: bytes of these batches, estimated from one of 64 batches.
+        waited_s: seconds that the program spent in `next`. Without workers, this includes making the batches.
+        program_s: seconds that the program spent between two calls of `next`.
+        made_s: seconds that workers (or the program, without workers) spent making these batches.
+        slowest_s, slowest: seconds that the slowest batch took to make, and its number; None before the first batch.
+        wait_p50_s, wait_p90_s, wait_p99_s: percentiles of the seconds that the program waited for a batch; of the last
+            4,096 batches.
+        ready: how many batches were ready on average when the program asked for one.
+    """
+
+    epoch: int
+    batches: int
+    samples: int
+    nbytes: int
+    waited_s: float
+    program_s: float
+    made_s: float
+    slowest_s: float
+    slowest: int | None
+    wait_p50_s: float
+    wait_p90_s: float
+    wait_p99_s: float
+    ready: float
+
+    @property
+    def waited(self) -> float:
+        """The share of its time that the program waited, from 0 to 1."""
+        total = self.waited_s + self.program_s
+        return self.waited_s / total if total else 0.0
+
+
+@dataclass(slots=True)
+class EpochTally:
+    """The counts of one epoch; see `EpochStats`."""
+
+    epoch: int
+    batches: int = 0
+    samples: int = 0
+    waited_s: float = 0.0
+    program_s: float = 0.0
+    made_s: float = 0.0
+    slowest_s: float = 0.0
+    slowest: int | None = None
+    ready: int = 0
+    skip: int = 0  # first batches that are not typical
+    waits: deque[float] = field(default_factory=lambda: deque(maxlen=_TIMES))
+    makes: deque[float] = field(default_factory=lambda: deque(maxlen=_TIMES))
+    _sized: int = 0  # batches whose bytes were counted
+    _nbytes: int = 0
+
+    def size(self, batch: Any) -> None:
+        """Counts the bytes of a batch."""
+        self._sized += 1
+        self._nbytes += sum(getattr(leaf, "nbytes", 0) for _, leaf in leaves(batch))
+
+    def add(self, other: EpochTally) -> None:
+        for name in ("batches", "samples", "waited_s", "program_s", "made_s", "ready", "_sized", "_nbytes"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        if other.slowest_s > self.slowest_s:
+            self.slowest_s, self.slowest = other.slowest_s, other.slowest
+        self.waits.extend(other.waits)
+        self.makes.extend(other.makes)
+
+    def typical(self, times: deque[float]) -> list[float]:
+        """Those of `waits` or `makes` that are typical."""
+        return list(times)[self.skip if self.batches <= _TIMES else 0 :]
+
+    def stats(self) -> EpochStats:
+        waits = list(self.waits)
+        p50, p90, p99 = np.percentile(waits, [50, 90, 99]).tolist() if waits else (0.0, 0.0, 0.0)
+        return EpochStats(
+            epoch=self.epoch,
+            batches=self.batches,
+            samples=self.samples,
+            nbytes=round(self._nbytes / self._sized * self.batches) if self._sized else 0,
+            waited_s=self.waited_s,
+            program_s=self.program_s,
+            made_s=self.made_s,
+            slowest_s=self.slowest_s,
+            slowest=self.slowest,
+            wait_p50_s=p50,
+            wait_p90_s=p90,
+            wait_p99_s=p99,
+            ready=self.ready / self.batches if self.batches else 0.0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderStats(EpochStats):
+    """How a loader spent its time in this process, over all epochs.
+
+    The attributes of `EpochStats` are the sums of all epochs; `epoch` is the number of the newest one. `print` shows a
+    summary and the advice.
+
+    Attributes:
+        executor: "serial", "thread", "process" or "ray"; with "auto" the one that was chosen.
         why: the reason for that executor.
         num_workers: number of workers; 0 in the serial executor.
-        batches: number of batches that were delivered.
-        waited_s: seconds that the program spent in `next`; with the serial executor this includes making the batches.
-        made_s: seconds that workers (or the program, in the serial executor) spent making these batches.
-        waiting: the share of `made_s`, from 0 to 1, in which workers did not compute, but waited: for a disk, a
-            network, a lock or a free core. Batches that take less than 1 ms count as computed. With `concurrency` above
-            1, the thread and the serial executor count only the calling thread of the worker.
-        advice: what to change if workers wait most of the time; otherwise "".
+        cores: number of cores that this process may use.
+        window: the maximum number of batches in flight.
+        concurrency: how many samples of a batch each worker reads at the same time.
+        workers: how each worker of the current executor spent its time; without workers, one item for the program.
+        work: the sum of the times of all workers, including those of earlier executors.
+        memory: the shared memory of the batches; None if batches are not in shared memory.
+        slow_s: seconds that slow batches took to make: those that took 10 times as long as the median of all.
+        deaths: number of workers that died.
+        retries: number of batches that were made again because their worker died.
         errors: number of samples that raised an error and were skipped or replaced; see `on_error`.
+        epochs: the same figures for each of the last 100 epochs.
+        advice: what limits the loader and what to change, as text; "" before 32 batches.
     """
 
     executor: str
     why: str
     num_workers: int
-    batches: int
-    waited_s: float
-    made_s: float
-    waiting: float = 0.0
+    cores: int
+    window: int
+    concurrency: int
+    workers: tuple[WorkerStats, ...]
+    work: WorkerStats
+    memory: MemoryStats | None
+    slow_s: float
+    deaths: int
+    retries: int
+    errors: int
+    epochs: tuple[EpochStats, ...]
     advice: str = ""
-    errors: int = 0
+
+    @property
+    def slower(self) -> Literal["source", "trainer"]:
+        """Whether making the batches or using them is slower, so that the other side waits for it."""
+        return "source" if self.waited_s > self.work.idle_s / max(1, len(self.workers)) else "trainer"
+
+    @property
+    def waiting(self) -> float:
+        """The share of the time for batches in which workers did not compute, but waited, from 0 to 1."""
+        made_s = self.work.made_s
+        return min(1.0, max(0.0, 1 - self.work.cpu_s / made_s)) if made_s else 0.0
+
+    def __str__(self) -> str:
+        kind = f"{self.executor} worker"
+        who = counted(self.num_workers, kind, f"{kind}s") if self.num_workers else "no workers"
+        what = f"{counted(self.batches, 'batch', 'batches')} ({self.samples:,} samples, {size(self.nbytes)})"
+        waits = ", ".join(map(duration, (self.wait_p50_s, self.wait_p90_s, self.wait_p99_s)))
+        waited = f"waited {duration(self.waited_s)}, {percent(self.waited)} of the time; p50, p90, p99: {waits}"
+        return f"{who}; {what}; {waited}.\n{self.advice}".rstrip()
 
 
 @dataclass(slots=True)
 class Tally:
-    """The counts of all iterators of a loader in one process; see `LoaderStats`.
+    """The counts of all epochs of a loader in one process; `trace` records each batch, if that was asked for."""
 
-    `waits` and `makes` are the seconds of each recent batch, except batches at the start of an epoch.
-    """
-
-    batches: int = 0
-    waited_s: float = 0.0
-    made_s: float = 0.0
-    cpu_s: float = 0.0
     errors: int = 0
-    waits: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    makes: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     pid: int = field(default_factory=os.getpid)
+    trace: Trace | None = None
+    _epochs: deque[EpochTally] = field(default_factory=deque)
+    _recent: deque[EpochTally] = field(default_factory=lambda: deque(maxlen=_RECENT))  # of the current executor
+    _earlier: EpochTally = field(default_factory=lambda: EpochTally(0))  # the sum of epochs that are not kept
     _logged: set[str] = field(default_factory=set)  # errors of samples
+
+    def start(self, epoch: int, window: int) -> EpochTally:
+        """Starts to count an epoch, in which `window` batches are in flight at the start."""
+        tally = EpochTally(epoch, skip=min(window, _STARTING))
+        self._epochs.append(tally)
+        self._recent.append(tally)
+        if len(self._epochs) > _EPOCHS:
+            self._earlier.add(self._epochs.popleft())
+        return tally
+
+    def forget(self) -> None:
+        """Called when the executor changes: `recent_waits` and `recent_makes` are those of one executor."""
+        self._recent.clear()
+
+    def recent_waits(self) -> list[float]:
+        """How long the program waited for each recent batch, except batches at the start of an epoch; seconds."""
+        return [seconds for tally in list(self._recent) for seconds in tally.typical(tally.waits)][-_RECENT:]
+
+    def recent_makes(self) -> list[float]:
+        """How long making these batches took; seconds."""
+        return [seconds for tally in list(self._recent) for seconds in tally.typical(tally.makes)][-_RECENT:]
+
+    def sums(self) -> EpochTally:
+        """The counts of all epochs together."""
+        sums = EpochTally(self._epochs[-1].epoch if self._epochs else 0)
+        for tally in (self._earlier, *self._epochs):
+            sums.add(tally)
+        return sums
+
+    def epochs(self) -> tuple[EpochStats, ...]:
+        return tuple(tally.stats() for tally in list(self._epochs))
 
     def note(self, errors: Iterable[BadSample]) -> None:
         """Counts samples that raised an error, and logs each different error once."""
@@ -80,26 +243,49 @@ class Tally:
             else:
                 _log.warning("%s raised an error, so on_error applies: %s", bad.sample, bad.error)
 
-    @property
-    def waiting(self) -> float:
-        """The share of `made_s` in which workers waited."""
-        return min(1.0, max(0.0, 1 - self.cpu_s / self.made_s)) if self.made_s else 0.0
+
+def summarize(
+    tally: Tally,
+    usage: Usage,
+    earlier: WorkerStats = NOTHING_SPENT,
+    memory: MemoryStats | None = None,
+    *,
+    executor: str,
+    why: str,
+    num_workers: int,
+    window: int,
+    concurrency: int = 1,
+) -> LoaderStats:
+    """The statistics from the counts of the program and the reports of the workers; `earlier`: of earlier workers."""
+    sums, spent = tally.sums(), usage.fold()
+    return LoaderStats(
+        **asdict(sums.stats()),
+        executor=executor,
+        why=why,
+        num_workers=num_workers,
+        cores=available_cores(),
+        window=window,
+        concurrency=concurrency,
+        workers=tuple(spent.values()),
+        work=sum(spent.values(), earlier),
+        memory=memory,
+        slow_s=slow_seconds(sums.makes),
+        deaths=usage.deaths,
+        retries=usage.retries,
+        errors=tally.errors,
+        epochs=tally.epochs(),
+    )
 
 
-def advice_on_waiting(tally: Tally, num_workers: int, concurrency: int, cores: int) -> str:
-    """Advises `concurrency` if workers wait most of the time, and not for free cores; otherwise "".
+def slow_seconds(makes: Iterable[float]) -> float:
+    """The sum of the times that are 10 times as long as the median.
 
-    >>> advice_on_waiting(Tally(batches=50, made_s=50.0, cpu_s=5.0), num_workers=2, concurrency=1, cores=2)
-    'workers spent 90 % of their time waiting; if samples wait for a disk or a network, pass concurrency=8'
+    >>> slow_seconds([0.01] * 99 + [3.0])
+    3.0
     """
-    computes, workers = 1 - tally.waiting, max(1, num_workers)
-    if concurrency > 1 or tally.batches < _ENOUGH or computes > _MOST_COMPUTING or workers * computes > cores / 2:
-        return ""
-    # With this concurrency, workers would keep all cores busy.
-    useful = cores / workers / max(computes, 1 / _MOST_CONCURRENCY)
-    advised = min(_MOST_CONCURRENCY, 1 << max(1, int(useful).bit_length() - 1))
-    share = f"workers spent {tally.waiting:.0%} of their time waiting".replace("%", " %")
-    return f"{share}; if samples wait for a disk or a network, pass concurrency={advised}"
+    found = list(makes)
+    limit = _SLOW * median(found) if found else 0.0
+    return sum(seconds for seconds in found if seconds > limit)
 
 
 def usual_wait(waits: Iterable[float], burst: int) -> float:

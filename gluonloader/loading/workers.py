@@ -18,13 +18,15 @@ from ..executors.ray import RayExecutor
 from ..executors.serial import SerialExecutor
 from ..executors.thread import ThreadExecutor
 from ..interrupts import Uninterrupted
-from ..limits import available_cores
 from ..randomness import seed_restorable
 from ..work.info import LoaderInfo
 from ..work.maker import BatchMaker, held_by
 from ..work.task import Job
+from ..work.usage import NOTHING_SPENT, Usage
+from .advice import advise
 from .choice import Choice, Options, cheaper, possible, suited
-from .stats import LoaderStats, Tally, advice_on_waiting
+from .stats import LoaderStats, Tally, summarize
+from .trace import Trace
 
 _log = logging.getLogger("gluonloader")
 
@@ -55,6 +57,7 @@ class Workers:
         self._maker_finalizer: Finalize | None = None  # closes it, like `_finalizer`
         self._choice: Choice | None = None
         self._executor: Executor | None = None
+        self._earlier = NOTHING_SPENT  # the sum of the times of workers of earlier executors
         self._pid: int | None = None  # the process that started the workers
         self._finalizer: Finalize | None = None  # closes the executor when the program ends or this object is deleted
 
@@ -95,9 +98,12 @@ class Workers:
                 executor = ProcessExecutor(job, options.start_method, *limits)
         if options.executor == "auto":
             _log.debug("executor='auto': %s, because %s", choice.name, choice.why)
+        if self.tally.trace is not None:
+            self.tally.trace.watch(executor.usage)
+        if self._executor is not None and self.in_this_process:
+            self._earlier = sum(self._executor.usage.fold().values(), self._earlier)
         self._choice, self._executor, self._pid = choice, executor, os.getpid()
-        self.tally.waits.clear()
-        self.tally.makes.clear()
+        self.tally.forget()
         # Runs before the Pool's own finalizer (priority 15), which would terminate busy workers.
         self._finalizer = Finalize(self, _close_when_deleted, args=(executor,), exitpriority=20)
         if self.closed:  # by a signal handler, meanwhile
@@ -178,6 +184,8 @@ class Workers:
     def close(self) -> None:
         """Ends the workers for good."""
         self.closed = True
+        if self.tally.trace is not None:
+            self.tally.trace.stop()
         self._close_executor()
         self._close_maker_here()
 
@@ -193,14 +201,35 @@ class Workers:
         text = counted(count, *names[name]) if name in names else ""
         return [f"executor='auto' ({text or 'no workers'})"] if automatic else [text] * bool(text)
 
+    def trace(self, path: str | os.PathLike[str], batches: int) -> Trace:
+        """Starts to record what the program and the workers do; an earlier recording is stopped."""
+        if self.tally.trace is not None:
+            self.tally.trace.stop()
+        trace = self.tally.trace = Trace(path, batches, self._lent)
+        if self._executor is not None and self.in_this_process:
+            trace.watch(self._executor.usage)
+        return trace
+
+    def _lent(self) -> int:
+        memory = None if self._executor is None else self._executor.memory()
+        return 0 if memory is None else memory.lent
+
     def stats(self) -> LoaderStats:
-        choice, tally = self._choice or Choice(self.options.executor, "no worker has started yet"), self.tally
-        workers = 0 if self._choice is None or choice.name == "serial" else self.job.num_workers
-        concurrency = self.job.reading.concurrency
-        has_no_effect = self.job.iterable or (workers == 0 and hasattr(self.job.dataset, "__getitems__"))
-        advice = "" if has_no_effect else advice_on_waiting(tally, workers, concurrency, available_cores())
-        counts = tally.batches, tally.waited_s, tally.made_s, tally.waiting
-        return LoaderStats(choice.name, choice.why, workers, *counts, advice, tally.errors)
+        choice, executor = self._choice or Choice(self.options.executor, "no worker has started yet"), self._executor
+        is_here = executor is not None and self.in_this_process
+        stats = summarize(
+            self.tally,
+            executor.usage if executor is not None and is_here else Usage(),
+            self._earlier,
+            executor.memory() if executor is not None and is_here else None,
+            executor=choice.name,
+            why=choice.why,
+            num_workers=0 if self._choice is None or choice.name == "serial" else self.job.num_workers,
+            window=self.prefetch,
+            concurrency=self.job.reading.concurrency,
+        )
+        has_no_effect = self.job.iterable or (not stats.num_workers and hasattr(self.job.dataset, "__getitems__"))
+        return replace(stats, advice=advise(stats, overlaps=not has_no_effect))
 
 
 def _close_when_deleted(maker: Executor | BatchMaker) -> None:

@@ -78,15 +78,6 @@ def alignment_of(nbytes: int) -> int:
     return mmap.PAGESIZE if nbytes >= _PAGE_ALIGNED_FROM else ALIGNMENT
 
 
-def aligned_copy(memory: NDArray[np.uint8], nbytes: int) -> NDArray[np.uint8]:
-    """Returns a copy of the first `nbytes` bytes, aligned like the memory of a batch."""
-    alignment = alignment_of(nbytes)
-    room: NDArray[np.uint8] = np.empty(nbytes + alignment, np.uint8)
-    copy = room[-room.__array_interface__["data"][0] % alignment :][:nbytes]
-    copy[:] = memory[:nbytes]
-    return copy
-
-
 def needs_pickle(dtype: np.dtype[Any]) -> bool:
     """Whether `dtype.str` is incomplete: the dtype has fields or metadata, or another package defines it."""
     return dtype.isbuiltin != 1 and bool(dtype.names or dtype.metadata or dtype.isbuiltin == 2)

@@ -9,6 +9,7 @@ keeps every batch never stops the loader.
 from __future__ import annotations
 
 import mmap
+from dataclasses import dataclass
 from typing import Final
 
 from ..errors import warn
@@ -17,6 +18,27 @@ from .slab import align
 # Without a memory limit:
 SPARE_LOANS: Final = 16  # loans beyond the window, since each occupies a slab and its descriptors, or a store
 UNLIMITED: Final = 2**62  # the allowance of a slab, in bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """The shared memory of a loader's batches.
+
+    Attributes:
+        slabs: number of blocks of shared memory, each with room for one batch.
+        lent: number of blocks whose batch your program still uses.
+        nbytes: bytes of all blocks.
+        limit: `memory_limit` in bytes; None for no limit.
+        copies: number of batches that were copied to private memory, since too much memory was lent already.
+        refusals: how often a batch was made later because `memory_limit` left no room for it.
+    """
+
+    slabs: int
+    lent: int
+    nbytes: int
+    limit: int | None
+    copies: int
+    refusals: int
 
 
 class Budget:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from ..interrupts import from_signal_handler
 from ..limits import has_gil
 from . import Allocator, set_allocator
+from .allocator import alignment_of
 
 _SMALL: Final = 16 * 1024  # bytes; for smaller arrays the C library's memory is warm, and faster to get
 _HUGE_PAGES_FROM: Final = 4 * 1024 * 1024  # bytes; NumPy asks for huge pages from this size on, too
@@ -101,6 +102,15 @@ class BatchMemory:
         self._arrays += 1
         array: NDArray[Any] = np.ndarray(shape, dtype, self._buffers.take(_size_class(nbytes), self._arrays))
         return array
+
+
+def aligned_copy(memory: NDArray[np.uint8], nbytes: int) -> NDArray[np.uint8]:
+    """Returns a copy of the first `nbytes` bytes, aligned like the memory of a batch."""
+    alignment = alignment_of(nbytes)
+    room: NDArray[np.uint8] = np.empty(nbytes + alignment, np.uint8)
+    copy = room[-room.__array_interface__["data"][0] % alignment :][:nbytes]
+    copy[:] = memory[:nbytes]
+    return copy
 
 
 def _references(buffers: list[_Buffer], number: int) -> int:

@@ -1,13 +1,11 @@
 """A slab: one growable file of anonymous shared memory, and its layout.
 
-    byte 0         64                64 + task                  head
-    | six words    | task            | arrays, aligned ...      | head
-      HOLDERS        written by the    written by batchify_fn     written by reduce
-      TICKET         parent            in the worker              in the worker
-      STARTED
+    byte 0         64         128               128 + task                 head
+    | five words   | report   | task            | arrays, aligned ...      | head
+      HOLDERS        written    written by the    written by batchify_fn     written by reduce
+      TICKET         by the     parent            in the worker              in the worker
+      STARTED        worker
       ROW
-      TOOK
-      CPU
       SINCE
 
 The file has no name: it is a memfd, or an unlinked temporary file if the system has no memfd. A memfd is not limited by
@@ -39,13 +37,15 @@ from ..limits import available_memory
 
 ALIGNMENT: Final = 64  # bytes: a cache line, and what JAX and AVX-512 need
 
-HEADER: Final = 64  # bytes
+HEADER: Final = 128  # bytes
 # The words of the header, 8 bytes each. HOLDERS: NOTE [holders] in slabs.py; it comes first in MXNet's format, too.
 # TICKET, STARTED: NOTE [tickets] in executors/process/lane.py. ROW: the row of the sample that is being read, plus 1; 0
-# if it is not tracked. TOOK, CPU: microseconds that making the batch took, and in which the worker computed; written by
-# the worker. SINCE: when the worker started on the batch or, if ROW is tracked, on that sample; nanoseconds of the
-# monotonic clock.
-HOLDERS, TICKET, STARTED, ROW, TOOK, CPU, SINCE = range(7)
+# if it is not tracked. SINCE: when the worker started on the batch or, if ROW is tracked, on that sample; nanoseconds
+# of the monotonic clock. TOOK: a word of the report, the nanoseconds that making the batch took; see work/usage.py.
+HOLDERS, TICKET, STARTED, ROW, SINCE = range(5)
+REPORT: Final = slice(8, 16)
+REPORT_BYTES: Final = slice(64, 128)
+TOOK: Final = REPORT.start + 2
 
 # The word HOLDERS while there are no holders. It must stay above 0 after every holder has subtracted 1, because MXNet
 # deletes memory whose count reaches 0.

@@ -38,8 +38,8 @@ from numpy.typing import NDArray
 from ..errors import SharedMemoryError
 from ..frameworks import Lent, leaves_room
 from ..interrupts import Uninterrupted
-from .allocator import aligned_copy
-from .budget import SPARE_LOANS, UNLIMITED, Budget
+from .budget import SPARE_LOANS, UNLIMITED, Budget, MemoryStats
+from .buffers import aligned_copy
 from .slab import HEADER, HOLDERS, NO_HOLDERS, Slab, align, anonymous_file, reserve
 
 _FIRST_SIZE: Final = 64 * 1024  # bytes of the slab for the first batch; it grows if the batch is larger
@@ -84,6 +84,7 @@ class SlabPool:
 
     def __init__(self, window: int, limit: int | None) -> None:
         self.window, self.limit, self.largest = window, limit, 0
+        self._copies = self._refusals = 0
         self._budget = None if limit is None else Budget(limit, window)
         self._slabs: dict[int, Slab] = {}
         self._next_number = 0
@@ -111,6 +112,7 @@ class SlabPool:
             size = min(size, budget.limit)
             allowance = max(size, budget.share)
             if not self._reserve(budget, allowance - had):
+                self._refusals += 1
                 if slab is not None:
                     self._free.append(slab)
                 return None
@@ -156,6 +158,7 @@ class SlabPool:
         """Ends the flight of a slab and returns a private copy of its first `used` bytes; raises OSError as `lend`."""
         if slab.mapped < slab.size:
             slab.map(slab.size)
+        self._copies += 1
         private = aligned_copy(np.ndarray((used,), np.uint8, slab.memory), used)
         self.give_back(slab)
         return private
@@ -203,6 +206,11 @@ class SlabPool:
         """Notes that a worker has grown a slab to `size` bytes; it is mapped again when its batch is delivered."""
         slab.size = max(slab.size, size)
         self.largest = max(self.largest, size)
+
+    def stats(self) -> MemoryStats:
+        nbytes = sum(slab.size for slab in list(self._slabs.values()))
+        lent = sum(loan() is not None for loan in list(self._lent.values()))
+        return MemoryStats(len(self._slabs), lent, nbytes, self.limit, self._copies, self._refusals)
 
     def close(self) -> None:
         """Closes all slabs; delivered batches stay valid as long as anything refers to them."""

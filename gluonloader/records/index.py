@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import RecordError, bad_argument
+from ..progress import Progress
 from .frames import mapped, starts_of
 
+_SHOWN = 1024  # records between two updates of the progress bar
 _MAX_DIGITS = 18  # of an offset; longer offsets may not fit in 64 bits
 
 
@@ -74,7 +76,14 @@ def build_index(path: str | os.PathLike[str], index: str | os.PathLike[str] | No
         RecordError: a frame of the file is damaged.
     """
     path, index = full_path(path), index_path(path, index)
-    lines = [index_line(key, start) for key, start in enumerate(starts_of(mapped(path), path))]
+    lines, file_map, before = [], mapped(path), 0
+    with Progress(len(file_map), "bytes") as progress:
+        for key, start in enumerate(starts_of(file_map, path)):
+            lines.append(index_line(key, start))
+            if not key % _SHOWN:
+                progress.advance(start - before)
+                before = start
+        progress.advance(len(file_map) - before)
     unfinished = f"{index}.part"
     with open(unfinished, "wb") as file:
         file.writelines(lines)

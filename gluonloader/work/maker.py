@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import copy
 import logging
+import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -34,34 +34,19 @@ from ..randomness import (
 from .caught import GivenUp
 from .info import WorkerInfo, running_as
 from .reading import reader_of, side_by_side
-from .streams import Streams, seeded_parts
-from .task import Chunk, Hint, Job, OnRow, Samples, Task, located
+from .streams import ShardBatch, ShardEnd, Streams, seeded_parts
+from .task import Chunk, Job, OnRow, Samples, Task, located, with_index
 from .tolerance import Tolerance, Tolerated, part
+from .usage import Resources, Usage, thread_resources
 
 _log = logging.getLogger("gluonloader")
 
-_LONG_S: Final = 1e-3  # reading a CPU clock takes up to 2 us, so it is read only if batches take longer than this
+_LONG_NS: Final = 1_000_000  # `getrusage` takes up to 2 us, so it is called only if batches take longer than this
+_REPORT: Final = struct.Struct("=8q")
 _DREW: Final = (
     "samples drew random numbers from %s, which several threads share because of concurrency=%s: these numbers differ "
     "from run to run; draw from gluonloader.get_rng() instead"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ShardBatch:
-    """A batch of one shard of an iterable dataset; for `hint` and `first` see `ChunkSamples`."""
-
-    batch: Any
-    hint: Hint | None
-    first: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ShardEnd:
-    """The last samples of a shard, too few for a batch, perhaps none; for `first` see `ChunkSamples`."""
-
-    samples: list[Any]
-    first: int = 0
 
 
 def may_draw(job: Job) -> bool:
@@ -75,29 +60,50 @@ def held_by(job: Job) -> list[Held]:
 
 
 class Timer:
-    """Measures the batches of one worker, one after another.
+    """Measures the batches of one worker, one after another; see work/usage.py.
 
-    A batch counts as computed without waiting if the batch before it took less than 1 ms.
+    A batch counts as computed without waiting and page faults if the batch before it took less than 1 ms.
 
     Args:
-        cpu_clock: the CPU time of the worker, in seconds.
+        resources: measures the resources that the worker has used.
+
+    Attributes:
+        took: nanoseconds that the last batch took.
     """
 
-    def __init__(self, cpu_clock: Callable[[], float]) -> None:
-        self._cpu_clock = cpu_clock
-        self._start = 0.0
-        self._cpu: float | None = None
-        self._is_long = True
+    def __init__(self, resources: Callable[[], Resources]) -> None:
+        self._resources, self._before, self._is_long = resources, resources(), True
+        self.took = 0
+        self._start = self._end = time.perf_counter_ns()
+        self._read = self._made = 0  # times that were noted since `start`
 
     def start(self) -> None:
-        self._cpu = self._cpu_clock() if self._is_long else None
-        self._start = time.perf_counter()
+        if self._is_long:
+            self._before = self._resources()
+        self._read = self._made = 0
+        self._start = time.perf_counter_ns()
 
-    def stop(self) -> tuple[float, float]:
-        """The seconds since `start`, and the seconds of them in which the worker computed."""
-        took = time.perf_counter() - self._start
-        self._is_long = took > _LONG_S
-        return took, took if self._cpu is None else min(took, self._cpu_clock() - self._cpu)
+    def note_read(self) -> None:
+        """The samples were read."""
+        self._read = time.perf_counter_ns()
+
+    def note_made(self) -> None:
+        """`batchify_fn` has returned; what follows is transport."""
+        self._made = time.perf_counter_ns()
+
+    def stop(self, epoch: int, batch: int) -> bytes:
+        """Returns the report on a batch, from the numbers of its epoch and in its epoch."""
+        start, last, self._end = self._start, self._end, time.perf_counter_ns()
+        cpu = self.took = self._end - start
+        faults = 0
+        if self._is_long:
+            now = self._resources()
+            cpu, faults = min(cpu, now.cpu_ns - self._before.cpu_ns), now.page_faults - self._before.page_faults
+        self._is_long = self.took > _LONG_NS
+        read = self._read or self._end  # the end if the batch has failed before
+        key = epoch << 32 | batch & 0xFFFFFFFF
+        batchify = (self._made or self._end) - read
+        return _REPORT.pack(self._end, start - last, self.took, read - start, batchify, cpu, faults, key)
 
 
 class BatchMaker:
@@ -107,7 +113,7 @@ class BatchMaker:
         job: the dataset, the functions and the options.
         worker: the worker's number; also an attribute.
         seed: a function that seeds the random generators, see NOTE [batch seeds] in randomness.
-        cpu_clock: the CPU time that the worker has used, in seconds.
+        resources: measures the resources that the worker has used.
 
     Attributes:
         side_by_side: how many threads of the worker should make batches at the same time; see `beside`.
@@ -119,9 +125,9 @@ class BatchMaker:
         job: Job,
         worker: int,
         seed: Callable[[int], None],
-        cpu_clock: Callable[[], float] = time.thread_time,
+        resources: Callable[[], Resources] = thread_resources,
     ) -> None:
-        self._job, self._seed, self.worker, self.timer = job, seed, worker, Timer(cpu_clock)
+        self._job, self._seed, self.worker, self.timer = job, seed, worker, Timer(resources)
         self.held: list[Held] = []  # the generators that are seeded for each batch, besides the global ones
         # If False, random generators are not seeded, since seeding takes as long as making a small batch.
         self._tolerates = job.reading.on_error != "raise"
@@ -178,12 +184,21 @@ class BatchMaker:
             self._seed_for(task)
         if isinstance(work, Samples):
             return self._batchify(task, work.samples)
-        if self._draws is None or self.side_by_side > 1:
-            return self._batchify(task, self._read(task, work, on_row, careful, given_up))
-        self._draws.mark()
+        draws = self._draws if self.side_by_side == 1 else None
+        if draws is not None:
+            draws.mark()
         samples = self._read(task, work, on_row, careful, given_up)
-        self._warn_of_draws(self._draws.found())
+        if draws is not None:
+            self._warn_of_draws(draws.found())
         return self._batchify(task, samples)
+
+    def make_measured(self, task: Task, usage: Usage) -> Any:
+        """Calls `make`, and reports the time that it takes."""
+        self.timer.start()
+        try:
+            return self.make(task)
+        finally:
+            usage.add(self.worker, self.timer.stop(task.epoch, task.batch))
 
     def _read(
         self, task: Task, keys: Keys, on_row: OnRow | None, careful: bool, given_up: GivenUp | None
@@ -204,7 +219,7 @@ class BatchMaker:
     def beside(self) -> BatchMaker:
         """A maker for another thread of this worker, after `start`; bulk reads of these makers run at the same time."""
         other = copy.copy(self)
-        other._info, other.timer, other._is_beside = copy.copy(self._info), Timer(time.thread_time), True
+        other._info, other.timer, other._is_beside = copy.copy(self._info), Timer(thread_resources), True
         return other
 
     def _make_beside(self, task: Task, keys: Keys) -> Any:
@@ -228,10 +243,12 @@ class BatchMaker:
         assert self._streams is not None
         read = self._streams.read(chunk, lambda number: self._seed(batch_seed(chunk.seed, chunk.epoch, number)), on_row)
         if len(read.samples) < chunk.size:
+            self.timer.note_read()
             return ShardEnd(read.samples, read.first)
         return ShardBatch(self._batchify(task, read.samples), read.hint, read.first)
 
     def _batchify(self, task: Task, samples: Sequence[Any] | Gathered) -> Any:
+        self.timer.note_read()
         parted = part(task, samples) if self._tolerates else None
         if parted is None:
             return self._batch_of(task, samples, None)
@@ -242,18 +259,7 @@ class BatchMaker:
         try:
             return samples.batch() if isinstance(samples, Gathered) else self._job.batchify_fn(samples)
         except BatchifyError as error:
-            raise _with_index(error, task, rows) from error.__cause__
+            raise with_index(error, task, rows) from error.__cause__
         except (Exception, SystemExit) as error:
             error = located(error, "batchify_fn", f"batchify_fn, {task}")
             raise error
-
-
-def _with_index(error: BatchifyError, task: Task, rows: Sequence[int] | None) -> BatchifyError:
-    """The same error, naming the sample by its index in the dataset; `rows` if samples were left out."""
-    indices, row = task.indices, error.row
-    if row is None or (indices is not None and row >= len(indices if rows is None else rows)):
-        return error
-    drawn = row if rows is None else rows[row]
-    name = task.sample(drawn) if indices is None else f"sample {indices[drawn]!r}"
-    with_index = BatchifyError(error.reason, row, error.path, f"{name} (row {row} of batch {task.batch})")
-    return with_index.with_traceback(error.__traceback__)

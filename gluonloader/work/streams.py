@@ -49,6 +49,23 @@ class ChunkSamples:
     first: int  # a hash of the first sample of the whole source; 0 if it is not needed
 
 
+@dataclass(frozen=True, slots=True)
+class ShardBatch:
+    """A batch of one shard of an iterable dataset; for `hint` and `first` see `ChunkSamples`."""
+
+    batch: Any
+    hint: Hint | None
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEnd:
+    """The last samples of a shard, too few for a batch, perhaps none; for `first` see `ChunkSamples`."""
+
+    samples: list[Any]
+    first: int = 0
+
+
 def seeded_parts(dataset: Any) -> tuple[Any, ...]:
     """The parts of an iterable dataset whose generators are seeded for each chunk; see NOTE [held generators].
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..checks import OnError
-from ..errors import add_note, text_of
+from ..errors import BatchifyError, add_note, text_of
 from ..indices import Keys, as_list
 from ..interrupts import from_signal_handler
 
@@ -62,12 +62,18 @@ class Chunk:
     buffer: int  # size of the shuffle buffer in samples; 0 for no shuffling
     hint: Hint | None  # where a worker that needs a new stream starts to read; None for the start of the shard
 
+    def __len__(self) -> int:
+        return self.size
+
 
 @dataclass(frozen=True, slots=True)
 class Samples:
     """Samples that workers have read before (leftovers of shards), to be combined into one batch."""
 
     samples: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.samples)
 
 
 @dataclass(slots=True, eq=False)  # not frozen: a frozen dataclass takes 0.1 us more for each field
@@ -129,3 +135,14 @@ def located_bulk(error: BaseException, keys: Keys, task: Task) -> Exception:
     """The error of a bulk read, with a note; see `located`."""
     listed = f"{str(as_list(keys[:8]))[:-1]}{', ...' if len(keys) > 8 else ''}]"
     return located(error, call := f"dataset.__getitems__({listed})", f"{call}, {task}")
+
+
+def with_index(error: BatchifyError, task: Task, rows: Sequence[int] | None) -> BatchifyError:
+    """The same error, naming the sample by its index in the dataset; `rows` if samples were left out."""
+    indices, row = task.indices, error.row
+    if row is None or (indices is not None and row >= len(indices if rows is None else rows)):
+        return error
+    drawn = row if rows is None else rows[row]
+    name = task.sample(drawn) if indices is None else f"sample {indices[drawn]!r}"
+    named = BatchifyError(error.reason, row, error.path, f"{name} (row {row} of batch {task.batch})")
+    return named.with_traceback(error.__traceback__)

@@ -112,8 +112,9 @@ def workers(dataset, waits=(), makes=(), **changes):
     job = Job(dataset, gl.default_batchify, changes.pop("worker_init_fn", None), 2, 0, changes.pop("iterable", False))
     started = Workers(job, options(**changes), None, None)
     started.start(0)
-    started.tally.waits.extend(waits)
-    started.tally.makes.extend(makes)
+    counts = started.tally.start(epoch=0, window=0)
+    counts.waits.extend(waits)
+    counts.makes.extend(makes)
     try:
         yield started
     finally:

@@ -14,7 +14,7 @@ from gluonloader.loading.plan.sampler_state import fresh_state, load
 from gluonloader.loading.plan.shard_state import check
 from gluonloader.sampler import BatchSampler
 from gluonloader.state import ranges_field
-from gluonloader.work.maker import ShardBatch, ShardEnd
+from gluonloader.work.streams import ShardBatch, ShardEnd
 from gluonloader.work.task import Chunk, Task
 
 

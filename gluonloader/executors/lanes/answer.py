@@ -12,7 +12,7 @@ from ...errors import SharedMemoryError
 from ...memory import set_allocator
 from ...memory.allocator import Arena
 from ...memory.reduce import reduce
-from ...memory.slab import CPU, HEADER, ROW, SINCE, TOOK, Head, Slab
+from ...memory.slab import HEADER, REPORT_BYTES, ROW, SINCE, Head, Slab
 from ...work.maker import BatchMaker
 from ...work.task import OnRow
 from .records import Reply, Request, Status, decode_task
@@ -35,14 +35,16 @@ def answer(maker: BatchMaker, request: Request, slab: Slab, on_row: OnRow, who: 
     notes_rows = request.careful or maker.notes_rows
     try:
         set_allocator(arena.empty)
-        head = reduce(maker.make(task, on_row if notes_rows else None, request.careful, given_up), arena)
+        batch = maker.make(task, on_row if notes_rows else None, request.careful, given_up)
+        maker.timer.note_made()
+        head = reduce(batch, arena)
     except BaseException as error:
-        return _failed(request, slab, encode_error(error, who))
-    if head is None:
-        return Reply(Status.NO_ROOM, slab.number, request.ticket, slab.size, Head(0, arena.needed, 0))
-    took, cpu = maker.timer.stop()
-    slab.control[TOOK], slab.control[CPU] = int(took * 1e6), int(cpu * 1e6)
-    return Reply(Status.MADE, slab.number, request.ticket, slab.size, head)
+        reply = _failed(request, slab, encode_error(error, who))
+    else:
+        status, head = (Status.MADE, head) if head else (Status.NO_ROOM, Head(0, arena.needed, 0))
+        reply = Reply(status, slab.number, request.ticket, slab.size, head)
+    slab.memory[REPORT_BYTES] = maker.timer.stop(task.epoch, task.batch)
+    return reply
 
 
 def _failed(request: Request, slab: Slab, error: bytes) -> Reply:

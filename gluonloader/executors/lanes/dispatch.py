@@ -34,9 +34,10 @@ from typing import Any, Final
 from ...errors import LoaderClosed, SharedMemoryError, add_note
 from ...interrupts import from_signal_handler
 from ...memory.reduce import rebuild
-from ...memory.slab import CPU, TOOK, Head
-from ...work.maker import ShardEnd
+from ...memory.slab import REPORT, TOOK, Head
+from ...work.streams import ShardEnd
 from ...work.task import Task
+from ...work.usage import LONG_LOG, Usage
 from ..base import Failed, Outcome, Submission, Window, check_not_inside
 from .blame import blame, worker_died
 from .lane import Attempt, Death, Lane, Memory, is_busy
@@ -44,6 +45,7 @@ from .records import Reply, Status, encode_task
 from .remote import decode_error
 
 _LANE_DEPTH: Final = 32  # requests on one lane; so few that the socket is never full and neither side blocks
+_MEASURED: Final = Status.MADE, Status.FAILED, Status.NO_ROOM  # replies with a report
 STALL_S: Final = 0.005  # idle workers take over batches that wait behind a batch that takes longer
 
 
@@ -95,6 +97,7 @@ class Dispatcher:
 
     Attributes:
         discarded: batches that nobody wants, whose slabs are still to be freed; appended to without the lock.
+        usage: what workers report about their time.
         changing: `begin` was called, and the change has not ended; the executor sets it to False.
     """
 
@@ -118,6 +121,7 @@ class Dispatcher:
         self._windows: list[weakref.ref[Window]] = []  # windows with submissions, the most recent last
         self._submitted, self._tickets, self._closed = 0, 0, False
         self._made_s = 0.0  # seconds that the last batch took
+        self.usage = Usage()
         self.changing = False
 
     def begin(self) -> None:
@@ -268,9 +272,14 @@ class Dispatcher:
         wanted = not attempt.cancelled and not submission.window.cancelled
         if reply.size > slab.size:
             self._slabs.has_grown(slab, reply.size)
+        if reply.status in _MEASURED:
+            log = self.usage.logs[lane.worker]
+            log += slab.control[REPORT]
+            if len(log) > LONG_LOG:
+                self.usage.fold()
         if wanted and reply.status is Status.MADE:
-            made_s, cpu_s = slab.control[TOOK] * 1e-6, slab.control[CPU] * 1e-6
-            made = MadeInSlab(submission.task, self, slab, reply.head, made_s=made_s, cpu_s=cpu_s, worker=lane.worker)
+            made_s = slab.control[TOOK] * 1e-9
+            made = MadeInSlab(submission.task, self, slab, reply.head, made_s=made_s, worker=lane.worker)
             self._undelivered[slab.number], self._made_s = made, made.made_s
             submission.window.put(made)
             del lane.attempts[reply.ticket]
@@ -305,6 +314,7 @@ class Dispatcher:
         """Puts the batches of a dead worker back into the backlog; see NOTE [exactly once]."""
         # If several batches were made side by side, any of them may have killed the worker, so none is lost: each is
         # made again in careful mode, in which a worker makes no other batch.
+        self.usage.deaths += 1
         alone = sum(attempt.started for attempt in death.attempts) <= 1
         for attempt in death.attempts:
             row, started, submission = attempt.row, attempt.started, attempt.submission
@@ -321,6 +331,7 @@ class Dispatcher:
                 error = worker_died(death, task, deaths, row, self.tolerates)
                 submission.window.put(Failed(task, error))
             else:
+                self.usage.retries += started
                 self.requeue(submission)
 
     def requeue(self, submission: Submission) -> None:

@@ -32,6 +32,7 @@ from typing import Final, Generic
 
 from ...errors import BatchTimeout, LoaderClosed
 from ...interrupts import Uninterrupted
+from ...memory.budget import MemoryStats
 from ...work.task import Job, Task
 from ..base import LONGEST_WAIT_S, Window, check_not_inside, usual_window
 from .blame import lanes_of, makes_progress
@@ -95,7 +96,7 @@ class LaneExecutor(Generic[L]):
                 self._dispatcher = Dispatcher(
                     self._lock, self.crew.lanes, memory, max_retries, max_per_worker, job.iterable, tolerates
                 )
-                self._shut = False
+                self.usage, self._shut = self._dispatcher.usage, False
             self.crew.start_requested(self._epoch)
         except BaseException:
             self.close()
@@ -108,6 +109,9 @@ class LaneExecutor(Generic[L]):
         if not self._shut and self._pid == os.getpid():  # a forked child must not end the workers of its parent
             with Uninterrupted():
                 self.close()
+
+    def memory(self) -> MemoryStats:
+        return self._memory.stats()
 
     @property
     def window(self) -> int:

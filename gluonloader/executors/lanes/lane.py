@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
+from ...memory.budget import MemoryStats
 from ...memory.slab import ROW, SINCE, STARTED, TICKET
 from ..base import Submission
 from .records import Reply, Request
@@ -183,6 +184,8 @@ class Memory(Protocol):
     def demand(self, nbytes: int) -> bool: ...
 
     def has_grown(self, slab: Any, size: int) -> None: ...
+
+    def stats(self) -> MemoryStats: ...
 
     def close(self) -> None: ...
 

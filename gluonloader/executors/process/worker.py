@@ -20,7 +20,6 @@ import threading
 import time
 from array import array
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, Final
 
 from ... import frameworks
@@ -28,11 +27,12 @@ from ...memory.slab import SINCE, STARTED, TICKET, Slab
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker
-from ...work.side_by_side import Threads
 from ...work.task import Job
+from ...work.usage import process_resources
 from ..lanes.answer import answer, note_row
 from ..lanes.records import Reply, Request, RequestReader, Status, Verb
 from ..lanes.remote import encode_error
+from .beside import Beside
 from .packed_job import PackedJob, unpack_job
 
 # "Write your stack to the log"; handled in C, even while another thread has the GIL.
@@ -127,7 +127,7 @@ class _Worker:
             if job.reading.concurrency > 1:
                 faulthandler.register(DUMP_SIGNAL, file=self._log, all_threads=True)  # replaces the registration above
             frameworks.enter_worker()  # only now: unpickling the job may have imported a framework
-            maker = self.maker = BatchMaker(job, self._number, seed_all, time.process_time)
+            maker = self.maker = BatchMaker(job, self._number, seed_all, process_resources)
             with maker.running():
                 maker.start(hello.ticket)
                 maker.find_generators()  # after worker_init_fn, which may have replaced some
@@ -146,7 +146,7 @@ class _Worker:
 
     def serve(self, maker: BatchMaker) -> None:
         """Answers requests until the lane closes."""
-        beside = _Beside(self, maker) if maker.side_by_side > 1 else None
+        beside = Beside(maker, self.answer, self.report) if maker.side_by_side > 1 else None
         while True:
             request = self._next_request()
             if request.verb is Verb.DROP:
@@ -197,40 +197,3 @@ class _Worker:
 
     def _reply(self, reply: Reply) -> None:
         self._lane.sendall(reply.encode())
-
-
-class _Beside:
-    """The threads of a worker that make batches side by side, since each of them waits for its bulk read.
-
-    The worker writes STARTED of each batch that they make, so if the worker dies, each of these batches is made again
-    in careful mode. A batch in careful mode is made while no other batch is made.
-    """
-
-    def __init__(self, worker: _Worker, maker: BatchMaker) -> None:
-        self._worker, self._maker, self._count = worker, maker, maker.side_by_side
-        self._free: SimpleQueue[BatchMaker] = SimpleQueue()  # a maker for each thread that makes no batch now
-        for _ in range(self._count):
-            self._free.put(maker.beside())
-        self._threads = Threads("gluonloader-bulk")
-        self._threads.start(self._count)
-
-    def answer(self, request: Request, slab: Slab) -> None:
-        """Starts to make a batch as soon as a thread is free."""
-        if not request.careful:
-            self._threads.run(partial(self._answer, self._free.get(), request, slab))
-            return
-        makers = [self._free.get() for _ in range(self._count)]  # waits until no batch is made
-        self._worker.answer(self._maker, request, slab)
-        for maker in makers:
-            self._free.put(maker)
-
-    def _answer(self, maker: BatchMaker, request: Request, slab: Slab) -> None:
-        try:
-            with maker.running():
-                self._worker.answer(maker, request, slab)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # the main thread ends the worker
-        except BaseException as error:
-            self._worker.report(error)
-            os._exit(1)
-        self._free.put(maker)

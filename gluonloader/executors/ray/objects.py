@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from ...errors import SharedMemoryError
 from ...frameworks import Lent
-from ...memory.allocator import aligned_copy
-from ...memory.budget import SPARE_LOANS, UNLIMITED, Budget
+from ...memory.budget import SPARE_LOANS, UNLIMITED, Budget, MemoryStats
+from ...memory.buffers import aligned_copy
 from ...memory.slab import HEADER
 
 _NO_BYTES: Final = np.empty(0, np.uint8)
@@ -51,13 +51,13 @@ class StoredBatch:
 
     def __init__(self, number: int, allowance: int) -> None:
         self.number, self.allowance, self.size = number, allowance, 0
-        self.control = [0] * (HEADER // 8)
+        self.control = memoryview(bytearray(HEADER)).cast("Q")
         self.data: NDArray[np.uint8] = _NO_BYTES
 
     def arrive(self, data: NDArray[np.uint8]) -> None:
         self.data = data
         if len(data) >= HEADER:
-            self.control = data[:HEADER].view(np.uint64).tolist()
+            self.control = memoryview(bytearray(data[:HEADER])).cast("Q")
 
     def read(self, offset: int, length: int) -> bytes:
         return self.data[offset : offset + length].tobytes()
@@ -73,6 +73,7 @@ class ObjectMemory:
 
     def __init__(self, window: int, limit: int | None) -> None:
         self.window, self.limit, self.largest = window, limit, 0
+        self._copies = self._refusals = 0
         self.retired: list[int] = []  # stays empty
         self._budget = None if limit is None else Budget(limit, window)
         self._next_number = 0
@@ -90,6 +91,7 @@ class ObjectMemory:
                 raise SharedMemoryError(errno.ENOMEM, text)
             allowance = budget.share
             if not budget.reserve(allowance):
+                self._refusals += 1
                 return None
         self._next_number += 1
         batch = self._flying[self._next_number] = StoredBatch(self._next_number, allowance)
@@ -113,6 +115,7 @@ class ObjectMemory:
 
     def copy_out(self, batch: StoredBatch, used: int) -> NDArray[Any]:
         """Returns a private copy of the first `used` bytes of a batch, and frees its room."""
+        self._copies += 1
         private = aligned_copy(batch.data, used)
         self._end_flight(batch)
         return private
@@ -147,6 +150,11 @@ class ObjectMemory:
         """Notes the size of a batch that has arrived."""
         batch.size = size
         self.largest = max(self.largest, size)
+
+    def stats(self) -> MemoryStats:
+        flying, loans = list(self._flying.values()), [loan for loan in list(self._loans.values()) if loan() is not None]
+        nbytes = sum(batch.size for batch in flying) + sum(loan.size for loan in loans)
+        return MemoryStats(len(flying) + len(loans), len(loans), nbytes, self.limit, self._copies, self._refusals)
 
     def close(self) -> None:
         """Forgets all batches; those that were delivered stay valid as long as anything refers to them."""

@@ -27,6 +27,7 @@ from ...memory.slab import HEADER, ROW, SINCE, Slab, anonymous_file, reserve
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker
+from ...work.usage import process_resources
 from ..lanes.answer import answer, note_row
 from ..lanes.records import Reply, Request, Status
 from ..lanes.remote import encode_error
@@ -83,7 +84,7 @@ class Worker:
             keep_freed_memory(LARGEST_IN_WORKER)
             job = fetch_job(packed[0])
             frameworks.enter_worker()  # only now: unpickling the job may have imported a framework
-            maker = BatchMaker(job, self._number, seed_all, time.process_time)
+            maker = BatchMaker(job, self._number, seed_all, process_resources)
             with maker.running():
                 maker.start(epoch)
                 maker.find_generators()  # after worker_init_fn, which may have replaced some

@@ -23,7 +23,7 @@ from typing import Any
 
 from ...errors import BatchTimeout, WorkerDied
 from ...state import ranges_field
-from ...work.maker import ShardBatch, ShardEnd
+from ...work.streams import ShardBatch, ShardEnd
 from ...work.task import Chunk, Hint, Samples, Task
 from . import shard_state
 from .base import Progress

@@ -16,7 +16,7 @@ class Progress:
     def __init__(self, total: int, unit: str) -> None:
         self._total, self._unit, self._done = total, unit, 0
         self._start = self._shown = time.monotonic()
-        self._terminal = sys.stderr.isatty()
+        self._terminal = sys.stderr is not None and sys.stderr.isatty()
 
     def __enter__(self) -> Progress:
         return self

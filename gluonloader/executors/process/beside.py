@@ -1,0 +1,60 @@
+"""The threads of a worker process that make batches side by side, since each of them waits for its bulk read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+
+from ...memory.slab import Slab
+from ...work.maker import BatchMaker
+from ...work.side_by_side import Threads
+from ..lanes.records import Request
+
+
+class Beside:
+    """Makes batches side by side.
+
+    The worker writes STARTED of each batch that they make, so if the worker dies, each of these batches is made again
+    in careful mode. A batch in careful mode is made while no other batch is made.
+
+    Args:
+        maker: makes the batches in careful mode, and has a maker for each thread.
+        answer: makes the batch of a request and sends the reply.
+        report: tells the main program of an error with which the worker ends.
+    """
+
+    def __init__(
+        self,
+        maker: BatchMaker,
+        answer: Callable[[BatchMaker, Request, Slab], None],
+        report: Callable[[BaseException], None],
+    ) -> None:
+        self._maker, self._make, self._report = maker, answer, report
+        self._free: SimpleQueue[BatchMaker] = SimpleQueue()  # a maker for each thread that makes no batch now
+        for _ in range(maker.side_by_side):
+            self._free.put(maker.beside())
+        self._threads = Threads("gluonloader-bulk")
+        self._threads.start(maker.side_by_side)
+
+    def answer(self, request: Request, slab: Slab) -> None:
+        """Starts to make a batch as soon as a thread is free."""
+        if not request.careful:
+            self._threads.run(partial(self._answer, self._free.get(), request, slab))
+            return
+        makers = [self._free.get() for _ in range(self._maker.side_by_side)]  # waits until no batch is made
+        self._make(self._maker, request, slab)
+        for maker in makers:
+            self._free.put(maker)
+
+    def _answer(self, maker: BatchMaker, request: Request, slab: Slab) -> None:
+        try:
+            with maker.running():
+                self._make(maker, request, slab)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the main thread ends the worker
+        except BaseException as error:
+            self._report(error)
+            os._exit(1)
+        self._free.put(maker)

@@ -1,0 +1,174 @@
+"""Records what the program and the workers do with each batch, and writes it as a trace that Perfetto can show.
+
+    Epoch --drew, delivered--> Trace <--records-- Usage <--reports-- workers
+                                 |
+                                 +--stop--> JSON in Chrome's trace event format
+
+The rows of a trace are the program and the workers. A worker that makes several batches at a time has several rows, so
+that the spans of a row never overlap. The format is described in "Trace Event Format" by the Chromium project.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ..work.task import Task
+from ..work.usage import Record, Usage
+
+_PROCESS: Final = 1  # the trace has one process, whose threads are the program and the workers
+_PROGRAM: Final = 0
+_MOST_ROWS: Final = 100  # of one worker
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    epoch: int
+    batch: int
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Delivered:
+    epoch: int
+    batch: int
+    start_ns: int
+    end_ns: int
+    ready: int
+    in_flight: int
+    lent: int
+
+
+class Trace:
+    """A recording of a loader; `DataLoader.trace` starts it.
+
+    Use it in a `with` block, or call `stop()`. Closing the loader and the end of the program stop it, too.
+
+    Attributes:
+        path: the file that `stop` writes.
+        batches: the recording ends after this many delivered batches.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], batches: int, lent: Callable[[], int]) -> None:
+        self.path, self.batches = Path(path), batches
+        self._lent = lent
+        self._drawn: list[_Drawn] = []
+        self._delivered: list[_Delivered] = []
+        self._usages: list[Usage] = []
+        self._stopped = False
+        with self.path.open("w"):  # an error of the path is raised now, not at the end of the run
+            pass
+        atexit.register(self.stop)
+
+    def watch(self, usage: Usage) -> None:
+        """Keeps the reports of these workers from now on."""
+        usage.keep(self.batches)
+        self._usages.append(usage)
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more is recorded."""
+        return self._stopped or len(self._delivered) >= self.batches
+
+    def drew(self, task: Task, at: float) -> None:
+        """The program has drawn a batch from the sampler at time `at` of `time.perf_counter`."""
+        if not self.full:
+            self._drawn.append(_Drawn(task.epoch, task.batch, int(at * 1e9)))
+
+    def delivered(self, task: Task, start: float, end: float, ready: int, in_flight: int) -> None:
+        """A call of `next` from `start` to `end` has returned a batch."""
+        if not self.full:
+            times = int(start * 1e9), int(end * 1e9)
+            self._delivered.append(_Delivered(task.epoch, task.batch, *times, ready, in_flight, self._lent()))
+
+    def stop(self) -> None:
+        """Ends the recording and writes the file; a second call does nothing."""
+        if self._stopped:
+            return
+        self._stopped = True
+        atexit.unregister(self.stop)
+        records = [record for usage in self._usages for record in usage.kept()]
+        events = [*_rows(records), *_program(self._drawn, self._delivered)]
+        events.sort(key=lambda event: (event["ts"], -event.get("dur", 0)))
+        start = min((event["ts"] for event in events), default=0)
+        for event in events:
+            event["ts"] = (event["ts"] - start) / 1000  # microseconds
+            if "dur" in event:
+                event["dur"] /= 1000
+        text = json.dumps({"traceEvents": [*_names(events), *events], "displayTimeUnit": "ms"})
+        self.path.write_text(text)
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+
+def _span(name: str, row: int, start: int, end: int, **arguments: Any) -> dict[str, Any]:
+    span = {"name": name, "ph": "X", "ts": start, "dur": end - start, "pid": _PROCESS, "tid": row}
+    return {**span, "args": arguments} if arguments else span
+
+
+def _name(made: _Drawn | _Delivered | Record) -> str:
+    return f"batch {made.batch} of epoch {made.epoch}"
+
+
+def _flow(phase: str, made: _Drawn | _Delivered | Record, row: int, at: int) -> dict[str, Any]:
+    """A point of the arrow from draw to delivery: its start, a step or its end."""
+    key = f"{made.epoch}.{made.batch}"
+    end = {"bp": "e"} if phase == "f" else {}  # the arrow ends at the span around this point, not at the next span
+    return {"name": "batch", "cat": "batch", "ph": phase, "id": key, "ts": at, "pid": _PROCESS, "tid": row, **end}
+
+
+def _counter(name: str, at: int, **values: int) -> dict[str, Any]:
+    return {"name": name, "ph": "C", "ts": at, "pid": _PROCESS, "args": values}
+
+
+def _rows(records: list[Record]) -> Iterator[dict[str, Any]]:
+    """The spans of all workers."""
+    ends: dict[int, list[int]] = {}  # by worker, the end of the last span of each row
+    for record in sorted(records, key=lambda record: record.start - record.idle):
+        start = record.start
+        rows = ends.setdefault(record.worker, [])
+        free = next((row for row, end in enumerate(rows) if end <= start - record.idle), len(rows))
+        rows[free : free + 1] = [record.end]
+        row = 1 + _MOST_ROWS * record.worker + min(free, _MOST_ROWS - 1)
+        if record.idle:
+            yield _span("waiting", row, start - record.idle, start)
+        yield _span(_name(record), row, start, record.end, cpu_ms=record.cpu / 1e6, page_faults=record.faults)
+        yield _flow("t", record, row, start)
+        for stage, length in (("read", record.read), ("batchify", record.batchify), ("transport", record.transport)):
+            if length:
+                yield _span(stage, row, start, start + length)
+            start += length
+
+
+def _program(drawn: list[_Drawn], delivered: list[_Delivered]) -> Iterator[dict[str, Any]]:
+    """The spans of the program, and the counters."""
+    came = {(batch.epoch, batch.batch) for batch in delivered}
+    for draw in drawn:
+        yield _span(f"draw {_name(draw)}", _PROGRAM, draw.at_ns, draw.at_ns)
+        if (draw.epoch, draw.batch) in came:
+            yield _flow("s", draw, _PROGRAM, draw.at_ns)
+    for batch in delivered:
+        yield _span(f"next: {_name(batch)}", _PROGRAM, batch.start_ns, batch.end_ns)
+        yield _flow("f", batch, _PROGRAM, batch.end_ns)
+        yield _counter("window", batch.end_ns, ready=batch.ready, making=batch.in_flight - batch.ready)
+        yield _counter("memory", batch.end_ns, lent=batch.lent)
+
+
+def _names(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The names of the rows."""
+    yield {"name": "process_name", "ph": "M", "pid": _PROCESS, "args": {"name": "gluonloader"}}
+    for row in sorted({event["tid"] for event in events if "tid" in event}):
+        worker, thread = divmod(row - 1, _MOST_ROWS)
+        name = "program" if row == _PROGRAM else f"worker {worker}" + (f", batch {thread + 1}" if thread else "")
+        yield {"name": "thread_name", "ph": "M", "pid": _PROCESS, "tid": row, "args": {"name": name}}
+        order = {"sort_index": row}
+        yield {"name": "thread_sort_index", "ph": "M", "pid": _PROCESS, "tid": row, "args": order}

@@ -1,0 +1,187 @@
+"""What workers report about their time: a record for each batch, and the sums of these records.
+
+    Timer.stop (maker.py) --REPORT, 64 bytes--> Usage.logs --> Usage.fold --> a `WorkerStats` for each worker
+
+A worker process writes its report into the slab of the batch, after the words of the header. The main program appends
+it to the log of the worker, and adds the logs up only when somebody asks or when a log is long.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+_FIELDS: Final = ("end", "idle", "took", "read", "batchify", "cpu", "faults", "key")
+LONG_LOG: Final = 4096 * 64  # bytes; a longer log should be folded
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a process or a thread has used since its start."""
+
+    cpu_ns: int
+    page_faults: int = 0
+
+
+def process_resources() -> Resources:
+    """What this process has used."""
+    return Resources(time.process_time_ns()) if resource is None else _resources(resource.RUSAGE_SELF)
+
+
+def thread_resources() -> Resources:
+    """What the calling thread has used; without page faults if the system does not count them by thread."""
+    who = getattr(resource, "RUSAGE_THREAD", None)
+    return Resources(time.thread_time_ns()) if who is None else _resources(who)
+
+
+def _resources(who: int) -> Resources:
+    used = resource.getrusage(who)
+    return Resources(int((used.ru_utime + used.ru_stime) * 1e9), used.ru_minflt + used.ru_majflt)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStats:
+    """How a worker spent its time; seconds.
+
+    Attributes:
+        batches: number of batches that it made.
+        read_s: reading samples.
+        batchify_s: in `batchify_fn`.
+        transport_s: packing the batch for the main program.
+        idle_s: waiting for a batch to make, since the worker has started.
+        cpu_s: the part of the time for batches in which the worker computed; in the rest it waited for a disk, a
+            network, a lock or a core. A batch of less than 1 ms counts as computed.
+        page_faults: how often the system had to map a page of memory while the worker made batches; batches of less
+            than 1 ms are not counted.
+    """
+
+    batches: int = 0
+    read_s: float = 0.0
+    batchify_s: float = 0.0
+    transport_s: float = 0.0
+    idle_s: float = 0.0
+    cpu_s: float = 0.0
+    page_faults: int = 0
+
+    @property
+    def made_s(self) -> float:
+        """Seconds that the worker spent on batches."""
+        return self.read_s + self.batchify_s + self.transport_s
+
+    def __add__(self, other: WorkerStats) -> WorkerStats:
+        return WorkerStats(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+
+NOTHING_SPENT: Final = WorkerStats()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The report on one batch; times in nanoseconds of `time.perf_counter_ns`.
+
+    Attributes:
+        worker: number of the worker.
+        end: when the batch was made.
+        idle: how long the worker had waited before.
+        took: how long making the batch took; of this, `read` for reading samples and `batchify` for `batchify_fn`.
+        cpu: the part of `took` in which the worker computed.
+        faults: number of page faults.
+        key: the numbers of the epoch (the upper 32 bits) and of the batch.
+    """
+
+    worker: int
+    end: int
+    idle: int
+    took: int
+    read: int
+    batchify: int
+    cpu: int
+    faults: int
+    key: int
+
+    @property
+    def start(self) -> int:
+        return self.end - self.took
+
+    @property
+    def transport(self) -> int:
+        return self.took - self.read - self.batchify
+
+    @property
+    def epoch(self) -> int:
+        return self.key >> 32
+
+    @property
+    def batch(self) -> int:
+        number = self.key & 0xFFFFFFFF
+        return number - 2**32 if number >= 2**31 else number
+
+
+class Usage:
+    """The reports of the workers of one executor.
+
+    Attributes:
+        logs: the reports that are not added up yet, by worker.
+        deaths: number of workers that died.
+        retries: number of batches that were made again because their worker died.
+    """
+
+    def __init__(self) -> None:
+        self.logs: defaultdict[int, bytearray] = defaultdict(bytearray)
+        self.deaths = self.retries = 0
+        self._kept: list[Record] = []
+        self._room = 0  # for how many more reports
+        self._sums: defaultdict[int, NDArray[Any]] = defaultdict(lambda: np.zeros(len(_FIELDS) + 1, np.int64))
+
+    def add(self, worker: int, report: bytes) -> None:
+        """Adds the report on a batch."""
+        log = self.logs[worker]
+        log += report
+        if len(log) > LONG_LOG:
+            self.fold()
+
+    def keep(self, count: int) -> None:
+        """Keeps the next `count` reports, for `kept`."""
+        self.fold()
+        self._kept, self._room = [], count
+
+    def kept(self) -> list[Record]:
+        """Returns the reports since `keep`, and keeps no more."""
+        self.fold()
+        records, self._kept, self._room = self._kept, [], 0
+        return records
+
+    def fold(self) -> dict[int, WorkerStats]:
+        """Adds up all reports, and empties the logs."""
+        for worker, log in list(self.logs.items()):
+            data = bytes(log)  # at once: another thread may append to the log
+            del log[: len(data)]
+            records = np.frombuffer(data, np.int64).reshape(-1, len(_FIELDS))
+            if self._room:
+                self._kept += [Record(worker, *words) for words in records[: self._room].tolist()]
+                self._room -= len(records[: self._room])
+            self._sums[worker][:-1] += records.sum(0)
+            self._sums[worker][-1] += len(records)
+        return {worker: _spent(sums) for worker, sums in sorted(self._sums.items())}
+
+
+def _spent(sums: NDArray[Any]) -> WorkerStats:
+    _, idle, took, read, batchify, cpu, faults, _, batches = sums.tolist()
+    nanoseconds = {
+        "read_s": read,
+        "batchify_s": batchify,
+        "transport_s": took - read - batchify,
+        "idle_s": idle,
+        "cpu_s": cpu,
+    }
+    return WorkerStats(batches, page_faults=faults, **{name: ns * 1e-9 for name, ns in nanoseconds.items()})
