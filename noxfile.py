@@ -12,19 +12,23 @@ ray      Python 3.11, Ray: the tests of the executors over actors of Ray, and Ra
 newest   the newest Python at hand, NumPy alone
 lint     ruff, mypy --strict
 docs     the documentation, warnings are errors
+package  the wheel and the source distribution: for each Python at hand, each is installed into an environment that is
+         empty (the second finds NumPy there), and runs the example of README.md
 soak     the tests that are marked soak, at full length: hundreds of kills, gigabytes (not part of a plain `nox`)
 
 The markers are explained in pyproject.toml.
 """
 
 import os
+import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import nox
 
-nox.options.sessions = ["lint", "docs", "newest", "trainers", "ray", "modern", "gluon"]
+nox.options.sessions = ["lint", "docs", "package", "newest", "trainers", "ray", "modern", "gluon"]
 nox.options.default_venv_backend = "virtualenv"
 
 TEST = ["pytest>=8", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypothesis"]
@@ -34,15 +38,22 @@ TORCH = "torch==2.13.0"
 MXNET = "mxnet==1.9.1"
 
 
-def newest_python() -> str:
-    """The newest CPython that runs here, by name or path; pyenv's are found even where they are not switched on."""
+def pythons() -> Iterator[str]:
+    """Yields the path of one CPython of each version that runs here, the newest first; those of pyenv included."""
     candidates = [f"python3.{minor}" for minor in range(20, 9, -1)]
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for name in candidates:
         for path in (shutil.which(name), *sorted(map(str, versions.glob(f"{name[6:]}.*/bin/python")))):
             if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
-                return path
-    return "python3"
+                yield path
+                break
+
+
+def example(page: str) -> tuple[str, str]:
+    """Returns the first Python block of a page, and the output that the page shows below it."""
+    match = re.search(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", Path(page).read_text(), re.MULTILINE | re.DOTALL)
+    assert match is not None, f"{page} has no example with its output"
+    return match[1], match[2]
 
 
 def run_tests(session: nox.Session, *arguments: str) -> None:
@@ -116,7 +127,7 @@ def ray(session: nox.Session) -> None:
     run_tests(session, "-n", "2", *([] if session.posargs else tests))
 
 
-@nox.session(python=newest_python())
+@nox.session(python=next(pythons(), "python3"))
 def newest(session: nox.Session) -> None:
     """The newest Python, NumPy alone."""
     session.install("numpy", *TEST, "-e", ".")
@@ -137,6 +148,31 @@ def docs(session: nox.Session) -> None:
     """The documentation as HTML, in docs/_build/html."""
     session.install("-e", ".[docs]")
     session.run("sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build/html")
+
+
+@nox.session
+def package(session: nox.Session) -> None:
+    """Builds the wheel and the source distribution, installs each into empty environments, and runs an example."""
+    session.install("build", "twine", "virtualenv")
+    folder = Path(session.create_tmp())
+    shutil.rmtree(folder)  # what an earlier run has left
+    session.run("python", "-m", "build", "--outdir", str(folder), silent=True)
+    files = sorted(map(str, folder.iterdir()))
+    session.run("twine", "check", "--strict", *files)
+    program = folder / "example.py"
+    code, shown = example("README.md")
+    program.write_text(code)
+    environment = folder / "environment"
+    inside = str(environment / "bin" / "python")
+    for python in pythons():
+        session.run("virtualenv", "-q", "--clear", "-p", python, str(environment))
+        for file in files:
+            session.run(inside, "-m", "pip", "install", "-q", "--no-compile", file, external=True)
+            # -I: Python does not look for modules in the working directory, which contains the package, too.
+            printed = session.run(inside, "-I", "-W", "error", str(program), external=True, silent=True)
+            if printed != shown:
+                session.error(f"with {python} and {file}, the example of README.md printed:\n{printed}")
+            session.run(inside, "-m", "pip", "uninstall", "-q", "-y", "gluonloader", external=True)
 
 
 @nox.session(python="3.11")

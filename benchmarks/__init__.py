@@ -12,10 +12,10 @@
     copying    the limit: processes that only copy
     report     the tables that are printed, and the description of the machine
     page       the results as a page of Markdown
-    plot       the results as an SVG image
 
 These modules are separate programs:
 
+    plot       draws a page of results as pictures, in the two themes of `themes`
     balance    speed of an epoch if batches take different times
     bulk       speed of bulk reads, and memory of a list of tuples
     images     speed of the decoders and of ImagePipeline, and page faults

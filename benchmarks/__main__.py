@@ -13,7 +13,6 @@ from .cases import CASES, Case
 from .copying import PlainCopy
 from .measure import Result, measure
 from .page import page
-from .plot import plot
 from .report import auto_rows, case_table, machine
 from .usage import Usage, measure_usage
 from .variants import CHOICES, LOADERS, measure_choices
@@ -40,10 +39,7 @@ def main() -> None:
             auto[case.name] = measure_choices(case.name, arguments.workers, arguments.rounds)
             _print_auto(auto, case.name)
         if arguments.markdown is not None:  # after each case, so that an interrupted run leaves results
-            image: Path = arguments.markdown.with_name("results.svg")
-            if times:
-                image.write_text(plot(times))
-            arguments.markdown.write_text(page(times, usage, auto, about, image.name))
+            arguments.markdown.write_text(page(times, usage, auto, about))
 
 
 def _usage(case: Case, results: Sequence[Result], workers: int) -> dict[str, Usage]:
@@ -69,7 +65,7 @@ def _parse() -> argparse.Namespace:
     auto = 'also compare executor="auto" with each fixed executor'
     parser.add_argument("--auto", action="store_true", help=auto)
     parser.add_argument("--no-times", dest="times", action="store_false", help="do not time the loaders")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a page FILE and results.svg beside it")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a page FILE; benchmarks.plot draws it")
     arguments = parser.parse_args()
     for name in arguments.cases:
         if name not in CASES:

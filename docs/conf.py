@@ -1,5 +1,6 @@
 """How Sphinx builds these pages: `sphinx-build -W -b html docs docs/_build/html`."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -11,13 +12,36 @@ project = "gluonloader"
 author = "the gluonloader authors"
 version = release = gluonloader.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_design"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"gluonloader {version}"
+html_static_path = ["static"]
+html_show_copyright = False
+html_css_files = ["site.css"]
+pygments_dark_style = "github-dark"
 
 default_role = "code"  # docstrings write `name` for code
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
+autodoc_preserve_defaults = True  # as they are written, not as Python prints them
+autodoc_type_aliases = {"DTypeLike": "DTypeLike"}
 maximum_signature_line_length = 100
 myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]  # ::: for the grids and cards of sphinx_design
+
+
+def link_pages(app, what, name, obj, options, lines):
+    """Makes links of the pages that docstrings name: `docs/workers.md`."""
+    lines[:] = [re.sub(r"`docs/([\w-]+)\.md`", r":doc:`\1`", line) for line in lines]
+
+
+def name_aliases(app, what, name, obj, options, signature, returns):
+    """Writes `DTypeLike | None`, which Sphinx 9 writes as `TypeAliasForwardRef('DTypeLike') | None`."""
+    return signature and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", signature), returns
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", link_pages)
+    app.connect("autodoc-process-signature", name_aliases)

@@ -108,4 +108,4 @@ __all__ = [
     "get_worker_info", "gil_free", "merge_states", "random_split",
 ]  # fmt: skip
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -25,15 +25,15 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FRAMEWORKS = "mxnet|torch|cv2|jax|ml_dtypes|pyarrow|h5py|zarr|pandas|polars|fsspec|ray"
+FRAMEWORKS = "mxnet|torch|cv2|jax|ml_dtypes|pyarrow|h5py|zarr|pandas|polars|fsspec|ray|matplotlib|albumentations"
 FRAMEWORK = re.compile(rf"^ *(?:from|import) (?:gluonloader\.)?({FRAMEWORKS})\b", re.MULTILINE)
 
 # The program of one page. The blocks are the main module, so that what they define can be pickled.
 RUN_BLOCKS = """
 import contextlib as _contextlib, io as _io, json as _json, sys as _sys, warnings as _warnings
 
-# The import of MXNet uses names that NumPy and Python have deprecated.
-_warnings.filterwarnings("ignore", category=DeprecationWarning, module="mxnet")
+# The imports of MXNet and of older versions of matplotlib use names that other packages have deprecated.
+_warnings.filterwarnings("ignore", category=DeprecationWarning, module="mxnet|matplotlib")
 
 _printed = []
 _out = _io.StringIO()  # one for all blocks, since a block may have set up logging to it
@@ -179,6 +179,17 @@ def test_the_design_page_names_every_file():
     files = {path.name for path in package.rglob("*.py")} - {"__init__.py"}
     told = set(re.findall(r"^ +(\w+\.py) ", (ROOT / "docs" / "design.md").read_text(), re.MULTILINE))
     assert told == files
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_page_has_an_example(page):
+    assert re.search(r"^```(python|py|sh)$", page.read_text(), re.MULTILINE)
+
+
+def test_the_readme_has_no_links_that_break_on_a_package_index():
+    text = (ROOT / "README.md").read_text()
+    targets = re.findall(r"\]\(([^)]*)\)|(?:src|href)=\"([^\"]*)\"", text)
+    assert [target for pair in targets for target in pair if target and not target.startswith("https://")] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -34,7 +34,7 @@ from .header import Header, read_header
 from .transforms import CenterCrop, RandomFlipLeftRight, RandomResizedCrop
 
 _DTYPES: Final = ("uint8", "float16", "float32")
-_RATIO: Final = (3 / 4, 4 / 3)
+_DEFAULT_RATIO: Final = (3 / 4, 4 / 3)  # the constructor writes it out, for the documentation
 
 
 class ImagePipeline(Dataset):
@@ -81,7 +81,7 @@ class ImagePipeline(Dataset):
         size: int | tuple[int, int],
         *,
         scale: tuple[float, float] | None = None,
-        ratio: tuple[float, float] = _RATIO,
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
         resize: int | None = None,
         flip: float = 0,
         mean: float | Sequence[float] = 0.0,
@@ -99,7 +99,7 @@ class ImagePipeline(Dataset):
             raise bad_argument("flip", flip, "must be a probability from 0 to 1; 0.5 mirrors half of the images")
         if scale is not None and resize is not None:
             raise bad_argument("resize", resize, "cannot be used together with scale; remove resize or scale")
-        if scale is None and ratio != _RATIO:
+        if scale is None and ratio != _DEFAULT_RATIO:
             raise bad_argument("ratio", ratio, "is for random crops; pass scale too, or remove ratio")
         self._shorter = None if resize is None else check_int("resize", resize, 1)
         self._crop: CenterCrop | RandomResizedCrop = (
