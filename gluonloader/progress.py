@@ -10,7 +10,7 @@ _INTERVAL: Final = 0.2  # seconds between two updates of the bar
 _WIDTH: Final = 30  # width of the bar, in characters
 
 
-class Progress:
+class ProgressBar:
     """A progress bar on stderr, shown only if stderr is a terminal; use it in a `with` block."""
 
     def __init__(self, total: int, unit: str) -> None:
@@ -18,7 +18,7 @@ class Progress:
         self._start = self._shown = time.monotonic()
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -27,7 +27,11 @@ class Progress:
             print(file=sys.stderr)
 
     def advance(self, count: int) -> None:
-        self._done += count
+        self.reach(self._done + count)
+
+    def reach(self, done: int) -> None:
+        """Sets how much is done in all."""
+        self._done = done
         now = time.monotonic()
         if now - self._shown >= _INTERVAL:
             self._show(now)

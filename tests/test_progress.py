@@ -10,7 +10,7 @@ from conftest import ANY
 from record_files import write
 from samples import Numbered
 
-from gluonloader.progress import Progress
+from gluonloader.progress import ProgressBar
 from gluonloader.records.index import build_index
 
 
@@ -26,7 +26,7 @@ def shown_on_a_terminal(call):
 
 
 def work():
-    with Progress(4000, "records") as progress:
+    with ProgressBar(4000, "records") as progress:
         progress.advance(1000)
         progress.advance(3000)
 

@@ -15,7 +15,7 @@ from ..dataset import Dataset
 from ..decoders import installed, opencv
 from ..errors import RecordError
 from ..loader import DataLoader
-from ..progress import Progress
+from ..progress import ProgressBar
 from ..records import unpack
 from ..records.frames import check_no_frame_in, data_of, mapped, next_start, spans_of
 from ..records.index import index_path, read_index
@@ -120,7 +120,7 @@ def _undecodable(path: str, starts: list[int], num_workers: Any) -> _Errors:
         DecodedRecords(path, starts), _BATCH, batchify_fn=AsList(), num_workers=num_workers, output="numpy"
     )
     errors, left = _Errors(), iter(starts)
-    with loader, Progress(len(starts), "records") as progress:
+    with loader, ProgressBar(len(starts), "records") as progress:
         for batch in loader:
             errors |= {at: RecordError(text, path, at) for text, at in zip(batch, left, strict=False) if text}
             progress.advance(len(batch))

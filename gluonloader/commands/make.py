@@ -15,7 +15,7 @@ from ..batchify import AsList
 from ..dataset import Dataset, PackedList, Subset
 from ..decoders import opencv
 from ..loader import DataLoader
-from ..progress import Progress
+from ..progress import ProgressBar
 from ..records import IndexedRecordIO, IRHeader, pack, pack_img
 from ..records.index import index_path
 from ..vision.lists import SUFFIXES, is_image, read_list
@@ -91,7 +91,8 @@ def _write(dataset: PackedImages, paths: list[str], num_workers: Any) -> list[st
     """Writes the records and the index. Returns the errors of the images that were skipped."""
     errors = []
     loader = DataLoader(dataset, _BATCH, batchify_fn=AsList(), num_workers=num_workers, output="numpy")
-    with loader, IndexedRecordIO(paths[0], "w", index=paths[1]) as file, Progress(len(dataset), "images") as progress:
+    bar = ProgressBar(len(dataset), "images")
+    with loader, IndexedRecordIO(paths[0], "w", index=paths[1]) as file, bar as progress:
         for batch in loader:
             for key, record, error in batch:
                 if error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..errors import RecordError, bad_argument
-from ..progress import Progress
+from ..progress import ProgressBar
 from .frames import mapped, starts_of
 
 _SHOWN = 1024  # records between two updates of the progress bar
@@ -76,19 +76,23 @@ def build_index(path: str | os.PathLike[str], index: str | os.PathLike[str] | No
         RecordError: a frame of the file is damaged.
     """
     path, index = full_path(path), index_path(path, index)
-    lines, file_map, before = [], mapped(path), 0
-    with Progress(len(file_map), "bytes") as progress:
-        for key, start in enumerate(starts_of(file_map, path)):
-            lines.append(index_line(key, start))
-            if not key % _SHOWN:
-                progress.advance(start - before)
-                before = start
-        progress.advance(len(file_map) - before)
+    file_map = mapped(path)
+    with ProgressBar(len(file_map), "bytes") as progress:
+        lines = [index_line(key, start) for key, start in enumerate(_shown(starts_of(file_map, path), progress))]
+        progress.reach(len(file_map))
     unfinished = f"{index}.part"
     with open(unfinished, "wb") as file:
         file.writelines(lines)
     os.replace(unfinished, index)
     return len(lines)
+
+
+def _shown(starts: Iterable[int], progress: ProgressBar) -> Iterator[int]:
+    """Yields the starts of frames, and shows how far in the file they are."""
+    for number, start in enumerate(starts):
+        if not number % _SHOWN:
+            progress.reach(start)
+        yield start
 
 
 def _bad_line(path: str, number: int, start: int, line: bytes, expected: str) -> RecordError:

@@ -273,7 +273,7 @@ def test_past_the_limit_there_is_no_slab_until_one_comes_back(make_pool):
 
 
 def test_a_task_larger_than_the_limit_is_an_error(make_pool):
-    text = "memory_limit=262,144 bytes: one batch needs at least 365,600 bytes; raise memory_limit"
+    text = "memory_limit=262,144 bytes: one batch needs at least 365,664 bytes; raise memory_limit"
     with pytest.raises(SharedMemoryError, match=text):
         make_pool(window=1, limit=256 * KB).take(300_000, 0)
 
