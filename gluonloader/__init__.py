@@ -7,6 +7,7 @@ This file exports the public names. A module imports only from layers below its 
     mxnet        replaces mxnet.gluon.data
     torch        replaces torch.utils.data.DataLoader
     bridges, testing
+    comparing    differences between two batches
     loader       DataLoader: builds its parts from its arguments
     iterator     one epoch
     loading      arguments, plan, window, choice of executor, statistics

@@ -1,4 +1,4 @@
-"""The command line: `python -m gluonloader records | plot`."""
+"""The command line: `python -m gluonloader doctor | records | plot`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import sys
 from collections.abc import Sequence
 
 from .commands import plot, records
+from .commands.doctor import command as doctor
 from .errors import GluonLoaderError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns the exit status: 0, 1 if something is damaged, 2 if the command cannot run."""
+    """Runs a command; returns the exit status: 0, 1 if it found damage or a problem, 2 if the command cannot run."""
     parser = argparse.ArgumentParser("python -m gluonloader", description="Tools of gluonloader.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    doctor.add_to(commands.add_parser("doctor", help="check a machine and a dataset, and say what to change"))
     records.add_to(commands.add_parser("records", help="make, list and check RecordIO files (.rec)"))
     plot.add_to(commands.add_parser("plot", help="draw a trace that DataLoader.trace has written"))
     options = parser.parse_args(arguments)

@@ -43,16 +43,27 @@ def _text_of(file: Path) -> str:
         return ""
 
 
-def available_cores(own: Path = OWN, groups: Path = GROUPS) -> int:
-    """Returns the number of cores that this process may use, at least 1."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def allowed_cores() -> int:
+    """Returns the number of cores on which this process may run, by its affinity; libraries start as many threads."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_quota(own: Path = OWN, groups: Path = GROUPS) -> float | None:
+    """Returns how many cores the cgroups of this process may use at a time, such as 1.5; None if there is no quota."""
+    quotas = []
     for folder in group_folders("cpu", own, groups):
         # Version 2 has one file with both numbers, version 1 has two files.
         names = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
         words = "".join(_text_of(folder / name) for name in names).split()
         if len(words) == 2 and words[0].isdecimal() and words[1].isdecimal() and int(words[1]):
-            cores = min(cores, math.ceil(int(words[0]) / int(words[1])))
-    return max(1, cores)
+            quotas.append(int(words[0]) / int(words[1]))
+    return min(quotas, default=None)
+
+
+def available_cores(own: Path = OWN, groups: Path = GROUPS) -> int:
+    """Returns the number of cores that this process may use, at least 1."""
+    cores, quota = allowed_cores(), cpu_quota(own, groups)
+    return max(1, cores if quota is None else min(cores, math.ceil(quota)))
 
 
 def available_memory(own: Path = OWN, groups: Path = GROUPS) -> int:
@@ -65,6 +76,12 @@ def available_memory(own: Path = OWN, groups: Path = GROUPS) -> int:
         except ValueError:
             pass  # the limit was removed
     return min(left)
+
+
+def memory_limit(own: Path = OWN, groups: Path = GROUPS) -> int | None:
+    """Returns the bytes of memory that the cgroups of this process may use; None if there is no limit."""
+    limits = [_text_of(limit).strip() for limit, _ in _limits(own, groups)]
+    return min((int(limit) for limit in limits if limit.isdecimal()), default=None)
 
 
 @cache

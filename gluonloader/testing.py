@@ -14,17 +14,14 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from . import frameworks
+from .comparing import Items, difference, items_of
 from .errors import bad_argument
-from .tree import children
 
 _MOST_POINTS: Final = 20  # save points unless the user passes `points`
 _MOST_BYTES: Final = 10_000  # of a state; a larger state probably contains samples
 
-Item = tuple[str, str, Any]  # a leaf or container of a batch: its path, what it is, its value (None for a container)
-Epoch = list[list[Item]]
+Epoch = list[Items]
 SavePoint = tuple[int, int]  # number of an epoch, and how many of its batches were delivered
 
 
@@ -153,83 +150,13 @@ def _through_json(state: Any, save_point: SavePoint) -> Any:
 def _compare(where: str, number: int, expected: Epoch, found: Epoch, start: int = 0) -> None:
     """Raises for the first difference between the batches of an epoch from batch `start` on."""
     for batch, (one, other) in enumerate(zip(expected, found, strict=False), start):
-        difference = next(filter(None, map(_difference, one, other)), None)
-        if difference or len(one) != len(other):
-            raise AssertionError(f"{where}: batch {batch} of epoch {number}{difference or ' has more or fewer leaves'}")
+        if differs := difference(one, other):
+            raise AssertionError(f"{where}: batch {batch} of epoch {number}{differs}")
     if len(found) != len(expected):
         raise AssertionError(
             f"{where}: epoch {number} has {len(found)} batches from batch {start} on, expected {len(expected)}"
         )
 
 
-# -- batches -----------------------------------------------------------------------------------------------------------
-
-
 def _read(batches: Iterable[Any]) -> Epoch:
-    return [list(_items(batch, "")) for batch in batches]
-
-
-def _items(value: Any, path: str) -> Iterator[Item]:
-    """The containers and leaves of a batch in order; arrays as copies, since a loader may reuse their memory."""
-    kind = type(value)
-    inner = children(value)
-    plain = getattr(kind, "__eq__", None) is object.__eq__
-    if inner is None and plain and hasattr(value, "__dict__"):  # e.g. MXNet's DataBatch
-        inner = [(f".{name}", item) for name, item in vars(value).items()]
-    if isinstance(value, (np.ndarray, np.generic)) or frameworks.owner(kind) is not None:
-        array = _to_numpy(value, path)
-        yield path, f"{kind.__name__} of {array.dtype}, shape {array.shape}", array
-    elif inner is None:
-        yield path, kind.__name__, value
-    else:
-        yield path, f"{kind.__name__} of {[step for step, _ in inner]}", None
-        for step, item in inner:
-            yield from _items(item, path + step)
-
-
-def _to_numpy(value: Any, path: str) -> NDArray[Any]:
-    framework = frameworks.owner(type(value))
-    array = value if framework is None else framework.to_numpy(value)
-    if array is None:
-        raise TypeError(
-            f"at {path or 'the batch'}: a {type(value).__qualname__} that is sparse, has a gradient or is on a "
-            "device cannot be compared; return dense arrays in host memory"
-        )
-    return np.array(array, subok=False)
-
-
-def _difference(one: Item, other: Item) -> str:
-    """The difference between the expected item `one` and `other`, that of the resumed run; "" if they are equal."""
-    (path, kind, left), (other_path, other_kind, right) = one, other
-    at = f" at {path}" if path else ""
-    if (path, kind) != (other_path, other_kind):
-        other_at = "" if path == other_path else f"{other_path or 'the batch'}: "
-        return f"{at}: is {other_at}{other_kind}, expected {kind}"
-    if isinstance(left, np.ndarray):
-        wrong = np.flatnonzero(_unequal(left, right))
-        if not wrong.size:
-            return ""
-        index = tuple(map(int, np.unravel_index(wrong[0], left.shape)))
-        element = f"element {list(index)} of {left.size} ({wrong.size} differ)" if index else "its value"
-        return f"{at}: {element} is {_text(right[index])}, expected {_text(left[index])}"
-    if left is right or left == right or (left != left and right != right):  # NaN is not itself
-        return ""
-    return f"{at}: is {right!r:.200}, expected {left!r:.200}"
-
-
-def _text(element: Any) -> str:
-    return repr(element.item()) if isinstance(element, (np.str_, np.bytes_)) else str(element)  # without np.str_(...)
-
-
-def _unequal(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.bool_]:
-    """For each element of two arrays of the same shape and dtype, flat: whether a bit differs and not both are NaN."""
-    if left.dtype.hasobject:
-        pairs = zip(left.ravel().tolist(), right.ravel().tolist(), strict=True)
-        return np.array([one is not other and one != other for one, other in pairs], bool)
-    if not left.nbytes:
-        return np.zeros(left.size, bool)
-    bits = (array.reshape(-1, 1).view(np.uint8).reshape(array.size, -1) for array in (left, right))
-    unequal: NDArray[np.bool_] = np.any(np.not_equal(*bits), axis=1)
-    if left.dtype.kind in "fc":
-        unequal[np.ravel(np.isnan(left) & np.isnan(right))] = False
-    return unequal
+    return list(map(items_of, batches))

@@ -11,14 +11,27 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 _TASKS: Final = Path("/proc/self/task")
-_DANGER: Final = {
-    "OpenCV": "cv2.setNumThreads(n) with n > 0 can hang or crash; call cv2.setNumThreads(1) in the main program before "
-    "you create the DataLoader",
-    "Polars": "Polars hangs as soon as it computes; use Polars only in the main program",
+
+
+@dataclass(frozen=True, slots=True)
+class Danger:
+    """What goes wrong in a forked worker if a library has threads in the main program, and what to do."""
+
+    effect: str
+    cure: str
+
+
+DANGERS: Final = {
+    "OpenCV": Danger(
+        "cv2.setNumThreads(n) with n > 0 can hang or crash",
+        "call cv2.setNumThreads(1) in the main program before you create the DataLoader",
+    ),
+    "Polars": Danger("Polars hangs as soon as it computes", "use Polars only in the main program"),
 }
 # These libraries start threads whose names do not differ from those of OpenCV's threads.
 _ALIKE: Final = ("jax", "mxnet", "pyarrow", "sklearn", "torch")
@@ -30,24 +43,30 @@ def warn_of_native_threads() -> None:
     """Logs one warning per program if OpenCV or Polars has threads. Called right after a fork, in the parent."""
     global _warned
     try:
-        library = None if _warned else _library_with_threads()
+        library = None if _warned else library_with_threads()
     except OSError:
         return  # there is no free descriptor, or no /proc
     if library is not None:
         _warned = True
         logging.getLogger("gluonloader").warning(
-            "%s has threads in the main program, but a forked worker does not have these threads: in a worker, %s, or "
-            "pass start_method='forkserver'",
+            "%s has threads in the main program, but a forked worker does not have these threads: in a worker, %s; %s, "
+            "or pass start_method='forkserver'",
             library,
-            _DANGER[library],
+            DANGERS[library].effect,
+            DANGERS[library].cure,
         )
 
 
-def _library_with_threads() -> str | None:
+def library_with_threads() -> str | None:
+    """Returns the library of `DANGERS` that has threads now, if it is known; call it right after a fork.
+
+    Raises:
+        OSError: there is no free descriptor, or no /proc.
+    """
     cv2: Any = sys.modules.get("cv2")
     if not ("polars" in sys.modules or hasattr(cv2, "getNumThreads")):
         return None
-    names = _native_threads()
+    names = native_threads()
     if any(name.startswith("polars-0") for name in names):
         return "Polars"
     # OpenCV does not name its threads, so they inherit the name of the program. After cv2.setNumThreads(0) or (1),
@@ -57,8 +76,8 @@ def _library_with_threads() -> str | None:
     return "OpenCV" if hasattr(cv2, "getNumThreads") and cv2.getNumThreads() > 1 else None
 
 
-def _native_threads() -> list[str]:
-    """The names of this process's threads that Python did not start."""
+def native_threads() -> list[str]:
+    """Returns the names of this process's threads that Python did not start; raises OSError if there is no /proc."""
     tasks = list(_TASKS.iterdir())
     started_by_python = {str(thread.native_id) for thread in threading.enumerate()}
     names = []

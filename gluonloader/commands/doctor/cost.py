@@ -1,0 +1,182 @@
+"""What a sample costs, measured by a worker that runs in this process, and whether it draws random numbers."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ...comparing import Items, items_of
+from ...loader import DataLoader
+from ...memory.buffers import BatchMemory, BufferPool
+from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
+from ...randomness import Draws, set_current_seed
+from ...work.maker import BatchMaker, held_by
+from ...work.streams import ShardBatch, ShardEnd
+from ...work.task import Chunk, Task
+from ...work.tolerance import Tolerated
+from ...work.usage import process_resources
+from .time_limit import OutOfTime
+
+_WARM_UP: Final = 2  # batches that are not counted: the first ones import modules, open files and touch new memory
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of a sample, as the mean over some batches.
+
+    Attributes:
+        samples: how many were measured.
+        batch_bytes: of the largest batch.
+        wall_s, cpu_s: seconds for a sample and its share of `batchify_fn`; the CPU time of all threads.
+        page_faults: for each sample.
+        batch_share: bytes of a sample in the batch.
+        read_bytes: for each sample, by calls that read; mapped files are not counted.
+        draws: generators other than `get_rng` that random numbers were drawn from.
+    """
+
+    samples: int
+    batch_bytes: int
+    wall_s: float
+    cpu_s: float
+    page_faults: float
+    batch_share: float
+    read_bytes: float
+    draws: tuple[str, ...]
+
+    @property
+    def waiting(self) -> float:
+        """The share of the time in which no thread computed, from 0 to 1."""
+        return max(0.0, 1 - self.cpu_s / self.wall_s) if self.wall_s else 0.0
+
+
+def measure(loader: DataLoader[Any], batches: int, made: Callable[[int], object]) -> Cost:
+    """Makes the first batches of a loader in this process, as its worker 0 does; the loader itself reads nothing.
+
+    Args:
+        batches: how many to make; `made` is called with 1 after each.
+
+    Raises:
+        ValueError: the loader has no batches.
+        OutOfTime: the time was over before the first batch was made.
+        Exception: any error of the dataset or of `batchify_fn`.
+    """
+    job = loader.epochs.workers.job
+    job = replace(job, reading=replace(job.reading, concurrency=1))
+    keep_freed_memory(LARGEST_IN_WORKER)
+    # As in a worker thread: the global generators are not seeded, so a draw changes them.
+    maker = BatchMaker(job, 0, set_current_seed, process_resources)
+    plan, draws = loader.epochs.source.plan(0, job.seed, None), Draws(held_by(job))
+    counts, names = list[_Count](), set[str]()
+    try:
+        with maker.running():
+            maker.start(0)
+            _count(maker, islice(iter(partial(_next, plan), None), batches), draws, counts, names, made)
+    except OutOfTime:
+        if not counts:
+            raise
+    finally:
+        maker.close()
+    if not counts:
+        raise ValueError("the loader has no batches")
+    return _mean(counts, tuple(sorted(names)))
+
+
+def _count(
+    maker: BatchMaker,
+    tasks: Iterator[Task],
+    draws: Draws,
+    counts: list[_Count],
+    names: set[str],
+    made: Callable[[int], object],
+) -> None:  # see NOTE [loops and try] in interrupts.py
+    """Makes the batches of the tasks; adds the counts of each batch, and the generators from which it drew."""
+    memory = BatchMemory(BufferPool(1))
+    for task in tasks:
+        draws.mark()
+        before = _Count.now()
+        with memory:
+            batch = _batch_of(maker.make(task))
+        count = _Count.now() - before
+        names.update(draws.found())
+        if batch is None:
+            break
+        counts.append(replace(count, samples=_samples(task), nbytes=_nbytes(items_of(batch))))
+        del batch  # its memory is used again
+        made(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Counters of this process, or their differences."""
+
+    wall_s: float
+    cpu_s: float
+    faults: int
+    read: int
+    samples: int = 0
+    nbytes: int = 0
+
+    @classmethod
+    def now(cls) -> _Count:
+        read, used = _bytes_read(), process_resources()
+        return cls(time.perf_counter(), used.cpu_ns / 1e9, used.page_faults, read)
+
+    def __sub__(self, other: _Count) -> _Count:
+        return _Count(
+            self.wall_s - other.wall_s, self.cpu_s - other.cpu_s, self.faults - other.faults, self.read - other.read
+        )
+
+
+def _mean(counts: list[_Count], draws: tuple[str, ...]) -> Cost:
+    used = counts[min(_WARM_UP, len(counts) - 1) :]
+    samples = max(1, sum(count.samples for count in used))
+    return Cost(
+        samples=samples,
+        batch_bytes=max(count.nbytes for count in counts),
+        wall_s=sum(count.wall_s for count in used) / samples,
+        cpu_s=sum(count.cpu_s for count in used) / samples,
+        page_faults=sum(count.faults for count in used) / samples,
+        batch_share=sum(count.nbytes for count in used) / samples,
+        read_bytes=sum(count.read for count in used) / samples,
+        draws=draws,
+    )
+
+
+def _next(plan: Any) -> Task | None:
+    try:
+        task: Task | None = plan.next()
+        return task
+    except StopIteration:
+        return None
+
+
+def _batch_of(made: Any) -> Any:
+    """The batch that a worker made; None if it made none, because a shard has ended or all samples were skipped."""
+    if type(made) is Tolerated:
+        return None if made.is_empty else made.batch
+    return None if type(made) is ShardEnd else made.batch if type(made) is ShardBatch else made
+
+
+def _samples(task: Task) -> int:
+    return task.work.size if isinstance(task.work, Chunk) else len(task.indices or ())
+
+
+def _nbytes(items: Items) -> int:
+    values = (value for _, _, value in items if value is not None)
+    return sum(value.nbytes if isinstance(value, np.ndarray) else sys.getsizeof(value) for value in values)
+
+
+def _bytes_read() -> int:
+    """The bytes that this process has read by system calls; 0 if that is unknown."""
+    try:
+        return int(Path("/proc/self/io").read_text().split()[1])  # rchar
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,192 @@
+"""Judges the facts of a dataset and its loader: what will break, what is slow, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from ...describe import counted
+from .cost import Cost
+from .finding import Finding, Level, duration, size
+from .machine import Machine
+from .machine_findings import Needs
+from .probe import LATE, Comparison, Dataset, Options
+
+_SMALL: Final = 1 << 20  # bytes; up to this size of batches a loader has two more in flight for each worker
+_MUCH_WAITING: Final = 0.5  # of the time of a sample
+_SHORT_S: Final = 1e-3  # concurrency does not help samples that take less
+_MANY_FAULTS: Final = 256  # for each sample; the kernel needs about 0.1 ms for so many
+
+
+def needs_of(facts: Dataset, machine: Machine) -> Needs:
+    """What the loader needs from the machine; if it could not be made, what one with the default number needs."""
+    options, cost = facts.options, facts.cost
+    if options is None:
+        return Needs(machine.cores, window=4 * machine.cores)
+    batch_bytes = 0 if cost is None else cost.batch_bytes
+    more = 0 if options.prefetch_given or batch_bytes > _SMALL else 2 * options.num_workers
+    return Needs(
+        workers=options.num_workers,
+        forks=options.start_method == "fork",
+        processes=options.executor == "process",
+        window=options.prefetch + more,
+        batch_bytes=batch_bytes,
+        memory_limit=options.memory_limit,
+        waits=cost is not None and cost.waiting > _MUCH_WAITING,
+    )
+
+
+def dataset_findings(facts: Dataset) -> Iterator[Finding]:
+    """Judges what was found out about a dataset."""
+    yield from _loader(facts)
+    yield from _pickle(facts)
+    yield from _open_files(facts)
+    if facts.cost_error == LATE:
+        yield Finding("sample", "warning", LATE, "a larger --seconds, if samples are slow and do not hang")
+        return
+    if facts.cost_error:
+        cure = "correct this error first; see docs/errors.md"
+        yield Finding("sample", "problem", f"cannot be read in the main program: {facts.cost_error}", cure)
+        return
+    yield from _comparisons(facts)
+    if facts.cost is not None:
+        yield _sample(facts.cost)
+        yield _random_numbers(facts.cost, facts.options)
+
+
+def _loader(facts: Dataset) -> Iterator[Finding]:
+    if facts.options is not None:
+        yield Finding("loader", "ok", facts.options.text)
+    elif not facts.pickle_error:
+        cure = "call the factory in a program of your own to see the traceback"
+        if "Too many open files" in facts.error:
+            cure = "ulimit -n 1024, or a smaller num_workers"
+        yield Finding("loader", "problem", f"the factory raised {facts.error}", cure)
+    for text in facts.warnings:
+        what, _, cure = text.rpartition("; ")
+        yield Finding("loader", "warning", what or cure, cure if what else "")
+
+
+def _pickle(facts: Dataset) -> Iterator[Finding]:
+    if facts.options is None and not facts.pickle_error:
+        return
+    if facts.options is not None and facts.options.executor == "ray":
+        return  # it uses cloudpickle, which can pickle more
+    if not facts.pickle_error:
+        yield Finding("pickle", "ok", f"{size(facts.pickled_bytes)}: every start method is possible")
+        return
+    text = r"(.*) needs to pickle (\w+), but this failed: (.*)\. Define .*"
+    found = re.fullmatch(text, facts.pickle_error, re.DOTALL)
+    method, part, reason = found.groups() if found else ("this start method", "the dataset", facts.pickle_error)
+    cure = "define its functions and classes at the top level of a module; or start_method='fork'"
+    if reason.startswith("cannot pickle"):  # not a function or class, but an object such as a file or a lock
+        cure = "create it at its first use, and leave it out in __getstate__; or start_method='fork'"
+    options = facts.options
+    if options is None or (options.executor == "process" and options.start_method != "fork"):
+        yield Finding("pickle", "problem", f"{method} has to pickle {part}: {reason}", cure)
+    else:
+        text = f"{part} needs start_method='fork': {reason}"
+        yield Finding("pickle", "note", text, cure)
+
+
+def _open_files(facts: Dataset) -> Iterator[Finding]:
+    options = facts.options
+    if options is None:
+        return
+    if options.executor == "ray" or (options.executor == "process" and options.start_method != "fork"):
+        yield Finding("open files", "ok", "workers do not inherit them")
+        return
+    if not facts.files:
+        yield Finding("open files", "ok", "none before the workers start")
+        return
+    moved = [file.name for file in facts.files if file.moved]
+    sockets = [file.name for file in facts.files if file.is_socket]
+    cure = "open it in each process: if self.pid != os.getpid(): ...; or in worker_init_fn"
+    if moved:
+        level: Level = "problem" if options.num_workers > 1 else "warning"
+        text = f"workers share the offset of {_listed(moved)}, so their reads disturb each other"
+        yield Finding("open files", level, text, cure)
+    elif sockets:
+        level = "warning" if options.num_workers > 1 else "note"
+        text = f"{counted(len(sockets), 'socket', 'sockets')} opened before the workers start, which share them"
+        yield Finding("open files", level, text, cure)
+    else:
+        names = _listed([file.name for file in facts.files])
+        yield Finding("open files", "ok", f"{names}: samples do not move the offset")
+
+
+def _listed(names: list[str]) -> str:
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
+
+
+def _comparisons(facts: Dataset) -> Iterator[Finding]:
+    """Judges the comparisons of batches. If one of them fails, those after it tell nothing new."""
+    same, serial, resumed = facts.same, facts.serial, facts.resumed
+    if same is None:
+        return
+    if same.error:
+        cure = "see threads; or start_method='forkserver'"
+        cure += ", or a larger --seconds if workers start slowly" if same.error == LATE else ""
+        workers = counted(same.workers, "worker", "workers")
+        text = f"the main program can make batches, but {workers} cannot: {same.error}"
+        yield Finding("batches", "problem", text, cure)
+        return
+    if same.difference:
+        yield Finding("batches", "warning", f"two loaders with one seed differ: {same.difference}", _cure(facts))
+        return
+    text = f"the first {same.batches} are equal in two loaders with one seed"
+    given = facts.options is not None and facts.options.seed_given
+    yield Finding("batches", "ok", text if given else f"{text}; without seed=, each run draws another one")
+    if serial is not None:
+        yield _serial(serial, facts)
+    if resumed is not None:
+        yield _resumed(resumed)
+
+
+def _cure(facts: Dataset) -> str:
+    if any(file.moved for file in facts.files):
+        return "see open files"
+    return "draw random numbers from gluonloader.get_rng(), and keep nothing from one sample to the next"
+
+
+def _serial(serial: Comparison, facts: Dataset) -> Finding:
+    many, few = serial.workers, serial.other_workers
+    if serial.error:
+        return Finding("workers", "problem", f"with {few} workers: {serial.error}", "see docs/errors.md")
+    if not serial.difference:
+        return Finding("workers", "ok", f"{few} and {many} workers make equal batches")
+    text = f"{few} and {many} workers make different batches: {serial.difference}"
+    if facts.options is not None and facts.options.iterable:
+        return Finding("workers", "note", text, "num_shards=8, so that the order does not depend on the workers")
+    return Finding("workers", "warning", text, _cure(facts))
+
+
+def _resumed(resumed: Comparison) -> Finding:
+    if resumed.error:
+        return Finding("resume", "problem", f"resuming has failed: {resumed.error}", "see docs/resume.md")
+    if resumed.difference:
+        cure = "keep no state in the dataset, or give it state_dict() and load_state_dict(); see docs/resume.md"
+        return Finding("resume", "problem", f"a resumed loader differs: {resumed.difference}", cure)
+    return Finding("resume", "ok", f"a resumed loader delivers the same batches ({resumed.batches} compared)")
+
+
+def _sample(cost: Cost) -> Finding:
+    waiting = f"{cost.waiting:.0%}".replace("%", " %")
+    text = f"{duration(cost.wall_s)}, {duration(cost.cpu_s)} of CPU time ({waiting} waiting), "
+    text += f"{cost.page_faults:.0f} page faults, {size(cost.batch_share)} in the batch, {size(cost.read_bytes)} read"
+    if cost.waiting > _MUCH_WAITING and cost.wall_s > _SHORT_S:
+        return Finding("sample", "note", text, "concurrency=16, if samples wait for a network or a disk")
+    if cost.page_faults > _MANY_FAULTS:
+        return Finding("sample", "note", text, "use large temporary arrays again (out=...); see also allocator")
+    return Finding("sample", "ok", text)
+
+
+def _random_numbers(cost: Cost, options: Options | None) -> Finding:
+    if not cost.draws:
+        return Finding("random numbers", "ok", "no draws from global generators")
+    text = f"drawn from {' and '.join(cost.draws)}"
+    cure = "draw from gluonloader.get_rng() instead"
+    if options is not None and (options.executor == "thread" or options.concurrency > 1):
+        return Finding("random numbers", "warning", f"{text}, which threads share: they differ from run to run", cure)
+    return Finding("random numbers", "note", f"{text}: repeatable in worker processes, but not in threads", cure)

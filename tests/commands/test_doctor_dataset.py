@@ -1,0 +1,479 @@
+"""The findings of `doctor` about a dataset: each kind of bad dataset is found, and the cures work."""
+
+import os
+import socket
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gluonloader import DataLoader, IterableDataset, get_rng
+from gluonloader.commands.doctor.dataset_findings import dataset_findings, needs_of
+from gluonloader.commands.doctor.machine import gather
+from gluonloader.commands.doctor.machine_findings import machine_findings
+from gluonloader.commands.doctor.open_files import open_files
+from gluonloader.commands.doctor.probe import Prober, configure
+from gluonloader.commands.factory import FactoryError, checked
+from gluonloader.progress import ProgressBar
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+GOOD = {"loader", "pickle", "open files", "batches", "workers", "resume", "sample", "random numbers"}
+
+
+class Numbers:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return index
+
+
+def examined(dataset, seconds=30.0, before=None, **defaults):
+    """The facts about a dataset; `defaults` are arguments that the factory passes unless the doctor passes others."""
+
+    def make(**options):
+        return DataLoader(dataset, 4, **{"num_workers": 2, "start_method": "fork", **defaults, **options})
+
+    return examine(make, seconds, before)
+
+
+def examine(make, seconds=30.0, before=None):
+    configured = configure(make, open_files() if before is None else before)
+    if configured.loader is None:
+        return configured.facts
+    with ProgressBar(1, "batches") as progress:
+        return Prober(make, seconds, progress).examine(configured.loader, configured.facts)
+
+
+def found(facts, pickles=False):
+    """The findings that are not "ok", by their name; without the note that the class of a test cannot be pickled."""
+    findings = {finding.name: finding for finding in dataset_findings(facts) if finding.level != "ok"}
+    if not pickles and "pickle" in findings and findings["pickle"].level == "note":
+        del findings["pickle"]
+    return findings
+
+
+def only(facts, pickles=False):
+    findings = found(facts, pickles)
+    assert len(findings) == 1, findings
+    return next(iter(findings.values()))
+
+
+SERIAL, THREADS = {"num_workers": 0, "start_method": None}, {"executor": "thread", "start_method": None}
+
+
+@pytest.mark.parametrize("defaults", [{}, SERIAL, THREADS], ids=["fork", "serial", "threads"])
+def test_a_good_dataset(defaults):
+    facts = examined(Numbers(), **defaults)
+    assert found(facts, pickles=True) == {}
+    assert {finding.name for finding in dataset_findings(facts)} == GOOD
+    assert (facts.same.batches, facts.serial.batches, facts.resumed.batches) == (8, 8, 4)
+    compared = [(pair.workers, pair.other_workers) for pair in (facts.same, facts.serial, facts.resumed)]
+    assert compared == [(2, 2), (2, 0), (0, 0)]
+
+
+def test_random_numbers_from_get_rng_are_good():
+    class Noisy(Numbers):
+        def __getitem__(self, index):
+            return get_rng().random()
+
+    assert found(examined(Noisy())) == {}
+
+
+# -- pickles -----------------------------------------------------------------------------------------------------------
+
+
+class Doubled(Numbers):
+    """A dataset whose function is at the top level of a module, as the cure says."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __getitem__(self, index):
+        return self.function(index)
+
+
+@pytest.mark.spawn
+def test_a_dataset_that_does_not_pickle_and_the_cures():
+    bad = examined(Doubled(lambda index: 2 * index), start_method="spawn")
+    finding = only(bad)
+    assert (finding.name, finding.level) == ("pickle", "problem")
+    assert "lambda" in finding.text
+    assert finding.text.startswith("start_method='spawn' has to pickle dataset: Can't ")
+    assert finding.cure == "define its functions and classes at the top level of a module; or start_method='fork'"
+    assert found(examined(Doubled(float), start_method="spawn")) == {}
+    assert only(examined(Doubled(lambda index: 2 * index), start_method="fork"), pickles=True).level == "note"
+
+
+def test_a_factory_with_a_fixed_start_method():
+    def fixed(**options):
+        return DataLoader(Doubled(lambda index: index), 4, start_method="spawn", **options)
+
+    finding = only(examine(checked("fixed", fixed)))
+    assert (finding.name, finding.level) == ("pickle", "problem")
+
+
+@pytest.mark.spawn
+def test_a_factory_with_a_fixed_start_method_and_a_good_dataset():
+    def fixed(**options):
+        return DataLoader(Numbers(), 4, start_method="forkserver", **options)
+
+    facts = examine(checked("fixed", fixed))
+    assert found(facts) == {}
+    assert (facts.serial.workers, facts.serial.other_workers) == (2, 1)
+
+
+class Locked(Numbers):
+    def __init__(self):
+        self.lock = threading.Lock()
+
+
+class Unlocked(Locked):
+    """Does what the cure says."""
+
+    def __getstate__(self):
+        return {**vars(self), "lock": None}
+
+
+def test_a_dataset_with_a_lock_and_its_cure():
+    assert found(examined(Unlocked()), pickles=True) == {}
+    finding = only(examined(Locked()), pickles=True)
+    assert (finding.name, finding.level) == ("pickle", "note")
+    assert "__getstate__" in finding.cure
+
+
+# -- open files --------------------------------------------------------------------------------------------------------
+
+
+class Lines(Numbers):
+    """Reads lines of 8 bytes from a file that stays open, without a buffer."""
+
+    def __init__(self, path):
+        path.write_text("".join(f"{line:07d}\n" for line in range(64)))
+        self.path, self.pid, self.file = path, None, None
+
+    def __getstate__(self):
+        return {**vars(self), "file": None, "pid": None}
+
+    def open(self):
+        self.pid, self.file = os.getpid(), open(self.path, "rb", buffering=0)
+
+    def __getitem__(self, index):
+        self.file.seek(8 * index)
+        return int(self.file.read(8))
+
+
+def test_a_file_whose_offset_workers_share_and_its_cure(tmp_path):
+    before, bad = open_files(), Lines(tmp_path / "lines")
+    bad.open()
+    facts = examined(bad, before=before)
+    findings = found(facts)
+    bad.file.close()
+    assert findings["open files"].level == "problem"
+    for others in ({"executor": "ray"}, {"start_method": "spawn"}):  # whose workers open it again
+        assert "open files" not in found(replace(facts, options=replace(facts.options, **others)))
+    assert str(tmp_path / "lines") in findings["open files"].text
+    assert findings["open files"].cure.startswith("open it in each process: if self.pid != os.getpid()")
+
+    class Cured(Lines):
+        def __getitem__(self, index):
+            if self.pid != os.getpid():
+                self.open()
+            return super().__getitem__(index)
+
+    cured = Cured(tmp_path / "lines")
+    assert "open files" not in found(examined(cured))
+    cured.file.close()
+
+
+def test_files_that_are_mapped_or_read_at_an_offset_are_good(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(64.0))
+
+    class Positional(Lines):
+        def __getitem__(self, index):
+            return int(os.pread(self.file.fileno(), 8, 8 * index))
+
+    before, dataset = open_files(), Positional(tmp_path / "lines")
+    dataset.mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    dataset.open()
+    with open(tmp_path / "log", "w") as log:  # is only written
+        facts = examined(dataset, before=before)
+        log.write("end")
+    dataset.file.close()
+    assert found(facts) == {}
+    names = {os.path.basename(file.name) for file in facts.files}
+    assert "lines" in names
+    assert "log" not in names
+
+
+def test_a_file_that_was_open_before_is_not_the_datasets(tmp_path):
+    with open(__file__, "rb") as other:
+        other.read(10)
+        assert examined(Numbers()).files == ()
+
+
+def test_a_connection(tmp_path):
+    class Connected(Numbers):
+        def __init__(self):
+            self.socket, self.other = socket.socketpair()
+
+        def __reduce__(self):
+            return Numbers, ()
+
+    dataset = []
+
+    def make(**options):
+        dataset[:] = dataset or [Connected()]
+        return DataLoader(dataset[0], 4, **{"num_workers": 2, "start_method": "fork", **options})
+
+    finding = only(examine(make))
+    for end in (dataset[0].socket, dataset[0].other):
+        end.close()
+    assert (finding.name, finding.level) == ("open files", "warning")
+    assert finding.text.startswith("2 sockets opened before the workers start")
+
+
+# -- equal batches -----------------------------------------------------------------------------------------------------
+
+
+def test_samples_that_differ_in_each_run():
+    class Unseeded(Numbers):
+        def __getitem__(self, index):
+            return np.random.default_rng().random()
+
+    finding = only(examined(Unseeded()))
+    assert (finding.name, finding.level) == ("batches", "warning")
+    assert "batch 0: element [0]" in finding.text
+    assert "get_rng()" in finding.cure
+
+
+def test_samples_that_depend_on_the_samples_before_them():
+    class Counting(Numbers):
+        count = 0
+
+        def __getitem__(self, index):
+            self.count += 1
+            return self.count
+
+    findings = found(examined(Counting()))
+    assert {"batches", "workers"} & findings.keys()  # it depends on which worker makes which batch
+
+
+def test_an_epoch_that_has_other_batches_in_the_second_loader():
+    class Shrinking(Numbers):
+        length = 40
+
+        def __len__(self):
+            self.length -= 4
+            return max(8, self.length)
+
+    def make(**options):
+        return DataLoader(dataset, 4, **{"num_workers": 2, "start_method": "fork", **options})
+
+    dataset = Shrinking()
+    while len(dataset) > 24:
+        pass
+    assert "batches, expected" in found(examine(make))["batches"].text
+
+
+def test_an_iterable_dataset_whose_order_depends_on_the_workers_and_the_cure():
+    class Sharded(IterableDataset):
+        def __init__(self):
+            pass
+
+        def shard(self, num_shards, index):
+            yield from range(index, 64, num_shards)
+
+    bad = only(examined(Sharded()))
+    assert (bad.name, bad.level) == ("workers", "note")
+    assert "num_shards=8" in bad.cure
+    assert found(examined(Sharded(), num_shards=8)) == {}
+
+
+def test_a_short_dataset():
+    facts = examined(range(3))
+    assert found(facts) == {}
+    assert (facts.same.batches, facts.resumed) == (1, None)
+
+
+def test_an_empty_dataset():
+    finding = only(examined([]))
+    assert (finding.name, finding.level) == ("sample", "problem")
+    assert "the loader has no batches" in finding.text
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sample_that_raises_an_error():
+    class Raising(Numbers):
+        def __getitem__(self, index):
+            raise OSError("no file 3.jpg")
+
+    finding = only(examined(Raising()))
+    assert (finding.name, finding.level) == ("sample", "problem")
+    assert "OSError: no file 3.jpg; gluonloader: in dataset[0]" in finding.text
+
+
+def test_a_sample_that_kills_only_workers():
+    main = os.getpid()
+
+    class Killing(Numbers):
+        def __getitem__(self, index):
+            if os.getpid() != main:
+                os._exit(7)
+            return index
+
+    finding = only(examined(Killing()))
+    assert (finding.name, finding.level) == ("batches", "problem")
+    assert "WorkerDied" in finding.text
+    assert "exit code 7" in finding.text
+
+
+def test_a_sample_that_hangs_is_interrupted():
+    class Hanging(Numbers):
+        def __getitem__(self, index):
+            while True:
+                try:
+                    time.sleep(1000)
+                except Exception:
+                    pass
+
+    finding = only(examined(Hanging(), seconds=0.5))
+    assert (finding.name, finding.level, finding.text) == ("sample", "warning", "no batch arrived in time")
+    assert "--seconds" in finding.cure
+
+
+def test_a_sample_that_hangs_only_in_workers():
+    main = os.getpid()
+
+    class Hanging(Numbers):
+        def __getitem__(self, index):
+            if os.getpid() != main:
+                time.sleep(1000)
+            return index
+
+    finding = only(examined(Hanging(), seconds=1.0))
+    assert (finding.name, finding.level) == ("batches", "problem")
+    assert "forkserver" in finding.cure
+
+
+def test_slow_samples_are_compared_as_far_as_the_time_allows():
+    class Slow(Numbers):
+        def __getitem__(self, index):
+            time.sleep(0.1)
+            return index
+
+    facts = examined(Slow(), seconds=10.0)
+    assert 0 < facts.serial.batches < 8
+    assert {finding.name for finding in dataset_findings(facts) if finding.level in ("warning", "problem")} == set()
+
+
+def test_an_error_of_the_factory():
+    def make(**options):
+        raise RuntimeError("no folder /data")
+
+    finding = only(examine(make))
+    assert (finding.name, finding.level) == ("loader", "problem")
+    assert finding.text == "the factory raised RuntimeError: no folder /data"
+
+
+def test_a_factory_that_breaks_its_contract_is_no_finding():
+    def make(**options):
+        raise FactoryError("wrong")
+
+    with pytest.raises(FactoryError, match="wrong"):
+        configure(make, ())
+
+
+def test_warnings_of_the_library_become_findings():
+    workers = 8 * (os.cpu_count() or 1) + 1
+    configured = configure(lambda **options: DataLoader(range(8), 4, **{"num_workers": workers, **options}), ())
+    finding = found(configured.facts)["loader"]
+    assert finding.level == "warning"
+    assert finding.text.startswith(f"num_workers={workers}: more than 8 worker processes per core")
+    assert finding.cure.startswith("pass num_workers=")
+
+
+# -- costs -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_cost_of_a_sample(tmp_path):
+    class Reading(Lines):
+        def __getitem__(self, index):
+            with open(self.path, "rb", buffering=0) as file:
+                file.read(512)
+            return np.zeros(25_000, np.float32)
+
+    cost = examined(Reading(tmp_path / "lines")).cost
+    assert cost.samples > 0
+    assert (cost.batch_bytes, cost.batch_share) == (400_000, 100_000)
+    assert 512 <= cost.read_bytes < 1000
+    assert 0 < cost.cpu_s <= cost.wall_s * 64
+    assert cost.draws == ()
+
+
+def test_samples_that_wait_and_samples_with_page_faults():
+    class Waiting(Numbers):
+        def __getitem__(self, index):
+            time.sleep(0.02)
+            return index
+
+    finding = only(examined(Waiting()))
+    assert (finding.name, finding.level, "concurrency=16" in finding.cure) == ("sample", "note", True)
+    assert needs_of(examined(Waiting()), gather()).waits
+
+
+@pytest.mark.parametrize(
+    ("draw", "name"),
+    [
+        (lambda self: np.random.random(), "`numpy.random`"),
+        (lambda self: self.rng.random(), "a generator of the dataset"),
+    ],
+)
+def test_draws_from_shared_generators_and_the_cure(draw, name):
+    class Noisy(Numbers):
+        def __init__(self):
+            self.rng = np.random.default_rng(3)
+
+        def __getitem__(self, index):
+            return draw(self)
+
+    finding = only(examined(Noisy()))
+    assert (finding.name, finding.level, name in finding.text) == ("random numbers", "note", True)
+    assert "get_rng()" in finding.cure
+    with_threads = found(examined(Noisy(), **THREADS))
+    assert with_threads["random numbers"].level == "warning"
+
+
+def test_bulk_reads_async_datasets_and_worker_init_fn():
+    class Bulk(Numbers):
+        def __getitems__(self, indices):
+            return [np.float32(self.scale * index) for index in indices]
+
+    class Awaited(Numbers):
+        async def __getitem__(self, index):
+            return index
+
+    def init(info):
+        info.dataset.scale = 2
+
+    for dataset in (Bulk(), Awaited()):
+        facts = examined(dataset, worker_init_fn=init)
+        assert found(facts) == {}
+        assert facts.cost.batch_bytes in (16, 32)
+
+
+def test_what_the_loader_needs():
+    machine = gather()
+    small = needs_of(examined(Numbers()), machine)
+    assert (small.workers, small.forks, small.processes, small.window, small.batch_bytes) == (2, True, True, 8, 32)
+    assert needs_of(examined(Numbers(), prefetch=3, memory_limit="2MB"), machine).window == 3
+    large = needs_of(examined([np.zeros(1 << 17)] * 16), machine)
+    assert (large.window, large.batch_bytes) == (4, 4 << 20)
+    assert needs_of(examined(Numbers(), **SERIAL), machine).workers == 0
+    text = next(finding.text for finding in machine_findings(machine, large) if finding.name == "memory")
+    assert text.startswith("batches need 24 MB of shared memory (4 MB each); ")
