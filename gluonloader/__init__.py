@@ -6,7 +6,7 @@ This file exports the public names. A module imports only from layers below its 
     commands     the commands of the command line
     mxnet        replaces mxnet.gluon.data
     torch        replaces torch.utils.data.DataLoader
-    bridges, testing
+    bridges, cached, testing, tuning
     comparing    differences between two batches
     loader       DataLoader: builds its parts from its arguments
     iterator     one epoch
@@ -30,6 +30,7 @@ This file exports the public names. A module imports only from layers below its 
 from . import batchify
 from .batchify import Append, AsList, Dict, Group, NamedTuple, Pad, Split, Stack, default_batchify
 from .bridges import Bridge, BridgeIterator, bridge
+from .cached import CachedLoader
 from .dataset import (
     ArrayDataset,
     ArrowDataset,
@@ -91,22 +92,23 @@ from .sampler import (
     SubsetSampler,
     WeightedSampler,
 )
+from .tuning import Trial, Tuning, tune
 from .work.info import BatchInfo, LoaderInfo, WorkerInfo, get_worker_info
 from .work.tolerance import SKIP
 from .work.usage import WorkerStats
 
 __all__ = [
     "SKIP", "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout",
-    "BatchifyError", "BlockShuffleSampler", "Bridge", "BridgeIterator", "ConcatDataset", "ConstWidthBucket",
-    "DataLoader", "Dataset", "Dict", "EpochStats", "ExpWidthBucket", "FileDataset", "FilterSampler",
+    "BatchifyError", "BlockShuffleSampler", "Bridge", "BridgeIterator", "CachedLoader", "ConcatDataset",
+    "ConstWidthBucket", "DataLoader", "Dataset", "Dict", "EpochStats", "ExpWidthBucket", "FileDataset", "FilterSampler",
     "FixedBucketSampler", "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset",
     "LinearWidthBucket", "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats", "MemoryStats",
     "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "Ranks", "RecordError",
     "Rows", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset",
     "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
-    "TooManyErrors", "Trace", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerInfo",
-    "WorkerStartError", "WorkerStats", "ZarrDataset", "batchify", "bridge", "default_batchify", "empty", "get_rng",
-    "get_worker_info", "gil_free", "merge_states", "random_split",
+    "TooManyErrors", "Trace", "TransportError", "Trial", "Tuning", "TupleDataset", "WeightedSampler", "WorkerDied",
+    "WorkerInfo", "WorkerStartError", "WorkerStats", "ZarrDataset", "batchify", "bridge", "default_batchify", "empty",
+    "get_rng", "get_worker_info", "gil_free", "merge_states", "random_split", "tune",
 ]  # fmt: skip
 
 __version__ = "0.2.0"

@@ -1,4 +1,4 @@
-"""The command line: `python -m gluonloader doctor | records | plot`."""
+"""The command line: `python -m gluonloader bench | doctor | plot | records | tune`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import sys
 from collections.abc import Sequence
 
-from .commands import plot, records
+from .commands import bench, plot, records, tune
 from .commands.doctor import command as doctor
 from .errors import GluonLoaderError
 
@@ -19,6 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     doctor.add_to(commands.add_parser("doctor", help="check a machine and a dataset, and say what to change"))
     records.add_to(commands.add_parser("records", help="make, list and check RecordIO files (.rec)"))
     plot.add_to(commands.add_parser("plot", help="draw a trace that DataLoader.trace has written"))
+    bench.add_to(commands.add_parser("bench", help="measure a DataLoader, also against torch's"))
+    tune.add_to(commands.add_parser("tune", help="find the fastest arguments of a DataLoader"))
     options = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for names of files that are not UTF-8

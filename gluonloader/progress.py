@@ -16,6 +16,7 @@ class ProgressBar:
     def __init__(self, total: int, unit: str) -> None:
         self._total, self._unit, self._done = total, unit, 0
         self._start = self._shown = time.monotonic()
+        self._note: str | None = None
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
 
     def __enter__(self) -> ProgressBar:
@@ -26,12 +27,12 @@ class ProgressBar:
         if self._terminal:
             print(file=sys.stderr)
 
-    def advance(self, count: int) -> None:
-        self.reach(self._done + count)
+    def advance(self, count: int, note: str | None = None) -> None:
+        self.reach(self._done + count, note)
 
-    def reach(self, done: int) -> None:
-        """Sets how much is done in all."""
-        self._done = done
+    def reach(self, done: int, note: str | None = None) -> None:
+        """Sets how much is done in all; `note` is shown instead of the speed."""
+        self._done, self._note = done, note
         now = time.monotonic()
         if now - self._shown >= _INTERVAL:
             self._show(now)
@@ -40,7 +41,7 @@ class ProgressBar:
         if self._terminal:
             share = self._done / max(1, self._total)
             bar = ("#" * int(_WIDTH * share)).ljust(_WIDTH, ".")
-            speed = self._done / max(1e-9, now - self._start)
-            line = f"\r[{bar}] {self._done:,} of {self._total:,} {self._unit}, {speed:,.0f}/s "
+            note = f"{self._done / max(1e-9, now - self._start):,.0f}/s" if self._note is None else self._note
+            line = f"\r[{bar}] {self._done:,} of {self._total:,} {self._unit}, {note} "
             print(line, end="", file=sys.stderr, flush=True)
             self._shown = now

@@ -12,17 +12,17 @@ from conftest import modules
 import gluonloader
 
 PUBLIC = {
-    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout",
-    "BatchifyError", "BlockShuffleSampler", "Bridge", "BridgeIterator", "ConcatDataset",
-    "ConstWidthBucket", "DataLoader", "Dataset", "Dict", "EpochStats", "ExpWidthBucket", "FileDataset", "FilterSampler",
+    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout", "BatchifyError",
+    "BlockShuffleSampler", "Bridge", "BridgeIterator", "CachedLoader", "ConcatDataset", "ConstWidthBucket",
+    "DataLoader", "Dataset", "Dict", "EpochStats", "ExpWidthBucket", "FileDataset", "FilterSampler",
     "FixedBucketSampler", "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler",
     "IterableDataset", "LinearWidthBucket", "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats",
     "MemoryStats", "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "Ranks",
     "RecordError", "Rows", "SKIP", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError",
-    "SimpleDataset", "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset",
-    "SubsetSampler", "TooManyErrors", "Trace", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied",
-    "WorkerInfo", "WorkerStartError", "WorkerStats", "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng",
-    "get_worker_info", "gil_free", "merge_states", "random_split",
+    "SimpleDataset", "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset",
+    "Subset", "SubsetSampler", "TooManyErrors", "Trace", "TransportError", "Trial", "Tuning", "TupleDataset",
+    "WeightedSampler", "WorkerDied", "WorkerInfo", "WorkerStartError", "WorkerStats", "ZarrDataset", "bridge",
+    "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free", "merge_states", "random_split", "tune",
 }  # fmt: skip
 
 # The positional part is that of mxnet.gluon.data.DataLoader, in its order.

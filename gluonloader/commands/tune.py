@@ -1,0 +1,76 @@
+"""`python -m gluonloader tune`: finds the best arguments of a loader."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import redirect_stdout
+from dataclasses import asdict
+from typing import Final
+
+from ..describe import counted
+from ..errors import import_extra
+from ..progress import ProgressBar
+from ..tuning import Trial, Tuning, tune
+from .arguments import add_factory, add_seconds, add_step
+from .factory import load_factory
+from .printing import show
+
+_DESCRIPTION: Final = (
+    "Measures a loader with different numbers and kinds of workers, concurrency, prefetch\n"
+    "and start methods. It prints a table of speeds, and the arguments to use."
+)
+_EXAMPLES: Final = """\
+examples:
+  python -m gluonloader tune train:make            tunes the loader that make() in train.py returns:
+                                                     def make(**options):
+                                                         return DataLoader(dataset, 64, **options)
+  python -m gluonloader tune train:make --seconds 120 --memory 1GB --plot tuning.png
+  python -m gluonloader tune train:make --step 0.05          for a GPU that takes 50 ms for a batch
+  python -m gluonloader tune train:make --step 0.05 --busy   for a program that computes 50 ms for a batch
+"""
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments and the option `run`: a function that returns the exit status."""
+    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add_factory(parser)
+    add_seconds(parser, 60)
+    text = "the maximum shared memory for batches, for example 256MB (default: no limit)"
+    parser.add_argument("--memory", metavar="BYTES", help=text)
+    add_step(parser)
+    parser.add_argument("--plot", metavar="FILE.png", help="draw the speeds into this file; needs matplotlib")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measures, and prints what was found."""
+    if options.plot:
+        import_extra("matplotlib", "plot", "matplotlib")  # now, not after a minute
+    with redirect_stdout(sys.stderr):  # for what the module of the factory prints
+        tuning = _tuned(options)
+    show(json.dumps(_as_json(tuning), indent=2) if options.json else str(tuning))
+    if options.plot:
+        tuning.plot(options.plot)
+    return 0
+
+
+def _tuned(options: argparse.Namespace) -> Tuning:
+    factory = load_factory(options.factory)
+    spent_s, trials = 0.0, 0
+    with ProgressBar(round(options.seconds), "seconds") as progress:
+
+        def show_trial(trial: Trial) -> None:
+            nonlocal spent_s, trials
+            spent_s, trials = spent_s + trial.took_s, trials + 1
+            progress.reach(round(spent_s), counted(trials, "measurement", "measurements"))
+
+        return tune(factory, options.seconds, options.memory, options.step, options.busy, show_trial)
+
+
+def _as_json(tuning: Tuning) -> dict[str, object]:
+    trials = [asdict(trial) for trial in tuning.trials]
+    return {"line": tuning.line, "took_s": tuning.took_s, "best": asdict(tuning.best), "trials": trials}

@@ -1,0 +1,4 @@
+"""Finds the arguments of `DataLoader` that are best for a dataset, by measuring."""
+
+from .trial import Trial
+from .tuner import Tuning, tune

@@ -1,0 +1,177 @@
+"""Measures a loader with one setting, in a child process that is ended if it takes too long.
+
+Each trial starts from a copy of this process, so a trial that hangs, crashes or starts threads does not affect others.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import text_of
+from ..loader import DataLoader
+from .speed import Step, endless, run
+
+_LEAST: Final = 0.25  # share of its time that a trial measures, even if its workers start slowly
+_SENT: Final = 0.9  # share of its limit after which a trial sends what it has measured
+_CLOSING_S: Final = 0.5  # for a trial that has reported its figures
+
+Factory = Callable[..., DataLoader[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How fast a loader was with some keyword arguments.
+
+    Attributes:
+        arguments: the keyword arguments.
+        samples_per_s: samples per second when all workers are busy; the median if the loader ran several times; 0 if
+            there was an error.
+        low, high: in a quarter of the time it was slower than `low`, and in a quarter faster than `high`.
+        first_batch_s: seconds from the call of the factory to the first batch.
+        batch_nbytes: bytes of a batch.
+        shared_nbytes: bytes of shared memory for batches; 0 without worker processes.
+        worker_nbytes: private memory of the largest worker process, in bytes; 0 without worker processes, or if the
+            system does not report it.
+        waiting: the share of the time for batches in which the workers (or the program, without workers) did not
+            compute, from 0 to 1.
+        took_s: seconds that all runs took, with starting and ending the workers.
+        error: why there are no figures; "" without an error.
+    """
+
+    arguments: Mapping[str, Any]
+    samples_per_s: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    first_batch_s: float = 0.0
+    batch_nbytes: int = 0
+    shared_nbytes: int = 0
+    worker_nbytes: int = 0
+    waiting: float = 0.0
+    took_s: float = 0.0
+    error: str = ""
+
+
+def measure(factory: Factory, arguments: Mapping[str, Any], seconds: float, limit_s: float, step: Step) -> Trial:
+    """Measures the loader that `factory(**arguments)` returns, in a child process.
+
+    Args:
+        seconds: how long the trial takes as a whole; longer if batches are slow.
+        limit_s: the trial is ended after this time.
+    """
+    started = time.perf_counter()
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    target = _Child(factory, dict(arguments), seconds, limit_s, step, sender)
+    child = multiprocessing.get_context("fork").Process(target=target)
+    with warnings.catch_warnings():
+        # The child does not need the other threads of this process; if one of them holds a lock, the limit helps.
+        warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
+        warnings.filterwarnings("ignore", ".*JAX is multithreaded", RuntimeWarning)
+        child.start()
+    sender.close()
+    trial = None
+    try:
+        if receiver.poll(limit_s):
+            trial = receiver.recv()
+        else:
+            trial = Trial(arguments, error=f"it had no figures after {limit_s:.1f} s, so it was ended")
+    except EOFError:
+        pass  # the child has died
+    finally:
+        receiver.close()
+        left_s = started + limit_s - time.perf_counter()
+        wait([child.sentinel], timeout=max(0.0, min(_CLOSING_S, left_s)))
+        _end(child)
+    trial = trial or Trial(arguments, error=f"its process ended with exit code {child.exitcode}")
+    return replace(trial, took_s=time.perf_counter() - started)
+
+
+def _end(child: BaseProcess) -> None:
+    """Ends the child and its workers, which are in its process group."""
+    assert child.pid is not None
+    with suppress(ProcessLookupError):  # the child has not started its group yet
+        os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
+    child.join()
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """What the child process does; for the arguments see `measure`."""
+
+    factory: Factory
+    arguments: dict[str, Any]
+    seconds: float
+    limit_s: float
+    step: Step
+    sender: Connection
+
+    def __call__(self) -> None:
+        os.setsid()
+        # If the program itself is killed, it cannot end this process, so the system does.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, self.limit_s + _CLOSING_S)
+        _silence()
+        try:
+            self._measure()
+        except BaseException as error:
+            self.sender.send(Trial(self.arguments, error=f"{type(error).__name__}: {text_of(error)}"))
+
+    def _measure(self) -> None:
+        started = time.perf_counter()
+        with self.factory(**self.arguments) as loader:
+            batches = endless(loader)
+            next(batches)
+            first_batch_s = time.perf_counter() - started
+            window, left_s = max(1, loader.prefetch), max(self.seconds - first_batch_s, _LEAST * self.seconds)
+            deadline = started + _SENT * self.limit_s
+            measured = run(batches, left_s, self.step, workers=loader.num_workers, window=window, deadline=deadline)
+            stats = loader.stats()
+            samples = stats.samples / stats.batches
+            low, high = np.percentile(measured.rates(burst=window), [25, 75]).tolist()
+            self.sender.send(
+                Trial(
+                    self.arguments,
+                    samples_per_s=samples * measured.rate,
+                    low=samples * low,
+                    high=samples * high,
+                    first_batch_s=first_batch_s,
+                    batch_nbytes=stats.nbytes // stats.batches,
+                    shared_nbytes=0 if stats.memory is None else stats.memory.nbytes,
+                    worker_nbytes=_largest_worker(),
+                    waiting=stats.waiting,
+                )
+            )
+
+
+def _silence() -> None:
+    """Discards what this process prints, since all trials would print the same."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.__stdout__, sys.__stderr__):
+        with suppress(AttributeError, OSError, ValueError):
+            os.dup2(null, stream.fileno())  # type: ignore[union-attr]
+
+
+def _largest_worker() -> int:
+    """The private memory of the largest process that this process has started, in bytes; 0 if that is unknown."""
+    session, largest = os.getsid(0), 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError, ValueError):
+            if int(folder.name) != os.getpid() and os.getsid(int(folder.name)) == session:
+                kilobytes = re.findall(r"^Private_\w+: +(\d+) kB$", (folder / "smaps_rollup").read_text(), re.MULTILINE)
+                largest = max(largest, 1024 * sum(map(int, kilobytes)))
+    return largest

@@ -1,0 +1,155 @@
+"""`tune`: runs the search on the user's data, and describes what it found."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any, Final
+
+from ..checks import check_flags, check_function, parse_bytes
+from ..errors import bad_argument
+from ..limits import available_cores, available_memory
+from ..units import duration, size
+from .plot import draw
+from .search import Search
+from .setting import Setting, text_of
+from .speed import Step
+from .trial import Factory, Trial, measure
+
+_MEMORY: Final = 0.8  # share of the free memory that the private memory of worker processes may take
+_LEAST_S: Final = 1.0  # a shorter budget is not enough for one trial
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What `tune` has found; `print` shows it as a table.
+
+    Attributes:
+        best: the trial with the best arguments: the simplest of those that are less than 5 % slower than the fastest.
+        trials: all trials, the fastest first, and trials with an error last. If several were compared again at the
+            end, their figures are those of this comparison.
+        took_s: seconds that all trials took.
+    """
+
+    best: Trial
+    trials: tuple[Trial, ...]
+    took_s: float
+
+    @property
+    def line(self) -> str:
+        """The best keyword arguments as text, to paste into a call of `DataLoader`."""
+        return text_of(self.best.arguments)
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draws the speed of each trial.
+
+        Args:
+            path: the image file to write; its ending chooses the format: .png, .svg or .pdf.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        draw(self.trials, self.best, path)
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, ...]] = [("", "samples/s", "from", "to", "first batch", "shared memory", "arguments")]
+        for trial in self.trials:
+            if not trial.error:
+                speeds = [f"{speed:,.0f}" for speed in (trial.samples_per_s, trial.low, trial.high)]
+                memory = size(trial.shared_nbytes) if trial.shared_nbytes else "-"
+                mark = "*" if trial is self.best else ""
+                rows.append((mark, *speeds, duration(trial.first_batch_s), memory, text_of(trial.arguments)))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        right = slice(1, -1)  # the columns of figures
+        lines = []
+        for row in rows:
+            figures = [cell.rjust(width) for cell, width in zip(row[right], widths[right], strict=True)]
+            lines.append("  ".join([row[0].ljust(1), *figures, row[-1]]))
+        errors = [f"{text_of(trial.arguments)}: {trial.error}" for trial in self.trials if trial.error]
+        if errors:
+            lines += ["", "Without figures:", *errors]
+        return "\n".join([*lines, "", f"Best, found in {duration(self.took_s)}: {self.line}"])
+
+
+def tune(
+    factory: Factory,
+    budget_s: float = 60.0,
+    memory: int | str | None = None,
+    step_s: float = 0.0,
+    busy: bool = False,
+    on_trial: Callable[[Trial], object] | None = None,
+) -> Tuning:
+    """Finds the arguments of `DataLoader` with which your data load fastest, by measuring; see `docs/tuning.md`.
+
+    It varies `num_workers`, `executor`, `concurrency`, `prefetch` and `start_method`. Each trial runs in a child
+    process that is forked from this one, so call `tune` before the program uses a GPU or starts threads.
+
+    Args:
+        factory: a function that passes its keyword arguments to a new `DataLoader`, and returns this loader.
+        budget_s: seconds that all trials may take together. A trial that takes longer than a sixth of this is ended.
+        memory: the maximum shared memory for batches, in bytes or as text ("256MB"); None for no limit. It becomes the
+            `memory_limit` of loaders with worker processes.
+        step_s: seconds that your program takes for each batch; with 0, trials measure the loader alone.
+        busy: whether your program computes during these seconds, as training on a CPU does. With False it waits, as for
+            a GPU.
+        on_trial: a function that is called with each `Trial` when it is done.
+
+    Raises:
+        ValueError: an argument is wrong; or no trial yielded batches, and the text contains the error of the first one.
+
+    >>> from gluonloader import DataLoader
+    >>> tuning = tune(lambda **options: DataLoader(range(1000), 10, **options), budget_s=2)
+    >>> "num_workers" in tuning.best.arguments, tuning.line.startswith("num_workers=")
+    (True, True)
+    """
+    check_function("factory", factory)
+    check_flags(busy=busy)
+    check_seconds("budget_s", budget_s, _LEAST_S)
+    check_seconds("step_s", step_s, 0)
+    limit, step, end = parse_bytes(memory), Step(step_s, bool(busy)), time.perf_counter() + budget_s
+
+    def measure_setting(setting: Setting, seconds: float, limit_s: float) -> Trial:
+        arguments = setting.arguments
+        if limit is not None and setting.executor == "process":
+            arguments["memory_limit"] = memory
+        trial = measure(factory, arguments, seconds, min(limit_s, end - time.perf_counter()), step)
+        if on_trial is not None:
+            on_trial(trial)
+        return trial
+
+    default = multiprocessing.get_start_method(allow_none=True) or "fork"
+    methods = [method for method in multiprocessing.get_all_start_methods() if method != default]
+    search = Search(measure_setting, available_cores(), budget_s, _MEMORY * available_memory(), methods)
+    return _result(search, search.run())
+
+
+def check_seconds(name: str, value: Any, least: float) -> None:
+    """Raises a ValueError if an argument is not a number of seconds, or too small."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < float("inf"):
+        raise bad_argument(name, value, f"must be a number of seconds >= {least:g}")
+
+
+def _result(search: Search, best: Setting | None) -> Tuning:
+    every = {setting: _merged([trial, *search.finals.get(setting, [])]) for setting, trial in search.trials.items()}
+    if best is None:
+        first = next(iter(every.values()))
+        raise ValueError(f"no setting yielded batches within {search.budget_s:g} s; the first trial: {first.error}")
+    fastest_first = sorted(every.values(), key=lambda trial: -trial.samples_per_s)
+    return Tuning(every[best], tuple(fastest_first), sum(trial.took_s for trial in every.values()))
+
+
+def _merged(trials: list[Trial]) -> Trial:
+    """One trial with the figures of the last rounds, if there were such; otherwise of the only trial."""
+    took_s = sum(trial.took_s for trial in trials)
+    rounds = [trial for trial in trials[1:] if not trial.error]
+    if not rounds:
+        return replace(trials[0], took_s=took_s)
+    middle = {
+        name: median(getattr(trial, name) for trial in rounds)
+        for name in ("samples_per_s", "low", "high", "first_batch_s")
+    }
+    return replace(rounds[-1], took_s=took_s, **middle)

@@ -1,0 +1,104 @@
+"""`python -m gluonloader tune`."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from conftest import load_or_skip
+
+from gluonloader.__main__ import main
+
+TRAIN = """
+import numpy as np
+from gluonloader import DataLoader
+
+print("imported")
+
+def make(**options):
+    print("made")
+    return DataLoader(np.zeros((1000, 16), np.float32), 10, **options)
+
+def fail(**options):
+    raise KeyError("gone")
+
+def refuse():
+    pass
+"""
+
+
+@pytest.fixture
+def train(tmp_path):
+    """A file with factories; its name differs in each test, since modules are imported once."""
+    path = tmp_path / f"train_{os.path.basename(tmp_path)}.py"
+    path.write_text(TRAIN)
+    return path
+
+
+def test_it_prints_a_table_and_a_line(train, capsys):
+    assert main(["tune", f"{train}:make", "--seconds", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("   samples/s")
+    assert "Best, found in " in out.splitlines()[-1]
+    assert "num_workers=" in out.splitlines()[-1]
+    assert err == "imported\n"
+
+
+def test_json_and_plot(train, tmp_path, capsys):
+    load_or_skip("matplotlib")
+    plot = tmp_path / "tuning.png"
+    options = ["--seconds", "2", "--step", "0.001", "--busy", "--memory", "2MB", "--json", "--plot", str(plot)]
+    assert main(["tune", f"{train}:make", *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert eval(f"dict({found['line']})") == found["best"]["arguments"]
+    assert found["best"] in found["trials"]
+    assert found["best"]["samples_per_s"] <= 10 / 0.001
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("factory", "options", "text"),
+    [
+        ("fail", [], "no setting yielded batches within 2 s; the first trial: KeyError: 'gone'"),
+        ("refuse", [], "refuse: it does not accept the argument num_workers"),
+        ("absent", [], "has no function absent"),
+        ("make", ["--memory", "much"], "memory_limit='much': "),
+        ("make", ["--seconds", "0.1"], "budget_s=0.1: must be a number of seconds >= 1"),
+    ],
+)
+def test_errors(train, capsys, factory, options, text):
+    assert main(["tune", f"{train}:{factory}", "--seconds", "2", *options]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_plot_needs_matplotlib(train, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["tune", f"{train}:make", "--plot", "tuning.png"]) == 2
+    assert 'matplotlib is not installed; run pip install "gluonloader[plot]"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "soon"])
+def test_wrong_numbers(value, capsys):
+    with pytest.raises(SystemExit):
+        main(["tune", "train:make", "--step", value])
+    assert f"argument --step: {value}: must be a number of seconds" in capsys.readouterr().err
+
+
+def test_help_has_examples(capsys):
+    with pytest.raises(SystemExit):
+        main(["tune", "--help"])
+    assert "python -m gluonloader tune train:make --step 0.05" in capsys.readouterr().out
+
+
+def test_progress_on_a_terminal(train):
+    terminal, slave = pty.openpty()
+    command = [sys.executable, "-m", "gluonloader", "tune", f"{train}:make", "--seconds", "2"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=slave, timeout=60, check=True, text=True)
+    os.close(slave)
+    shown = os.read(terminal, 100_000).decode()
+    os.close(terminal)
+    assert "of 2 seconds" in shown
+    assert "measurements" in shown
+    assert "Best" in done.stdout

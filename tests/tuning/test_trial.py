@@ -1,0 +1,109 @@
+"""A trial of `tune`: figures, errors, hangs and deaths in its child process."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from gluonloader import DataLoader
+from gluonloader.tuning.speed import Step, endless, run
+from gluonloader.tuning.trial import measure
+
+ROWS = np.zeros((100, 64), np.float32)
+
+
+def factory(dataset=ROWS):
+    return lambda **options: DataLoader(dataset, 10, **options)
+
+
+def trial(factory, seconds=0.2, limit_s=60.0, step=Step(), **arguments):
+    return measure(factory, arguments, seconds, limit_s, step)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"num_workers": 2}, {"num_workers": 2, "executor": "thread"}], ids=str)
+def test_figures(arguments):
+    found = trial(factory(), **arguments)
+    assert found.error == ""
+    assert found.arguments == arguments
+    assert 0 < found.low <= found.high
+    assert found.samples_per_s > 0
+    assert found.first_batch_s > 0
+    assert found.batch_nbytes == 10 * 64 * 4
+    assert (found.shared_nbytes > 0) == (found.worker_nbytes > 0) == (arguments == {"num_workers": 2})
+    assert 0 <= found.waiting <= 1
+    assert found.took_s > 0
+
+
+def test_memory_limit_is_kept():
+    big = np.zeros((100, 10_000))
+    found = trial(factory(big), num_workers=2, prefetch=8, memory_limit="2MB")
+    assert found.error == ""
+    assert 0 < found.shared_nbytes <= 2 << 20
+
+
+def fail(**options):
+    raise KeyError("gone")
+
+
+def die(**options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_errors():
+    assert trial(fail).error == "KeyError: 'gone'"
+    assert trial(factory(), num_workers=-1).error.startswith("ValueError: num_workers=-1: ")
+    assert trial(factory([])).error == "ValueError: the loader yields no batch"
+    assert trial(die).error == "its process ended with exit code -9"
+
+
+class Hanging:
+    """A dataset whose workers write their process to a file, and then hang."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        with open(self.path, "a") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(1000)
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_trial_that_hangs_is_ended_with_its_workers(tmp_path, workers):
+    path = tmp_path / "pids"
+    found = trial(factory(Hanging(path)), limit_s=2.0, num_workers=workers)
+    assert found.error == "it had no figures after 2.0 s, so it was ended"
+    assert found.samples_per_s == 0
+    pids = set(path.read_text().split())
+    assert len(pids) == max(1, workers)
+    while any(map(is_running, pids)):
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_the_step_is_simulated(busy):
+    found = trial(factory(), step=Step(0.01, busy))
+    assert 0 < found.samples_per_s <= 10 / 0.01
+
+
+def test_a_run_reads_as_many_epochs_as_needed():
+    batches = endless([1, 2, 3])
+    measured = run(batches, 0.0, Step(), workers=4, window=5)
+    assert measured.batches == 10
+    assert len(measured.ends) == 11
+    assert len(measured.rates(burst=5)) == 2
+    assert min(measured.rates(burst=5)) <= measured.rate <= max(measured.rates(burst=5))
+    assert next(batches) == (5 + 10) % 3 + 1

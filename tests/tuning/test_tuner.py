@@ -1,0 +1,97 @@
+"""`tune` as a whole: the result, its text and its plot. Budgets are as short as possible."""
+
+import json
+import sys
+import time
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from conftest import load_or_skip
+
+from gluonloader import DataLoader, MissingExtraError, Trial, Tuning, tune
+
+ROWS = np.zeros((1000, 64), np.float32)
+TRIALS = (
+    Trial({"num_workers": 2}, 2000.0, 1900.0, 2100.0, 0.05, 100, 4096, 10**6, 0.1, 3.0),
+    Trial({"num_workers": 0}, 1990.0, 1800.0, 2000.0, 0.01, 100, 0, 0, 0.1, 3.0),
+    Trial({"num_workers": 2, "executor": "thread"}, error="ValueError: no", took_s=0.1),
+)
+TUNING = Tuning(TRIALS[1], TRIALS, 6.1)
+
+
+def test_the_result():
+    trials = []
+    tuning = tune(lambda **options: DataLoader(ROWS, 10, **options), 3, "2MB", on_trial=trials.append)
+    assert tuning.best in tuning.trials
+    speeds = [trial.samples_per_s for trial in tuning.trials]
+    assert speeds == sorted(speeds, reverse=True)
+    assert sum(trial.took_s for trial in trials) == pytest.approx(tuning.took_s)
+    assert tuning.took_s <= 3.5
+    with DataLoader(ROWS, 10, **tuning.best.arguments) as loader:
+        assert len(list(loader)) == 100
+    assert eval(f"dict({tuning.line})") == tuning.best.arguments
+    for trial in tuning.trials:
+        assert trial.arguments.get("memory_limit") == (
+            "2MB" if "start_method" in trial.arguments else trial.arguments.get("memory_limit")
+        )
+        assert trial.shared_nbytes <= 2 << 20
+    assert json.loads(json.dumps(asdict(tuning)))["trials"]
+
+
+def test_the_table():
+    lines = str(TUNING).splitlines()
+    assert lines[0].split() == "samples/s from to first batch shared memory arguments".split()
+    assert lines[1].split() == "2,000 1,900 2,100 50 ms 4.1 kB num_workers=2".split()
+    assert lines[2].split() == "* 1,990 1,800 2,000 10 ms - num_workers=0".split()
+    assert lines[-3:] == ["num_workers=2, executor='thread': ValueError: no", "", "Best, found in 6.1 s: num_workers=0"]
+
+
+def test_a_plot(tmp_path):
+    load_or_skip("matplotlib")
+    TUNING.plot(tmp_path / "tuning.png")
+    TUNING.plot(tmp_path / "tuning.svg")
+    assert (tmp_path / "tuning.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "tuning.svg").read_text()
+
+
+def test_a_plot_without_matplotlib(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "gluonloader\[plot\]"'):
+        TUNING.plot(tmp_path / "tuning.png")
+
+
+def test_a_factory_that_fails():
+    def fail(**options):
+        raise KeyError("gone")
+
+    with pytest.raises(ValueError, match="no setting yielded batches within 2 s; the first trial: KeyError: 'gone'"):
+        tune(fail, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"factory": 3}, "factory=3: must be a function"),
+        ({"budget_s": 0.5}, "budget_s=0.5: must be a number of seconds >= 1"),
+        ({"step_s": -1}, "step_s=-1: must be a number of seconds >= 0"),
+        ({"budget_s": "1"}, "budget_s='1': "),
+        ({"memory": "lots"}, "memory_limit='lots': "),
+        ({"busy": "no"}, "busy='no': "),
+    ],
+)
+def test_wrong_arguments(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        tune(**{"factory": DataLoader, **arguments})
+
+
+def test_a_loader_that_hangs_is_bounded_by_the_budget():
+    class Hanging:
+        def __len__(self):
+            return 10
+
+        def __getitem__(self, index):
+            time.sleep(1000)
+
+    with pytest.raises(ValueError, match="no figures after"):
+        tune(lambda **options: DataLoader(Hanging(), 2, **options), 3)
