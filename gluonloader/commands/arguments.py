@@ -1,19 +1,33 @@
-"""Arguments that `tune` and `bench` have in common."""
+"""What several commands have in common: arguments, and the form of their help."""
 
 from __future__ import annotations
 
 import argparse
 import ast
-from typing import Any
+import textwrap
+from typing import Any, Final
+
+_WIDTH: Final = 88  # characters in a line of a description
 
 
-def add_factory(parser: argparse.ArgumentParser) -> None:
-    """Adds the argument that names the function which makes the loader."""
+def describe(parser: argparse.ArgumentParser, text: str, examples: str) -> None:
+    """Sets what the help shows above and below the arguments; the examples keep their lines."""
+    parser.description, parser.epilog = textwrap.fill(text, _WIDTH), f"examples:\n{examples}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+
+
+def add_json(parser: argparse.ArgumentParser, what: str = "print the result as JSON") -> None:
+    """Adds the option `--json`."""
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def add_factory(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
+    """Adds the argument that names the function which makes the loader; with "?" it may be left out."""
     text = (
         "a function that returns a new DataLoader, and passes its keyword arguments to it; MODULE is the name of a "
         "module, or the path of a .py file"
     )
-    parser.add_argument("factory", metavar="MODULE:FACTORY", help=text)
+    parser.add_argument("factory", nargs=nargs, metavar="MODULE:FACTORY", help=text)
 
 
 def add_seconds(parser: argparse.ArgumentParser, default: float) -> None:

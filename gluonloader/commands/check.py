@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
 import re
 from typing import Any, Final
@@ -63,11 +64,22 @@ def check(options: argparse.Namespace) -> int:
         errors |= {start: error for start, error in wrong.items() if start not in errors}
     if not options.no_decode:
         errors |= _undecodable(path, starts, options.num_workers)
-    for start, error in sorted(errors.items()):
-        key = f" (key {keys[start]})" if start in keys else ""
-        show(f"{error.file}, byte {error.offset or 0}{key}: {error.reason}")
-    show(f"{path}: {len(starts):,} records with intact frames; errors: {len(errors):,}")
+    found = [
+        {"file": error.file, "byte": error.offset or 0, "key": keys.get(start), "reason": error.reason}
+        for start, error in sorted(errors.items())
+    ]
+    if options.json:
+        show(json.dumps({"file": path, "records": len(starts), "errors": found}, indent=2))
+    else:
+        _print(path, len(starts), found)
     return 1 if errors else 0
+
+
+def _print(path: str, count: int, errors: list[dict[str, Any]]) -> None:
+    for error in errors:
+        key = "" if error["key"] is None else f" (key {error['key']})"
+        show(f"{error['file']}, byte {error['byte']}{key}: {error['reason']}")
+    show(f"{path}: {count:,} records with intact frames; errors: {len(errors):,}")
 
 
 def _intact_records(path: str) -> tuple[list[int], _Errors]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -71,7 +72,13 @@ def make(options: argparse.Namespace) -> int:
         for path in unfinished:
             with suppress(FileNotFoundError):
                 os.unlink(path)
-    show(*labels, f"{final[0]}: {count - len(errors):,} of {count:,} images")
+    if options.json:
+        result = {"file": final[0], "images": count, "packed": count - len(errors), "labels": labels, "skipped": errors}
+        show(json.dumps(result, indent=2))
+        return 1 if errors else 0
+    for number, (folder, size) in enumerate(labels.items()):
+        show(f"label {number}: {folder} (images: {size:,})")
+    show(f"{final[0]}: {count - len(errors):,} of {count:,} images")
     show(*[f"skipped: {error}" for error in errors], file=sys.stderr)
     return 1 if errors else 0
 
@@ -103,21 +110,21 @@ def _write(dataset: PackedImages, paths: list[str], num_workers: Any) -> list[st
     return errors
 
 
-def _images_of(source: str, root: str | None) -> tuple[list[_Image], list[str]]:
-    """Returns the images of a list or a folder, and a line of text for each label of a folder."""
+def _images_of(source: str, root: str | None) -> tuple[list[_Image], dict[str, int]]:
+    """Returns the images of a list or a folder, and the number of images of each label of a folder, in order."""
     if os.path.isfile(source):
         if root is not None and not os.path.isdir(root):
             raise FileNotFoundError(f"--root {root}: there is no such folder")
-        return list(_listed(source, root)), []
+        return list(_listed(source, root)), {}
     if not os.path.isdir(source):
         raise FileNotFoundError(f"{source}: there is no such folder or .lst file")
     if root is not None:
         raise ValueError(f"--root {root}: is for the paths of a list, but {source} is a folder; remove --root")
-    images, labels = list[_Image](), list[str]()
+    images, labels = list[_Image](), dict[str, int]()
     for folder, names in _folders(source):
         if names:
             label = float(len(labels))
-            labels.append(f"label {len(labels)}: {os.path.relpath(folder, source)} (images: {len(names):,})")
+            labels[os.path.relpath(folder, source)] = len(names)
             images += [(len(images) + row, label, os.path.join(folder, name)) for row, name in enumerate(names)]
     return images, labels
 

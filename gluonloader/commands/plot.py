@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import import_extra
+from .arguments import add_json, describe
 from .printing import show
 
 # Colours that people with colour blindness can tell apart, after Okabe and Ito.
@@ -21,6 +22,10 @@ _COLORS: Final = {
     "waiting": "#D9D9D9",
     "next": "#D55E00",
 }
+_EXAMPLES: Final = """\
+  with loader.trace("run.json"): ...             in a program
+  python -m gluonloader plot run.json run.png    afterwards
+"""
 _BINS: Final = 100  # of the curve of the throughput
 
 
@@ -45,8 +50,11 @@ class Recording:
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
+    text = "Draws a trace: what each worker did, how many batches were ready, and the speed. It needs matplotlib."
+    describe(parser, text, _EXAMPLES)
     parser.add_argument("trace", metavar="RUN.json", help="the file that DataLoader.trace has written")
     parser.add_argument("picture", metavar="OUT.png", help="the picture to write; also .svg or .pdf")
+    add_json(parser, "print what the picture shows as JSON")
     parser.set_defaults(run=plot)
 
 
@@ -55,7 +63,10 @@ def plot(options: argparse.Namespace) -> int:
     recording = read(options.trace)
     draw(recording, options.picture)
     waited = sum(span.length for span in recording.spans if span.stage == "next")
-    show(f"{options.picture}: {len(recording.times):,} batches; the program waited {waited:.1f} s")
+    if options.json:
+        show(json.dumps({"picture": options.picture, "batches": len(recording.times), "waited_s": waited}))
+    else:
+        show(f"{options.picture}: {len(recording.times):,} batches; the program waited {waited:.1f} s")
     return 0
 
 

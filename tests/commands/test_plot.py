@@ -30,6 +30,10 @@ def test_a_picture_is_written(trace, tmp_path, capsys):
     assert main(["plot", str(trace), str(tmp_path / "run.png")]) == 0
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
     assert "run.png: 10 batches" in capsys.readouterr().out
+    assert main(["plot", str(trace), str(tmp_path / "run.svg"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["picture"], result["batches"]) == (str(tmp_path / "run.svg"), 10)
+    assert result["waited_s"] > 0
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", json.dumps({"traceEvents": []}), json.dumps({"traceEvents": [{}]})])

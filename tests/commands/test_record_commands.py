@@ -1,5 +1,6 @@
 """`python -m gluonloader records make | list | check`."""
 
+import json
 import os
 import pty
 import subprocess
@@ -66,6 +67,20 @@ def test_make_from_a_folder(folder, tmp_path, capsys, workers):
     assert out.splitlines() == [*labels, f"{tmp_path}/o.rec: 4 of 4 images"]
     assert err == ""
     assert sorted(os.listdir(tmp_path)) == ["images", "o.idx", "o.rec"]
+
+
+def test_make_prints_json(folder, tmp_path, capsys):
+    (folder / "b" / "2.jpg").write_bytes(b"")
+    assert records("make", tmp_path / "o.rec", folder, "--json") == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {
+        "file": f"{tmp_path}/o.rec",
+        "images": 4,
+        "packed": 3,
+        "labels": {"a": 1, "b": 2, "c/deep": 1},
+        "skipped": [f"{folder}/b/2.jpg: the file is empty"],
+    }
+    assert err == ""
 
 
 @pytest.mark.spawn
@@ -232,6 +247,12 @@ def test_list(tmp_path, capsys):
     assert capsys.readouterr().out == "".join(lines)
     assert records("list", tmp_path / "o.rec", "--first", 2) == 0
     assert capsys.readouterr().out == "".join(lines[:3])
+    assert records("list", tmp_path / "o.rec", "--json") == 0
+    assert list(map(json.loads, capsys.readouterr().out.splitlines())) == [
+        {"number": 0, "key": "5", "bytes": 27, "labels": [2.0]},
+        {"number": 1, "key": "1", "bytes": 32, "labels": [1.0, 0.5]},
+        {"number": 2, "key": "2", "bytes": 4, "labels": None},
+    ]
     (tmp_path / "o.idx").unlink()
     assert records("list", tmp_path / "o.rec", "--first", 1) == 0
     assert capsys.readouterr().out == "number\tkey\tbytes\tlabels\n0\t-\t27\t2\n"
@@ -274,6 +295,13 @@ def test_check_names_each_damaged_record(pictures, capsys, workers):
     ]
     assert "a frame should start here with" in lines[1]
     assert last == f"{path}: 5 records with intact frames; errors: 3"
+    assert records("check", path, "--json", workers=workers) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["file"], found["records"]) == (str(path), 5)
+    assert [(error["byte"], error["key"]) for error in found["errors"]] == [
+        (starts[number], str(10 + number)) for number in (0, 3, 5)
+    ]
+    assert all(error["reason"] in line for error, line in zip(found["errors"], lines))
     assert records("check", path, "--no-decode") == 1
     assert capsys.readouterr().out.endswith(": 5 records with intact frames; errors: 1\n")
 
@@ -383,6 +411,10 @@ def test_help_names_commands_and_options():
     assert all(word in done.stdout for word in ("make", "list", "check"))
     done = program("records", "make", "--help", capture_output=True)
     assert all(f"--{word}" in done.stdout for word in ("root", "resize", "quality", "num-workers", "shuffle", "seed"))
+    for command in ("make", "list", "check"):
+        text = program("records", command, "--help", capture_output=True).stdout
+        assert "examples:" in text
+        assert "--json" in text
     assert program(capture_output=True).returncode == 2
 
 

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Final
 
 from ...progress import ProgressBar
+from ..arguments import add_factory, add_json, describe
 from ..factory import load_factory
 from ..printing import show
 from .dataset_findings import dataset_findings, needs_of
@@ -27,7 +28,6 @@ _DESCRIPTION: Final = (
     "The exit status is 1 if something will break."
 )
 _EXAMPLES: Final = """\
-examples:
   python -m gluonloader doctor                   checks the machine
   python -m gluonloader doctor train:make        checks also the loader that make() in train.py returns:
                                                    def make(**options):
@@ -39,18 +39,11 @@ examples:
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments and the option `run`: a function that returns the exit status."""
-    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument(
-        "factory",
-        nargs="?",
-        metavar="MODULE:FACTORY",
-        help="a function that returns a new DataLoader, and passes its keyword arguments to it; MODULE is the name of "
-        "a module, or the path of a .py file",
-    )
+    describe(parser, _DESCRIPTION, _EXAMPLES)
+    add_factory(parser, nargs="?")
     text = "how long reading samples may take (default 20)"
     parser.add_argument("--seconds", type=_positive, default=20.0, metavar="S", help=text)
-    parser.add_argument("--json", action="store_true", help="print the findings and the facts behind them as JSON")
+    add_json(parser, "print the findings and the facts behind them as JSON")
     parser.set_defaults(run=run)
 
 
