@@ -1,7 +1,8 @@
 """What datasets, transforms and batchify functions declare about themselves.
 
-    gil_free   users declare that a class, object or function releases the GIL and may run in threads
-    _parts     the library lists all datasets and functions that one of its objects calls; () if it calls none
+    gil_free                users declare that a class, object or function releases the GIL and may run in threads
+    slow_in_random_order    a dataset has this method if a random order may be slow; it returns the text of the error
+    _parts                  the library lists all datasets and functions that one of its objects calls; () if none
 
 A subclass that overrides how samples are read, or how the object is called, does not inherit a declaration.
 """
@@ -91,6 +92,17 @@ def draws(data: Any) -> bool:
         return bool(data.dtype.hasobject)
     parts = parts_of(data)
     return type(data) is not range and (parts is None or any(map(draws, parts)))
+
+
+def slow_in_random_order(data: Any, indices: Any = None) -> str:
+    """Says why `data` is slow to read in a random order, and what to do instead; "" if it is not slow, or not known.
+
+    Args:
+        indices: the indices that the order mixes, an array or range of ints; None for all.
+    """
+    if hasattr(type(data), "slow_in_random_order"):
+        return str(data.slow_in_random_order(indices))
+    return next(filter(None, [slow_in_random_order(part, indices) for part in parts_of(data) or ()]), "")
 
 
 def is_async(data: Any) -> bool:

@@ -33,6 +33,21 @@ def is_mask(indices: Any) -> bool:
     return listed and all(isinstance(index, (bool, np.bool_)) for index in indices)
 
 
+def between(indices: Any, start: int, stop: int) -> Any:
+    """Those of the indices, an array or a range, that are at least `start` and less than `stop`, counted from `start`.
+
+    >>> between(range(0, 100, 7), 10, 30), between(np.array([3, 12, 10]), 10, 30)
+    (range(4, 25, 7), array([2, 0]))
+    """
+    if not isinstance(indices, range):
+        array = np.asarray(indices)
+        return array[(start <= array) & (array < stop)] - start
+    rising = indices if indices.step > 0 else indices[::-1]
+    first, last = (max(0, -((rising.start - end) // rising.step)) for end in (start, stop))
+    part = rising[first:last]
+    return range(part.start - start, part.stop - start, part.step)
+
+
 def lengths_of(name: str, parts: Any) -> list[int]:
     """The length of each item of the sequence or mapping `parts`, which the user gave as the argument `name`."""
     lengths = []

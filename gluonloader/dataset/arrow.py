@@ -11,18 +11,20 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, Final
 
 import numpy as np
 
 from ..describe import call, short_repr
 from ..errors import add_note, bad_argument, warn
-from ..indices import checked_index, checked_indices
+from ..indices import between, checked_index, checked_indices
 from ..rows import Rows
-from .arrow_columns import column_of, counts_nulls, pyarrow
+from .arrow_columns import Layout, columns_of, counts_nulls, layout_of, names_in, pyarrow
 from .base import Dataset
 from .bulk import bulk_read, split_where_changed
+
+_BUFFER: Final = 4  # row groups that BlockShuffleSampler mixes by default
 
 
 class ArrowDataset(Dataset):
@@ -34,25 +36,36 @@ class ArrowDataset(Dataset):
     other columns. If any row of a column of ints or bools is null, the whole column is float64, as in pandas.
 
     A batch costs one copy per column, or two if its samples lie in several row groups. To shuffle Parquet files, use
-    `BlockShuffleSampler(dataset.row_groups)`: then each worker decodes each row group only once per epoch.
+    `BlockShuffleSampler(dataset.row_groups)`: then each worker decodes each row group only once per epoch. A loader
+    refuses a random order over more than `keep` row groups.
 
     Args:
         source: a pyarrow Table; a DataFrame of pandas (without its index) or polars; the path of a Parquet file, or a
             list of paths; or a `pyarrow.dataset` of Parquet files. Each worker reads the files itself.
-        columns: names of the columns to read, in that order; None reads all columns.
+        columns: names of the columns to read, in that order; None reads all columns. In a dict, each key is a field of
+            the samples, and its value the name of a column, or a list of columns of numbers and bools: then the field
+            is an array of shape (columns,), and in a batch it is one 2-D array of shape (rows, columns). Its dtype is
+            the one to which NumPy promotes the dtypes of the columns.
         keep: number of decoded row groups that each process keeps in memory.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
-        ValueError: a column is missing, or its type differs between files.
+        ValueError: a column is missing, its type differs between files, or it has no numbers for a 2-D array.
     """
 
-    def __init__(self, source: Any, columns: Sequence[str] | None = None, keep: int = 8) -> None:
-        if isinstance(columns, (str, bytes)) or (columns is not None and not columns):
-            raise bad_argument("columns", columns, "pass a list of column names, or None for all columns")
+    def __init__(
+        self,
+        source: Any,
+        columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
+        keep: int = 8,
+    ) -> None:
+        layout = layout_of(columns)
         if not isinstance(keep, (int, np.integer)) or keep < 1:
             raise bad_argument("keep", keep, "must be an int >= 1")
-        self._source = _open(source, columns)
+        self._source = _open(source, layout)
+        if any(column.dtype is None for column in self._source.columns.values()):
+            # It imports pandas, if that is installed, which takes 0.3 s. Otherwise each forked worker would import it.
+            pyarrow().array([""]).to_numpy(zero_copy_only=False)
         self._ends = list(accumulate(self._source.lengths))
         self._bounds = np.array([0, *self._ends])  # for bulk reads
         self._keep = int(keep)
@@ -71,7 +84,7 @@ class ArrowDataset(Dataset):
         group = bisect_right(self._ends, index)
         row = index - (self._ends[group] - self._source.lengths[group])
         decoded = self._group(group)
-        return {column.name: column.get(decoded[column.name], row) for column in self._source.columns}
+        return {key: column.get(decoded[key], row) for key, column in self._source.columns.items()}
 
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
@@ -82,23 +95,40 @@ class ArrowDataset(Dataset):
         if (groups == groups[0]).all():
             decoded, rows = self._group(int(groups[0])), keys - self._bounds[groups[0]]
             self._kept.rows += len(keys)
-            return Rows({column.name: column.pick(decoded[column.name], rows) for column in self._source.columns})
+            return Rows({key: column.pick(decoded[key], rows) for key, column in self._source.columns.items()})
         order = np.argsort(keys)
         parts = {int(groups[part[0]]): keys[part] for part in split_where_changed(order, groups)}
         kept, taken = self._kept.groups, {}
         for group in sorted(parts, key=lambda group: group not in kept):  # kept groups first: others replace them
             decoded, rows = self._group(group), parts[group] - self._bounds[group]
-            taken[group] = [column.take(decoded[column.name], rows) for column in self._source.columns]
+            taken[group] = [column.take(decoded[key], rows) for key, column in self._source.columns.items()]
         self._kept.rows += len(keys)
         inverse = np.empty_like(order)
         inverse[order] = np.arange(len(order))
-        columns = zip(self._source.columns, zip(*[taken[group] for group in parts], strict=True), strict=True)
-        return Rows({column.name: column.join(values, inverse) for column, values in columns})
+        columns = zip(self._source.columns.items(), zip(*[taken[group] for group in parts], strict=True), strict=True)
+        return Rows({key: column.join(values, inverse) for (key, column), values in columns})
 
     _parts = ()
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
+
+    def slow_in_random_order(self, indices: Any = None) -> str:
+        """Says why a random order is slow, and what to do instead; see `gluonloader.declared`."""
+        mixed, keep = self._count_groups(range(len(self)) if indices is None else indices), self._keep
+        if mixed <= keep:
+            return ""
+        what = f"ArrowDataset keeps {keep} decoded row groups, but this order mixes the rows of {mixed:,}, so it would"
+        if indices is None:
+            blocks = f"(rows.row_groups{'' if keep >= _BUFFER else f', buffer={keep}'})"
+            where = "where rows is the ArrowDataset"
+        else:  # a block of these rows may lie in two row groups
+            buffer = "" if keep >= 2 * _BUFFER else f", buffer={max(1, keep // 2)}"
+            blocks = f".of_size(len(dataset), {max(1, len(indices) // mixed)}{buffer})"
+            where = "for a dataset of these rows in the order of the files, e.g. Subset(rows, np.sort(indices))"
+        right = f"shuffle in blocks: DataLoader(dataset, batch_size, sampler=BlockShuffleSampler{blocks}), {where}"
+        memory = f"or keep all of them in the memory of each worker: ArrowDataset(..., keep={mixed})"
+        return f"{what} decode them again and again; {right}; {memory}"
 
     @short_repr
     def __repr__(self) -> str:
@@ -117,6 +147,14 @@ class ArrowDataset(Dataset):
                 self._warn_of_repeated_decoding(kept)
             kept.groups.move_to_end(group)
             return kept.groups[group]
+
+    def _count_groups(self, indices: Any) -> int:
+        """The number of row groups in which the rows at `indices`, an array or range, lie."""
+        if isinstance(indices, range):
+            return sum(1 for start, end in pairwise([0, *self._ends]) if between(indices, start, end))
+        found = np.zeros(len(self._ends) + 1, np.bool_)
+        found[np.searchsorted(self._bounds[1:], np.asarray(indices), side="right")] = True
+        return int(np.count_nonzero(found))
 
     def _warn_of_repeated_decoding(self, kept: _Kept) -> None:
         decoded_rows = kept.reads * len(self) // len(self._ends)  # estimated by the mean length
@@ -144,21 +182,27 @@ class _Kept:
 class _Table:
     """A table in memory: one row group, decoded in the constructor."""
 
-    def __init__(self, table: Any, names: Sequence[str] | None) -> None:
-        fields = _fields(table.schema, names, "the table")
+    def __init__(self, table: Any, layout: Layout | None) -> None:
+        fields = _fields(table.schema, names_in(layout), "the table")
         self.lengths = [table.num_rows]
-        self.columns = [column_of(field, table.column(field.name).null_count > 0) for field in fields]
-        self._decoded = {column.name: column.decode(table.column(column.name)) for column in self.columns}
+        self.columns = columns_of(layout, fields, {f.name for f in fields if table.column(f.name).null_count})
+        self._decoded = {key: _own(column.decode(table)) for key, column in self.columns.items()}
 
     def read(self, group: int) -> dict[str, Any]:
         return self._decoded
 
 
+def _own(values: Any) -> Any:
+    """The values in memory of their own, since the user's program may write to a frame of pandas."""
+    return values.copy() if isinstance(values, np.ndarray) and not values.flags.owndata else values
+
+
 class _Files:
     """Parquet files of one schema; the constructor reads only their footers."""
 
-    def __init__(self, paths: Sequence[str], filesystem: Any, names: Sequence[str] | None) -> None:
+    def __init__(self, paths: Sequence[str], filesystem: Any, layout: Layout | None) -> None:
         self._paths, self._filesystem = paths, filesystem
+        names = names_in(layout)
         self.lengths: list[int] = []
         self._groups: list[tuple[int, int]] = []  # number of the file, number of the row group in it
         nulls: set[str] = set()
@@ -172,15 +216,15 @@ class _Files:
                 nulls |= _with_nulls(file.metadata, {name for name in here if counts_nulls(here[name].type)})
             self.lengths += counts
             self._groups += [(number, group) for group in range(len(counts))]
-        self.columns = [column_of(field, field.name in nulls) for field in fields.values()]
+        self._names = list(fields)
+        self.columns = columns_of(layout, list(fields.values()), nulls)
 
     def read(self, group: int) -> dict[str, Any]:
         number, group = self._groups[group]
-        names = [column.name for column in self.columns]
         try:
             with self._file(number) as file:
-                table = file.read_row_group(group, columns=names, use_threads=False)
-            return {column.name: column.decode(table.column(column.name)) for column in self.columns}
+                table = file.read_row_group(group, columns=self._names, use_threads=False)
+            return {key: column.decode(table) for key, column in self.columns.items()}
         except Exception as error:
             add_note(error, f"gluonloader: in row group {group} of {self._paths[number]}")
             raise
@@ -192,7 +236,7 @@ class _Files:
             raise ValueError(f"{self._paths[number]}: not a Parquet file ({error})") from error
 
 
-def _open(source: Any, names: Sequence[str] | None) -> _Table | _Files:
+def _open(source: Any, layout: Layout | None) -> _Table | _Files:
     pa = pyarrow()
     if isinstance(source, (str, os.PathLike)):
         source = [source]
@@ -202,16 +246,16 @@ def _open(source: Any, names: Sequence[str] | None) -> _Table | _Files:
                 raise bad_argument("source", path, "it is a folder; pass sorted(Path(folder).glob('*.parquet'))")
             if set("*?[") & set(os.fspath(path)) and not os.path.exists(path):
                 raise bad_argument("source", path, "it is a pattern; pass sorted(glob.glob(pattern))")
-        return _Files(list(map(os.fspath, source)), None, names)
+        return _Files(list(map(os.fspath, source)), None, layout)
     if hasattr(source, "files") and hasattr(source, "filesystem"):  # a pyarrow.dataset of files
         if source.format.default_extname != "parquet":
             raise bad_argument("source", source, "its files are not Parquet files; pass source.to_table()")
-        files = _Files(list(source.files), source.filesystem, names)
+        files = _Files(list(source.files), source.filesystem, layout)
         if source.count_rows() != sum(files.lengths) or not source.schema.equals(files.schema):
             right = "it has a filter, partition columns or a schema that its files lack; pass source.to_table()"
             raise bad_argument("source", source, right)
         return files
-    return _Table(_as_table(source, pa), names)
+    return _Table(_as_table(source, pa), layout)
 
 
 def _as_table(source: Any, pa: Any) -> Any:

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import check_flags, check_function, check_int
-from ..declared import IN_MEMORY, in_memory, is_async
+from ..declared import IN_MEMORY, in_memory, is_async, slow_in_random_order
 from ..describe import call, describe, short_repr, sized
 from ..errors import add_note, bad_argument
 from ..generics import Sample
-from ..indices import as_list, checked_index, checked_indices, lengths_of
+from ..indices import as_list, between, checked_index, checked_indices, lengths_of
 from ..rows import Rows
 from .bulk import are_ints, bulk_read, check_no_mask, each, interleave, read, settled, split_where_changed
 from .iterable import is_iterable
@@ -241,6 +241,17 @@ class Subset(Dataset):
     def _parts(self) -> tuple[Any, ...]:
         return (self._dataset,)
 
+    def slow_in_random_order(self, indices: Any = None) -> str:
+        """Says why a random order is slow, and what to do instead; see `gluonloader.declared`."""
+        kept = self._indices
+        if isinstance(kept, list):  # of keys that are no ints
+            return ""
+        if isinstance(kept, range) and isinstance(indices, range):
+            first, last = (kept.start + kept.step * index for index in (indices.start, indices.stop))
+            return slow_in_random_order(self._dataset, range(first, last, kept.step * indices.step))
+        rows = slice(None) if indices is None else np.asarray(indices, np.intp)
+        return slow_in_random_order(self._dataset, np.asarray(kept, np.intp)[rows])
+
     def __len__(self) -> int:
         return len(self._indices)
 
@@ -301,6 +312,12 @@ class ConcatDataset(Dataset):
     @property
     def _parts(self) -> tuple[Any, ...]:
         return tuple(self.datasets)
+
+    def slow_in_random_order(self, indices: Any = None) -> str:
+        """Says why a random order is slow, and what to do instead; see `gluonloader.declared`."""
+        indices = range(len(self)) if indices is None else indices
+        parts = zip(self.datasets, self._bounds.tolist(), self._ends, strict=False)
+        return next(filter(None, [slow_in_random_order(part, between(indices, *ends)) for part, *ends in parts]), "")
 
     def __len__(self) -> int:
         return self._ends[-1]

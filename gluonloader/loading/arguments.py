@@ -41,6 +41,7 @@ from .choice import Options
 from .epoch import Delivery
 from .lengths import quota_of
 from .plan import Shards
+from .random_order import check_random_order
 from .sources import IndexSource, ShardSource, Source
 
 # For `explain_torch_arguments`: arguments of torch's loader, and what to pass instead.
@@ -89,7 +90,9 @@ def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool,
     if batching.ranks is not None:
         right = "only iterable datasets are read in shards; pass a ShardedSampler as sampler instead"
         raise bad_argument("ranks", batching.ranks, right)
-    return IndexSource(_batch_sampler(dataset, batching, seed, seed_given))
+    batches = _batch_sampler(dataset, batching, seed, seed_given)
+    check_random_order(dataset, batching.shuffle, batching.sampler, batching.batch_sampler)
+    return IndexSource(batches)
 
 
 def _ranks(ranks: Any, seed_given: bool) -> Ranks:

@@ -1,8 +1,9 @@
 """Heads that are pickles, of batches that are more than arrays in one tuple, list or dict.
 
-`persistent_id` replaces NumPy arrays, because that is faster than NumPy's own reduction. Arrays of other frameworks
-travel as NumPy arrays and come back as arrays of their framework. All other types that pickle their buffers out of band
-are transferred in the slab, too.
+`reducer_override` replaces NumPy arrays, because that is faster than NumPy's own reduction. (`persistent_id` could do
+the same, but pickle calls it for every text in a list, too.) Arrays of other frameworks travel as NumPy arrays and come
+back as arrays of their framework. All other types that pickle their buffers out of band are transferred in the slab,
+too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterable
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +22,6 @@ from ..errors import SharedMemoryError, TransportError
 from ..frameworks import named, owner
 from .allocator import Arena, needs_pickle
 from .slab import Head
-
-_NEVER_ARRAYS: Final = frozenset((str, int, float, bool, bytes, tuple, list, dict, type(None)))
 
 
 def reduce_by_pickle(batch: Any, arena: Arena) -> Head | None:
@@ -68,19 +68,21 @@ class _Reducer(pickle.Pickler):
         self.spans: list[int] = []
         self.framework_error: Exception | None = None
 
-    def persistent_id(self, obj: Any) -> Any:
-        kind = type(obj)
-        if kind is np.ndarray:
-            return None if obj.dtype.hasobject else self._location(obj)
-        framework = None if kind in _NEVER_ARRAYS else owner(kind)
+    def reducer_override(self, obj: Any) -> Any:
+        """Called for every object that is not a number, a text, bytes, None or a plain container."""
+        if type(obj) is np.ndarray:
+            return NotImplemented if obj.dtype.hasobject else (_in_slab, self._location(obj))
+        framework = owner(type(obj))
         if framework is None:
-            return None
+            return NotImplemented
         try:
             array = framework.to_numpy(obj)
         except Exception as error:  # an error of user code: MXNet reports a failed operation when its result is read
             self.framework_error = error
             raise
-        return None if array is None or array.dtype.hasobject else (*self._location(array), framework.name)
+        if array is None or array.dtype.hasobject:
+            return NotImplemented
+        return _in_slab, (*self._location(array), framework.name)
 
     def _location(self, array: NDArray[Any]) -> tuple[Any, ...]:
         dtype = array.dtype if needs_pickle(array.dtype) else array.dtype.str
@@ -98,10 +100,15 @@ class _Reducer(pickle.Pickler):
 class _Rebuilder(pickle.Unpickler):
     memory: NDArray[np.uint8]
 
-    def persistent_load(self, pid: Any) -> Any:
-        offset, shape, dtype, strides, *framework = pid
-        array: NDArray[Any] = np.ndarray(shape, dtype, self.memory, offset, strides)
-        return named(*framework).from_numpy(array) if framework else array
+    def find_class(self, module: str, name: str) -> Any:
+        is_array = module == __name__ and name == _in_slab.__name__
+        return partial(_in_slab, self.memory) if is_array else super().find_class(module, name)
+
+
+def _in_slab(memory: Any, offset: int, shape: Any, dtype: Any, strides: Any, *framework: str) -> Any:
+    """The array that `_Reducer` has placed in `memory`."""
+    array: NDArray[Any] = np.ndarray(shape, dtype, memory, offset, strides)
+    return named(*framework).from_numpy(array) if framework else array
 
 
 def _find_unpicklable(value: Any, path: str) -> tuple[str, Any]:

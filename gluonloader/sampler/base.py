@@ -58,6 +58,11 @@ class OrderedSampler(Sampler):
     _read_ahead = READ_AHEAD
     live: tuple[str, ...] = ()  # fields of the pass state that may change while a pass runs
 
+    @property
+    def random_over(self) -> Any:
+        """The indices, an array or a range, of which each part of a pass contains a random choice; None otherwise."""
+        return None
+
     def _order(self) -> Sliceable:
         """The order of the pass that starts now."""
         return self._indices

@@ -208,6 +208,10 @@ class SplitSampler(SeededSampler):
         self._state_fields = {**about, "shuffle": self._shuffle, "repeat": self._repeat}
         super().__init__(seed, self._shuffle or self._size > self._stop - self._start)
 
+    @property
+    def random_over(self) -> Any:
+        return range(self._start, self._stop) if self._shuffle else None
+
     def _order(self) -> Sliceable:
         epoch = self._next_epoch()
         ends = range(self._size, len(self) + 1, max(self._size, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -57,6 +57,10 @@ class RandomSampler(SeededSampler):
         self._state_fields = {"method": method or _method(length)}
         super().__init__(seed)
 
+    @property
+    def random_over(self) -> Any:
+        return self._indices
+
     def _order(self) -> Sliceable:
         return _shuffled(len(self), self._next_pass_seed(), self._state_fields["method"])
 
@@ -83,6 +87,10 @@ class SubsetSampler(SeededSampler):
         self._shuffle = bool(shuffle)
         self._state_fields = {"shuffle": self._shuffle, "indices": digest(self._indices)}
         super().__init__(seed, self._shuffle)
+
+    @property
+    def random_over(self) -> Any:
+        return self._indices if self._shuffle else None
 
     def _order(self) -> Sliceable:
         if not self._shuffle:

@@ -78,6 +78,10 @@ class WeightedSampler(SeededSampler):
         self._weights, self._digest = weights, ""
         self._table = np.cumsum(weights), int(possible[-1])
 
+    @property
+    def random_over(self) -> Any:
+        return np.flatnonzero(self._weights)
+
     def _order(self) -> Sliceable:
         seed = self._next_pass_seed()
         if self._replacement:

@@ -15,6 +15,7 @@ from typing import Any, Generic
 from ..checks import check_functions, check_int, parse_bytes
 from ..describe import arguments, call, describe, short_repr
 from ..generics import Batch
+from ..loading.random_order import check_random_order
 from .passes import Passes
 from .utils_data import data
 
@@ -85,6 +86,7 @@ class DataLoader(data.DataLoader, Generic[Batch]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        check_random_order(dataset, shuffle, sampler, batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
         """Starts a pass over the sampler. Iterators are independent, also with `persistent_workers`."""
