@@ -15,10 +15,12 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_MOST_TEXT: Final = 300  # characters of a summary
 
 
 class GluonLoaderError(Exception):
@@ -188,6 +190,12 @@ def text_of(value: object) -> str:
         return "".join([str(value)])  # an exact str, although `__str__` may return an object of a subclass
     except (Exception, SystemExit) as failure:
         return f"its __str__ raised {type(failure).__name__}"
+
+
+def summary_of(error: BaseException) -> str:
+    """The type, the text and the notes of an error, in one line of limited length."""
+    text = " ".join("; ".join([f"{type(error).__name__}: {text_of(error)}", *notes_of(error)]).split())
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."
 
 
 def bad_argument(name: str, value: object, expected: str) -> ValueError:

@@ -24,23 +24,23 @@ def add_json(parser: argparse.ArgumentParser, what: str = "print the result as J
 def add_factory(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
     """Adds the argument that names the function which makes the loader; with "?" it may be left out."""
     text = (
-        "a function that returns a new DataLoader, and passes its keyword arguments to it; MODULE is the name of a "
-        "module, or the path of a .py file"
+        "a function that passes its keyword arguments to a new DataLoader, and returns this loader; MODULE is the name "
+        "of a module, or the path of a .py file"
     )
     parser.add_argument("factory", nargs=nargs, metavar="MODULE:FACTORY", help=text)
 
 
 def add_seconds(parser: argparse.ArgumentParser, default: float) -> None:
     """Adds the time that the command may take."""
-    text = f"how long all measurements may take together (default {default:g})"
+    text = f"the budget: how many seconds all measurements may take together (default {default:g})"
     parser.add_argument("--seconds", type=seconds, default=default, metavar="S", help=text)
 
 
 def add_step(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that simulate a training step."""
-    text = "how long your program takes for each batch (default 0: the loader alone is measured)"
+    text = "how many seconds your program takes for each batch (default 0: only the loader is measured)"
     parser.add_argument("--step", type=seconds, default=0.0, metavar="S", help=text)
-    text = "your program computes during --step; without this option it waits, as for a GPU"
+    text = "your program computes on one core during --step; without this option it waits, as for a GPU"
     parser.add_argument("--busy", action="store_true", help=text)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..batchify import default_batchify
 from ..cached import CachedLoader
-from ..errors import import_extra, text_of
+from ..errors import import_extra, summary_of
 from ..loader import DataLoader
 from ..loading.stats import LoaderStats
 from ..progress import ProgressBar
@@ -31,8 +31,8 @@ from .factory import load_factory
 from .printing import show
 
 _DESCRIPTION: Final = (
-    "Measures the speed of a loader, where its time goes, and how fast the program would be\n"
-    "with a perfect loader, which repeats batches from memory."
+    "Measures the speed of a loader, and shows where its time goes. It also measures a perfect loader,\n"
+    "which repeats batches from memory: with --step, this shows what a faster loader can gain."
 )
 _EXAMPLES: Final = """\
 examples:
@@ -57,7 +57,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_factory(parser)
     add_seconds(parser, 20)
-    text = "keyword arguments for the factory, for example the line that `tune` has printed"
+    text = "keyword arguments for the factory, for example the arguments that `tune` has printed"
     parser.add_argument("--with", type=keywords, default={}, dest="arguments", metavar="ARGUMENTS", help=text)
     add_step(parser)
     text = "also measure torch's DataLoader with the same dataset, order, number of workers and batchify function; "
@@ -187,10 +187,18 @@ def _measure(options: argparse.Namespace, torch_data: Any) -> Bench:
 
 
 def _contender(name: str, loader: Iterable[Any], window: int, started: float | None) -> _Contender:
-    batches = endless(loader)
+    batches = _batches(name, loader)
     next(batches)
     first_batch_s = None if started is None else time.perf_counter() - started
     return _Contender(name, batches, max(1, window), first_batch_s)
+
+
+def _batches(name: str, loader: Iterable[Any]) -> Iterator[Any]:
+    """Yields batches without end; an error names the loader, and where the data raised it."""
+    try:
+        yield from endless(loader)
+    except Exception as error:
+        raise ValueError(f"{name} raised {summary_of(error)}") from error
 
 
 def _torch(torch_data: Any, loader: DataLoader[Any]) -> _Contender:
@@ -208,9 +216,9 @@ def _torch(torch_data: Any, loader: DataLoader[Any]) -> _Contender:
             collate_fn=collate,
             persistent_workers=workers > 0,
         )
-        return _contender("torch", theirs, _TORCH_PREFETCH * workers, started)
     except Exception as error:
-        raise ValueError(f"--against torch: its DataLoader raised {type(error).__name__}: {text_of(error)}") from error
+        raise ValueError(f"torch raised {summary_of(error)}") from error
+    return _contender("torch", theirs, _TORCH_PREFETCH * workers, started)
 
 
 def _speed(contender: _Contender, ours: _Contender, stats: LoaderStats) -> Speed:

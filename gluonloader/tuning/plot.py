@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from ..errors import import_extra
+from ..errors import bad_argument, import_extra
 from .setting import text_of
 from .trial import Trial
 
 
+def check_path(path: str) -> None:
+    """Checks whether `draw` can write this file, so that an error comes before the trials.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        OSError: there is no such folder.
+        ValueError: the ending is not that of an image.
+    """
+    formats = _figure().canvas.get_supported_filetypes()
+    folder, ending = Path(path).parent, Path(path).suffix[1:].lower()
+    if ending not in formats:
+        raise bad_argument("plot", path, "the file must end with .png, .svg or .pdf")
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {folder}")
+
+
 def draw(trials: Sequence[Trial], best: Trial, path: str | os.PathLike[str]) -> None:
     """Writes an image with a bar for each trial, the fastest at the top; the best one has another color."""
-    import_extra("matplotlib", "plot", "matplotlib")
-    figures: Any = import_extra("matplotlib.figure", "plot", "matplotlib")
     shown = [trial for trial in reversed(trials) if not trial.error]
-    figure = figures.Figure(figsize=(9, 1.2 + 0.3 * len(shown)), layout="constrained")  # works without a display
+    figure = _figure(figsize=(9, 1.2 + 0.3 * len(shown)), layout="constrained")
     axes = figure.subplots()
     speeds = [trial.samples_per_s for trial in shown]
     around = [
@@ -28,3 +43,10 @@ def draw(trials: Sequence[Trial], best: Trial, path: str | os.PathLike[str]) -> 
     axes.set_xlabel("samples/s, with the range of half of all measurements")
     figure.suptitle(f"Best: {text_of(best.arguments)}")
     figure.savefig(path)
+
+
+def _figure(**options: Any) -> Any:
+    """A figure of matplotlib, which works without a display."""
+    import_extra("matplotlib", "plot", "matplotlib")
+    figures: Any = import_extra("matplotlib.figure", "plot", "matplotlib")
+    return figures.Figure(**options)

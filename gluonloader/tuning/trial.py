@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import text_of
+from ..errors import summary_of
 from ..loader import DataLoader
 from .speed import Step, endless, run
 
@@ -31,6 +31,10 @@ _SENT: Final = 0.9  # share of its limit after which a trial sends what it has m
 _CLOSING_S: Final = 0.5  # for a trial that has reported its figures
 
 Factory = Callable[..., DataLoader[Any]]
+
+
+class IgnoredArgumentsError(ValueError):
+    """A factory does not pass its keyword arguments on, so all trials would measure the same loader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,9 @@ def measure(factory: Factory, arguments: Mapping[str, Any], seconds: float, limi
     Args:
         seconds: how long the trial takes as a whole; longer if batches are slow.
         limit_s: the trial is ended after this time.
+
+    Raises:
+        IgnoredArgumentsError: the loader has another number of workers than the arguments say.
     """
     started = time.perf_counter()
     receiver, sender = multiprocessing.Pipe(duplex=False)
@@ -88,7 +95,8 @@ def measure(factory: Factory, arguments: Mapping[str, Any], seconds: float, limi
         if receiver.poll(limit_s):
             trial = receiver.recv()
         else:
-            trial = Trial(arguments, error=f"it had no figures after {limit_s:.1f} s, so it was ended")
+            late = f"it had no figures after {limit_s:.1f} s, so it was ended"
+            trial = Trial(arguments, error=f"{late}: if it does not hang, it needs a larger budget")
     except EOFError:
         pass  # the child has died
     finally:
@@ -96,6 +104,8 @@ def measure(factory: Factory, arguments: Mapping[str, Any], seconds: float, limi
         left_s = started + limit_s - time.perf_counter()
         wait([child.sentinel], timeout=max(0.0, min(_CLOSING_S, left_s)))
         _end(child)
+    if isinstance(trial, IgnoredArgumentsError):
+        raise trial
     trial = trial or Trial(arguments, error=f"its process ended with exit code {child.exitcode}")
     return replace(trial, took_s=time.perf_counter() - started)
 
@@ -128,12 +138,15 @@ class _Child:
         _silence()
         try:
             self._measure()
+        except IgnoredArgumentsError as error:
+            self.sender.send(error)
         except BaseException as error:
-            self.sender.send(Trial(self.arguments, error=f"{type(error).__name__}: {text_of(error)}"))
+            self.sender.send(Trial(self.arguments, error=summary_of(error)))
 
     def _measure(self) -> None:
         started = time.perf_counter()
         with self.factory(**self.arguments) as loader:
+            self._check(loader)
             batches = endless(loader)
             next(batches)
             first_batch_s = time.perf_counter() - started
@@ -155,6 +168,14 @@ class _Child:
                     worker_nbytes=_largest_worker(),
                     waiting=stats.waiting,
                 )
+            )
+
+    def _check(self, loader: DataLoader[Any]) -> None:
+        found, expected = loader.num_workers, self.arguments.get("num_workers")
+        if expected not in (None, found):
+            raise IgnoredArgumentsError(
+                f"factory: called with num_workers={expected}, it returned a loader with num_workers={found}; pass its "
+                "keyword arguments on: def make(**options): return DataLoader(dataset, 64, **options)"
             )
 
 

@@ -99,7 +99,8 @@ def tune(
         on_trial: a function that is called with each `Trial` when it is done.
 
     Raises:
-        ValueError: an argument is wrong; or no trial yielded batches, and the text contains the error of the first one.
+        ValueError: an argument is wrong; or the factory does not pass its keyword arguments on; or no trial yielded
+            batches, and the text contains the error of the first one.
 
     >>> from gluonloader import DataLoader
     >>> tuning = tune(lambda **options: DataLoader(range(1000), 10, **options), budget_s=2)
@@ -137,7 +138,7 @@ def _result(search: Search, best: Setting | None) -> Tuning:
     every = {setting: _merged([trial, *search.finals.get(setting, [])]) for setting, trial in search.trials.items()}
     if best is None:
         first = next(iter(every.values()))
-        raise ValueError(f"no setting yielded batches within {search.budget_s:g} s; the first trial: {first.error}")
+        raise ValueError(f"no trial yielded batches; the first one, with {text_of(first.arguments)}: {first.error}")
     fastest_first = sorted(every.values(), key=lambda trial: -trial.samples_per_s)
     return Tuning(every[best], tuple(fastest_first), sum(trial.took_s for trial in every.values()))
 

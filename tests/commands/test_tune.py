@@ -26,6 +26,9 @@ def fail(**options):
 
 def refuse():
     pass
+
+def ignore(**options):
+    return DataLoader(range(100), 10)
 """
 
 
@@ -61,10 +64,15 @@ def test_json_and_plot(train, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("factory", "options", "text"),
     [
-        ("fail", [], "no setting yielded batches within 2 s; the first trial: KeyError: 'gone'"),
+        ("fail", [], "no trial yielded batches; the first one, with num_workers=0: KeyError: 'gone'"),
         ("refuse", [], "refuse: it does not accept the argument num_workers"),
         ("absent", [], "has no function absent"),
         ("make", ["--memory", "much"], "memory_limit='much': "),
+        (
+            "ignore",
+            [],
+            "called with num_workers=1, it returned a loader with num_workers=0; pass its keyword arguments",
+        ),
         ("make", ["--seconds", "0.1"], "budget_s=0.1: must be a number of seconds >= 1"),
     ],
 )
@@ -77,6 +85,17 @@ def test_a_plot_needs_matplotlib(train, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["tune", f"{train}:make", "--plot", "tuning.png"]) == 2
     assert 'matplotlib is not installed; run pip install "gluonloader[plot]"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("tuning.txt", "the file must end with .png"), ("absent/tuning.png", "there is no folder ")]
+)
+def test_a_wrong_plot_is_an_error_before_the_measurements(train, tmp_path, capsys, name, text):
+    load_or_skip("matplotlib")
+    assert main(["tune", f"{train}:make", "--plot", str(tmp_path / name)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert text in err
 
 
 @pytest.mark.parametrize("value", ["-1", "nan", "inf", "soon"])

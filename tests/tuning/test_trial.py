@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from gluonloader import DataLoader
+from gluonloader import DataLoader, SimpleDataset
 from gluonloader.tuning.speed import Step, endless, run
 from gluonloader.tuning.trial import measure
 
@@ -47,6 +47,10 @@ def fail(**options):
     raise KeyError("gone")
 
 
+def read(index):
+    raise OSError(f"no photo {index}")
+
+
 def die(**options):
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -55,6 +59,8 @@ def test_errors():
     assert trial(fail).error == "KeyError: 'gone'"
     assert trial(factory(), num_workers=-1).error.startswith("ValueError: num_workers=-1: ")
     assert trial(factory([])).error == "ValueError: the loader yields no batch"
+    unreadable = SimpleDataset(range(100)).transform(read)
+    assert trial(factory(unreadable)).error == "OSError: no photo 0; gluonloader: in dataset[0], batch 0 of epoch 0"
     assert trial(die).error == "its process ended with exit code -9"
 
 
@@ -85,7 +91,9 @@ def is_running(pid):
 def test_a_trial_that_hangs_is_ended_with_its_workers(tmp_path, workers):
     path = tmp_path / "pids"
     found = trial(factory(Hanging(path)), limit_s=2.0, num_workers=workers)
-    assert found.error == "it had no figures after 2.0 s, so it was ended"
+    assert (
+        found.error == "it had no figures after 2.0 s, so it was ended: if it does not hang, it needs a larger budget"
+    )
     assert found.samples_per_s == 0
     pids = set(path.read_text().split())
     assert len(pids) == max(1, workers)

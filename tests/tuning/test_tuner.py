@@ -65,8 +65,18 @@ def test_a_factory_that_fails():
     def fail(**options):
         raise KeyError("gone")
 
-    with pytest.raises(ValueError, match="no setting yielded batches within 2 s; the first trial: KeyError: 'gone'"):
+    with pytest.raises(
+        ValueError, match="no trial yielded batches; the first one, with num_workers=0: KeyError: 'gone'"
+    ):
         tune(fail, 2)
+
+
+@pytest.mark.parametrize("fixed", [0, 3])
+def test_a_factory_that_ignores_its_arguments(fixed):
+    with pytest.raises(
+        ValueError, match=rf"called with num_workers=\d, it returned a loader with num_workers={fixed}; "
+    ):
+        tune(lambda **options: DataLoader(ROWS, 10, num_workers=fixed), 2)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Any, Final
 
 from ...comparing import Items, difference, items_of
-from ...errors import TransportError, notes_of, text_of
+from ...errors import TransportError, summary_of, text_of
 from ...executors.process.packed_job import pickle_for
 from ...loader import DataLoader
 from ...progress import ProgressBar
@@ -37,7 +37,6 @@ _READINGS: Final = 5  # after it, which share the rest
 ALL_BATCHES: Final = 5 * _BATCHES  # that are read at most; two readings for `resumed` have as many as one
 LATE: Final = "no batch arrived in time"  # an error
 _MOST_BYTES: Final = 1 << 28  # of batches that are kept, to be compared
-_MOST_TEXT: Final = 300  # characters of an error
 
 Make = Callable[..., DataLoader[Any]]
 # Arguments of the factory; if it or the loader refuses the first ones, the second ones, and so on.
@@ -150,7 +149,7 @@ def configure(make: Make, before: Collection[OpenFile]) -> Configured:
         except FactoryError:
             raise
         except Exception as error:
-            facts = replace(facts, error=describe(error))
+            facts = replace(facts, error=summary_of(error))
             if isinstance(error, TransportError):
                 facts = replace(facts, pickle_error=text_of(error))
     texts = [str(warning.message) for warning in caught if issubclass(warning.category, RuntimeWarning)]
@@ -245,7 +244,7 @@ class Prober:
         except OutOfTime:
             facts = replace(facts, cost_error=LATE)
         except Exception as error:
-            facts = replace(facts, cost_error=describe(error))
+            facts = replace(facts, cost_error=summary_of(error))
         return replace(facts, files=tuple(file.after_reading() for file in facts.files))
 
     def _resume(self, whole: _Reading) -> Comparison | None:
@@ -282,7 +281,7 @@ class Prober:
         except FactoryError:
             raise
         except Exception as error:
-            reading.error = describe(error)
+            reading.error = summary_of(error)
         return reading
 
     def _collect(self, batches: Iterator[Any], reading: _Reading) -> None:  # see NOTE [loops and try] in interrupts.py
@@ -319,9 +318,3 @@ def _compare(one: _Reading, other: _Reading, start: int = 0) -> Comparison:
     if expected != found and not (one.is_late or other.is_late):
         return replace(equal, difference=f"{found} batches, expected {expected}")
     return equal
-
-
-def describe(error: BaseException) -> str:
-    """The type, the text and the notes of an error, in one line of limited length."""
-    text = " ".join("; ".join([f"{type(error).__name__}: {text_of(error)}", *notes_of(error)]).split())
-    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."
