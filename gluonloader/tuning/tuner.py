@@ -29,7 +29,8 @@ class Tuning:
     """What `tune` has found; `print` shows it as a table.
 
     Attributes:
-        best: the trial with the best arguments: the simplest of those that are less than 5 % slower than the fastest.
+        best: the trial with the best arguments: among those that were compared again at the end, the simplest of those
+            that are less than 5 % slower than the fastest.
         trials: all trials, the fastest first, and trials with an error last. If several were compared again at the
             end, their figures are those of this comparison.
         took_s: seconds that all trials took.
