@@ -12,7 +12,8 @@ _WIDTH: Final = 88  # characters in a line of a description
 
 def describe(parser: argparse.ArgumentParser, text: str, examples: str) -> None:
     """Sets what the help shows above and below the arguments; the examples keep their lines."""
-    parser.description, parser.epilog = textwrap.fill(text, _WIDTH), f"examples:\n{examples}"
+    parser.description = "\n\n".join(textwrap.fill(part, _WIDTH) for part in text.split("\n\n"))
+    parser.epilog = f"examples:\n{examples}"
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 

@@ -26,16 +26,15 @@ from ..progress import ProgressBar
 from ..tuning.speed import Run, Step, endless, run
 from ..units import duration, percent
 from ..work.usage import NOTHING_SPENT, process_resources
-from .arguments import add_factory, add_seconds, add_step, keywords
+from .arguments import add_factory, add_json, add_seconds, add_step, describe, keywords
 from .factory import load_factory
 from .printing import show
 
 _DESCRIPTION: Final = (
-    "Measures the speed of a loader, and shows where its time goes. It also measures a perfect loader,\n"
+    "Measures the speed of a loader, and shows where its time goes. It also measures a perfect loader, "
     "which repeats batches from memory: with --step, this shows what a faster loader can gain."
 )
 _EXAMPLES: Final = """\
-examples:
   python -m gluonloader bench train:make            measures the loader that make() in train.py returns:
                                                       def make(**options):
                                                           return DataLoader(dataset, 64, **options)
@@ -53,8 +52,7 @@ _PERFECT: Final = "perfect loader"
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments and the option `run`: a function that returns the exit status."""
-    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    describe(parser, _DESCRIPTION, _EXAMPLES)
     add_factory(parser)
     add_seconds(parser, 20)
     text = "keyword arguments for the factory, for example the arguments that `tune` has printed"
@@ -63,7 +61,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     text = "also measure torch's DataLoader with the same dataset, order, number of workers and batchify function; "
     text += "torch's default_collate replaces the default batchify function"
     parser.add_argument("--against", choices=["torch"], help=text)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_json(parser)
     parser.set_defaults(run=bench)
 
 

@@ -12,19 +12,17 @@ from typing import Final
 from ..describe import counted
 from ..progress import ProgressBar
 from ..tuning import Trial, Tuning, check_path, tune
-from .arguments import add_factory, add_seconds, add_step
+from .arguments import add_factory, add_json, add_seconds, add_step, describe
 from .factory import load_factory
 from .printing import show
 
 _DESCRIPTION: Final = (
-    "Finds the arguments of DataLoader with which your data load fastest. It measures a loader with\n"
-    "different values of num_workers, executor, concurrency, prefetch and start_method, and prints a\n"
-    "table of speeds. The last line shows the arguments to pass to DataLoader.\n"
-    "\n"
+    "Finds the arguments of DataLoader with which your data load fastest. It measures a loader with "
+    "different values of num_workers, executor, concurrency, prefetch and start_method, and prints a "
+    "table of speeds. The last line shows the arguments to pass to DataLoader.\n\n"
     "Each measurement runs in a forked process: the module must not use a GPU when it is imported."
 )
 _EXAMPLES: Final = """\
-examples:
   python -m gluonloader tune train:make            tunes the loader that make() in train.py returns:
                                                      def make(**options):
                                                          return DataLoader(dataset, 64, **options)
@@ -36,8 +34,7 @@ examples:
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments and the option `run`: a function that returns the exit status."""
-    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    describe(parser, _DESCRIPTION, _EXAMPLES)
     add_factory(parser)
     add_seconds(parser, 60)
     text = "the maximum shared memory for batches of worker processes, for example 256MB (default: no limit)"
@@ -46,7 +43,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plot", metavar="FILE.png", help="draw the speeds into a .png, .svg or .pdf file; needs matplotlib"
     )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 
