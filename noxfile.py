@@ -36,6 +36,7 @@ TEST = ["pytest>=8", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypo
 RUNNERS = ["-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal"]
 TORCH = "torch==2.13.0"
 MXNET = "mxnet==1.9.1"
+BLOCKS = "tests/test_docs.py::test_blocks_run_and_print_what_the_page_shows"
 
 
 def pythons() -> Iterator[str]:
@@ -109,7 +110,7 @@ def modern(session: nox.Session) -> None:
 def trainers(session: nox.Session) -> None:
     """Lightning, Fabric, Accelerate and the Trainer of transformers."""
     session.install("numpy>=2", TORCH, "torchdata", "lightning", "accelerate", "transformers", *TEST, "-e", ".")
-    run_tests(session, "tests/pytorch/trainers")
+    run_tests(session, "tests/pytorch/trainers", f"{BLOCKS}[trainers.md]")
 
 
 @nox.session(python="3.11")
