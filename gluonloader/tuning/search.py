@@ -165,6 +165,11 @@ class Search:
     # -- what is known -------------------------------------------------------------------------------------------------
 
     @property
+    def spent_s(self) -> float:
+        """Seconds that all trials have taken, also those of a last round that has no time for all finalists."""
+        return self.budget_s - self._left_s
+
+    @property
     def _worker_counts(self) -> list[int]:
         most = _PER_CORE * self.cores
         return sorted({self.cores, *(1 << power for power in range(most.bit_length()) if 1 << power <= most)})

@@ -141,7 +141,7 @@ def _result(search: Search, best: Setting | None) -> Tuning:
         first = next(iter(every.values()))
         raise ValueError(f"no trial yielded batches; the first one, with {text_of(first.arguments)}: {first.error}")
     fastest_first = sorted(every.values(), key=lambda trial: -trial.samples_per_s)
-    return Tuning(every[best], tuple(fastest_first), sum(trial.took_s for trial in every.values()))
+    return Tuning(every[best], tuple(fastest_first), search.spent_s)
 
 
 def _merged(trials: list[Trial]) -> Trial:

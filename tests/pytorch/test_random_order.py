@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gluonloader import ArrowDataset, BlockShuffleSampler, DataLoader
-from gluonloader.torch import DataLoader as TorchDataLoader
 
+from .sides import OURS as TorchDataLoader
 from .sides import torch
 
 pa = pytest.importorskip("pyarrow")
