@@ -27,7 +27,7 @@ class CachedLoader(Generic[Batch]):
     work; `stats()` describes `loader`, not this object.
 
     A copy takes about 0.1 ms for each MB, in the thread that asks for the batch. So the program may write into the
-    batches. The arrays of a copy lie in ordinary memory; tensors in page-locked memory stay in page-locked memory.
+    batches. The arrays of a copy lie in ordinary memory; copies of tensors in page-locked memory are page-locked, too.
 
     Args:
         loader: any iterable of batches, such as a `DataLoader` of gluonloader or torch. If it has a length, an epoch

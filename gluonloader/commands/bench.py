@@ -1,6 +1,6 @@
 """`python -m gluonloader bench`: measures a loader, a perfect loader, and torch's loader with the same dataset.
 
-for each round: for each loader: a run of equal length     so a machine whose speed changes is fair to all of them
+for each round: for each loader: a run of equal length     so changes in the machine's speed affect all loaders equally
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Speed:
         first_batch_s: seconds from the call that makes the loader to its first batch; None for the perfect loader.
         waited: share of its time that the program waited, from 0 to 1.
         wait_p50_s, wait_p90_s, wait_p99_s: percentiles of the seconds that the program waited for a batch.
-        ratio, ratio_low, ratio_high: the speed of this command's loader divided by this one's in the same round; the
-            median, the smallest and the largest.
+        ratio, ratio_low, ratio_high: the speed of the user's loader divided by the speed of this loader in the same
+            round; the median, the smallest and the largest ratio.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Bench:
 
     Attributes:
         loader: the loader as text.
-        speeds: the speed of each loader; that of the command comes first.
+        speeds: the speed of each loader; the user's loader comes first, then the perfect loader.
         rounds: number of rounds.
         step_s: seconds that the simulated program takes for a batch.
         program_cpu_s, program_faults: seconds of computing and page faults of the program, for each batch.
@@ -142,7 +142,7 @@ class _Contender:
 
 
 def bench(options: argparse.Namespace) -> int:
-    """Measures, and prints the result."""
+    """Measures the loaders, and prints the result."""
     if options.against:
         import_extra("torch", "torch")
     torch_data = import_extra("torch.utils.data", "torch") if options.against else None

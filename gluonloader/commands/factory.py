@@ -37,7 +37,7 @@ def load_factory(text: str) -> Callable[..., DataLoader[Any]]:
 
     Returns:
         The factory. A call raises a FactoryError if the function does not accept one of the arguments, or if it returns
-        something else than a DataLoader.
+        something that is not a DataLoader.
 
     Raises:
         FactoryError: there is no such module, file or function, or importing it has raised an error.

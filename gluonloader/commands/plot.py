@@ -1,4 +1,4 @@
-"""`python -m gluonloader plot`: draws a trace of `DataLoader.trace` as a picture, by matplotlib."""
+"""`python -m gluonloader plot`: draws a trace of `DataLoader.trace` as a picture, with matplotlib."""
 
 from __future__ import annotations
 

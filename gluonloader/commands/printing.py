@@ -1,4 +1,4 @@
-"""Printing of results, which nobody may read: `check x.rec | head -1` closes the pipe early."""
+"""Prints results, also to a pipe that is closed early, as in `check x.rec | head -1`."""
 
 from __future__ import annotations
 

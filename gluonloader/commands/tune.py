@@ -17,10 +17,10 @@ from .factory import load_factory
 from .printing import show
 
 _DESCRIPTION: Final = (
-    "Finds the arguments of DataLoader with which your data load fastest. It measures a loader with "
+    "Finds the fastest arguments of DataLoader for your data. It measures a loader with "
     "different values of num_workers, executor, concurrency, prefetch and start_method, and prints a "
     "table of speeds. The last line shows the arguments to pass to DataLoader.\n\n"
-    "Each measurement runs in a forked process: the module must not use a GPU when it is imported."
+    "Each trial runs in a forked process, so the module must not use a GPU when it is imported."
 )
 _EXAMPLES: Final = """\
   python -m gluonloader tune train:make            tunes the loader that make() in train.py returns:
@@ -67,7 +67,7 @@ def _tuned(options: argparse.Namespace) -> Tuning:
         def show_trial(trial: Trial) -> None:
             nonlocal spent_s, trials
             spent_s, trials = spent_s + trial.took_s, trials + 1
-            progress.reach(round(spent_s), counted(trials, "measurement", "measurements"))
+            progress.reach(round(spent_s), counted(trials, "trial", "trials"))
 
         return tune(factory, options.seconds, options.memory, options.step, options.busy, show_trial)
 

@@ -17,12 +17,12 @@ from .stats import LoaderStats
 
 _ENOUGH: Final = 32  # batches, before there is advice
 _WAITS: Final = 0.1  # the program waits for the loader if it spends more of its time there
-_TINY_S: Final = 200e-6  # bringing a batch from a worker takes 25 to 50 us of each of two processes
+_TINY_S: Final = 200e-6  # getting a batch from a worker takes 25 to 50 us in each of the two processes
 _LEAST_FAULT_S: Final = 0.2e-6
 _PAGES: Final = 1024  # whose faults are measured
 _FAULTY: Final = 0.2  # share of the time of workers that page faults may take
 _MOST_COMPUTING: Final = 0.5  # the share of a worker's time; workers that compute more do not wait
-_MOST_CONCURRENCY: Final = 32  # that is advised
+_MOST_CONCURRENCY: Final = 32  # the largest value that is advised
 _IDLE: Final = 0.6  # the share of the time of workers; if it is larger, they are not the limit
 _SLOW: Final = 0.5  # the share of the time that the program waits; slow batches that took longer are the cause
 
@@ -78,10 +78,10 @@ def _on_slow_batches(stats: LoaderStats) -> str:
         return ""
     slow = max(stats.epochs, key=lambda epoch: epoch.slowest_s)
     usual = duration((stats.made_s - stats.slow_s) / stats.batches)
-    cure = "raise prefetch, or pass in_order=False" if stats.num_workers else "pass num_workers, which read ahead"
+    cure = "raise prefetch, or pass in_order=False" if stats.num_workers else "pass num_workers: workers read ahead"
     return (
         f"A few slow batches took {duration(stats.slow_s)}: batch {slow.slowest} of epoch {slow.epoch} took "
-        f"{duration(slow.slowest_s)}, a usual batch {usual}; look at it by loader.replay({slow.epoch}, "
+        f"{duration(slow.slowest_s)}, a usual batch {usual}; look at it with loader.replay({slow.epoch}, "
         f"{slow.slowest}); {cure}."
     )
 
@@ -91,7 +91,7 @@ def _on_tiny_batches(stats: LoaderStats) -> str:
     if not stats.num_workers or made_s >= _TINY_S:
         return ""
     return (
-        f"Making a batch takes only {duration(made_s)}, about as long as bringing it from a worker: raise batch_size, "
+        f"Making a batch takes only {duration(made_s)}, about as long as getting it from a worker: raise batch_size, "
         'or pass num_workers=0 or executor="auto".'
     )
 
@@ -131,7 +131,7 @@ def _on_page_faults(stats: LoaderStats) -> str:
     count = work.page_faults / max(1, stats.samples)
     return (
         f"Each sample had {count:,.0f} page faults, about {percent(share)} of the computing time, because large "
-        "temporary arrays got new memory: reuse arrays (out=), or create them by gluonloader.empty in batchify_fn; "
+        "temporary arrays got new memory: reuse arrays (out=), or create them with gluonloader.empty in batchify_fn; "
         "`python -m gluonloader doctor` checks the settings of the allocator."
     )
 
@@ -156,7 +156,7 @@ def _on_batchify(stats: LoaderStats) -> str:
     per_batch = duration(stats.work.batchify_s / stats.work.batches)
     return (
         f"batchify_fn takes {percent(share)} of the time for a batch ({per_batch} per batch): use NumPy functions on "
-        f"whole arrays, and create the arrays by gluonloader.empty.{_more_workers(stats)}"
+        f"whole arrays, and create the arrays with gluonloader.empty.{_more_workers(stats)}"
     )
 
 
@@ -175,8 +175,8 @@ def _more_workers(stats: LoaderStats) -> str:
     if not workers:
         return f" Workers make batches while the program computes: pass num_workers={max(1, stats.cores - 1)}."
     more = min(2 * workers, stats.cores)
-    effect = "about halve it" if more == 2 * workers else f"take {percent(1 - workers / more)} off it"
-    return f" {more} workers would {effect}; this machine has {free} more core{'s' * (free > 1)}."
+    effect = "about half as long" if more == 2 * workers else f"{percent(1 - workers / more)} less time"
+    return f" {more} workers would take {effect}; this machine has {free} more core{'s' * (free > 1)}."
 
 
 def _on_memory(stats: LoaderStats) -> str:

@@ -24,7 +24,7 @@ from .trace import Trace
 _RECENT: Final = 256  # batches
 _TIMES: Final = 4096  # batches, for percentiles
 _STARTING: Final = 16  # this many first batches of an epoch are not typical, since workers have no lead yet
-_SLOW: Final = 10  # a slow batch takes this many times as long as the median
+_SLOW: Final = 10  # a slow batch takes more than this many times as long as the median
 _EPOCHS: Final = 100  # epochs that `LoaderStats.epochs` lists; older ones are added up
 _BURST: Final = 8  # batches; fewer would measure the gaps inside a burst
 _LOGGED: Final = 1000  # different errors of samples
@@ -40,8 +40,8 @@ class EpochStats:
     Attributes:
         epoch: number of the epoch.
         batches, samples: number of batches and of samples that were delivered.
-        nbytes: bytes of these batches, estimated from one of 64 batches.
-        waited_s: seconds that the program spent in `next`. Without workers, this includes making the batches.
+        nbytes: bytes of these batches, estimated from one batch in 64.
+        waited_s: seconds that the program spent in `next`. Without workers, this includes the time to make the batches.
         program_s: seconds that the program spent between two calls of `next`.
         made_s: seconds that workers (or the program, without workers) spent making these batches.
         slowest_s, slowest: seconds that the slowest batch took to make, and its number; None before the first batch.
@@ -144,7 +144,7 @@ class LoaderStats(EpochStats):
         workers: how each worker of the current executor spent its time; without workers, one item for the program.
         work: the sum of the times of all workers, including those of earlier executors.
         memory: the shared memory of the batches; None if batches are not in shared memory.
-        slow_s: seconds that slow batches took to make: those that took 10 times as long as the median of all.
+        slow_s: seconds that slow batches took to make: batches that took more than 10 times as long as the median.
         deaths: number of workers that died.
         retries: number of batches that were made again because their worker died.
         errors: number of samples that raised an error and were skipped or replaced; see `on_error`.
@@ -278,7 +278,7 @@ def summarize(
 
 
 def slow_seconds(makes: Iterable[float]) -> float:
-    """The sum of the times that are 10 times as long as the median.
+    """The sum of the times that are more than 10 times as long as the median.
 
     >>> slow_seconds([0.01] * 99 + [3.0])
     3.0

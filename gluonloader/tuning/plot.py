@@ -1,4 +1,4 @@
-"""Draws the speeds of trials by matplotlib."""
+"""Draws the speeds of trials with matplotlib."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def draw(trials: Sequence[Trial], best: Trial, path: str | os.PathLike[str]) -> 
     ]
     colors = ["tab:blue" if trial is best else "lightgray" for trial in shown]
     axes.barh([text_of(trial.arguments) for trial in shown], speeds, xerr=around, color=colors)
-    axes.set_xlabel("samples/s, with the range of half of all measurements")
+    axes.set_xlabel("samples/s (line: the middle half of the measurements)")
     figure.suptitle(f"Best: {text_of(best.arguments)}")
     figure.savefig(path)
 

@@ -1,13 +1,13 @@
 """Decides which settings `tune` measures: pure logic over a function that measures one setting.
 
-    each executor, with one worker and with a worker for each core        do samples wait? which executors promise most?
-    for each of these executors: concurrency, num_workers                 one short trial for each value
+    each executor, with one worker and with a worker for each core        do samples wait? which executors are fast?
+    for each fast executor: concurrency, num_workers                      one short trial for each value
     for the best executor: prefetch, start method
     the simplest and the fastest settings, in turn                        the rest of the time
 
 Each stage changes one argument of the best setting so far. Along `concurrency`, `num_workers` and `prefetch` the search
-goes up while the speed grows, or else down while it does not fall. "Best" is always the simplest of the settings that
-are about as fast as the fastest.
+raises the value while the speed grows; if a higher value is not faster, it lowers the value while the speed does not
+fall. "Best" is always the simplest of the settings that are about as fast as the fastest.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Measure = Callable[[Setting, float, float], Trial]  # the setting, seconds of th
 _TIE: Final = 0.05  # speeds that differ by less count as equal
 _CONCURRENCY: Final = (1, 4, 8, 16, 32)
 _LIKELY_CONCURRENCY: Final = 16  # to start with if samples wait
-_WAITS: Final = 0.5  # samples wait if workers do not compute for this share of their time
-_MAY_WAIT: Final = 0.2  # if it is less, `concurrency` does not help
+_WAITS: Final = 0.5  # if workers do not compute for this share of their time, samples wait
+_MAY_WAIT: Final = 0.2  # if workers wait for a smaller share, `concurrency` does not help
 _PER_CORE: Final = 2  # workers; if samples wait, more `concurrency` costs less than more workers
 _TRIAL: Final = 1 / 32  # of the budget, for a usual trial
 _LONGEST: Final = 1 / 6  # of the budget, for a trial that is slow or hangs
@@ -35,7 +35,8 @@ _FINALISTS: Final = 3
 _PROMISING: Final = 0.5  # an executor whose best speed is a smaller share of the best speed is not tried further
 _CLOSE: Final = 0.2  # a setting that is slower than the fastest by more than this is no finalist
 _ROUNDS: Final = 5
-# A start method hardly changes how fast workers are, so a small gain is chance. Its speed counts as this share.
+# A start method hardly changes how fast workers are, so a small gain is usually chance. Only this share of the speed of
+# another start method counts.
 _OTHER_START_METHOD: Final = 0.8
 
 

@@ -28,13 +28,13 @@ from .speed import Step, endless, run
 
 _LEAST: Final = 0.25  # share of its time that a trial measures, even if its workers start slowly
 _SENT: Final = 0.9  # share of its limit after which a trial sends what it has measured
-_CLOSING_S: Final = 0.5  # for a trial that has reported its figures
+_CLOSING_S: Final = 0.5  # how long a trial that has reported its figures may take to close
 
 Factory = Callable[..., DataLoader[Any]]
 
 
 class IgnoredArgumentsError(ValueError):
-    """A factory does not pass its keyword arguments on, so all trials would measure the same loader."""
+    """A factory does not pass on its keyword arguments, so all trials would measure the same loader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Trial:
         arguments: the keyword arguments.
         samples_per_s: samples per second when all workers are busy; the median if the loader ran several times; 0 if
             there was an error.
-        low, high: in a quarter of the time it was slower than `low`, and in a quarter faster than `high`.
+        low, high: for a quarter of the time, the loader was slower than `low`; for a quarter, faster than `high`.
         first_batch_s: seconds from the call of the factory to the first batch.
         batch_nbytes: bytes of a batch.
         shared_nbytes: bytes of shared memory for batches; 0 without worker processes.
@@ -53,7 +53,7 @@ class Trial:
             system does not report it.
         waiting: the share of the time for batches in which the workers (or the program, without workers) did not
             compute, from 0 to 1.
-        took_s: seconds that all runs took, with starting and ending the workers.
+        took_s: seconds that all runs took, including the start and the end of the workers.
         error: why there are no figures; "" without an error.
     """
 
@@ -95,8 +95,8 @@ def measure(factory: Factory, arguments: Mapping[str, Any], seconds: float, limi
         if receiver.poll(limit_s):
             trial = receiver.recv()
         else:
-            late = f"it had no figures after {limit_s:.1f} s, so it was ended"
-            trial = Trial(arguments, error=f"{late}: if it does not hang, it needs a larger budget")
+            late = f"no result after {limit_s:.1f} s, so the trial was ended"
+            trial = Trial(arguments, error=f"{late}: pass a larger budget, unless the loader hangs")
     except EOFError:
         pass  # the child has died
     finally:
@@ -174,8 +174,8 @@ class _Child:
         found, expected = loader.num_workers, self.arguments.get("num_workers")
         if expected not in (None, found):
             raise IgnoredArgumentsError(
-                f"factory: called with num_workers={expected}, it returned a loader with num_workers={found}; pass its "
-                "keyword arguments on: def make(**options): return DataLoader(dataset, 64, **options)"
+                f"factory: called with num_workers={expected}, it returned a loader with num_workers={found}; pass on "
+                "its keyword arguments: def make(**options): return DataLoader(dataset, 64, **options)"
             )
 
 

@@ -29,10 +29,10 @@ class Tuning:
     """What `tune` has found; `print` shows it as a table.
 
     Attributes:
-        best: the trial with the best arguments: among those that were compared again at the end, the simplest of those
-            that are less than 5 % slower than the fastest.
-        trials: all trials, the fastest first, and trials with an error last. If several were compared again at the
-            end, their figures are those of this comparison.
+        best: the trial with the best arguments: of the settings that were compared again at the end, the simplest one
+            that is less than 5 % slower than the fastest one.
+        trials: all trials, the fastest first, and trials with an error last. If a setting was compared again at the
+            end, the figures of its trial are those of this comparison.
         took_s: seconds that all trials took.
     """
 
@@ -72,7 +72,7 @@ class Tuning:
             lines.append("  ".join([row[0].ljust(1), *figures, row[-1]]))
         errors = [f"{text_of(trial.arguments)}: {trial.error}" for trial in self.trials if trial.error]
         if errors:
-            lines += ["", "Without figures:", *errors]
+            lines += ["", "Failed:", *errors]
         return "\n".join([*lines, "", f"Best, found in {duration(self.took_s)}: {self.line}"])
 
 
@@ -84,7 +84,7 @@ def tune(
     busy: bool = False,
     on_trial: Callable[[Trial], object] | None = None,
 ) -> Tuning:
-    """Finds the arguments of `DataLoader` with which your data load fastest, by measuring; see `docs/tuning.md`.
+    """Measures which arguments of `DataLoader` are the fastest for your data; see `docs/tuning.md`.
 
     It varies `num_workers`, `executor`, `concurrency`, `prefetch` and `start_method`. Each trial runs in a child
     process that is forked from this one, so call `tune` before the program uses a GPU or starts threads.
@@ -100,7 +100,7 @@ def tune(
         on_trial: a function that is called with each `Trial` when it is done.
 
     Raises:
-        ValueError: an argument is wrong; or the factory does not pass its keyword arguments on; or no trial yielded
+        ValueError: an argument is wrong; or the factory does not pass on its keyword arguments; or no trial yielded
             batches, and the text contains the error of the first one.
 
     >>> from gluonloader import DataLoader
@@ -145,7 +145,7 @@ def _result(search: Search, best: Setting | None) -> Tuning:
 
 
 def _merged(trials: list[Trial]) -> Trial:
-    """One trial with the figures of the last rounds, if there were such; otherwise of the only trial."""
+    """One trial: with the medians of the rounds of the last stage, or with the figures of the only trial."""
     took_s = sum(trial.took_s for trial in trials)
     rounds = [trial for trial in trials[1:] if not trial.error]
     if not rounds:

@@ -92,7 +92,7 @@ def test_a_quota_of_the_container_and_its_cure(tmp_path, monkeypatch, healthy):
     machine = replace(healthy, cpu_quota=1.0, cores=1, variables=limited.variables)
     finding = found(machine, Needs(1))["cores"]
     assert finding.level == "warning"
-    assert "1 core of 8 by a CPU quota, but libraries start 8 threads each" in finding.text
+    assert "a CPU quota allows 1 core of 8, but libraries start 8 threads each" in finding.text
     name, value = re.search(r"export (\w+)=(\d+)", finding.cure).groups()
     monkeypatch.setenv(name, value)
     cured = replace(machine, variables=gather(tmp_path / "own", tmp_path).variables)
@@ -152,7 +152,7 @@ def test_memory_for_the_batches_in_flight(healthy):
 def test_a_memory_limit_below_one_batch_and_its_cure(healthy):
     needs = Needs(4, window=16, batch_bytes=100 * MB, memory_limit=64 * MB)
     finding = only(healthy, needs)
-    assert (finding.level, finding.text) == ("problem", "a batch has 100 MB, but memory_limit is 64 MB")
+    assert (finding.level, finding.text) == ("problem", "a batch takes 100 MB, but memory_limit is 64 MB")
     megabytes = int(re.search(r"memory_limit='(\d+)MB'", finding.cure)[1])
     assert found(healthy, replace(needs, memory_limit=megabytes * MB)) == {}
 

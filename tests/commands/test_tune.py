@@ -71,7 +71,7 @@ def test_json_and_plot(train, tmp_path, capsys):
         (
             "ignore",
             [],
-            "called with num_workers=1, it returned a loader with num_workers=0; pass its keyword arguments",
+            "called with num_workers=1, it returned a loader with num_workers=0; pass on its keyword arguments",
         ),
         ("make", ["--seconds", "0.1"], "budget_s=0.1: must be a number of seconds >= 1"),
     ],
@@ -119,5 +119,5 @@ def test_progress_on_a_terminal(train):
     shown = os.read(terminal, 100_000).decode()
     os.close(terminal)
     assert "of 2 seconds" in shown
-    assert "measurements" in shown
+    assert "trials" in shown
     assert "Best" in done.stdout

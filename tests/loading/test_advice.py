@@ -36,10 +36,10 @@ def usual(**changes):
 def test_more_workers_are_advised_only_if_cores_are_free():
     assert advise(stats(), True) == (
         "The program waited 50 % of the time: workers are the limit. Reading samples takes 90 % of the time for a "
-        "batch (900 us per sample). 2 workers would about halve it; this machine has 1 more core."
+        "batch (900 us per sample). 2 workers would take about half as long; this machine has 1 more core."
     )
     assert "All cores are busy" in advise(stats(cores=1), True)
-    assert "3 workers would take 33 % off it; this machine has 1 more core." in advise(
+    assert "3 workers would take 33 % less time; this machine has 1 more core." in advise(
         stats(cores=3, num_workers=2), True
     )
     assert "pass num_workers=3" in advise(stats(cores=4, num_workers=0), True)

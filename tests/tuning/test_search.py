@@ -52,7 +52,7 @@ class Model:
         took_s = min(limit_s, seconds + self.start_s * setting.num_workers)
         speed, error = self.speed(setting) * self.random.uniform(1 - self.noise, 1 + self.noise), ""
         if setting.executor in self.hanging:
-            took_s, speed, error = limit_s, 0.0, "it had no figures"
+            took_s, speed, error = limit_s, 0.0, "no result"
         if setting.executor in self.broken:
             took_s, speed, error = 0.01, 0.0, "ValueError: no"
         self.took_s += took_s

@@ -101,5 +101,5 @@ def test_a_loader_that_hangs_is_bounded_by_the_budget():
         def __getitem__(self, index):
             time.sleep(1000)
 
-    with pytest.raises(ValueError, match="no figures after"):
+    with pytest.raises(ValueError, match="no result after"):
         tune(lambda **options: DataLoader(Hanging(), 2, **options), 3)

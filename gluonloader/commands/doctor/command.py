@@ -29,7 +29,7 @@ _DESCRIPTION: Final = (
 )
 _EXAMPLES: Final = """\
   python -m gluonloader doctor                   checks the machine
-  python -m gluonloader doctor train:make        checks also the loader that make() in train.py returns:
+  python -m gluonloader doctor train:make        also checks the loader that make() in train.py returns:
                                                    def make(**options):
                                                        return DataLoader(dataset, 64, **options)
   python -m gluonloader doctor data/cats.py:make --seconds 60

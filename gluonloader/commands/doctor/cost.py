@@ -65,7 +65,7 @@ def measure(loader: DataLoader[Any], batches: int, made: Callable[[int], object]
 
     Raises:
         ValueError: the loader has no batches.
-        OutOfTime: the time was over before the first batch was made.
+        OutOfTime: the first batch was not made in time.
         Exception: any error of the dataset or of `batchify_fn`.
     """
     job = loader.epochs.workers.job

@@ -109,7 +109,7 @@ def _open_files(facts: Dataset) -> Iterator[Finding]:
         yield Finding("open files", level, text, cure)
     elif sockets:
         level = "warning" if options.num_workers > 1 else "note"
-        text = f"{counted(len(sockets), 'socket', 'sockets')} opened before the workers start, which share them"
+        text = f"{counted(len(sockets), 'socket', 'sockets')} opened before the workers start, so workers share them"
         yield Finding("open files", level, text, cure)
     else:
         names = _listed([file.name for file in facts.files])
@@ -121,23 +121,23 @@ def _listed(names: list[str]) -> str:
 
 
 def _comparisons(facts: Dataset) -> Iterator[Finding]:
-    """Judges the comparisons of batches. If one of them fails, those after it tell nothing new."""
+    """Judges the comparisons of batches. If one of them fails, the later ones add no information."""
     same, serial, resumed = facts.same, facts.serial, facts.resumed
     if same is None:
         return
     if same.error:
-        cure = "see threads; or start_method='forkserver'"
+        cure = "see 'threads' above; or start_method='forkserver'"
         cure += ", or a larger --seconds if workers start slowly" if same.error == LATE else ""
         workers = counted(same.workers, "worker", "workers")
         text = f"the main program can make batches, but {workers} cannot: {same.error}"
         yield Finding("batches", "problem", text, cure)
         return
     if same.difference:
-        yield Finding("batches", "warning", f"two loaders with one seed differ: {same.difference}", _cure(facts))
+        yield Finding("batches", "warning", f"two loaders with the same seed differ: {same.difference}", _cure(facts))
         return
-    text = f"the first {same.batches} are equal in two loaders with one seed"
+    text = f"the first {same.batches} are equal in two loaders with the same seed"
     given = facts.options is not None and facts.options.seed_given
-    yield Finding("batches", "ok", text if given else f"{text}; without seed=, each run draws another one")
+    yield Finding("batches", "ok", text if given else f"{text}; without seed=, each run has another seed")
     if serial is not None:
         yield _serial(serial, facts)
     if resumed is not None:
@@ -146,8 +146,8 @@ def _comparisons(facts: Dataset) -> Iterator[Finding]:
 
 def _cure(facts: Dataset) -> str:
     if any(file.moved for file in facts.files):
-        return "see open files"
-    return "draw random numbers from gluonloader.get_rng(), and keep nothing from one sample to the next"
+        return "see 'open files' above"
+    return "draw random numbers from gluonloader.get_rng(), and keep no state from one sample to the next"
 
 
 def _serial(serial: Comparison, facts: Dataset) -> Finding:
@@ -164,7 +164,7 @@ def _serial(serial: Comparison, facts: Dataset) -> Finding:
 
 def _resumed(resumed: Comparison) -> Finding:
     if resumed.error:
-        return Finding("resume", "problem", f"resuming has failed: {resumed.error}", "see docs/resume.md")
+        return Finding("resume", "problem", f"resuming failed: {resumed.error}", "see docs/resume.md")
     if resumed.difference:
         cure = "keep no state in the dataset, or give it state_dict() and load_state_dict(); see docs/resume.md"
         return Finding("resume", "problem", f"a resumed loader differs: {resumed.difference}", cure)
@@ -178,7 +178,7 @@ def _sample(cost: Cost) -> Finding:
     if cost.waiting > _MUCH_WAITING and cost.wall_s > _SHORT_S:
         return Finding("sample", "note", text, "concurrency=16, if samples wait for a network or a disk")
     if cost.page_faults > _MANY_FAULTS:
-        return Finding("sample", "note", text, "use large temporary arrays again (out=...); see also allocator")
+        return Finding("sample", "note", text, "reuse large temporary arrays (out=...); see also 'allocator' above")
     return Finding("sample", "ok", text)
 
 

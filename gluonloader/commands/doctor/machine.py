@@ -31,8 +31,8 @@ _DECODERS: Final = {"simplejpeg": "simplejpeg", "OpenCV": "cv2", "Pillow": "PIL.
 _VARIABLES: Final = re.compile(r"MALLOC_\w+_|GLIBC_TUNABLES|LD_PRELOAD|(OMP|OPENBLAS|MKL)_NUM_THREADS")
 _PROGRAM_S: Final = 60  # seconds that a program of the system may take
 
-# Prints a JSON object: the version of each decoder, or why it cannot be imported. A program of its own, because an
-# import can start threads, or end the program.
+# Prints a JSON object: the version of each decoder, or why it cannot be imported. It runs as a separate program, since
+# an import can start threads, or end the program.
 _IMPORT: Final = """
 import importlib, json, sys
 found = {}
@@ -99,7 +99,7 @@ class Machine:
         imported: the packages of `packages` that this process has imported.
         variables: environment variables that change memory allocation or the number of threads.
         copy_threshold: bytes from which glibc copies with `rep movsb`; None if that is unknown.
-        slow_copies: whether the processor is one of AMD that has `rep movsb` (ERMS).
+        slow_copies: whether the processor is from AMD and has `rep movsb` (ERMS).
     """
 
     python: str

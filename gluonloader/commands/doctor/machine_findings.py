@@ -49,7 +49,7 @@ class Needs:
         processes: whether the workers are processes.
         window: number of batches in flight.
         batch_bytes: size of the largest batch; 0 if it is unknown.
-        memory_limit: the argument of the loader.
+        memory_limit: the loader's argument.
         waits: whether samples wait most of their time, so that more workers than cores are useful.
     """
 
@@ -87,14 +87,14 @@ def _cores(machine: Machine, needs: Needs) -> Iterator[Finding]:
     text = counted(cores, "core", "cores") + (f" of {machine.cpus}" if cores < machine.cpus else "")
     is_limited = quota is not None and quota < allowed
     if is_limited and not _limits_threads(machine.variables, cores):
-        what = f"{text} by a CPU quota, but libraries start {allowed} threads each, which wait for the quota"
+        what = f"a CPU quota allows {text}, but libraries start {allowed} threads each, which exhaust the quota"
         cure = f"export OMP_NUM_THREADS={cores}; or a larger quota (docker run --cpus={allowed})"
         yield Finding("cores", "warning", what, cure)
     if needs.processes and needs.workers > cores and not needs.waits:
         what = f"{needs.workers} worker processes on {text}"
         yield Finding("cores", "warning", what, f"num_workers={cores} or 'auto'")
     elif cores == 1:
-        cure = "a second core lets a worker run beside the training (docker run --cpus=2)"
+        cure = "use a second core, so that a worker runs while the program trains (docker run --cpus=2)"
         yield Finding("cores", "note", f"{text}: workers and the training share it", cure)
     else:
         yield Finding("cores", "ok", text)
@@ -116,16 +116,17 @@ def _memory(machine: Machine, needs: Needs) -> Finding:
         wanted = wanted if limit is None else min(wanted, limit)
         text = f"batches need {size(wanted)} of shared memory ({size(batch)} each); {text}"
         if machine.file_size_limit is not None and batch > machine.file_size_limit:
-            text = f"a batch has {size(batch)}, but `ulimit -f` limits files, also in memory, to {{}}"
+            text = f"a batch takes {size(batch)}, but `ulimit -f` limits files, including files in memory, to {{}}"
             return Finding("memory", "problem", text.format(size(machine.file_size_limit)), "ulimit -f unlimited")
         if limit is not None and batch > limit:
             cure = f"memory_limit='{-(-batch * needs.window >> 20)}MB', or a smaller batch_size"
-            return Finding("memory", "problem", f"a batch has {size(batch)}, but memory_limit is {size(limit)}", cure)
+            return Finding("memory", "problem", f"a batch takes {size(batch)}, but memory_limit is {size(limit)}", cure)
         if wanted > machine.memory // 2:
             level: Level = "problem" if batch > machine.memory else "warning"
             return Finding("memory", level, text, "a smaller batch_size, prefetch or num_workers; or memory_limit")
     if machine.oom_kills:
-        text = f"the kernel has killed {machine.oom_kills} processes of this container for lack of memory; {text}"
+        killed = counted(machine.oom_kills, "process", "processes")
+        text = f"the kernel has killed {killed} of this container for lack of memory; {text}"
         return Finding("memory", "warning", text, "a smaller batch_size, prefetch or num_workers; or a higher limit")
     if machine.memory < _LITTLE_MEMORY:
         return Finding("memory", "note", text, "pass memory_limit to the loader, e.g. memory_limit='256MB'")
@@ -147,7 +148,7 @@ def _shm(machine: Machine, needs: Needs) -> Finding:
         text = f"{text}: multiprocessing.Lock() fails ({folder.lock_error}); gluonloader does not need it"
         return Finding("/dev/shm", "warning", text, grow)
     if folder.size < _SMALL_SHM:
-        text = f"{text}: enough for gluonloader, but little for loaders of torch and MXNet, and for Ray"
+        text = f"{text}: enough for gluonloader, but perhaps too little for torch, MXNet and Ray"
         return Finding("/dev/shm", "note", text, grow)
     return Finding("/dev/shm", "ok", text)
 
@@ -172,7 +173,7 @@ def _descriptors(machine: Machine, needs: Needs) -> Finding:
         return Finding("descriptors", "warning", f"{text}: batches will be copied", cure)
     if limit < _USUAL_DESCRIPTORS:
         level: Level = "warning" if limit < _FEW_DESCRIPTORS else "note"
-        return Finding("descriptors", level, f"{text}: few if the dataset opens files", cure)
+        return Finding("descriptors", level, f"{text}: perhaps too few if the dataset opens files", cure)
     return Finding("descriptors", "ok", text)
 
 
@@ -192,7 +193,7 @@ def _threads(machine: Machine, needs: Needs) -> Finding:
     threads, forks = machine.threads, needs.forks and needs.processes
     if threads.library is not None:
         danger = DANGERS[threads.library]
-        text = f"{threads.library} has threads that forked workers lack; there, {danger.effect}"
+        text = f"{threads.library} has threads, which forked workers do not have: there, {danger.effect}"
         return Finding("threads", "warning" if forks else "note", text, f"{danger.cure}; or start_method='forkserver'")
     if "jax" in machine.imported and forks:
         text = "JAX is imported: if it computes in a forked worker, the worker hangs"
@@ -206,7 +207,8 @@ def _threads(machine: Machine, needs: Needs) -> Finding:
         text = f"alive before a fork: {', '.join(names[:_SHOWN_NAMES])}{more}{owners}"
         cure = "start_method='forkserver', if they hold locks or compute while workers start"
         return Finding("threads", "note" if forks else "ok", text, cure if forks else "")
-    text = f"{threads.end_at_fork} of libraries that end them before a fork, such as NumPy"
+    count = counted(threads.end_at_fork, "native thread", "native threads")
+    text = f"{count} of libraries that end their threads before a fork, such as NumPy"
     return Finding("threads", "ok", text if threads.end_at_fork else "only the main thread")
 
 
@@ -247,7 +249,7 @@ def _allocator(machine: Machine) -> Finding:
     given = [name for name, tunable in _THRESHOLDS.items() if name in variables or f"{tunable}=" in tunables]
     if not given or {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"} <= set(given):
         return Finding("allocator", "ok", f"glibc{' with ' if given else ''}{' and '.join(given)}")
-    text = f"{' and '.join(given)} without both thresholds: large arrays are page-faulted again for each sample"
+    text = f"{' and '.join(given)} without both thresholds: large arrays cause new page faults for each sample"
     unset = " ".join(name if name in variables else "GLIBC_TUNABLES" for name in given)
     both = "MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=134217728"
     return Finding("allocator", "warning", text, f"unset {unset}; or set both: export {both}")
@@ -258,9 +260,9 @@ def _copies(machine: Machine) -> Iterator[Finding]:
     if threshold is None or not machine.slow_copies:
         return
     if threshold >= _FAST_COPY:
-        yield Finding("copies", "ok", f"glibc copies up to {size(threshold)} without `rep movsb`, slow on AMD")
+        yield Finding("copies", "ok", f"glibc copies up to {size(threshold)} without `rep movsb`, which is slow on AMD")
         return
-    text = f"glibc copies from {size(threshold)} on with `rep movsb`, which is slow on this AMD processor"
+    text = f"glibc copies arrays of {size(threshold)} or more with `rep movsb`, which is slow on this AMD processor"
     others = machine.variables.get("GLIBC_TUNABLES", "")
     kept = [entry for entry in others.split(":") if entry and "x86_rep_movsb_threshold" not in entry]
     yield Finding("copies", "note", text, f"export GLIBC_TUNABLES={':'.join([*kept, _NO_MOVSB])}")

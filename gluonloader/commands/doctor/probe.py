@@ -34,7 +34,7 @@ from .time_limit import OutOfTime, time_limit
 _BATCHES: Final = 8  # that are read from each loader
 _FIRST_SHARE: Final = 0.5  # of the time, for the first reading, in which workers import modules and fill caches
 _READINGS: Final = 5  # after it, which share the rest
-ALL_BATCHES: Final = 5 * _BATCHES  # that are read at most; two readings for `resumed` have as many as one
+ALL_BATCHES: Final = 5 * _BATCHES  # the maximum; both readings for `resumed` together have as many as one
 LATE: Final = "no batch arrived in time"  # an error
 _MOST_BYTES: Final = 1 << 28  # of batches that are kept, to be compared
 
@@ -104,7 +104,7 @@ class Dataset:
         files: files and sockets that were opened before any sample was read.
         same: two loaders with the same number of workers.
         serial: a loader with workers, and a loader without.
-        resumed: a loader that went on, and a loader that resumed.
+        resumed: a loader that was not stopped, and a loader that resumed.
         cost: of a sample.
         cost_error: why there is no `cost`.
     """
@@ -133,7 +133,7 @@ class Configured:
 def configure(make: Make, before: Collection[OpenFile]) -> Configured:
     """Makes the loader that the user has configured, and closes it again.
 
-    If that fails, it tries a loader without workers, so that the dataset can still be examined.
+    If that fails, it tries to make a loader without workers, so that the dataset can still be examined.
 
     Args:
         make: the factory.
