@@ -40,6 +40,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     text = "the maximum shared memory for batches of worker processes, for example 256MB (default: no limit)"
     parser.add_argument("--memory", metavar="BYTES", help=text)
     add_step(parser)
+    text = "do not try executor='thread' and concurrency, for a dataset that several threads must not read"
+    parser.add_argument("--no-threads", action="store_true", help=text)
     parser.add_argument(
         "--plot", metavar="FILE.png", help="draw the speeds into a .png, .svg or .pdf file; needs matplotlib"
     )
@@ -69,7 +71,9 @@ def _tuned(options: argparse.Namespace) -> Tuning:
             spent_s, trials = spent_s + trial.took_s, trials + 1
             progress.reach(round(spent_s), counted(trials, "trial", "trials"))
 
-        return tune(factory, options.seconds, options.memory, options.step, options.busy, show_trial)
+        return tune(
+            factory, options.seconds, options.memory, options.step, options.busy, not options.no_threads, show_trial
+        )
 
 
 def _as_json(tuning: Tuning) -> dict[str, object]:

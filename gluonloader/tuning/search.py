@@ -50,6 +50,7 @@ class Search:
         budget_s: seconds that all trials may take together.
         memory: bytes that the private memory of all worker processes may take together.
         start_methods: start methods to try besides the default.
+        threads: whether to try settings with which several threads of one process read samples.
 
     Attributes:
         trials: the short trial of each setting.
@@ -61,6 +62,7 @@ class Search:
     budget_s: float
     memory: float = float("inf")
     start_methods: Sequence[str] = ()
+    threads: bool = True
     trials: dict[Setting, Trial] = field(default_factory=dict)
     finals: dict[Setting, list[Trial]] = field(default_factory=dict)
 
@@ -148,7 +150,9 @@ class Search:
     # -- trials --------------------------------------------------------------------------------------------------------
 
     def _try(self, setting: Setting) -> None:
-        """Measures a setting, unless it was measured before, or there is no time or no memory for it."""
+        """Measures a setting, unless it is excluded, was measured before, or there is no time or no memory for it."""
+        if setting.has_threads and not self.threads:
+            return
         seconds = _TRIAL * self.budget_s
         has_time = self._left_s - seconds >= _FINAL * self.budget_s
         if setting not in self.trials and has_time and self._has_memory(setting):

@@ -38,6 +38,11 @@ class Setting:
         return given
 
     @property
+    def has_threads(self) -> bool:
+        """Whether threads other than that of the program read samples in its process, or several ones in a worker."""
+        return self.concurrency > 1 or self.executor == "thread"
+
+    @property
     def effort(self) -> tuple[int, int, int, int, int]:
         """What the setting costs besides time; the smaller of two is simpler: fewer workers, and fewer arguments."""
         return (

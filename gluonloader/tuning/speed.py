@@ -97,19 +97,19 @@ def run(
 
     Args:
         step: called after each batch.
-        workers: at least so many batches are read before the first one that counts.
+        workers: at least so many batches count, and more are read before the first one that counts.
         window: the maximum number of batches in flight, which may arrive together.
-        deadline: when the run ends at the latest if batches are slow, as `time.perf_counter()`.
+        deadline: when the run ends if batches are slow, as `time.perf_counter()`; later if fewer than `workers` count.
     """
     start = now = time.perf_counter()
     read = 0
-    while (now - start < _WARM_UP * seconds or read <= workers) and now < (start + deadline) / 2:
+    while not read or ((now - start < _WARM_UP * seconds or read <= workers) and now < (start + deadline) / 2):
         next(batches)
         now = time.perf_counter()
         step()
         read += 1
     ends, waits = [now], list[float]()
-    while (now - start < seconds or len(waits) < 2 * window) and (now < deadline or not waits):
+    while (now - start < seconds or len(waits) < 2 * window) and (now < deadline or len(waits) < max(1, workers)):
         asked = time.perf_counter()
         next(batches)
         now = time.perf_counter()

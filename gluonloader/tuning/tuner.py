@@ -21,6 +21,10 @@ from .speed import Step
 from .trial import Factory, Trial, measure
 
 _MEMORY: Final = 0.8  # share of the free memory that the private memory of worker processes may take
+_THREADS: Final = (
+    "With this, several threads read samples at the same time: the dataset must allow that, and draw random numbers\n"
+    "from gluonloader.get_rng(). If it does not, run tune with threads=False (--no-threads)."
+)
 _LEAST_S: Final = 1.0  # a shorter budget is not enough for one trial
 
 
@@ -73,7 +77,10 @@ class Tuning:
         errors = [f"{text_of(trial.arguments)}: {trial.error}" for trial in self.trials if trial.error]
         if errors:
             lines += ["", "Failed:", *errors]
-        return "\n".join([*lines, "", f"Best, found in {duration(self.took_s)}: {self.line}"])
+        lines += ["", f"Best, found in {duration(self.took_s)}: {self.line}"]
+        if {"executor", "concurrency"} & self.best.arguments.keys():
+            lines.append(_THREADS)
+        return "\n".join(lines)
 
 
 def tune(
@@ -82,6 +89,7 @@ def tune(
     memory: int | str | None = None,
     step_s: float = 0.0,
     busy: bool = False,
+    threads: bool = True,
     on_trial: Callable[[Trial], object] | None = None,
 ) -> Tuning:
     """Measures which arguments of `DataLoader` are the fastest for your data; see `docs/tuning.md`.
@@ -97,6 +105,8 @@ def tune(
         step_s: seconds that your program takes for each batch; with 0, trials measure the loader alone.
         busy: whether your program computes during these seconds, as training on a CPU does. With False it waits, as for
             a GPU.
+        threads: whether to try `executor="thread"` and `concurrency`, with which several threads of a process read
+            samples. Pass False if the dataset does not allow that, for example because it seeks in a file.
         on_trial: a function that is called with each `Trial` when it is done.
 
     Raises:
@@ -109,7 +119,7 @@ def tune(
     (True, True)
     """
     check_function("factory", factory)
-    check_flags(busy=busy)
+    check_flags(busy=busy, threads=threads)
     check_seconds("budget_s", budget_s, _LEAST_S)
     check_seconds("step_s", step_s, 0)
     limit, step, end = parse_bytes(memory), Step(step_s, bool(busy)), time.perf_counter() + budget_s
@@ -125,7 +135,8 @@ def tune(
 
     default = multiprocessing.get_start_method(allow_none=True) or "fork"
     methods = [method for method in multiprocessing.get_all_start_methods() if method != default]
-    search = Search(measure_setting, available_cores(), budget_s, _MEMORY * available_memory(), methods)
+    memory_of_workers = _MEMORY * available_memory()
+    search = Search(measure_setting, available_cores(), budget_s, memory_of_workers, methods, bool(threads))
     return _result(search, search.run())
 
 

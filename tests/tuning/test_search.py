@@ -28,7 +28,7 @@ class Model:
     wait_s: float
     transport_s: float  # for a batch from a worker process
     gil: bool = True
-    start_s: float = 0.05
+    start_s: float = 0.02
     noise: float = 0.0
     worker_nbytes: int = 0
     broken: frozenset = frozenset()  # executors that raise an error
@@ -133,7 +133,8 @@ def test_finalists_are_measured_in_turn():
     assert best in search.finals
     rounds = len(search.finals[best])
     assert rounds >= 3
-    assert model.measured[-rounds * len(search.finals) :] == list(search.finals) * rounds
+    in_turn = list(search.finals) * rounds
+    assert model.measured[len(search.trials) :][: len(in_turn)] == in_turn
 
 
 def test_a_clear_result_needs_no_finals():
@@ -160,6 +161,14 @@ def test_another_start_method_must_be_much_faster():
         _, best = model.search(start_methods=("spawn",))
         assert best.start_method == expected
         assert Setting("process", 2, start_method="spawn") in model.measured
+
+
+@settings(max_examples=examples(100))
+@given(models)
+def test_without_threads_no_samples_are_read_side_by_side(model):
+    search, best = model.search(threads=False)
+    assert all(setting.executor != "thread" and setting.concurrency == 1 for setting in search.trials)
+    assert best is not None
 
 
 @pytest.mark.parametrize("iterable", [False, True])

@@ -113,3 +113,10 @@ def test_a_run_reads_as_many_epochs_as_needed():
     assert len(measured.rates(burst=5)) == 2
     assert min(measured.rates(burst=5)) <= measured.rate <= max(measured.rates(burst=5))
     assert next(batches) == (5 + 10) % 3 + 1
+
+
+def test_a_run_that_starts_too_late_still_measures_the_step():
+    late = time.perf_counter() - 1
+    measured = run(iter(range(100)), 0.1, Step(0.01, busy=True), workers=2, window=4, deadline=late)
+    assert measured.batches == 2
+    assert 0 < measured.rate <= 1 / 0.01
