@@ -9,24 +9,21 @@ def duration(seconds: float) -> str:
     >>> duration(0.0000123), duration(0.0456), duration(7.89), duration(4000)
     ('12 us', '46 ms', '7.9 s', '4000 s')
     """
-    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us")):
-        value = seconds * factor
-        if value >= 1 or unit == "us":
-            return f"{value:.1f} {unit}" if value < 9.95 and value else f"{value:.0f} {unit}"
-    raise AssertionError
+    if seconds >= 1:
+        return _number(seconds, "s")
+    return _number(seconds * 1e3, "ms") if seconds >= 1e-3 else _number(seconds * 1e6, "us")
 
 
 def size(nbytes: float) -> str:
-    """A number of bytes with a unit.
+    """A number of bytes with a unit, in powers of 1024, as `memory_limit` counts.
 
-    >>> size(999), size(12_345), size(4_560_000), size(7_890_000_000)
-    ('999 bytes', '12 kB', '4.6 MB', '7.9 GB')
+    >>> size(512), size(64 << 20), size(1.5 * 2**30)
+    ('512 bytes', '64 MB', '1.5 GB')
     """
-    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if nbytes >= factor:
-            value = nbytes / factor
-            return f"{value:.1f} {unit}" if value < 9.95 else f"{value:,.0f} {unit}"
-    return f"{nbytes:.0f} bytes"
+    if nbytes < 1024:
+        return f"{nbytes:.0f} bytes"
+    power = next((power for power in (1, 2, 3) if nbytes < 1000 * 1024**power), 4)
+    return _number(nbytes / 1024**power, ("kB", "MB", "GB", "TB")[power - 1])
 
 
 def percent(share: float) -> str:
@@ -37,3 +34,7 @@ def percent(share: float) -> str:
     """
     value = 100 * share
     return f"{value:.1f} %" if 0 < value < 0.95 else f"{value:.0f} %"
+
+
+def _number(value: float, unit: str) -> str:
+    return f"{value:.1f} {unit}".replace(".0 ", " ") if value < 9.95 else f"{value:.0f} {unit}"

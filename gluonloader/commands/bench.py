@@ -73,7 +73,7 @@ class Speed:
         name: which loader it is.
         batches_per_s, low, high: the median, the smallest and the largest of the rounds.
         samples_per_s: samples per second.
-        mb_per_s: megabytes (10^6 bytes) of batches per second.
+        mb_per_s: megabytes (2^20 bytes) of batches per second.
         first_batch_s: seconds from the call that makes the loader to its first batch; None for the perfect loader.
         waited: share of its time that the program waited, from 0 to 1.
         wait_p50_s, wait_p90_s, wait_p99_s: percentiles of the seconds that the program waited for a batch.
@@ -231,7 +231,7 @@ def _speed(contender: _Contender, ours: _Contender, stats: LoaderStats) -> Speed
         low=min(rates),
         high=max(rates),
         samples_per_s=rate * stats.samples / stats.batches,
-        mb_per_s=rate * stats.nbytes / stats.batches / 1e6,
+        mb_per_s=rate * stats.nbytes / stats.batches / 2**20,
         first_batch_s=contender.first_batch_s,
         waited=sum(waits) / sum(measured.ends[-1] - measured.ends[0] for measured in contender.runs),
         wait_p50_s=p50,

@@ -73,7 +73,7 @@ def test_json(train, capsys, workers):
     found = json.loads(bench(train, "make", capsys, *options))
     ours, perfect = found["speeds"]
     assert ours["samples_per_s"] == pytest.approx(20 * ours["batches_per_s"])
-    assert ours["mb_per_s"] == pytest.approx(20 * 16 * 4e-6 * ours["batches_per_s"])
+    assert ours["mb_per_s"] == pytest.approx(20 * 16 * 4 / 2**20 * ours["batches_per_s"])
     assert ours["low"] <= ours["batches_per_s"] <= ours["high"] <= 1 / 0.001
     assert ours["first_batch_s"] > 0
     assert ours["wait_p50_s"] <= ours["wait_p90_s"] <= ours["wait_p99_s"]

@@ -40,7 +40,7 @@ def test_the_result():
 def test_the_table():
     lines = str(TUNING).splitlines()
     assert lines[0].split() == "samples/s from to first batch shared memory arguments".split()
-    assert lines[1].split() == "2,000 1,900 2,100 50 ms 4.1 kB num_workers=2".split()
+    assert lines[1].split() == "2,000 1,900 2,100 50 ms 4 kB num_workers=2".split()
     assert lines[2].split() == "* 1,990 1,800 2,000 10 ms - num_workers=0".split()
     assert lines[-3:] == ["num_workers=2, executor='thread': ValueError: no", "", "Best, found in 6.1 s: num_workers=0"]
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...describe import counted
+from ...units import duration, size
 from .cost import Cost
-from .finding import Finding, Level, duration, size
+from .finding import Finding, Level
 from .machine import Machine
 from .machine_findings import Needs
 from .probe import LATE, Comparison, Dataset, Options

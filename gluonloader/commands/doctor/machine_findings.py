@@ -13,7 +13,8 @@ from typing import Final
 
 from ...describe import counted
 from ...executors.process.native_threads import DANGERS
-from .finding import Finding, Level, size
+from ...units import size
+from .finding import Finding, Level
 from .machine import Machine
 
 # Descriptors of the main program, measured: with these a loader works, with one less it does not start.
