@@ -15,13 +15,16 @@ from .errors import GluonLoaderError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status: 0, 1 if it found damage or a problem, 2 if the command cannot run."""
     parser = argparse.ArgumentParser("python -m gluonloader", description="Tools of gluonloader.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(metavar="COMMAND")
     bench.add_to(commands.add_parser("bench", help="measure a DataLoader, also against torch's"))
     doctor.add_to(commands.add_parser("doctor", help="check a machine and a dataset, and say what to change"))
     plot.add_to(commands.add_parser("plot", help="draw a trace that DataLoader.trace has written"))
     records.add_to(commands.add_parser("records", help="make, list and check RecordIO files (.rec)"))
     tune.add_to(commands.add_parser("tune", help="find the fastest arguments of a DataLoader"))
     options = parser.parse_args(arguments)
+    if not hasattr(options, "run"):
+        parser.print_help(sys.stderr)
+        return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for names of files that are not UTF-8
     try:

@@ -63,7 +63,7 @@ def field(state: Any, name: str, path: str = "") -> Any:
     if not isinstance(state, Mapping):
         raise bad_state(path.rstrip("."), state, "must be a dict")
     if name not in state:
-        raise ValueError(f"state: {path}{name} is missing: the state is incomplete, or was not saved by gluonloader")
+        raise ValueError(f"state: {path}{name} is missing: the state is incomplete, or another kind of loader saved it")
     return state[name]
 
 

@@ -697,7 +697,7 @@ USE = [
         "the state of a model",
         lambda: resume({"weight": X}),
         ValueError,
-        "state: version is missing: the state is incomplete, or was not saved by gluonloader",
+        "state: version is missing: the state is incomplete, or another kind of loader saved it",
     ),
     (
         "the state of another dataset",

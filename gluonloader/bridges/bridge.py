@@ -19,10 +19,11 @@ from typing import Any
 from ..checks import check_int, check_timeout
 from ..describe import call, counted, describe, short_repr
 from ..errors import warn
-from ..loading.advice import advise
+from ..loading.advice import advise_on_source
 from ..loading.arguments import check_pins, choose_output
-from ..loading.stats import EpochTally, LoaderStats, Tally, summarize
+from ..loading.stats import SIZED, EpochTally, LoaderStats, Tally, summarize
 from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
+from ..tree import leaves
 from .reader import Position, Reader, Result, Run
 from .source import Source, convert
 
@@ -162,7 +163,7 @@ class Bridge:
         why = "a bridge reads its source in one thread"
         usage, window = self._reader.usage, self._prefetch
         stats = summarize(self._tally, usage, executor="thread", why=why, num_workers=1, window=window)
-        return replace(stats, advice=advise(stats, overlaps=False))
+        return replace(stats, advice=advise_on_source(stats))
 
     def close(self) -> None:
         """Ends the thread; a second call does nothing.
@@ -198,12 +199,15 @@ class Bridge:
             if result.ended and run is self._run:  # if the epoch could not start, the next iteration tries again
                 self._next = self._position
             if result.position is not None and not result.ended:
-                self._count(start, result.made_s)
+                self._count(start, result)
         return result
 
-    def _count(self, start: float, made_s: float) -> None:
-        counts, now = self._counts, perf_counter()
+    def _count(self, start: float, result: Result) -> None:
+        counts, now, made_s = self._counts, perf_counter(), result.made_s
+        if not counts.batches % SIZED:
+            counts.size(result.batch)
         counts.batches += 1
+        counts.samples += next((len(leaf) for _, leaf in leaves(result.batch) if getattr(leaf, "shape", ())), 0)
         counts.made_s += made_s
         counts.waited_s += now - start
         counts.waits.append(now - start)

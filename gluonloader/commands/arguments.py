@@ -71,4 +71,5 @@ def keywords(text: str) -> dict[str, Any]:
             raise ValueError
         return found
     except (SyntaxError, ValueError):
-        raise argparse.ArgumentTypeError(f"{text}: write keyword arguments, such as num_workers=2") from None
+        right = "write keyword arguments, such as num_workers=2, executor='thread'"
+        raise argparse.ArgumentTypeError(f"{text}: {right}") from None

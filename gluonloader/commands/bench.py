@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field
 from statistics import median
@@ -155,7 +155,7 @@ def bench(options: argparse.Namespace) -> int:
 def _measure(options: argparse.Namespace, torch_data: Any) -> Bench:
     factory, step = load_factory(options.factory), Step(options.step, options.busy)
     started = time.perf_counter()
-    with ProgressBar(1 + _ROUNDS, "rounds") as progress, factory(**options.arguments) as loader:
+    with ProgressBar(1 + _ROUNDS, "rounds") as progress, _made(factory, options) as loader:
         ours = _contender(_OURS, loader, loader.prefetch, started)
         resources = process_resources()
         ours.run(_ALONE * options.seconds, step)
@@ -182,6 +182,15 @@ def _measure(options: argparse.Namespace, torch_data: Any) -> Bench:
             why=stats.why,
             advice=stats.advice,
         )
+
+
+def _made(factory: Callable[..., DataLoader[Any]], options: argparse.Namespace) -> DataLoader[Any]:
+    try:
+        return factory(**options.arguments)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{options.factory} raised {summary_of(error)}") from error
 
 
 def _contender(name: str, loader: Iterable[Any], window: int, started: float | None) -> _Contender:

@@ -13,34 +13,41 @@ import re
 import sys
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..errors import text_of
 from ..loader import DataLoader
+from ..tuning.trial import check_workers
 
 _PASS_ALL = "write `def make(**options): return DataLoader(dataset, 64, **options)`"
+_FOR_TORCH = (
+    "for this command, write `from gluonloader import DataLoader` and "
+    '`def make(**options): return DataLoader(dataset, 64, output="torch", **options)`'
+)
 
 
 class FactoryError(ValueError):
     """The factory cannot be found or does not do what commands need. Errors of its own code are not replaced."""
 
 
-def load_factory(text: str) -> Callable[..., DataLoader[Any]]:
+def load_factory(text: str, accepts: Iterable[str] = ()) -> Callable[..., DataLoader[Any]]:
     """Imports the factory that `text` names; the current folder is searched first.
 
     Args:
         text: `module:function` or `path/to/file.py:function`. The function returns a new DataLoader at each call. It
             passes its keyword arguments to that DataLoader.
+        accepts: names of arguments that the function must accept.
 
     Returns:
         The factory. A call raises a FactoryError if the function does not accept one of the arguments, or if it returns
         something that is not a DataLoader.
 
     Raises:
-        FactoryError: there is no such module, file or function, or importing it has raised an error.
+        FactoryError: there is no such module, file or function; importing it has raised an error; or the function does
+            not accept an argument of `accepts`.
     """
     place, colon, name = text.rpartition(":")
     if not (place and colon and name):
@@ -53,6 +60,7 @@ def load_factory(text: str) -> Callable[..., DataLoader[Any]]:
         raise FactoryError(f"{text}: {place} has no function {name}; it has {', '.join(known) or 'no functions'}")
     if not callable(function):
         raise FactoryError(f"{text}: {name} is a {type(function).__name__}; {_PASS_ALL}")
+    _check_signature(text, function, dict.fromkeys(accepts))
     return checked(text, function)
 
 
@@ -72,7 +80,9 @@ def checked(text: str, function: Callable[..., Any]) -> Callable[..., DataLoader
             cure = f"DataLoader(dataset, 64, **{{'{found[1]}': ..., **options}})"
             raise FactoryError(f"{text}: it sets {found[1]}, but the command varies it; write {cure}") from None
         if not isinstance(loader, DataLoader):
-            raise FactoryError(f"{text}: it returned {type(loader)}, not a gluonloader.DataLoader; {_PASS_ALL}")
+            right = _FOR_TORCH if "torch" in type(loader).__module__ else _PASS_ALL
+            raise FactoryError(f"{text}: it returned {type(loader)}, not a gluonloader.DataLoader; {right}")
+        check_workers(loader, options)
         if last is not None and last() is loader:
             raise FactoryError(f"{text}: it returned the same DataLoader twice; make a new one at each call")
         last = weakref.ref(loader)

@@ -27,6 +27,7 @@ _EXAMPLES: Final = """\
   python -m gluonloader plot run.json run.png    afterwards
 """
 _BINS: Final = 100  # of the curve of the throughput
+_IN_BIN: Final = 10  # batches, on average
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def draw(recording: Recording, picture: str) -> None:
     figure.legend(handles, labels, ncols=len(labels), loc="outside upper center", frameon=False)
     axes[1].step(recording.times, recording.ready, where="post", color=_COLORS["read"])
     axes[1].set_ylabel("ready")
-    counts, edges = np.histogram(recording.times, _BINS)
+    counts, edges = np.histogram(recording.times, min(_BINS, max(1, len(recording.times) // _IN_BIN)))
     axes[2].step(edges[:-1], counts / np.diff(edges), where="post", color=_COLORS["transport"])
     axes[2].set_ylabel("batches / s")
     axes[2].set_xlabel("seconds")

@@ -6,12 +6,13 @@ import argparse
 import json
 import sys
 from contextlib import redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Final
 
 from ..describe import counted
 from ..progress import ProgressBar
 from ..tuning import Trial, Tuning, check_path, tune
+from ..tuning.setting import Setting
 from .arguments import add_factory, add_json, add_seconds, add_step, describe
 from .factory import load_factory
 from .printing import show
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _tuned(options: argparse.Namespace) -> Tuning:
-    factory = load_factory(options.factory)
+    factory = load_factory(options.factory, accepts=(field.name for field in fields(Setting)))
     spent_s, trials = 0.0, 0
     with ProgressBar(round(options.seconds), "seconds") as progress:
 

@@ -6,6 +6,7 @@ LoaderStats --> does the program wait? --> why are the workers slow? --> is memo
 from __future__ import annotations
 
 import mmap
+import os
 import time
 from contextlib import suppress
 from functools import cache
@@ -13,9 +14,8 @@ from typing import Final
 
 from ..describe import counted
 from ..units import duration, percent
-from .stats import LoaderStats
+from .stats import ENOUGH, LoaderStats
 
-_ENOUGH: Final = 32  # batches, before there is advice
 _WAITS: Final = 0.1  # the program waits for the loader if it spends more of its time there
 _TINY_S: Final = 200e-6  # getting a batch from a worker takes 25 to 50 us in each of the two processes
 _LEAST_FAULT_S: Final = 0.2e-6
@@ -33,7 +33,7 @@ def advise(stats: LoaderStats, overlaps: bool) -> str:
     Args:
         overlaps: whether `concurrency` applies to this dataset.
     """
-    if stats.batches < _ENOUGH:
+    if stats.batches < ENOUGH:
         return ""
     sentences = [_on_program(stats)]
     if stats.waited >= _WAITS:
@@ -50,6 +50,17 @@ def advise(stats: LoaderStats, overlaps: bool) -> str:
         sentences.append(next((text for cause in causes if (text := cause(stats))), ""))
     sentences.append(_on_memory(stats))
     return " ".join(filter(str.strip, sentences))
+
+
+def advise_on_source(stats: LoaderStats) -> str:
+    """The advice for a bridge, whose source makes the batches; "" before 32 batches."""
+    if stats.batches < ENOUGH:
+        return ""
+    waited = f"The program waited {percent(stats.waited)} of the time"
+    if stats.waited < _WAITS:
+        return f"{waited}: the program is the limit, not the source."
+    per_batch = duration(stats.made_s / stats.batches)
+    return f"{waited}: the source is the limit ({per_batch} per batch): give it more workers."
 
 
 def _on_program(stats: LoaderStats) -> str:
@@ -118,7 +129,9 @@ def _on_waiting_workers(stats: LoaderStats) -> str:
     advised = min(_MOST_CONCURRENCY, 1 << max(1, int(useful).bit_length() - 1))
     who = "Workers spent" if stats.num_workers else "Making batches spent"
     share = f"{who} {percent(stats.waiting)} of the time waiting"
-    return f"{share}: if samples wait for a disk or a network, pass concurrency={advised}."
+    text = f"{share}: if samples wait for a disk or a network, pass concurrency={advised}."
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return f"{text} They also waited for cores: the load average is {load:.1f}." if load > stats.cores else text
 
 
 def _on_page_faults(stats: LoaderStats) -> str:

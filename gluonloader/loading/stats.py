@@ -28,6 +28,7 @@ _SLOW: Final = 10  # a slow batch takes more than this many times as long as the
 _EPOCHS: Final = 100  # epochs that `LoaderStats.epochs` lists; older ones are added up
 _BURST: Final = 8  # batches; fewer would measure the gaps inside a burst
 _LOGGED: Final = 1000  # different errors of samples
+ENOUGH: Final = 32  # batches, before there is advice
 SIZED: Final = 64  # one batch of so many is measured in bytes, since this takes as long as all other counting
 
 _log = logging.getLogger("gluonloader")
@@ -185,7 +186,8 @@ class LoaderStats(EpochStats):
         what = f"{counted(self.batches, 'batch', 'batches')} ({self.samples:,} samples, {size(self.nbytes)})"
         waits = ", ".join(map(duration, (self.wait_p50_s, self.wait_p90_s, self.wait_p99_s)))
         waited = f"waited {duration(self.waited_s)}, {percent(self.waited)} of the time; p50, p90, p99: {waits}"
-        return f"{who}; {what}; {waited}.\n{self.advice}".rstrip()
+        advice = self.advice if self.batches >= ENOUGH else f"There is no advice before {ENOUGH} batches."
+        return f"{who}; {what}; {waited}.\n{advice}".rstrip()
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ torch's constructor checks the arguments and makes the samplers. Each `iter` sta
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Generic
+from typing import Any, Final, Generic
 
 from ..checks import check_functions, check_int, parse_bytes
 from ..describe import arguments, call, describe, short_repr
@@ -18,6 +18,8 @@ from ..generics import Batch
 from ..loading.random_order import check_random_order
 from .passes import Passes
 from .utils_data import data
+
+_NATIVE: Final = ("indices", "replay", "seek", "stats", "trace")  # of gluonloader.DataLoader
 
 
 class DataLoader(data.DataLoader, Generic[Batch]):
@@ -87,6 +89,12 @@ class DataLoader(data.DataLoader, Generic[Batch]):
             in_order=in_order,
         )
         check_random_order(dataset, shuffle, sampler, batch_sampler)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _NATIVE:
+            cure = f"use gluonloader.DataLoader(..., output='torch'), which has {name}"
+            raise AttributeError(f"a gluonloader.torch.DataLoader has no attribute {name!r}; {cure}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __iter__(self) -> Iterator[Any]:
         """Starts a pass over the sampler. Iterators are independent, also with `persistent_workers`."""

@@ -30,6 +30,7 @@ _MAY_WAIT: Final = 0.2  # if workers wait for a smaller share, `concurrency` doe
 _PER_CORE: Final = 2  # workers; if samples wait, more `concurrency` costs less than more workers
 _TRIAL: Final = 1 / 32  # of the budget, for a usual trial
 _LONGEST: Final = 1 / 6  # of the budget, for a trial that is slow or hangs
+_LEAST_LIMIT_S: Final = 1.0  # even with a small budget, workers have this time to start
 _FINAL: Final = 0.4  # of the budget, for the finalists
 _FINALISTS: Final = 3
 _PROMISING: Final = 0.5  # an executor whose best speed is a smaller share of the best speed is not tried further
@@ -151,7 +152,8 @@ class Search:
 
     def _try(self, setting: Setting) -> None:
         """Measures a setting, unless it is excluded, was measured before, or there is no time or no memory for it."""
-        if setting.has_threads and not self.threads:
+        draws = any(trial.draws for trial in self.trials.values())
+        if setting.has_threads and (draws or not self.threads):
             return
         seconds = _TRIAL * self.budget_s
         has_time = self._left_s - seconds >= _FINAL * self.budget_s
@@ -159,7 +161,7 @@ class Search:
             self.trials[setting] = self._measure(setting, seconds)
 
     def _measure(self, setting: Setting, seconds: float) -> Trial:
-        trial = self.measure(setting, seconds, min(_LONGEST * self.budget_s, self._left_s))
+        trial = self.measure(setting, seconds, min(max(_LEAST_LIMIT_S, _LONGEST * self.budget_s), self._left_s))
         self._left_s -= trial.took_s
         return trial
 

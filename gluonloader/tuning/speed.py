@@ -81,7 +81,7 @@ def endless(loader: Iterable[Any]) -> Iterator[Any]:
             yield batch
             del batch  # so that its memory can be reused
         if empty:
-            raise ValueError("the loader yields no batch")
+            raise ValueError("the loader yields no batch: is its dataset empty?")
 
 
 def run(

@@ -24,6 +24,8 @@ import numpy as np
 
 from ..errors import summary_of
 from ..loader import DataLoader
+from ..randomness import Draws
+from ..work.maker import held_by
 from .speed import Step, endless, run
 
 _LEAST: Final = 0.25  # share of its time that a trial measures, even if its workers start slowly
@@ -54,6 +56,8 @@ class Trial:
         waiting: the share of the time for batches in which the workers (or the program, without workers) did not
             compute, from 0 to 1.
         took_s: seconds that all runs took, including the start and the end of the workers.
+        runs: how often the loader ran for these figures; more than once if it was compared with others at the end.
+        draws: the random generators that threads share and from which samples drew, with `executor="thread"`.
         error: why there are no figures; "" without an error.
     """
 
@@ -67,6 +71,8 @@ class Trial:
     worker_nbytes: int = 0
     waiting: float = 0.0
     took_s: float = 0.0
+    runs: int = 1
+    draws: tuple[str, ...] = ()
     error: str = ""
 
 
@@ -146,22 +152,29 @@ class _Child:
     def _measure(self) -> None:
         started = time.perf_counter()
         with self.factory(**self.arguments) as loader:
-            self._check(loader)
+            check_workers(loader, self.arguments)
+            draws = Draws(held_by(loader.epochs.workers.job))
+            draws.mark()
             batches = endless(loader)
             next(batches)
             first_batch_s = time.perf_counter() - started
             window, left_s = max(1, loader.prefetch), max(self.seconds - first_batch_s, _LEAST * self.seconds)
             deadline = started + _SENT * self.limit_s
             measured = run(batches, left_s, self.step, workers=loader.num_workers, window=window, deadline=deadline)
-            stats = loader.stats()
+            stats, found = loader.stats(), tuple(draws.found())
+            if found and stats.executor == "thread":  # threads draw from the generators of this process
+                names = " and ".join(found)
+                shared = f"samples drew from {names}, which threads share, so runs would differ and not resume exactly"
+                self.sender.send(Trial(self.arguments, draws=found, error=f"{shared}: draw from gluonloader.get_rng()"))
+                return
             samples = stats.samples / stats.batches
             low, high = np.percentile(measured.rates(burst=window), [25, 75]).tolist()
             self.sender.send(
                 Trial(
                     self.arguments,
                     samples_per_s=samples * measured.rate,
-                    low=samples * low,
-                    high=samples * high,
+                    low=samples * min(low, measured.rate),  # a few long pauses make the mean lower than most parts
+                    high=samples * max(high, measured.rate),
                     first_batch_s=first_batch_s,
                     batch_nbytes=stats.nbytes // stats.batches,
                     shared_nbytes=0 if stats.memory is None else stats.memory.nbytes,
@@ -170,13 +183,15 @@ class _Child:
                 )
             )
 
-    def _check(self, loader: DataLoader[Any]) -> None:
-        found, expected = loader.num_workers, self.arguments.get("num_workers")
-        if expected not in (None, found):
-            raise IgnoredArgumentsError(
-                f"factory: called with num_workers={expected}, it returned a loader with num_workers={found}; pass on "
-                "its keyword arguments: def make(**options): return DataLoader(dataset, 64, **options)"
-            )
+
+def check_workers(loader: DataLoader[Any], arguments: Mapping[str, Any]) -> None:
+    """Raises an IgnoredArgumentsError if a factory has ignored the number of workers in its arguments."""
+    found, expected = loader.num_workers, arguments.get("num_workers")
+    if expected not in (None, found):
+        raise IgnoredArgumentsError(
+            f"factory: called with num_workers={expected}, it returned a loader with num_workers={found}; pass on its "
+            "keyword arguments: def make(**options): return DataLoader(dataset, 64, **options)"
+        )
 
 
 def _silence() -> None:

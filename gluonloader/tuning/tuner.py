@@ -25,6 +25,7 @@ _THREADS: Final = (
     "With this, several threads read samples at the same time: the dataset must allow that, and draw random numbers\n"
     "from gluonloader.get_rng(). If it does not, run tune with threads=False (--no-threads)."
 )
+_BUSY: Final = 0.5  # share of the cores; a higher load average means that other programs compute
 _LEAST_S: Final = 1.0  # a shorter budget is not enough for one trial
 
 
@@ -35,14 +36,17 @@ class Tuning:
     Attributes:
         best: the trial with the best arguments: of the settings that were compared again at the end, the simplest one
             that is less than 5 % slower than the fastest one.
-        trials: all trials, the fastest first, and trials with an error last. If a setting was compared again at the
-            end, the figures of its trial are those of this comparison.
+        trials: all trials: first those that were compared in turn at the end, then all others, each with the fastest
+            first; trials with an error last. The figures of the first ones are those of this comparison.
         took_s: seconds that all trials took.
+        load: the load average of the machine before the first trial, if it was so high that the figures may be wrong;
+            otherwise 0.
     """
 
     best: Trial
     trials: tuple[Trial, ...]
     took_s: float
+    load: float = 0.0
 
     @property
     def line(self) -> str:
@@ -61,10 +65,11 @@ class Tuning:
         draw(self.trials, self.best, path)
 
     def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [("", "samples/s", "from", "to", "first batch", "shared memory", "arguments")]
+        titles = "samples/s", "from", "to", "runs", "first batch", "shared memory", "arguments"
+        rows: list[tuple[str, ...]] = [("", *titles)]
         for trial in self.trials:
             if not trial.error:
-                speeds = [f"{speed:,.0f}" for speed in (trial.samples_per_s, trial.low, trial.high)]
+                speeds = [f"{speed:,.0f}" for speed in (trial.samples_per_s, trial.low, trial.high, trial.runs)]
                 memory = size(trial.shared_nbytes) if trial.shared_nbytes else "-"
                 mark = "*" if trial is self.best else ""
                 rows.append((mark, *speeds, duration(trial.first_batch_s), memory, text_of(trial.arguments)))
@@ -80,6 +85,9 @@ class Tuning:
         lines += ["", f"Best, found in {duration(self.took_s)}: {self.line}"]
         if {"executor", "concurrency"} & self.best.arguments.keys():
             lines.append(_THREADS)
+        if self.load:
+            busy = f"The load average of this machine was {self.load:.1f} before the first trial"
+            lines.append(f"{busy}: run tune again when no other program computes.")
         return "\n".join(lines)
 
 
@@ -136,8 +144,9 @@ def tune(
     default = multiprocessing.get_start_method(allow_none=True) or "fork"
     methods = [method for method in multiprocessing.get_all_start_methods() if method != default]
     memory_of_workers = _MEMORY * available_memory()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     search = Search(measure_setting, available_cores(), budget_s, memory_of_workers, methods, bool(threads))
-    return _result(search, search.run())
+    return _result(search, search.run(), load if load > _BUSY * search.cores else 0.0)
 
 
 def check_seconds(name: str, value: Any, least: float) -> None:
@@ -146,13 +155,13 @@ def check_seconds(name: str, value: Any, least: float) -> None:
         raise bad_argument(name, value, f"must be a number of seconds >= {least:g}")
 
 
-def _result(search: Search, best: Setting | None) -> Tuning:
+def _result(search: Search, best: Setting | None, load: float) -> Tuning:
     every = {setting: _merged([trial, *search.finals.get(setting, [])]) for setting, trial in search.trials.items()}
     if best is None:
         first = next(iter(every.values()))
         raise ValueError(f"no trial yielded batches; the first one, with {text_of(first.arguments)}: {first.error}")
-    fastest_first = sorted(every.values(), key=lambda trial: -trial.samples_per_s)
-    return Tuning(every[best], tuple(fastest_first), search.spent_s)
+    ordered = sorted(every.values(), key=lambda trial: (bool(trial.error), trial.runs == 1, -trial.samples_per_s))
+    return Tuning(every[best], tuple(ordered), search.spent_s, load)
 
 
 def _merged(trials: list[Trial]) -> Trial:
@@ -161,8 +170,8 @@ def _merged(trials: list[Trial]) -> Trial:
     rounds = [trial for trial in trials[1:] if not trial.error]
     if not rounds:
         return replace(trials[0], took_s=took_s)
-    middle = {
-        name: median(getattr(trial, name) for trial in rounds)
-        for name in ("samples_per_s", "low", "high", "first_batch_s")
-    }
-    return replace(rounds[-1], took_s=took_s, **middle)
+    names = ("samples_per_s", "low", "high", "first_batch_s")
+    middle = {name: median(getattr(trial, name) for trial in rounds) for name in names}
+    middle["low"] = min(middle["low"], middle["samples_per_s"])  # medians of different figures
+    middle["high"] = max(middle["high"], middle["samples_per_s"])
+    return replace(rounds[-1], took_s=took_s, runs=len(rounds), **middle)

@@ -302,7 +302,7 @@ def test_a_short_dataset():
 def test_an_empty_dataset():
     finding = only(examined([]))
     assert (finding.name, finding.level) == ("sample", "problem")
-    assert "the loader has no batches" in finding.text
+    assert "the loader yields no batch" in finding.text
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

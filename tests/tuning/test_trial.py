@@ -58,7 +58,7 @@ def die(**options):
 def test_errors():
     assert trial(fail).error == "KeyError: 'gone'"
     assert trial(factory(), num_workers=-1).error.startswith("ValueError: num_workers=-1: ")
-    assert trial(factory([])).error == "ValueError: the loader yields no batch"
+    assert trial(factory([])).error == "ValueError: the loader yields no batch: is its dataset empty?"
     unreadable = SimpleDataset(range(100)).transform(read)
     assert trial(factory(unreadable)).error == "OSError: no photo 0; gluonloader: in dataset[0], batch 0 of epoch 0"
     assert trial(die).error == "its process ended with exit code -9"

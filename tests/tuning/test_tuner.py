@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import load_or_skip
 
-from gluonloader import DataLoader, MissingExtraError, Trial, Tuning, tune
+from gluonloader import DataLoader, MissingExtraError, Trial, Tuning, get_rng, tune
 
 ROWS = np.zeros((1000, 64), np.float32)
 TRIALS = (
@@ -24,8 +24,10 @@ def test_the_result():
     trials = []
     tuning = tune(lambda **options: DataLoader(ROWS, 10, **options), 3, "2MB", on_trial=trials.append)
     assert tuning.best in tuning.trials
-    speeds = [trial.samples_per_s for trial in tuning.trials]
-    assert speeds == sorted(speeds, reverse=True)
+    for runs in (False, True):
+        speeds = [trial.samples_per_s for trial in tuning.trials if (trial.runs > 1) == runs]
+        assert speeds == sorted(speeds, reverse=True)
+    assert all(trial.error or trial.low <= trial.samples_per_s <= trial.high for trial in tuning.trials)
     assert sum(trial.took_s for trial in trials) == pytest.approx(tuning.took_s)
     with DataLoader(ROWS, 10, **tuning.best.arguments) as loader:
         assert len(list(loader)) == 100
@@ -39,10 +41,34 @@ def test_the_result():
 
 def test_the_table():
     lines = str(TUNING).splitlines()
-    assert lines[0].split() == "samples/s from to first batch shared memory arguments".split()
-    assert lines[1].split() == "2,000 1,900 2,100 50 ms 4 kB num_workers=2".split()
-    assert lines[2].split() == "* 1,990 1,800 2,000 10 ms - num_workers=0".split()
+    assert lines[0].split() == "samples/s from to runs first batch shared memory arguments".split()
+    assert lines[1].split() == "2,000 1,900 2,100 1 50 ms 4 kB num_workers=2".split()
+    assert lines[2].split() == "* 1,990 1,800 2,000 1 10 ms - num_workers=0".split()
     assert lines[-3:] == ["num_workers=2, executor='thread': ValueError: no", "", "Best, found in 6.1 s: num_workers=0"]
+
+
+def test_a_busy_machine_and_threads_are_mentioned():
+    threads = Trial({"num_workers": 2, "executor": "thread"}, 3000.0, 2900.0, 3100.0)
+    text = str(Tuning(threads, (threads,), 6.1, load=3.25))
+    assert "several threads read samples at the same time" in text
+    assert "The load average of this machine was 3.2 before the first trial" in text
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_threads_are_not_chosen_if_samples_draw_from_shared_generators(fair):
+    class Waiting:
+        def __len__(self):
+            return 1000
+
+        def __getitem__(self, index):
+            time.sleep(0.001)
+            return index + (get_rng().random() if fair else np.random.random())
+
+    tuning = tune(lambda **options: DataLoader(Waiting(), 10, seed=0, **options), 6)
+    errors = [trial.error for trial in tuning.trials if trial.draws]
+    assert bool(errors) != fair
+    assert all("samples drew from `numpy.random`" in error for error in errors)
+    assert fair or not {"executor", "concurrency"} & tuning.best.arguments.keys()
 
 
 def test_a_plot(tmp_path):

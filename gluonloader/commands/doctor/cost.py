@@ -85,7 +85,7 @@ def measure(loader: DataLoader[Any], batches: int, made: Callable[[int], object]
     finally:
         maker.close()
     if not counts:
-        raise ValueError("the loader has no batches")
+        raise ValueError("the loader yields no batch: is its dataset empty?")
     return _mean(counts, tuple(sorted(names)))
 
 

@@ -138,7 +138,7 @@ def _comparisons(facts: Dataset) -> Iterator[Finding]:
         return
     text = f"the first {same.batches} are equal in two loaders with the same seed"
     given = facts.options is not None and facts.options.seed_given
-    yield Finding("batches", "ok", text if given else f"{text}; without seed=, each run has another seed")
+    yield Finding("batches", "ok", text if given else f"{text}; pass seed= if all runs should have the same batches")
     if serial is not None:
         yield _serial(serial, facts)
     if resumed is not None:
@@ -175,7 +175,8 @@ def _resumed(resumed: Comparison) -> Finding:
 def _sample(cost: Cost) -> Finding:
     waiting = f"{cost.waiting:.0%}".replace("%", " %")
     text = f"{duration(cost.wall_s)}, {duration(cost.cpu_s)} of CPU time ({waiting} waiting), "
-    text += f"{cost.page_faults:.0f} page faults, {size(cost.batch_share)} in the batch, {size(cost.read_bytes)} read"
+    faults = counted(round(cost.page_faults), "page fault", "page faults")
+    text += f"{faults}, {size(cost.batch_share)} in the batch, {size(cost.read_bytes)} read"
     if cost.waiting > _MUCH_WAITING and cost.wall_s > _SHORT_S:
         return Finding("sample", "note", text, "concurrency=16, if samples wait for a network or a disk")
     if cost.page_faults > _MANY_FAULTS:

@@ -209,7 +209,7 @@ def _threads(machine: Machine, needs: Needs) -> Finding:
         cure = "start_method='forkserver', if they hold locks or compute while workers start"
         return Finding("threads", "note" if forks else "ok", text, cure if forks else "")
     count = counted(threads.end_at_fork, "native thread", "native threads")
-    text = f"{count} of libraries that end their threads before a fork, such as NumPy"
+    text = f"{count}, which libraries such as NumPy end before a fork"
     return Finding("threads", "ok", text if threads.end_at_fork else "only the main thread")
 
 

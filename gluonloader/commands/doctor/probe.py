@@ -26,6 +26,7 @@ from ...executors.process.packed_job import pickle_for
 from ...loader import DataLoader
 from ...progress import ProgressBar
 from ...randomness import seed_restorable, set_current_batch
+from ...tuning.trial import IgnoredArgumentsError
 from ..factory import FactoryError
 from .cost import Cost, measure
 from .open_files import OpenFile, open_files
@@ -188,6 +189,8 @@ def _make_first(make: Make, choices: _Choices) -> DataLoader[Any]:
     for options in choices:
         try:
             return make(**options)
+        except IgnoredArgumentsError:
+            raise
         except ValueError as error:  # or a FactoryError
             first = first or error
     assert first is not None
@@ -278,7 +281,7 @@ class Prober:
             reading.is_late = True
             if not reading.batches:
                 reading.error = LATE
-        except FactoryError:
+        except (FactoryError, IgnoredArgumentsError):
             raise
         except Exception as error:
             reading.error = summary_of(error)
