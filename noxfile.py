@@ -1,7 +1,7 @@
 """The environments that the project is tested in: `nox` runs them all, `nox -s core` is for daily work.
 
 core     the default Python, newest NumPy, nothing else; without the tests that are marked slow, spawn or kill, and with
-         fewer random examples: at most 60 s of processor time
+         fewer random examples: about two minutes of processor time
 gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow, h5py, zarr: where Gluon users are;
          `nox -s gluon -- --cov` takes half as long again, and tells the coverage
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and

@@ -3,6 +3,7 @@
 import re
 import struct
 import threading
+import time
 import weakref
 import zlib
 
@@ -335,6 +336,20 @@ def test_stats_name_the_slower_side():
         next(iterator)
         next(iterator)
         assert batches.stats().slower == "trainer"
+
+
+def test_statistics_count_samples_and_name_the_source():
+    def source():
+        for number in range(40):
+            time.sleep(0.001)
+            yield {"x": np.zeros((8, 4), np.float32), "name": f"batch {number}"}
+
+    with bridge(source) as batches:
+        assert len(list(batches)) == 40
+        stats = batches.stats()
+    assert (stats.samples, stats.nbytes) == (40 * 8, 40 * 8 * 4 * 4)
+    assert "the source is the limit (" in stats.advice
+    assert "give it more workers" in stats.advice
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------

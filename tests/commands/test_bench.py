@@ -39,6 +39,9 @@ def empty(**options):
 def read(index):
     raise OSError(f"no photo {index}")
 
+def typo(**options):
+    return DataLoder([], 10, **options)
+
 def broken(**options):
     return DataLoader(SimpleDataset(range(20)).transform(read), 10, **options)
 """
@@ -101,6 +104,7 @@ def test_against_torch(train, capsys, factory, workers):
         ("empty", "this loader raised ValueError: the loader yields no batch"),
         ("broken", "this loader raised OSError: no photo 0; gluonloader: in dataset[0], batch 0 of epoch 0"),
         ("absent", "has no function absent"),
+        ("typo", "typo raised NameError: name 'DataLoder' is not defined"),
     ],
 )
 def test_errors(train, capsys, factory, text):

@@ -204,6 +204,13 @@ def test_the_lines_are_aligned_and_cures_are_below_their_findings(write):
     assert sum(line.startswith("ok") for line in findings) + len(cures) == len(findings)
 
 
+def test_a_factory_that_ignores_its_arguments_is_named(write, capsys):
+    code = "from gluonloader import DataLoader\ndef make(**options): return DataLoader([1], 1)\n"
+    Path("ignoring.py").write_text(code)
+    assert main(["doctor", "ignoring:make"]) == 2
+    assert "called with num_workers=2, it returned a loader with num_workers=0" in capsys.readouterr().err
+
+
 def test_what_the_users_code_prints_does_not_get_into_the_json(write):
     write(before="import os\nprint('importing')\nos.system('echo from a program')", sample="print('sample') or index")
     status, findings = doctor("pipeline:make")

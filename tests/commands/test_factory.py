@@ -5,6 +5,7 @@ import sys
 import textwrap
 
 import pytest
+from conftest import load_or_skip
 
 from gluonloader import DataLoader
 from gluonloader.commands.factory import FactoryError, load_factory
@@ -106,13 +107,22 @@ def test_what_cannot_be_found(write, text, expected):
             "return DataLoader(range(3), 2, num_workers=0, **options)",
             "it sets num_workers, but the command varies it; write DataLoader",
         ),
+        ("return DataLoader(range(3), 2, num_workers=2)", "called with num_workers=0, it returned a loader with num_"),
     ],
 )
 def test_what_a_factory_does_wrong(write, code, expected):
     write("wrong_factory.py", f"from gluonloader import DataLoader\ndef make(**options):\n    {code}\n")
     make = load_factory("wrong_factory:make")
-    with pytest.raises(FactoryError, match=expected):
+    with pytest.raises(ValueError, match=expected):
         assert [make(num_workers=0), make(num_workers=0)]
+
+
+def test_the_loader_for_torch_is_refused_with_the_loader_to_write(write):
+    load_or_skip("torch")
+    code = "def make(**options):\n    from gluonloader.torch import DataLoader\n    return DataLoader([1], **options)\n"
+    write("torch_factory.py", code)
+    with pytest.raises(FactoryError, match=r'from gluonloader import DataLoader.*output="torch"'):
+        load_factory("torch_factory:make")(num_workers=0)
 
 
 def test_an_argument_without_default(write):

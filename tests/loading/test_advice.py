@@ -102,6 +102,7 @@ def test_concurrency_needs_waiting_workers_and_free_cores(
 def test_print_shows_a_summary_and_the_advice(way):
     with way.loader(Numbered(80), 2) as loader:
         assert "0 batches (0 samples, 0 bytes); waited 0 us, 0 % of the time" in str(loader.stats())
+        assert str(loader.stats()).endswith("\nThere is no advice before 32 batches.")
         list(loader)
         summary, advice = str(loader.stats()).split("\n")
     assert "40 batches (80 samples, 156 kB); waited" in summary
