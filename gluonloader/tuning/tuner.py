@@ -22,8 +22,9 @@ from .trial import Factory, Trial, measure
 
 _MEMORY: Final = 0.8  # share of the free memory that the private memory of worker processes may take
 _THREADS: Final = (
-    "With this, several threads read samples at the same time: the dataset must allow that, and draw random numbers\n"
-    "from gluonloader.get_rng(). If it does not, run tune with threads=False (--no-threads)."
+    "With this, several threads read samples at the same time: the dataset must allow that,\n"
+    "and draw random numbers from gluonloader.get_rng(). If it does not, run tune with\n"
+    "threads=False (--no-threads)."
 )
 _BUSY: Final = 0.5  # share of the cores; a higher load average means that other programs compute
 _LEAST_S: Final = 1.0  # a shorter budget is not enough for one trial

@@ -273,6 +273,17 @@ def test_a_progress_bar_on_a_terminal_only(write):
     assert b"[#" not in done.stdout
 
 
+def test_texts_are_broken_to_fit_into_the_terminal():
+    outer, inner = pty.openpty()
+    done = subprocess.run(command(), stdout=inner, stderr=inner, env={**ENVIRONMENT, "COLUMNS": "70"}, timeout=60)
+    os.close(inner)
+    lines = os.read(outer, 65536).decode().splitlines()
+    os.close(outer)
+    assert done.returncode in (0, 1)
+    assert len(lines) > 10
+    assert all(len(line) <= 70 for line in lines if "->" not in line)
+
+
 def test_a_file_in_another_folder(write, tmp_path):
     (tmp_path / "folder").mkdir()
     write(name="folder/pipe-line.py", defaults={"num_workers": 2, "start_method": "spawn"})

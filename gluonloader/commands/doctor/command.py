@@ -6,7 +6,9 @@ import argparse
 import json
 import logging
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
@@ -27,6 +29,7 @@ _DESCRIPTION: Final = (
     "Checks this machine and, with a factory, a dataset. It prints a line for each finding, and below it what to do. "
     "The exit status is 1 if something will break."
 )
+_LEAST_ROOM: Final = 40  # characters for the text of a finding
 _EXAMPLES: Final = """\
   python -m gluonloader doctor                   checks the machine
   python -m gluonloader doctor train:make        also checks the loader that make() in train.py returns:
@@ -60,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         facts_of = {"machine": asdict(machine), "dataset": None if facts is None else asdict(facts)}
         show(json.dumps({"findings": list(map(asdict, findings)), **facts_of}, indent=2))
     else:
-        show(*_lines(findings))
+        show(*_lines(findings, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
     return int(any(finding.level == "problem" for finding in findings))
 
 
@@ -94,13 +97,16 @@ def _examine(factory: str, seconds: float) -> tuple[Machine, Dataset]:
         return machine, Prober(make, seconds, progress).examine(configured.loader, configured.facts)
 
 
-def _lines(findings: list[Finding]) -> list[str]:
+def _lines(findings: list[Finding], columns: int | None) -> list[str]:
+    """The findings as lines; texts are broken to fit into the columns of a terminal."""
     width = max(len(finding.name) for finding in findings)
-    lines = []
+    room = max(_LEAST_ROOM, columns - width - 12) if columns else sys.maxsize
+    lines, indent = list[str](), " " * (9 + width)
     for finding in findings:
-        lines.append(f"{finding.level:7}  {finding.name:{width}}  {finding.text}")
+        first, *more = textwrap.wrap(finding.text, room, break_on_hyphens=False)
+        lines += [f"{finding.level:7}  {finding.name:{width}}  {first}", *[f"{indent}  {line}" for line in more]]
         if finding.cure:
-            lines.append(f"{'':{9 + width}}  -> {finding.cure}")
+            lines.append(f"{indent}  -> {finding.cure}")  # in one line, to be copied
     counts = {level: sum(finding.level == level for finding in findings) for level in LEVELS[:-1]}
     return [*lines, ", ".join(f"{level}s: {count}" for level, count in counts.items())]
 
