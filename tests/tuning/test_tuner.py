@@ -30,7 +30,7 @@ def test_the_result():
     assert all(trial.error or trial.low <= trial.samples_per_s <= trial.high for trial in tuning.trials)
     assert sum(trial.took_s for trial in trials) == pytest.approx(tuning.took_s)
     with DataLoader(ROWS, 10, **tuning.best.arguments) as loader:
-        assert len(list(loader)) == 100
+        assert sum(1 for _ in loader) == 100  # without keeping the batches, because of the memory limit
     assert eval(f"dict({tuning.line})") == tuning.best.arguments
     assert all(trial.shared_nbytes <= 2 << 20 for trial in tuning.trials)
     for trial in tuning.trials:
