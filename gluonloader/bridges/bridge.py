@@ -207,13 +207,21 @@ class Bridge:
         if not counts.batches % SIZED:
             counts.size(result.batch)
         counts.batches += 1
-        counts.samples += next((len(leaf) for _, leaf in leaves(result.batch) if getattr(leaf, "shape", ())), 0)
+        counts.samples += _samples_in(result.batch)
         counts.made_s += made_s
         counts.waited_s += now - start
         counts.waits.append(now - start)
         counts.makes.append(made_s)
         counts.program_s += start - self._returned if self._returned else 0.0
         self._returned = now
+
+
+def _samples_in(batch: Any) -> int:
+    """The length of the first array of a batch; 0 if it has none."""
+    try:
+        return next((len(leaf) for _, leaf in leaves(batch) if getattr(leaf, "shape", ())), 0)
+    except Exception:  # arrays of the user may have no length, and nested tensors of torch have no shape
+        return 0
 
 
 class BridgeIterator(Iterator[Any]):

@@ -72,6 +72,13 @@ class EpochStats:
         return self.waited_s / total if total else 0.0
 
 
+def _nbytes_of(leaf: Any) -> int:
+    try:
+        return int(getattr(leaf, "nbytes", 0))
+    except Exception:  # sparse tensors of torch raise a RuntimeError
+        return 0
+
+
 @dataclass(slots=True)
 class EpochTally:
     """The counts of one epoch; see `EpochStats`."""
@@ -94,7 +101,7 @@ class EpochTally:
     def size(self, batch: Any) -> None:
         """Counts the bytes of a batch."""
         self._sized += 1
-        self._nbytes += sum(getattr(leaf, "nbytes", 0) for _, leaf in leaves(batch))
+        self._nbytes += sum(_nbytes_of(leaf) for _, leaf in leaves(batch))
 
     def add(self, other: EpochTally) -> None:
         for name in ("batches", "samples", "waited_s", "program_s", "made_s", "ready", "_sized", "_nbytes"):
