@@ -21,7 +21,8 @@ from ..describe import call, counted, describe, short_repr
 from ..errors import warn
 from ..loading.advice import advise_on_source
 from ..loading.arguments import check_pins, choose_output
-from ..loading.stats import SIZED, EpochTally, LoaderStats, Tally, summarize
+from ..loading.epoch import count
+from ..loading.stats import EpochTally, LoaderStats, Tally, summarize
 from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
 from ..tree import leaves
 from .reader import Position, Reader, Result, Run
@@ -89,8 +90,7 @@ class Bridge:
         self._next = self._position = Position()  # where the next iteration starts; where the bridge stands now
         self._run: Run | None = None  # the run whose deliveries move the position
         self._lock = threading.Lock()
-        self._tally, self._returned = Tally(), 0.0  # when a batch was delivered last
-        self._counts = EpochTally(0)
+        self._tally, self._counts = Tally(), EpochTally(0)
         finish = choose_output(output, pin_memory, 0)
         self._reader = Reader(self._source, partial(convert, finish=finish, unpack=output is not None))
         # Also called when the program ends: the thread must not run another library's code while Python shuts down.
@@ -102,7 +102,7 @@ class Bridge:
             start = self._next
             self._run = run = self._reader.start(start, self._prefetch)
             self._next, self._position = Position(start.epoch + 1), start
-            self._counts, self._returned = self._tally.start(start.epoch, self._prefetch), 0.0
+            self._counts = self._tally.start(start.epoch, self._prefetch)
             return BridgeIterator(self, run)
 
     def __len__(self) -> int:
@@ -199,21 +199,9 @@ class Bridge:
             if result.ended and run is self._run:  # if the epoch could not start, the next iteration tries again
                 self._next = self._position
             if result.position is not None and not result.ended:
-                self._count(start, result)
+                number = result.position.batch - 1
+                count(self._counts, result.batch, number, _samples_in(result.batch), result.made_s, start)
         return result
-
-    def _count(self, start: float, result: Result) -> None:
-        counts, now, made_s = self._counts, perf_counter(), result.made_s
-        if not counts.batches % SIZED:
-            counts.size(result.batch)
-        counts.batches += 1
-        counts.samples += _samples_in(result.batch)
-        counts.made_s += made_s
-        counts.waited_s += now - start
-        counts.waits.append(now - start)
-        counts.makes.append(made_s)
-        counts.program_s += start - self._returned if self._returned else 0.0
-        self._returned = now
 
 
 def _samples_in(batch: Any) -> int:

@@ -15,7 +15,7 @@ from ..executors.base import CalledInHandler, Executor, Failed, Outcome, Window
 from ..interrupts import from_signal_handler
 from ..work.task import Task
 from .plan import NOTHING, Plan
-from .stats import SIZED, Tally
+from .stats import SIZED, EpochTally, Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,24 @@ class Delivered:
     waited_s: float
 
 
+def count(tally: EpochTally, batch: Any, number: int, samples: int, made_s: float, start: float) -> float:
+    """Counts a batch that `next`, called at `start`, is about to return; returns the time now."""
+    now = time.perf_counter()
+    if not tally.batches % SIZED:
+        tally.size(batch)
+    tally.batches += 1
+    tally.samples += samples
+    tally.waited_s += now - start
+    tally.waits.append(now - start)
+    tally.program_s += start - tally.returned if tally.returned else 0.0
+    tally.made_s += made_s
+    tally.makes.append(made_s)
+    if made_s > tally.slowest_s:
+        tally.slowest_s, tally.slowest = made_s, number
+    tally.returned = now
+    return now
+
+
 class Epoch:
     """The batches of one epoch, for one thread at a time.
 
@@ -53,7 +71,6 @@ class Epoch:
         self._interrupted = True  # until the end of a method; see NOTE [interrupts] in executors/base.py
         self._window = Window(self.plan.in_flight, self._delivery.in_order, self)
         self._ready = 0
-        self._returned = 0.0  # when `next` returned last
         self._counts = self._tally.start(self.plan.epoch, self._executor.window)
         self._drawn = False  # the plan has given out everything
         self.ended = self.workers_failed = False
@@ -258,24 +275,12 @@ class Epoch:
 
     def _count(self, outcome: Outcome, batch: Any, start: float) -> float:
         """Counts a batch; returns the seconds since `start`."""
-        tally, made_s, now = self._counts, outcome.made_s, time.perf_counter()
-        waited_s = now - start
-        if not tally.batches % SIZED:
-            tally.size(batch)
-        tally.batches += 1
-        tally.samples += len(outcome.task.work)
-        tally.ready += self._ready
-        tally.waited_s += waited_s
-        tally.waits.append(waited_s)
-        tally.program_s += start - self._returned if self._returned else 0.0
-        tally.made_s += made_s
-        tally.makes.append(made_s)
-        if made_s > tally.slowest_s:
-            tally.slowest_s, tally.slowest = made_s, outcome.task.batch
+        task = outcome.task
+        now = count(self._counts, batch, task.batch, len(task.work), outcome.made_s, start)
+        self._counts.ready += self._ready
         if self._tally.trace is not None:
-            self._tally.trace.delivered(outcome.task, start, now, self._ready, len(self._window.in_flight))
-        self._returned = now
-        return waited_s
+            self._tally.trace.delivered(task, start, now, self._ready, len(self._window.in_flight))
+        return now - start
 
     def end_if_drawn(self) -> None:
         """Ends the epoch if the last batch was delivered."""

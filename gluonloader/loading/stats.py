@@ -92,6 +92,7 @@ class EpochTally:
     slowest_s: float = 0.0
     slowest: int | None = None
     ready: int = 0
+    returned: float = 0.0  # when `next` returned last, as `time.perf_counter()`
     skip: int = 0  # first batches that are not typical
     waits: deque[float] = field(default_factory=lambda: deque(maxlen=_TIMES))
     makes: deque[float] = field(default_factory=lambda: deque(maxlen=_TIMES))
