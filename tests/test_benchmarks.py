@@ -290,17 +290,14 @@ from benchmarks.stations import trace
 found = trace(CASES["small"])
 assert {"iterator.py", "executors/process/worker.py", "work/maker.py"} < set(found.files)
 assert found.main_calls > 0 < found.worker_calls
-print(len(found.files), found.lines)
+assert found.lines > len(found.files)
 """
 
 
 @pytest.mark.spawn
-def test_a_small_batch_passes_through_few_files():
+def test_the_stations_of_a_small_batch_are_found_in_both_processes():
     done = run_program(STATIONS)  # where no framework is loaded
     assert done.returncode == 0, done.stderr
-    files, lines = map(int, done.stdout.split())
-    assert files <= 20
-    assert lines <= 3900
 
 
 def test_the_image_pipeline_is_compared_with_a_bare_loop(capsys):
