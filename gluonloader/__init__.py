@@ -93,13 +93,13 @@ from .sampler import (
     WeightedSampler,
 )
 from .tuning import Trial, Tuning, tune
-from .work.info import BatchInfo, LoaderInfo, WorkerInfo, get_worker_info
+from .work.info import BadSample, BatchInfo, LoaderInfo, WorkerInfo, get_worker_info
 from .work.tolerance import SKIP
 from .work.usage import WorkerStats
 
 __all__ = [
-    "SKIP", "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout",
-    "BatchifyError", "BlockShuffleSampler", "Bridge", "BridgeIterator", "CachedLoader", "ConcatDataset",
+    "SKIP", "Append", "ArrayDataset", "ArrowDataset", "AsList", "BadSample", "BatchInfo", "BatchSampler",
+    "BatchTimeout", "BatchifyError", "BlockShuffleSampler", "Bridge", "BridgeIterator", "CachedLoader", "ConcatDataset",
     "ConstWidthBucket", "DataLoader", "Dataset", "Dict", "EpochStats", "ExpWidthBucket", "FileDataset", "FilterSampler",
     "FixedBucketSampler", "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset",
     "LinearWidthBucket", "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats", "MemoryStats",

@@ -11,7 +11,7 @@ from .describe import call, short_repr
 from .errors import LoaderClosed, WorkerStartError
 from .executors.base import check_not_inside
 from .generics import Batch
-from .loading.epoch import Delivered, Epoch
+from .loading.epoch import Delivered, Epoch, delivered_samples
 from .loading.epochs import Epochs
 from .work.info import BatchInfo
 from .work.task import Chunk
@@ -87,7 +87,9 @@ class LoaderIterator(Iterator[Batch]):
         task, times = delivered.task, (delivered.made_s, delivered.waited_s)
         chunk = task.work if isinstance(task.work, Chunk) else None
         where = (None, None) if chunk is None else (chunk.shard, chunk.number)
-        return BatchInfo(task.epoch, task.batch, task.indices, delivered.worker, *times, *where)
+        errors = delivered.errors
+        samples = delivered_samples(task, errors)
+        return BatchInfo(task.epoch, task.batch, task.indices, delivered.worker, *times, samples, errors, *where)
 
     @property
     def ended(self) -> bool:

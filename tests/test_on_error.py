@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import bdb
+import contextlib
 import copy
 import gc
 import json
@@ -513,3 +514,59 @@ def test_the_error_of_a_last_sample_keeps_no_sample_in_memory(way, policy):
         assert eventually(lambda: not alive)
     finally:
         gc.enable()
+
+
+# -- statistics --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["skip", "replace", negative, negative_or_skip])
+@pytest.mark.parametrize("dataset", [Faulty(), FaultyInBulk(), Faulty(20, 20, bad=range(8))])
+def test_the_statistics_count_the_samples_that_arrive(any_way, dataset, policy):
+    check_statistics(any_way, dataset, policy, len(dataset.bad))
+
+
+@pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
+def test_the_statistics_count_the_samples_of_an_iterable_dataset_that_arrive(any_way, last_batch):
+    check_statistics(any_way, stream(), "skip", None, last_batch=last_batch, num_shards=3)
+
+
+def check_statistics(way, dataset, policy, errors, **arguments):
+    samples, found = 0, []
+    with way.loader(dataset, 8, on_error=policy, max_errors=100, **arguments) as loader:
+        iterator = iter(loader)
+        for batch in iterator:
+            samples += len(batch)
+            found += iterator.last.errors
+            assert iterator.last.samples == len(batch)
+        stats = loader.stats()
+    assert stats.samples == stats.epochs[0].samples == samples
+    assert errors in (None, stats.errors)
+    assert stats.failed == 0
+    skipped = sum(bad.skipped for bad in found)
+    if stats.errors == len(found):  # no batch was left out
+        assert stats.skipped == skipped
+    assert stats.skipped <= stats.errors
+    assert f"raised an error ({stats.skipped:,} skipped" in str(stats) or not stats.skipped
+    assert all("cannot read" in bad.error or "ValueError" in bad.error for bad in found)
+
+
+def test_print_says_how_many_samples_were_skipped_or_replaced():
+    def text(policy, **arguments):
+        with SERIAL.loader(Faulty(60), 6, on_error=policy, **arguments) as loader, contextlib.suppress(OSError):
+            list(loader)
+        return str(loader.stats()).splitlines()[1:-1]
+
+    assert text("skip", max_errors=6) == ["6 samples raised an error (6 skipped)."]
+    assert text("replace", max_errors=6) == ["6 samples raised an error (6 replaced)."]
+    assert text(negative_or_skip, max_errors=6) == ["6 samples raised an error (1 skipped, 5 replaced)."]
+    assert text("raise") == ["1 batch raised an error and did not arrive."]
+
+
+def test_the_statistics_count_batches_that_raised_an_error(any_way):
+    with any_way.loader(Faulty(20), 2) as loader:
+        iterator, sizes = iter(loader), []
+        while len(sizes) < 8:
+            with contextlib.suppress(OSError):
+                sizes.append(len(next(iterator)))
+        stats = loader.stats()
+    assert (stats.samples, stats.failed, stats.errors) == (16, 2, 0)

@@ -6,13 +6,14 @@ plan --Task--> window --> executor --Outcome--> window --> plan --> batch --> co
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import LoaderClosed, WorkerStartError
 from ..executors.base import CalledInHandler, Executor, Failed, Outcome, Window
 from ..interrupts import from_signal_handler
+from ..work.info import BadSample
 from ..work.task import Task
 from .plan import NOTHING, Plan
 from .stats import SIZED, EpochTally, Tally
@@ -35,6 +36,12 @@ class Delivered:
     worker: int | None
     made_s: float
     waited_s: float
+    errors: tuple[BadSample, ...]
+
+
+def delivered_samples(task: Task, errors: Iterable[BadSample]) -> int:
+    """How many samples a batch contains: those of its task, without those that were skipped."""
+    return len(task.work) - sum(bad.skipped for bad in errors)
 
 
 def count(tally: EpochTally, batch: Any, number: int, samples: int, made_s: float, start: float) -> float:
@@ -71,6 +78,7 @@ class Epoch:
         self._interrupted = True  # until the end of a method; see NOTE [interrupts] in executors/base.py
         self._window = Window(self.plan.in_flight, self._delivery.in_order, self)
         self._ready = 0
+        self._errors: tuple[BadSample, ...] = ()  # in the batch that is delivered next
         self._counts = self._tally.start(self.plan.epoch, self._executor.window)
         self._drawn = False  # the plan has given out everything
         self.ended = self.workers_failed = False
@@ -107,7 +115,7 @@ class Epoch:
         if self._delivery.convert is not None:
             batch = self._converted(outcome.task, batch)
         waited_s = self._count(outcome, batch, start)
-        delivered = Delivered(outcome.task, outcome.worker, outcome.made_s, waited_s)
+        delivered = Delivered(outcome.task, outcome.worker, outcome.made_s, waited_s, self._errors)
         self._settle(outcome.task)
         return batch, delivered
 
@@ -194,6 +202,7 @@ class Epoch:
         with self.plan.lock:
             errors, excess = self.plan.errors.of(task), self.plan.errors.excess(task)
         if excess is None:
+            self._errors = errors
             self._tally.note(errors)
             return True
         self._final_error = excess
@@ -209,6 +218,7 @@ class Epoch:
             return convert(batch)
         except Exception as error:
             if not from_signal_handler(error):
+                self._tally.failed += 1
                 self._settle(task)
             raise
 
@@ -217,6 +227,7 @@ class Epoch:
         with self.plan.lock:
             raised = self.plan.fail(task, error)
         if raised:
+            self._tally.failed += 1
             self._settle(task)
             raise error
 
@@ -276,7 +287,8 @@ class Epoch:
     def _count(self, outcome: Outcome, batch: Any, start: float) -> float:
         """Counts a batch; returns the seconds since `start`."""
         task = outcome.task
-        now = count(self._counts, batch, task.batch, len(task.work), outcome.made_s, start)
+        samples = delivered_samples(task, self._errors) if self._errors else len(task.work)
+        now = count(self._counts, batch, task.batch, samples, outcome.made_s, start)
         self._counts.ready += self._ready
         if self._tally.trace is not None:
             self._tally.trace.delivered(task, start, now, self._ready, len(self._window.in_flight))

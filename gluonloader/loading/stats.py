@@ -17,7 +17,7 @@ from ..limits import available_cores
 from ..memory.budget import MemoryStats
 from ..tree import leaves
 from ..units import duration, percent, size
-from ..work.tolerance import BadSample
+from ..work.info import BadSample
 from ..work.usage import NOTHING_SPENT, Usage, WorkerStats
 from .trace import Trace
 
@@ -157,6 +157,8 @@ class LoaderStats(EpochStats):
         deaths: number of workers that died.
         retries: number of batches that were made again because their worker died.
         errors: number of samples that raised an error and were skipped or replaced; see `on_error`.
+        skipped: how many of these were skipped; they are not counted in `samples`.
+        failed: number of batches for which `next` raised an error instead of returning them.
         epochs: the same figures for each of the last 100 epochs.
         advice: what limits the loader and what to change, as text; "" before 32 batches.
     """
@@ -176,6 +178,8 @@ class LoaderStats(EpochStats):
     errors: int
     epochs: tuple[EpochStats, ...]
     advice: str = ""
+    skipped: int = 0
+    failed: int = 0
 
     @property
     def slower(self) -> Literal["source", "trainer"]:
@@ -195,7 +199,15 @@ class LoaderStats(EpochStats):
         waits = ", ".join(map(duration, (self.wait_p50_s, self.wait_p90_s, self.wait_p99_s)))
         waited = f"waited {duration(self.waited_s)}, {percent(self.waited)} of the time; p50, p90, p99: {waits}"
         advice = self.advice if self.batches >= ENOUGH else f"There is no advice before {ENOUGH} batches."
-        return f"{who}; {what}; {waited}.\n{advice}".rstrip()
+        return "\n".join(filter(None, (f"{who}; {what}; {waited}.", self._errors_text(), advice)))
+
+    def _errors_text(self) -> str:
+        """How many samples and batches raised an error; "" if none did."""
+        replaced = self.errors - self.skipped
+        fates = [f"{self.skipped:,} skipped"] * bool(self.skipped) + [f"{replaced:,} replaced"] * bool(replaced)
+        samples = f"{counted(self.errors, 'sample', 'samples')} raised an error ({', '.join(fates)})."
+        batches = f"{counted(self.failed, 'batch', 'batches')} raised an error and did not arrive."
+        return " ".join([samples] * bool(self.errors) + [batches] * bool(self.failed))
 
 
 @dataclass(slots=True)
@@ -203,6 +215,8 @@ class Tally:
     """The counts of all epochs of a loader in one process; `trace` records each batch, if that was asked for."""
 
     errors: int = 0
+    skipped: int = 0
+    failed: int = 0
     pid: int = field(default_factory=os.getpid)
     trace: Trace | None = None
     _epochs: deque[EpochTally] = field(default_factory=deque)
@@ -245,6 +259,7 @@ class Tally:
         """Counts samples that raised an error, and logs each different error once."""
         for bad in errors:
             self.errors += 1
+            self.skipped += bad.skipped
             if bad.error in self._logged or len(self._logged) > _LOGGED:
                 continue
             self._logged.add(bad.error)
@@ -283,6 +298,8 @@ def summarize(
         deaths=usage.deaths,
         retries=usage.retries,
         errors=tally.errors,
+        skipped=tally.skipped,
+        failed=tally.failed,
         epochs=tally.epochs(),
     )
 

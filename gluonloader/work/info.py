@@ -1,4 +1,4 @@
-"""What the library tells user code: `LoaderInfo` in the main program, `WorkerInfo` in a worker."""
+"""What the library tells user code: `LoaderInfo` and `BatchInfo` in the main program, `WorkerInfo` in a worker."""
 
 from __future__ import annotations
 
@@ -31,6 +31,21 @@ class LoaderInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class BadSample:
+    """A sample that raised an error and was skipped or replaced; see `on_error`.
+
+    Attributes:
+        sample: which sample it is, such as "dataset[7]".
+        error: the type and the text of the error.
+        skipped: whether the sample was left out of its batch; otherwise another value has replaced it.
+    """
+
+    sample: str
+    error: str
+    skipped: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class BatchInfo:
     """Describes a batch that a loader has delivered; see `LoaderIterator.last`.
 
@@ -41,6 +56,8 @@ class BatchInfo:
         worker: number of the worker that made it; None if the calling thread made it.
         made_s: seconds that this worker spent making it.
         waited_s: seconds that the call of `next` waited for it.
+        samples: number of samples in the batch, without those that `on_error` has skipped.
+        errors: the samples that raised an error and were skipped or replaced; see `on_error`.
         shard, chunk: for an iterable dataset, which batch of which shard it is, both from 0; None for a batch that was
             made from the last samples of several shards, and for other datasets.
     """
@@ -51,6 +68,8 @@ class BatchInfo:
     worker: int | None
     made_s: float
     waited_s: float
+    samples: int
+    errors: tuple[BadSample, ...]
     shard: int | None = None
     chunk: int | None = None
 

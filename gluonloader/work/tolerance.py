@@ -20,6 +20,7 @@ from ..errors import add_note, notes_of, text_of
 from ..indices import Keys
 from ..randomness import CurrentBatch, batch_seed, current_batch, set_current_batch
 from .caught import BULK, NO_ROW, Caught, GivenUp, catching, tolerable
+from .info import BadSample
 from .reading import reader_of
 from .task import Job, OnRow, Task, located
 
@@ -40,14 +41,6 @@ class Skip:
 
 
 SKIP: Final = Skip()
-
-
-@dataclass(frozen=True, slots=True)
-class BadSample:
-    """A sample that raised an error, for error texts and the log."""
-
-    sample: str  # its name, such as "dataset[7]"
-    error: str  # type and text
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +73,11 @@ def part(task: Task, samples: Sequence[Any] | Gathered) -> Parted | None:
     """Replaces or removes each `Bad`; None if there is none."""
     if not isinstance(samples, list) or not any(type(sample) is Bad for sample in samples):
         return None
-    errors = [BadSample(task.sample(row), bad.error) for row, bad in enumerate(samples) if type(bad) is Bad]
+    errors = [
+        BadSample(task.sample(row), bad.error, bad.value is SKIP)
+        for row, bad in enumerate(samples)
+        if type(bad) is Bad
+    ]
     rows = [row for row, sample in enumerate(samples) if type(sample) is not Bad or sample.value is not SKIP]
     kept = [samples[row].value if type(samples[row]) is Bad else samples[row] for row in rows]
     return Parted(kept, rows, tuple(errors))

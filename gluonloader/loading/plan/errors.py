@@ -8,8 +8,9 @@ from typing import Any, Final
 from ...describe import counted
 from ...errors import TooManyErrors
 from ...state import int_field
+from ...work.info import BadSample
 from ...work.task import Task
-from ...work.tolerance import BadSample, Tolerated
+from ...work.tolerance import Tolerated
 
 NOTHING: Final = object()  # is returned instead of a batch if there is no batch to deliver
 _SHOWN: Final = 10  # samples in the text of the error
