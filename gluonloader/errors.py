@@ -194,7 +194,11 @@ def text_of(value: object) -> str:
 
 def summary_of(error: BaseException) -> str:
     """The type, the text and the notes of an error, in one line of limited length."""
-    text = " ".join("; ".join([f"{type(error).__name__}: {text_of(error)}", *notes_of(error)]).split())
+    return shortened(" ".join("; ".join([f"{type(error).__name__}: {text_of(error)}", *notes_of(error)]).split()))
+
+
+def shortened(text: str) -> str:
+    """The text of an error, cut after a limited length."""
     return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."
 
 

@@ -12,9 +12,9 @@ from conftest import modules
 import gluonloader
 
 PUBLIC = {
-    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchInfo", "BatchSampler", "BatchTimeout", "BatchifyError",
-    "BlockShuffleSampler", "Bridge", "BridgeIterator", "CachedLoader", "ConcatDataset", "ConstWidthBucket",
-    "DataLoader", "Dataset", "Dict", "EpochStats", "ExpWidthBucket", "FileDataset", "FilterSampler",
+    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BadSample", "BatchInfo", "BatchSampler", "BatchTimeout",
+    "BatchifyError", "BlockShuffleSampler", "Bridge", "BridgeIterator", "CachedLoader", "ConcatDataset",
+    "ConstWidthBucket", "DataLoader", "Dataset", "Dict", "EpochStats", "ExpWidthBucket", "FileDataset", "FilterSampler",
     "FixedBucketSampler", "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler",
     "IterableDataset", "LinearWidthBucket", "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats",
     "MemoryStats", "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "Ranks",

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field
+from itertools import dropwhile
 from statistics import median
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from ..batchify import default_batchify
 from ..cached import CachedLoader
-from ..errors import import_extra, summary_of
+from ..errors import import_extra, shortened, summary_of, text_of
 from ..loader import DataLoader
 from ..loading.stats import LoaderStats
 from ..progress import ProgressBar
@@ -111,6 +112,7 @@ class Bench:
             of the program.
         why: why the loader uses its executor.
         advice: what to change.
+        failed: the errors of loaders that were to be compared, and whose speeds are missing.
     """
 
     loader: str
@@ -123,6 +125,11 @@ class Bench:
     worker_faults: float
     why: str
     advice: str
+    failed: tuple[str, ...] = ()
+
+
+class _Failed(ValueError):
+    """A loader that is measured has raised an error."""
 
 
 @dataclass(slots=True)
@@ -149,7 +156,7 @@ def bench(options: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr):  # for what the module of the factory prints
         result = _measure(options, torch_data)
     show(json.dumps(asdict(result), indent=2) if options.json else as_text(result))
-    return 0
+    return 1 if result.failed else 0
 
 
 def _measure(options: argparse.Namespace, torch_data: Any) -> Bench:
@@ -162,12 +169,21 @@ def _measure(options: argparse.Namespace, torch_data: Any) -> Bench:
         stats, spent = loader.stats(), process_resources()
         progress.advance(1, "")
         ours.runs.clear()
-        contenders = [ours, _contender(_PERFECT, CachedLoader(loader), 1, None)]
+        contenders, failed = [ours, _contender(_PERFECT, CachedLoader(loader), 1, None)], list[str]()
         if torch_data is not None:
-            contenders.append(_torch(torch_data, loader))
+            try:
+                contenders.append(_torch(torch_data, loader))
+            except _Failed as error:
+                failed.append(str(error))
         for _ in range(_ROUNDS):
-            for contender in contenders:
-                contender.run((1 - _ALONE) * options.seconds / _ROUNDS / len(contenders), step)
+            for contender in list(contenders):
+                try:
+                    contender.run((1 - _ALONE) * options.seconds / _ROUNDS / len(contenders), step)
+                except _Failed as error:
+                    if contender.name in (_OURS, _PERFECT):
+                        raise
+                    contenders.remove(contender)
+                    failed.append(str(error))
             progress.advance(1, "")
         work = stats.work if stats.executor in ("process", "ray") else NOTHING_SPENT
         return Bench(
@@ -181,6 +197,7 @@ def _measure(options: argparse.Namespace, torch_data: Any) -> Bench:
             worker_faults=work.page_faults / max(1, work.batches),
             why=stats.why,
             advice=stats.advice,
+            failed=tuple(failed),
         )
 
 
@@ -205,7 +222,21 @@ def _batches(name: str, loader: Iterable[Any]) -> Iterator[Any]:
     try:
         yield from endless(loader)
     except Exception as error:
-        raise ValueError(f"{name} raised {summary_of(error)}") from error
+        raise _Failed(f"{name} raised {_summary_of(error)}") from error
+
+
+def _summary_of(error: Exception) -> str:
+    """The type and the text of an error; of one from a worker of torch, those of the original error.
+
+    The text of an error from a worker of torch is a whole traceback, which ends with the original error.
+    """
+    _, is_from_worker, traceback = text_of(error).partition("Original Traceback")
+    if not is_from_worker:
+        return summary_of(error)
+    lines = traceback.splitlines()
+    frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    rest = dropwhile(lambda line: line.startswith("    "), lines[frames[-1] + 1 if frames else 1 :])
+    return shortened(" ".join(" ".join(rest).split()))
 
 
 def _torch(torch_data: Any, loader: DataLoader[Any]) -> _Contender:
@@ -279,6 +310,8 @@ def _sentences(result: Bench) -> Iterator[str]:
         yield f"With a perfect loader, your program would be {1 / perfect.ratio:.2f} times as fast."
     else:
         yield "With a perfect loader, your program would not be faster."
+    for text in result.failed:
+        yield f"{text}; so there is no comparison with it."
     for other in result.speeds[2:]:
         spread = f"{other.ratio_low:.2f} to {other.ratio_high:.2f} in {result.rounds} rounds"
         yield f"This loader is {other.ratio:.2f} times as fast as {other.name}'s ({spread})."

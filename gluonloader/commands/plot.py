@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,13 +22,16 @@ _COLORS: Final = {
     "transport": "#009E73",
     "waiting": "#D9D9D9",
     "next": "#D55E00",
+    "computing": "#CC79A7",
 }
+_LABELS: Final = {"next": "program waits", "computing": "program computes", "waiting": "worker is idle"}
 _EXAMPLES: Final = """\
   with loader.trace("run.json"): ...             in a program
   python -m gluonloader plot run.json run.png    afterwards
 """
 _BINS: Final = 100  # of the curve of the throughput
 _IN_BIN: Final = 10  # batches, on average
+_TITLE: Final = 140  # characters in a line of the title
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +46,13 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a picture shows: the rows with their names, their spans, and the counters of the window."""
+    """What a picture shows: the rows with their names, their spans, the counters of the window, and the verdict."""
 
     rows: dict[int, str]
     spans: list[Span]
     times: list[float]  # of the deliveries
     ready: list[int]
+    verdict: str  # what limited the loader; "" in a trace of an earlier version
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -65,9 +70,11 @@ def plot(options: argparse.Namespace) -> int:
     draw(recording, options.picture)
     waited = sum(span.length for span in recording.spans if span.stage == "next")
     if options.json:
-        show(json.dumps({"picture": options.picture, "batches": len(recording.times), "waited_s": waited}))
+        about = {"picture": options.picture, "batches": len(recording.times), "waited_s": waited}
+        show(json.dumps({**about, "verdict": recording.verdict}))
     else:
         show(f"{options.picture}: {len(recording.times):,} batches; the program waited {waited:.1f} s")
+        show(*[recording.verdict] * bool(recording.verdict))
     return 0
 
 
@@ -80,6 +87,7 @@ def read(path: str) -> Recording:
     try:
         events: list[dict[str, Any]] = json.loads(Path(path).read_text())["traceEvents"]
         rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        verdicts = [event["args"]["labels"] for event in events if event["name"] == "process_labels"]
         found = [event for event in events if event["ph"] == "X"]
         spans = [
             Span(event["tid"], stage, event["ts"] * 1e-6, event["dur"] * 1e-6)
@@ -92,7 +100,7 @@ def read(path: str) -> Recording:
         raise ValueError(f"{path}: this is not a trace that DataLoader.trace has written") from error
     if not times:
         raise ValueError(f"{path}: the trace has no batches; read some batches before the recording is stopped")
-    return Recording(rows, spans, times, ready)
+    return Recording(rows, spans, times, ready, " ".join(verdicts))
 
 
 def draw(recording: Recording, picture: str) -> None:
@@ -112,8 +120,9 @@ def draw(recording: Recording, picture: str) -> None:
             axes[0].broken_barh(bars, (place - 0.4, 0.8), facecolors=color)
     axes[0].set_yticks(range(len(numbers)), [recording.rows[row] for row in numbers])
     handles = [pyplot.Rectangle((0, 0), 1, 1, color=color) for color in _COLORS.values()]
-    labels = [{"next": "program waits", "waiting": "worker is idle"}.get(stage, stage) for stage in _COLORS]
+    labels = [_LABELS.get(stage, stage) for stage in _COLORS]
     figure.legend(handles, labels, ncols=len(labels), loc="outside upper center", frameon=False)
+    axes[0].set_title(textwrap.fill(recording.verdict, _TITLE), fontsize="medium", loc="left")
     axes[1].step(recording.times, recording.ready, where="post", color=_COLORS["read"])
     axes[1].set_ylabel("ready")
     counts, edges = np.histogram(recording.times, min(_BINS, max(1, len(recording.times) // _IN_BIN)))

@@ -6,7 +6,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean, median
 from typing import Any, Final, Literal
 
@@ -27,6 +27,7 @@ _STARTING: Final = 16  # this many first batches of an epoch are not typical, si
 _SLOW: Final = 10  # a slow batch takes more than this many times as long as the median
 _EPOCHS: Final = 100  # epochs that `LoaderStats.epochs` lists; older ones are added up
 _BURST: Final = 8  # batches; fewer would measure the gaps inside a burst
+_SUMS: Final = "batches", "samples", "nbytes", "waited_s", "program_s", "made_s", "slow_s", "deaths", "retries"
 _LOGGED: Final = 1000  # different errors of samples
 ENOUGH: Final = 32  # batches, before there is advice
 SIZED: Final = 64  # one batch of so many is measured in bytes, since this takes as long as all other counting
@@ -198,8 +199,17 @@ class LoaderStats(EpochStats):
         what = f"{counted(self.batches, 'batch', 'batches')} ({self.samples:,} samples, {size(self.nbytes)})"
         waits = ", ".join(map(duration, (self.wait_p50_s, self.wait_p90_s, self.wait_p99_s)))
         waited = f"waited {duration(self.waited_s)}, {percent(self.waited)} of the time; p50, p90, p99: {waits}"
-        advice = self.advice if self.batches >= ENOUGH else f"There is no advice before {ENOUGH} batches."
-        return "\n".join(filter(None, (f"{who}; {what}; {waited}.", self._errors_text(), advice)))
+        return "\n".join(filter(None, (f"{who}; {what}; {waited}.", self._errors_text(), self.verdict)))
+
+    @property
+    def verdict(self) -> str:
+        """The advice, or a sentence that there is none yet."""
+        return self.advice if self.batches >= ENOUGH else f"There is no advice before {ENOUGH} batches."
+
+    def since(self, earlier: LoaderStats) -> LoaderStats:
+        """The figures from `earlier` on, as far as `advice` needs them; without advice."""
+        sums = {name: getattr(self, name) - getattr(earlier, name) for name in _SUMS}
+        return replace(self, work=self.work - earlier.work, advice="", **sums)
 
     def _errors_text(self) -> str:
         """How many samples and batches raised an error; "" if none did."""

@@ -52,11 +52,15 @@ class Trace:
     Attributes:
         path: the file that `stop` writes.
         batches: the recording ends after this many delivered batches.
+        verdict: what limited the loader during the recording, and what to change; "" until the recording ends. The
+            file contains it, too.
     """
 
-    def __init__(self, path: str | os.PathLike[str], batches: int, lent: Callable[[], int]) -> None:
-        self.path, self.batches = Path(path), batches
-        self._lent = lent
+    def __init__(
+        self, path: str | os.PathLike[str], batches: int, lent: Callable[[], int], verdict: Callable[[], str]
+    ) -> None:
+        self.path, self.batches, self.verdict = Path(path), batches, ""
+        self._lent, self._find_verdict = lent, verdict
         self._drawn: list[_Drawn] = []
         self._delivered: list[_Delivered] = []
         self._usages: list[Usage] = []
@@ -85,11 +89,14 @@ class Trace:
         if not self.full:
             times = int(start * 1e9), int(end * 1e9)
             self._delivered.append(_Delivered(task.epoch, task.batch, *times, ready, in_flight, self._lent()))
+            if self.full:
+                self.verdict = self._find_verdict()  # now, since later batches do not belong to the recording
 
     def stop(self) -> None:
         """Ends the recording and writes the file; a second call does nothing."""
         if self._stopped:
             return
+        self.verdict = self.verdict or self._find_verdict()
         self._stopped = True
         atexit.unregister(self.stop)
         records = [record for usage in self._usages for record in usage.kept()]
@@ -100,7 +107,7 @@ class Trace:
             event["ts"] = (event["ts"] - start) / 1000  # microseconds
             if "dur" in event:
                 event["dur"] /= 1000
-        text = json.dumps({"traceEvents": [*_names(events), *events], "displayTimeUnit": "ms"})
+        text = json.dumps({"traceEvents": [*_names(events, self.verdict), *events], "displayTimeUnit": "ms"})
         self.path.write_text(text)
 
     def __enter__(self) -> Trace:
@@ -156,16 +163,21 @@ def _program(drawn: list[_Drawn], delivered: list[_Delivered]) -> Iterator[dict[
         yield _span(f"draw {_name(draw)}", _PROGRAM, draw.at_ns, draw.at_ns)
         if (draw.epoch, draw.batch) in came:
             yield _flow("s", draw, _PROGRAM, draw.at_ns)
-    for batch in delivered:
+    end = delivered[0].start_ns if delivered else 0
+    for batch in sorted(delivered, key=lambda batch: batch.start_ns):  # iterators of other threads may overlap
+        if batch.start_ns > end:
+            yield _span("computing", _PROGRAM, end, batch.start_ns)
+        end = max(end, batch.end_ns)
         yield _span(f"next: {_name(batch)}", _PROGRAM, batch.start_ns, batch.end_ns)
         yield _flow("f", batch, _PROGRAM, batch.end_ns)
         yield _counter("window", batch.end_ns, ready=batch.ready, making=batch.in_flight - batch.ready)
         yield _counter("memory", batch.end_ns, lent=batch.lent)
 
 
-def _names(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The names of the rows."""
+def _names(events: list[dict[str, Any]], verdict: str) -> Iterator[dict[str, Any]]:
+    """The names of the rows, and the verdict, which viewers show beside the name of the process."""
     yield {"name": "process_name", "ph": "M", "pid": _PROCESS, "args": {"name": "gluonloader"}}
+    yield {"name": "process_labels", "ph": "M", "pid": _PROCESS, "args": {"labels": verdict}}
     for row in sorted({event["tid"] for event in events if "tid" in event}):
         worker, thread = divmod(row - 1, _MOST_ROWS)
         name = "program" if row == _PROGRAM else f"worker {worker}" + (f", batch {thread + 1}" if thread else "")

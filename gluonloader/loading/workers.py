@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -205,19 +206,29 @@ class Workers:
         """Starts to record what the program and the workers do; an earlier recording is stopped."""
         if self.tally.trace is not None:
             self.tally.trace.stop()
-        trace = self.tally.trace = Trace(path, batches, self._lent)
+        trace = self.tally.trace = Trace(path, batches, self._lent, partial(self._verdict_since, self._figures()))
         if self._executor is not None and self.in_this_process:
             trace.watch(self._executor.usage)
         return trace
+
+    def _verdict_since(self, start: LoaderStats) -> str:
+        return self._advised(self._figures().since(start)).verdict
 
     def _lent(self) -> int:
         memory = None if self._executor is None else self._executor.memory()
         return 0 if memory is None else memory.lent
 
     def stats(self) -> LoaderStats:
+        return self._advised(self._figures())
+
+    def _advised(self, stats: LoaderStats) -> LoaderStats:
+        has_no_effect = self.job.iterable or (not stats.num_workers and hasattr(self.job.dataset, "__getitems__"))
+        return replace(stats, advice=advise(stats, overlaps=not has_no_effect))
+
+    def _figures(self) -> LoaderStats:
         choice, executor = self._choice or Choice(self.options.executor, "no worker has started yet"), self._executor
         is_here = executor is not None and self.in_this_process
-        stats = summarize(
+        return summarize(
             self.tally,
             executor.usage if executor is not None and is_here else Usage(),
             self._earlier,
@@ -228,8 +239,6 @@ class Workers:
             window=self.prefetch,
             concurrency=self.job.reading.concurrency,
         )
-        has_no_effect = self.job.iterable or (not stats.num_workers and hasattr(self.job.dataset, "__getitems__"))
-        return replace(stats, advice=advise(stats, overlaps=not has_no_effect))
 
 
 def _close_when_deleted(maker: Executor | BatchMaker) -> None:

@@ -81,6 +81,9 @@ class WorkerStats:
     def __add__(self, other: WorkerStats) -> WorkerStats:
         return WorkerStats(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
+    def __sub__(self, other: WorkerStats) -> WorkerStats:
+        return WorkerStats(*(getattr(self, name) - getattr(other, name) for name in self.__slots__))
+
 
 NOTHING_SPENT: Final = WorkerStats()
 

@@ -42,6 +42,15 @@ def read(index):
 def typo(**options):
     return DataLoder([], 10, **options)
 
+def open_photo(index):
+    if index == 13:
+        raise OSError(f"cannot identify image file {'/data' * 30}/train/{index}.jpg\\n  it is damaged")
+    return index
+
+def with_a_bad_sample(**options):
+    dataset = SimpleDataset(range(100)).transform(open_photo)
+    return DataLoader(dataset, 10, on_error="skip", **options)
+
 def broken(**options):
     return DataLoader(SimpleDataset(range(20)).transform(read), 10, **options)
 """
@@ -122,6 +131,22 @@ def test_an_error_of_torch_is_named(train, capsys, monkeypatch):
     monkeypatch.setattr(data, "DataLoader", refuse)
     assert main(["bench", f"{train}:make", "--seconds", "0.2", "--against", "torch"]) == 2
     assert "torch raised TypeError: no" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_results_are_kept_if_torch_meets_a_bad_sample(train, capsys, workers):
+    load_or_skip("torch")
+    options = ["--seconds", "0.2", "--against", "torch", "--with", f"num_workers={workers}"]
+    assert main(["bench", f"{train}:with_a_bad_sample", *options]) == 1
+    out = capsys.readouterr().out
+    assert "\nperfect loader  " in out
+    assert "\ntorch " not in out.partition("torch raised")[0]
+    error = f"OSError: cannot identify image file {'/data' * 30}/train/13.jpg it is damaged"
+    assert f"torch raised {error}; so there is no comparison with it.\n" in out
+    assert main(["bench", f"{train}:with_a_bad_sample", *options, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [speed["name"] for speed in found["speeds"]] == ["this loader", "perfect loader"]
+    assert found["failed"] == [f"torch raised {error}"]
 
 
 def test_without_torch(train, capsys, monkeypatch):

@@ -22,18 +22,24 @@ def test_the_picture_shows_every_row(trace):
     recording = read(str(trace))
     assert set(recording.rows.values()) == {"program", "worker 0", "worker 1"}
     assert len(recording.times) == len(recording.ready) == 10
-    assert {span.stage for span in recording.spans} >= {"read", "batchify", "transport", "next"}
+    assert {span.stage for span in recording.spans} >= {"read", "batchify", "transport", "next", "computing"}
+    assert recording.verdict == "There is no advice before 32 batches."
 
 
 def test_a_picture_is_written(trace, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     assert main(["plot", str(trace), str(tmp_path / "run.png")]) == 0
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
-    assert "run.png: 10 batches" in capsys.readouterr().out
+    first, verdict = capsys.readouterr().out.splitlines()
+    assert "run.png: 10 batches" in first
+    assert verdict == "There is no advice before 32 batches."
     assert main(["plot", str(trace), str(tmp_path / "run.svg"), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["picture"], result["batches"]) == (str(tmp_path / "run.svg"), 10)
     assert result["waited_s"] > 0
+    assert result["verdict"] == verdict
+    legend = (tmp_path / "run.svg").read_text()
+    assert all(f"<!-- {text} -->" in legend for text in ("program computes", "program waits", "read", verdict))
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", json.dumps({"traceEvents": []}), json.dumps({"traceEvents": [{}]})])

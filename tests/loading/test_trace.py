@@ -1,6 +1,7 @@
 """A trace keeps the rules of its format, and its sums are those of the statistics."""
 
 import json
+import time
 from collections import defaultdict
 
 import pytest
@@ -81,6 +82,46 @@ def test_the_sums_are_those_of_the_statistics(way, tmp_path):
     assert total(events, "transport") == pytest.approx(stats.work.transport_s, abs=1e-6)
     assert total(events, "next") == pytest.approx(stats.waited_s, abs=1e-5)
     assert len([event for event in events if event["ph"] == "C" and event["name"] == "window"]) == stats.batches
+
+
+def test_the_program_waits_or_computes_from_the_first_to_the_last_batch(tmp_path):
+    events, stats = traced(SERIAL, tmp_path / "run.json", epochs=1)
+    assert total(events, "computing") == pytest.approx(stats.program_s, abs=1e-5)
+    spans = [event for event in events if event["name"].partition(":")[0] in ("next", "computing")]
+    whole = max(span["ts"] + span["dur"] for span in spans) - min(span["ts"] for span in spans)
+    assert total(events, "computing") + total(events, "next") == pytest.approx(whole / 1e6, abs=1e-5)
+
+
+@pytest.mark.parametrize("batches", [1000, 40])
+def test_the_verdict_is_about_the_recorded_batches(tmp_path, batches):
+    """The program computes while the recording runs, and waits before, and after a recording that is full."""
+    with SERIAL.loader(Slow(1000), 1) as loader:
+        iterator = iter(loader)
+        loader.dataset.seconds = 0.01
+        for _ in range(50):
+            next(iterator)
+        with loader.trace(tmp_path / "run.json", batches=batches) as trace:
+            loader.dataset.seconds = 0.0
+            assert trace.verdict == ""
+            for _ in range(40):
+                next(iterator)
+                time.sleep(0.01)
+            if batches == 40:
+                loader.dataset.seconds = 0.02
+                for _ in range(20):
+                    next(iterator)
+    assert trace.verdict.endswith("the program is the limit, not the loader.")
+    labels = [event for event in events_of(tmp_path / "run.json") if event["name"] == "process_labels"]
+    assert [event["args"]["labels"] for event in labels] == [trace.verdict]
+
+
+class Slow(Numbered):
+    seconds = 0.0
+
+    def __getitem__(self, index):
+        if self.seconds:
+            time.sleep(self.seconds)
+        return super().__getitem__(index)
 
 
 def test_a_recording_has_a_limited_length(tmp_path):
