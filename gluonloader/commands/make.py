@@ -18,8 +18,9 @@ from ..decoders import opencv
 from ..loader import DataLoader
 from ..progress import ProgressBar
 from ..records import IndexedRecordIO, IRHeader, pack, pack_img
+from ..records.frames import MAX_LENGTH
 from ..records.index import index_path
-from ..vision.lists import SUFFIXES, is_image, read_list
+from ..vision.lists import SUFFIXES, is_folder, is_image, read_file, read_list
 from .printing import show
 
 _BATCH: Final = 8  # images that a worker packs in one task
@@ -40,12 +41,16 @@ class PackedImages(Dataset):
         key, label, path = self._images[index]
         header = IRHeader(0, label, key, 0)
         try:
-            with open(path, "rb") as file:
-                data = file.read()
+            data = read_file(path, MAX_LENGTH)
             if not data:
                 raise ValueError("the file is empty")
             small = None if self._resize is None else _shrunk(data, self._resize)
-            return key, pack(header, data) if small is None else pack_img(header, small, self._quality), ""
+            record = pack(header, data) if small is None else pack_img(header, small, self._quality)
+            if len(record) > MAX_LENGTH:
+                raise ValueError(f"its record has {len(record):,} bytes, more than {MAX_LENGTH:,}")
+            return key, record, ""
+        except MemoryError:
+            return key, b"", f"{path}: there is not enough memory to read this file"
         except (OSError, ValueError) as error:
             return key, b"", f"{path}: {error}"
 
@@ -65,7 +70,7 @@ def make(options: argparse.Namespace) -> int:
     dataset = PackedImages(Subset(PackedList(images), rows), options.resize, options.quality)
     unfinished = [f"{path}.part" for path in final]
     try:
-        errors = _write(dataset, unfinished, options.num_workers)
+        errors = _write(dataset, unfinished, options.num_workers, options.on_error)
         for path, name in zip(unfinished, final, strict=True):
             os.replace(path, name)
     finally:
@@ -94,14 +99,20 @@ def _checked_outputs(out: str) -> tuple[str, str]:
     return paths
 
 
-def _write(dataset: PackedImages, paths: list[str], num_workers: Any) -> list[str]:
-    """Writes the records and the index. Returns the errors of the images that were skipped."""
+def _write(dataset: PackedImages, paths: list[str], num_workers: Any, on_error: str) -> list[str]:
+    """Writes the records and the index. Returns the errors of the images that were skipped.
+
+    Raises:
+        ValueError: an image cannot be packed, and `on_error` is "raise".
+    """
     errors = []
     loader = DataLoader(dataset, _BATCH, batchify_fn=AsList(), num_workers=num_workers, output="numpy")
     bar = ProgressBar(len(dataset), "images")
     with loader, IndexedRecordIO(paths[0], "w", index=paths[1]) as file, bar as progress:
         for batch in loader:
             for key, record, error in batch:
+                if error and on_error == "raise":
+                    raise ValueError(f"{error}; no file was written: remove the image, or pass --on-error skip")
                 if error:
                     errors.append(error)
                 else:
@@ -129,22 +140,25 @@ def _images_of(source: str, root: str | None) -> tuple[list[_Image], dict[str, i
     return images, labels
 
 
-def _folders(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[str, list[str]]]:
+def _folders(root: str) -> Iterator[tuple[str, list[str]]]:
     """Yields the path and the sorted images of a folder and of all folders in it.
 
-    If a folder cannot be read, it raises an OSError. It skips a link that points to a folder above the link; `above`
-    contains the devices and inodes of the folders above.
+    If a folder cannot be read, it raises an OSError. It skips a link that points to a folder above the link.
     """
-    status = os.stat(folder)
-    mark = (status.st_dev, status.st_ino)
-    if mark in above:
-        return
-    with os.scandir(folder) as entries:
-        inside = {entry.name: entry.is_dir() for entry in sorted(entries, key=lambda entry: entry.name)}
-    yield folder, [name for name, is_folder in inside.items() if not is_folder and is_image(name)]
-    for name, is_folder in inside.items():
-        if is_folder:
-            yield from _folders(os.path.join(folder, name), (*above, mark))
+    # Folders that are not read yet, the next one last, and for each the devices and inodes of the folders above.
+    # A recursive function would fail for folders that are nested deeply.
+    unread: list[tuple[str, tuple[tuple[int, int], ...]]] = [(root, ())]
+    while unread:
+        folder, above = unread.pop()
+        status = os.stat(folder)
+        mark = (status.st_dev, status.st_ino)
+        if mark in above:
+            continue
+        with os.scandir(folder) as entries:
+            inside = {entry.name: is_folder(entry) for entry in sorted(entries, key=lambda entry: entry.name)}
+        yield folder, [name for name, is_inner in inside.items() if not is_inner and is_image(name)]
+        inner = [name for name, is_inner in inside.items() if is_inner]
+        unread += [(os.path.join(folder, name), (*above, mark)) for name in reversed(inner)]
 
 
 def _listed(path: str, root: str | None) -> Iterator[_Image]:

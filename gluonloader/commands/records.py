@@ -63,6 +63,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     command.add_argument("--quality", type=int, default=95, help=quality)
     command.add_argument("--shuffle", action="store_true", help="write the images in random order")
     command.add_argument("--seed", type=_at_least(0), default=0, help="seed of the random order (default 0)")
+    text = "what to do with an image that cannot be packed: skip it, print its error and end with exit status 1 "
+    text += "(default), or end at once and write no file"
+    command.add_argument("--on-error", choices=["skip", "raise"], default="skip", help=text)
     _add_workers(command)
     add_json(command)
     command.set_defaults(run=make)

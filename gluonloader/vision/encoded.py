@@ -14,6 +14,7 @@ from ..errors import ImageError, bad_argument
 from ..indices import checked_index
 from .decoding import Color, check_options, decode
 from .header import MAX_PIXELS
+from .lists import read_file
 
 Path = str | os.PathLike[str]
 
@@ -108,8 +109,7 @@ class ImageFiles(Dataset):
 
     def __getitem__(self, index: Any) -> tuple[bytes, Any]:
         index = checked_index(index, len(self))
-        with open(self.name_of(index), "rb") as file:
-            return file.read(), self.label_of(index)
+        return read_file(self.name_of(index)), self.label_of(index)
 
     def __len__(self) -> int:
         return len(self._paths)

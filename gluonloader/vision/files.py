@@ -13,7 +13,7 @@ from ..dataset import PackedList
 from ..errors import bad_argument, warn
 from ..records.headers import float_labels
 from .encoded import ImageDataset, ImageFiles, Items, Path
-from .lists import SUFFIXES, is_image, read_list
+from .lists import SUFFIXES, is_folder, is_image, read_list
 
 
 class ImageFolderDataset(ImageDataset):
@@ -44,12 +44,12 @@ class ImageFolderDataset(ImageDataset):
         ends: list[int] = []
         ignored: list[str] = []
         for folder in _sorted_entries(root):
-            if not folder.is_dir():
+            if not is_folder(folder):
                 ignored.append(folder.path)
                 continue
             self.synsets.append(folder.name)
             for file in _sorted_entries(folder.path):
-                (paths if is_image(file.name) and not file.is_dir() else ignored).append(file.path)
+                (paths if is_image(file.name) and not is_folder(file) else ignored).append(file.path)
             ends.append(len(paths))
         if not paths:
             expected = f"as in {os.path.join(root, 'CLASS', 'NAME.jpg')}"

@@ -74,9 +74,7 @@ def part(task: Task, samples: Sequence[Any] | Gathered) -> Parted | None:
     if not isinstance(samples, list) or not any(type(sample) is Bad for sample in samples):
         return None
     errors = [
-        BadSample(task.sample(row), bad.error, bad.value is SKIP)
-        for row, bad in enumerate(samples)
-        if type(bad) is Bad
+        BadSample(task.sample(row), bad.error, bad.value is SKIP) for row, bad in enumerate(samples) if type(bad) is Bad
     ]
     rows = [row for row, sample in enumerate(samples) if type(sample) is not Bad or sample.value is not SKIP]
     kept = [samples[row].value if type(samples[row]) is Bad else samples[row] for row in rows]

@@ -170,6 +170,83 @@ def test_files_that_cannot_be_packed_are_left_out_and_named(folder, tmp_path, ca
     assert "y.jpeg: [Errno 2] No such file" in err
 
 
+@pytest.fixture
+def odd(folder):
+    """Adds names of images that are no files to read, and returns these names and their errors."""
+    os.mkfifo(folder / "b" / "fifo.jpg")
+    (folder / "b" / "loop.jpg").symlink_to("loop.jpg")
+    (folder / "b" / "loop").symlink_to("loop")  # neither an image nor a folder
+    (folder / "a" / "zero.png").symlink_to("/dev/zero")
+    with open(folder / "c" / "deep" / "huge.jpg", "wb") as file:
+        file.truncate(40 * 2**30)  # the file is sparse
+    return {
+        "a/zero.png": "this is a character device; only regular files can be read",
+        "b/fifo.jpg": "this is a FIFO; only regular files can be read",
+        "b/loop.jpg": "Too many levels of symbolic links",
+        "c/deep/huge.jpg": "the file has 42,949,672,960 bytes, more than 536,870,911",
+    }
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("listed", [False, True])
+def test_only_regular_files_are_read_and_all_others_are_named(folder, odd, tmp_path, capsys, listed, workers):
+    names = ["a/x.png", "a/zero.png", "b/10.JPG", "b/2.jpg", "b/fifo.jpg", "b/loop.jpg", "c/deep/huge.jpg"]
+    lines = [f"{key}\t0\t{name}\n" for key, name in enumerate([*names, "c/deep/y.jpeg"])]
+    (tmp_path / "l.lst").write_text("".join(lines))
+    source = [tmp_path / "l.lst", "--root", folder] if listed else [folder]
+    assert records("make", tmp_path / "o.rec", *source, "--json", workers=workers) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["images"], found["packed"]) == (8, 4)
+    assert [data for *_, data in content(tmp_path / "o.rec")] == [b"a/x.png", b"b/10.JPG", b"b/2.jpg", b"c/deep/y.jpeg"]
+    assert len(found["skipped"]) == len(odd)
+    for text, (name, error) in zip(found["skipped"], odd.items(), strict=True):
+        assert text.startswith(f"{folder}/{name}: ")
+        assert error in text
+
+
+def test_make_ends_at_the_first_error_if_it_has_to(folder, odd, tmp_path, capsys):
+    assert records("make", tmp_path / "o.rec", folder, "--on-error", "raise") == 2
+    err = capsys.readouterr().err
+    assert f"{folder}/a/zero.png: [Errno 22] this is a character device" in err
+    assert "no file was written: remove the image, or pass --on-error skip" in err
+    assert os.listdir(tmp_path) == ["images"]
+
+
+@pytest.fixture
+def deep(tmp_path):
+    yield tmp_path / "deep"
+    subprocess.run(["rm", "-rf", tmp_path / "deep"], check=True)  # shutil.rmtree is recursive, too
+
+
+def test_folders_may_be_nested_deeply(deep, tmp_path):
+    """1,100 folders are more than Python's limit of recursion; each has an image, so each has a label."""
+    deep.mkdir()
+    here = os.open(deep, os.O_RDONLY)
+    try:
+        for depth in range(1100):
+            with open("x.jpg", "wb", opener=lambda path, flags: os.open(path, flags, dir_fd=here)) as file:  # noqa: B023
+                file.write(b"%d" % depth)
+            os.mkdir("d", dir_fd=here)
+            here, above = os.open("d", os.O_RDONLY, dir_fd=here), here
+            os.close(above)
+    finally:
+        os.close(here)
+    assert records("make", tmp_path / "o.rec", deep) == 0
+    expected = [(depth, b"%d" % depth) for depth in range(1100)]
+    assert [(label, data) for _, label, _, data in content(tmp_path / "o.rec")] == expected
+
+
+def test_a_file_that_does_not_fit_into_memory_is_named(folder, tmp_path, capsys, monkeypatch):
+    def read(path, most=None):
+        if path.endswith("2.jpg"):
+            raise MemoryError
+        return b"image"
+
+    monkeypatch.setattr("gluonloader.commands.make.read_file", read)
+    assert records("make", tmp_path / "o.rec", folder) == 1
+    assert f"skipped: {folder}/b/2.jpg: there is not enough memory to read this file" in capsys.readouterr().err
+
+
 @needs_cv2
 def test_resize_shrinks_the_shorter_side_and_leaves_small_files_unchanged(tmp_path):
     images = {

@@ -117,6 +117,24 @@ def test_an_index_may_be_negative_and_must_be_in_range(tmp_path):
             dataset[index]
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_only_regular_files_are_read(tmp_path, listed):
+    """Reading a FIFO or /dev/zero would never end."""
+    write_folder(tmp_path, ["a"], 1)
+    os.mkfifo(tmp_path / "a" / "fifo.jpg")
+    (tmp_path / "a" / "loop.jpg").symlink_to("loop.jpg")
+    (tmp_path / "a" / "zero.jpg").symlink_to("/dev/zero")
+    names = ["0.jpg", "fifo.jpg", "loop.jpg", "zero.jpg"]
+    listing = [(f"a/{name}", 0) for name in names]
+    dataset = ImageListDataset(tmp_path, listing) if listed else ImageFolderDataset(tmp_path)
+    assert [os.path.basename(path) for path, _ in dataset.items] == names
+    assert dataset[0][1] == 0
+    errors = ["this is a FIFO", "Too many levels of symbolic links", "this is a character device"]
+    for number, text in enumerate(errors, 1):
+        with pytest.raises(OSError, match=rf"{text}.*/a/{names[number]}'"):
+            dataset[number]
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     write_folder(tmp_path)
     dataset = ImageFolderDataset(tmp_path)
