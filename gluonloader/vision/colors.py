@@ -19,6 +19,15 @@ Floats = NDArray[np.float32]
 
 _GRAY: Final = np.array([0.299, 0.587, 0.114], np.float32)  # weights of red, green and blue in the gray level
 
+# Columns: the principal components of the colours of ImageNet, each multiplied by its standard deviation.
+_LIGHT: Final = np.array(
+    [
+        [55.46 * -0.5675, 4.794 * 0.7192, 1.148 * 0.4009],
+        [55.46 * -0.5808, 4.794 * -0.0045, 1.148 * -0.8140],
+        [55.46 * -0.5836, 4.794 * -0.6948, 1.148 * 0.4203],
+    ]
+)
+
 
 def checked_statistics(mean: float | Sequence[float], std: float | Sequence[float]) -> tuple[Floats, Floats]:
     """Returns mean and standard deviation of each channel, as arrays of shape (C,) or (1,)."""
@@ -69,6 +78,18 @@ def rotated_hue(image: Array, angle: float) -> Array:
     hls = cv2.cvtColor(image.astype(np.float32) * (1 / white), cv2.COLOR_RGB2HLS)
     hls[:, :, 0] = (hls[:, :, 0] + angle * 360) % 360
     return _as(image.dtype, cv2.cvtColor(hls, cv2.COLOR_HLS2RGB) * white)
+
+
+def relighted(image: Array, weights: Array) -> Array:
+    """Adds the principal components of the colours of ImageNet, multiplied by three weights."""
+    if image.shape[2] != 3:
+        return image
+    shift = (_LIGHT @ weights * (_highest(image.dtype) / 255)).astype(np.float32)
+    if image.dtype != np.uint8:
+        return _as(image.dtype, image + shift)
+    table = _as(image.dtype, np.arange(256, dtype=np.float32)[:, None] + shift)
+    changed: Array = opencv().LUT(image, table.reshape(1, 256, 3))
+    return changed
 
 
 ADJUST: Final[dict[str, Callable[[Array, float], Array]]] = {

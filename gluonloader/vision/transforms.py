@@ -23,8 +23,8 @@ from .geometry import Array, Box
 
 __all__ = [
     "Cast", "CenterCrop", "Compose", "Normalize", "RandomApply", "RandomBrightness", "RandomColorJitter",
-    "RandomContrast", "RandomCrop", "RandomFlipLeftRight", "RandomFlipTopBottom", "RandomHue", "RandomResizedCrop",
-    "RandomSaturation", "Resize", "ToTensor",
+    "RandomContrast", "RandomCrop", "RandomFlipLeftRight", "RandomFlipTopBottom", "RandomHue", "RandomLighting",
+    "RandomResizedCrop", "RandomSaturation", "Resize", "ToTensor",
 ]  # fmt: skip
 
 Transform = Callable[[Any], Any]
@@ -384,6 +384,28 @@ class RandomHue(_ColorChange):
 
     def __init__(self, hue: float) -> None:
         super().__init__(hue=hue)
+
+
+class RandomLighting(_Transform):
+    """Adds a random colour to an image with three channels, as in the paper on AlexNet.
+
+    The colour is a random combination of the principal components of the colours of ImageNet. Images with other numbers
+    of channels stay unchanged.
+
+    Args:
+        alpha: standard deviation of the weights of the components; 0.1 is usual.
+    """
+
+    gil_free = True
+
+    def __init__(self, alpha: float) -> None:
+        if not geometry.is_number(alpha) or not alpha >= 0:
+            raise bad_argument("alpha", alpha, "must be a number >= 0")
+        self.alpha = alpha
+
+    def __call__(self, image: Array) -> Array:
+        geometry.check_image(image)
+        return colors.relighted(image, get_rng().normal(0, self.alpha, 3)) if self.alpha else image
 
 
 def _checked_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:

@@ -100,7 +100,7 @@ def test_the_axis_of_channels_stays(channels):
     for transform in (
         transforms.Resize(30), transforms.CenterCrop(90), transforms.RandomResizedCrop(20),
         transforms.RandomFlipLeftRight(1), transforms.RandomFlipTopBottom(1), transforms.RandomCrop(70, 5),
-        transforms.RandomColorJitter(0.5, 0.5, 0.5, 0.5),
+        transforms.RandomColorJitter(0.5, 0.5, 0.5, 0.5), transforms.RandomLighting(0.5),
     ):  # fmt: skip
         assert transform(image).shape[2:] == (channels,)
         assert transform(image).dtype == np.uint8
@@ -247,6 +247,24 @@ def test_images_of_16_bits_are_changed_like_those_of_8(name):
         assert np.abs(large / 257 - small).max() < 1.1
 
 
+def test_lighting_adds_one_random_colour_to_the_whole_image():
+    """Nothing wraps around: values are clipped, except those of floats."""
+    image, transform = picture(0, 20, 20), transforms.RandomLighting(2.0)
+    black = np.zeros((2, 2, 3), np.float32)
+    small, floats, large = (
+        draw(transform, array, 20) for array in (image, image.astype(np.float32), image.astype(np.uint16) * 257)
+    )
+    for added, ours, right, wide in zip(draw(transform, black, 20), small, floats, large, strict=True):
+        assert (added == added[0, 0]).all()
+        assert np.allclose(right, image + added[0, 0], atol=1e-4)
+        assert np.abs(ours - np.clip(right, 0, 255)).max() < 1.01
+        assert np.abs(wide / 257 - np.clip(right, 0, 255)).max() < 0.01
+    assert transforms.RandomLighting(0)(image) is image
+    assert np.array_equal(transform(image[..., :1]), image[..., :1])
+    assert repr(transform) == "RandomLighting(alpha=2.0)"
+    assert is_gil_free(transform)
+
+
 def test_all_jitters_are_applied_in_random_order():
     image = picture()
     results = draw(transforms.RandomColorJitter(0.4, 0.4, 0.4, 0.1), image, 30)
@@ -331,6 +349,7 @@ def test_repr_of_the_colour_transforms_shows_the_arguments():
 GEOMETRIC = [
     transforms.Resize(20), transforms.CenterCrop(20), transforms.RandomCrop(20, 4), transforms.RandomResizedCrop(20),
     transforms.RandomFlipLeftRight(0), transforms.RandomFlipTopBottom(1), transforms.RandomColorJitter(0.1),
+    transforms.RandomLighting(0.1),
 ]  # fmt: skip
 POINTWISE = [transforms.Cast(), transforms.ToTensor(), transforms.Normalize(0.5, 0.5)]
 TENSOR = transforms.ToTensor()(picture())
@@ -380,6 +399,7 @@ def test_images_with_few_rows_or_many_channels_are_accepted(shape):
         (lambda: transforms.RandomFlipTopBottom(-1), r"^p=-1: must be"),
         (lambda: transforms.RandomApply([], 3), r"^p=3: must be"),
         (lambda: transforms.RandomColorJitter(hue=-1), r"^hue=-1: must be a number >= 0"),
+        (lambda: transforms.RandomLighting(-1), r"^alpha=-1: must be a number >= 0"),
         (lambda: transforms.Normalize(0, 0), r"^std=0: must be a number > 0"),
         (lambda: transforms.Normalize((1, 2), (1, 2, 3)), r"^std=\(1, 2, 3\): has 3 numbers, but mean has 2"),
         (lambda: transforms.Compose([3]), r"^transforms=\[3\]: must be a list of functions"),

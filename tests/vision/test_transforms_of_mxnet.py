@@ -132,6 +132,21 @@ def test_color_jitter(name, amount):
         check(ours, right, 0 if name == "brightness" else 1)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_lighting(dtype):
+    image = picture(0, 100, 120).astype(dtype)
+    for seed in range(10):
+        np.random.seed(seed)
+        weights = get_rng().normal(0, 1.5, 3)
+        np.random.seed(seed)
+        ours = transforms.RandomLighting(1.5)(image)
+        check(
+            ours,
+            mxnet.nd.image.adjust_lighting(nd(image), alpha=tuple(weights.tolist())),
+            0 if dtype == "uint8" else 1e-4,
+        )
+
+
 def test_the_saturation_of_mxnet_sees_only_blue():
     image = np.full((1, 1, 3), [200, 100, 0], np.uint8)
     right = mxnet.nd.image.random_saturation(nd(image), 0.5, 0.5).asnumpy()
