@@ -92,7 +92,8 @@ def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool,
         raise bad_argument("ranks", batching.ranks, right)
     batches = _batch_sampler(dataset, batching, seed, seed_given)
     check_random_order(dataset, batching.shuffle, batching.sampler, batching.batch_sampler)
-    return IndexSource(batches)
+    is_made_here = batching.sampler is None and batching.batch_sampler is None
+    return IndexSource(batches, fixed_length=len(batches.sampler) if is_made_here else None)
 
 
 def _ranks(ranks: Any, seed_given: bool) -> Ranks:

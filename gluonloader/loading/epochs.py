@@ -17,7 +17,8 @@ from ..randomness import postponed
 from ..sampler import keep_epochs, knows_epoch
 from ..state import add_checksum, check_same, field, has_state, int_field, parse_state
 from .epoch import Delivery, Epoch
-from .plan import Plan, ShardPlan
+from .lengths import LengthCheck
+from .plan import Plan
 from .sources import Source
 from .workers import Workers
 
@@ -49,7 +50,7 @@ class Epochs:
         self._open: list[weakref.ref[Epoch]] = []  # epochs that may still be read
         self.ahead: Epoch | None = None
         self._current: Plan | None = None  # of the epoch that was started last
-        self._compares_length = True  # until the user was warned
+        self._lengths = LengthCheck()
         self._loaded: Mapping[str, Any] | None = None  # the state that was loaded, where the next epoch starts
         self._loaded_number: int | None = None  # number of that epoch, until it starts
         self._restore: Callable[[], None] | None = None  # takes back what an interrupted start did to the sampler
@@ -73,7 +74,7 @@ class Epochs:
 
     def __len__(self) -> int:
         self._finish_current()
-        return self.source.batches(self.workers.job.dataset)
+        return self.source.batches(self.workers.job.dataset, self.workers.copied_length)
 
     def start_ahead(self) -> None:
         """With auto_reload: starts the next epoch before the user asks for it."""
@@ -103,6 +104,7 @@ class Epochs:
     def _start(self) -> Epoch:
         open_epochs = [epoch for reference in self._open if (epoch := reference()) is not None and not epoch.ended]
         executor = self.workers.next_executor(self._number, alone=not open_epochs)
+        self._lengths.at_start(self.workers.job.dataset, self.source.fixed_length, self.workers.copied_length)
         plan = self._next_plan()
         epoch = Epoch(executor, plan, self.delivery, self.workers.tally)
         self._open = [weakref.ref(other) for other in (*open_epochs, epoch)]
@@ -135,7 +137,7 @@ class Epochs:
     def finish(self, epoch: Epoch) -> None:
         """Called when the last batch of an epoch was delivered, or the epoch was closed."""
         self.source.finish(epoch.plan)
-        self._compare_length(epoch.plan)
+        self._lengths.at_end(self.workers.job.dataset, epoch.plan)
         with self.lock:
             try:
                 self.start_ahead()
@@ -143,19 +145,6 @@ class Epochs:
                 if from_signal_handler(error):
                     raise
                 # Not raised: the same error is raised again when the user starts that epoch.
-
-    def _compare_length(self, plan: Plan) -> None:
-        """Warns once if an iterable dataset has yielded more samples than its length."""
-        dataset = self.workers.job.dataset
-        if not self._compares_length or not isinstance(plan, ShardPlan):
-            return
-        length = _length(dataset)
-        if length is not None and plan.samples_read > length:
-            self._compares_length = False
-            warn(
-                f"{type(dataset).__name__} yielded {plan.samples_read:,} samples, but its length is {length:,}, so "
-                "len(loader) is too small; return the right number from __len__, or remove __len__",
-            )
 
     def _finish_current(self) -> None:
         """Moves what the last epoch carries over, if that epoch is finished, to the next epoch."""
@@ -193,7 +182,8 @@ class Epochs:
         """How far an epoch has advanced, for `repr`; takes no lock."""
         dataset, number = self.workers.job.dataset, epoch.plan.position
         try:
-            batches = f"{number:,} of {counted(self.source.batches(dataset), 'batch', 'batches')}"
+            count = self.source.batches(dataset, self.workers.copied_length)
+            batches = f"{number:,} of {counted(count, 'batch', 'batches')}"
         except Exception:  # the length of the dataset is unknown
             batches = counted(number, "batch", "batches")
         return f"epoch {epoch.plan.epoch}, {batches} of {describe(dataset)}"
@@ -220,8 +210,8 @@ class Epochs:
 
     def sealed(self, number: int, position: dict[str, Any], started: bool) -> dict[str, Any]:
         """A position as a state; `started`: the sampler's pass had started."""
-        job = self.workers.job
-        about = {"length": _length(job.dataset), "seed": job.seed, "epoch": number, "dataset": self._dataset_state()}
+        job, length = self.workers.job, self.source.length(self.workers.job.dataset)
+        about = {"length": length, "seed": job.seed, "epoch": number, "dataset": self._dataset_state()}
         if self._keeps_dataset_state:
             about["started"] = started
         return add_checksum({**about, **position})
@@ -264,7 +254,7 @@ class Epochs:
             raise ValueError("state: it was saved by a bridge, not by a DataLoader; load it into a bridge")
         job = self.workers.job
         int_field(fields, "epoch")
-        check_same(fields, "length", _length(job.dataset), "this dataset")
+        check_same(fields, "length", self.source.length(job.dataset), "this dataset")
         if self.seed_given:
             check_same(fields, "seed", job.seed, "this loader")
         else:
@@ -299,13 +289,6 @@ class Epochs:
 
 def _nothing() -> None:
     pass
-
-
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except TypeError:  # it has no length or, as in tf.data, the length is unknown
-        return None
 
 
 def _warn_of_reading(dataset: Any, fields: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""How many samples the shards of an iterable dataset have, as far as that is stated."""
+"""How many samples a dataset and the shards of an iterable dataset have, as far as that is stated."""
 
 from __future__ import annotations
 
@@ -8,10 +8,59 @@ from typing import Any
 from ..checks import check_int
 from ..dataset.iterable import Filter, Take, length_of, unwrap
 from ..dataset.opening import has_shard, part_of
-from ..errors import bad_argument
+from ..describe import counted
+from ..errors import bad_argument, warn
 from ..ranks import Ranks
-from .plan import Shards
+from .plan import Plan, ShardPlan, Shards
 from .plan.quota import Quota
+
+
+def length_if_known(dataset: Any) -> int | None:
+    """The length of a dataset; None if it has none or, as in tf.data, the length is unknown."""
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
+
+
+class LengthCheck:
+    """Warns if the length of a dataset is not the number of samples of an epoch; at most once for each cause."""
+
+    def __init__(self) -> None:
+        self._compares_start = self._compares_end = True
+
+    def at_start(self, dataset: Any, fixed: int | None, copied: int | None) -> None:
+        """Compares the length with the length that counts, if that is fixed.
+
+        Args:
+            fixed: see `IndexSource`.
+            copied: see `Workers`.
+        """
+        before = copied if fixed is None else fixed
+        if before is None or not self._compares_start:
+            return
+        length = length_if_known(dataset)
+        if length is None or length == before:
+            return
+        self._compares_start = False
+        what = f"{type(dataset).__name__} has {counted(length, 'sample', 'samples')} now"
+        if fixed is None:
+            text = f"{what}, but had {before:,} when the workers started, and they keep the copies that they got then"
+        else:
+            text = f"{what}, but had {before:,} when the loader was made, and each epoch still reads those"
+        warn(f"{text}; to read the dataset as it is now, make a new DataLoader")
+
+    def at_end(self, dataset: Any, plan: Plan) -> None:
+        """Compares the length of an iterable dataset with the samples that it has yielded."""
+        if not self._compares_end or not isinstance(plan, ShardPlan):
+            return
+        length = length_if_known(dataset)
+        if length is not None and plan.samples_read > length:
+            self._compares_end = False
+            warn(
+                f"{type(dataset).__name__} yielded {plan.samples_read:,} samples, but its length is {length:,}, so "
+                "len(loader) is too small; return the right number from __len__, or remove __len__",
+            )
 
 
 def quota_of(dataset: Any, shards: Shards, ranks: Ranks) -> Quota | None:

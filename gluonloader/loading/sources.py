@@ -8,7 +8,7 @@ from typing import Any
 from ..sampler import changes_of
 from ..state import verify_checksum
 from .history import History
-from .lengths import lengths_of
+from .lengths import length_if_known, lengths_of
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started
 from .plan.quota import Quota
 from .plan.sampler_state import fresh_state, keep, load, snapshot, stateful_part
@@ -22,14 +22,21 @@ class IndexSource:
 
     Attributes:
         history: how its epochs have started.
+        fixed_length: the length of the dataset for which the loader has made the sampler, which stays the length of
+            each epoch; None if the user passed a sampler.
     """
 
-    def __init__(self, batch_sampler: Any, history: History | None = None) -> None:
-        self.sampler = batch_sampler
+    def __init__(self, batch_sampler: Any, history: History | None = None, fixed_length: int | None = None) -> None:
+        self.sampler, self.fixed_length = batch_sampler, fixed_length
         self.history = history or History()
         self._start = Start()
 
-    def batches(self, dataset: Any) -> int:
+    def length(self, dataset: Any) -> int | None:
+        """The length of the dataset that a position contains; None if it is unknown."""
+        return length_if_known(dataset) if self.fixed_length is None else self.fixed_length
+
+    def batches(self, dataset: Any, copied_length: int | None) -> int:
+        """The number of batches of the next epoch; for `copied_length` see `Workers`."""
         return len(self.sampler)
 
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
@@ -82,18 +89,24 @@ class IndexSource:
 class ShardSource:
     """Chunks of the shards of an iterable dataset; for the methods see `IndexSource`."""
 
-    sampler = None
+    sampler = fixed_length = None
 
     def __init__(self, shards: Shards, quota: Quota | None = None) -> None:
         self.shards, self._quota = shards, quota
         self._carried: list[Leftover] = []
         self._iteration = 0
 
-    def batches(self, dataset: Any) -> int:
+    def length(self, dataset: Any) -> int | None:
+        return length_if_known(dataset)
+
+    def batches(self, dataset: Any, copied_length: int | None) -> int:
         if self._quota is not None:
             return self._quota.batches(self.shards)
         shards = self.shards
-        own = len(dataset) if shards.ranks == 1 else sum(lengths_of(dataset, shards, shards.owned).values())
+        if shards.ranks == 1:
+            own = len(dataset) if copied_length is None else copied_length
+        else:
+            own = sum(lengths_of(dataset, shards, shards.owned).values())
         return shards.batches(own + sum(leftover.stop - leftover.start for leftover in self._carried))
 
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:

@@ -26,6 +26,7 @@ from ..work.task import Job
 from ..work.usage import NOTHING_SPENT, Usage
 from .advice import advise
 from .choice import Choice, Options, cheaper, possible, suited
+from .lengths import length_if_known
 from .stats import LoaderStats, Tally, summarize
 from .trace import Trace
 
@@ -51,6 +52,7 @@ class Workers:
     def __init__(self, job: Job, options: Options, batch_size: int | None, worker_payload: Payload | None) -> None:
         self.job, self.options, self.closed = job, options, False
         self.tally = Tally()
+        self._copied_length: int | None = None
         self._batch_size, self._worker_payload = batch_size, worker_payload
         self._lock = threading.RLock()  # while the executor changes
         self.lock_here = threading.RLock()
@@ -86,6 +88,8 @@ class Workers:
 
     def _use(self, choice: Choice, epoch: int) -> Executor:
         job, options = replace(self.job, epoch=epoch), self.options
+        has_copies = job.iterable and choice.name in ("process", "ray")
+        self._copied_length = length_if_known(job.dataset) if has_copies else None
         executor: Executor
         if choice.name == "serial":
             executor = SerialExecutor(job)
@@ -115,6 +119,14 @@ class Workers:
     def in_this_process(self) -> bool:
         """Whether this process has started the workers; a forked child cannot use the workers of its parent."""
         return self._pid == os.getpid()
+
+    @property
+    def copied_length(self) -> int | None:
+        """The length of an iterable dataset when the workers got their copies of it.
+
+        It is None if the dataset has no length, for other datasets, and if workers have no copies.
+        """
+        return self._copied_length if self.in_this_process else None
 
     def executor(self, epoch: int) -> Executor:
         """The current executor; starts workers if there are none.
