@@ -441,6 +441,74 @@ def test_iterators_of_mxnet_give_their_own_batches_epoch_after_epoch(way):
             assert [batch.label[0].asnumpy().tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]
 
 
+def hugging_face(step):
+    """Two datasets of four shards each, with 50 and 30 samples in each shard, combined in this way."""
+    datasets = load_or_skip("datasets")
+
+    def rows(starts, count):
+        for start in starts:
+            yield from ({"x": start + number} for number in range(count))
+
+    first, second = (
+        datasets.IterableDataset.from_generator(rows, gen_kwargs={"starts": starts, "count": count})
+        for starts, count in (([0, 1000, 2000, 3000], 50), ([4000, 5000, 6000, 7000], 30))
+    )
+    return {
+        "random": lambda: datasets.interleave_datasets([first, second], probabilities=[0.6, 0.4], seed=1),
+        "all": lambda: datasets.interleave_datasets([first, second], stopping_strategy="all_exhausted").map(same),
+        "take": lambda: first.take(60),
+        "skip": lambda: IterableDataset(first.skip(60)).transform(same),
+        "whole": lambda: datasets.interleave_datasets(
+            [first, second], stopping_strategy="all_exhausted_without_replacement"
+        ),
+        "none": lambda: datasets.concatenate_datasets([first, second]),
+        "ours": lambda: IterableDataset(first.skip(60)).take(50),
+    }[step]()
+
+
+def same(row):
+    return row
+
+
+def samples_of(dataset, **arguments):
+    with DataLoader(dataset, 10, seed=0, **arguments) as loader:
+        return sorted(number for batch in loader for number in batch["x"].tolist())
+
+
+@pytest.mark.parametrize("step", ["random", "all", "skip", "take"])
+def test_steps_of_hugging_face_that_choose_other_samples_in_shards_are_reported(step):
+    dataset = hugging_face(step)
+    name = "interleave_datasets" if step in ("random", "all") else step
+    text = f"^{name} of Hugging Face applies to each shard separately, .* default .here 2.; pass num_shards=1 for .*"
+    with pytest.warns(RuntimeWarning, match=f"{text}, or num_shards=2 to get these samples with any") as found:
+        two_workers = samples_of(dataset, num_workers=2, executor="thread")
+    assert (len(found), found[0].filename) == (1, __file__)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        alone = samples_of(dataset)
+        assert alone != two_workers
+        for workers in ({}, {"num_workers": 2, "executor": "thread"}):
+            assert samples_of(dataset, num_shards=1, **workers) == alone  # the first cure
+            assert samples_of(dataset, num_shards=2, **workers) == two_workers  # the second cure
+
+
+@pytest.mark.parametrize("step", ["whole", "none", "ours"])
+def test_other_steps_of_hugging_face_are_not_reported(step):
+    dataset = hugging_face(step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert samples_of(dataset, num_workers=2, executor="thread") == samples_of(dataset)
+
+
+def test_the_report_names_all_steps_and_counts_the_workers_of_all_ranks():
+    dataset = IterableDataset(hugging_face("random")) + hugging_face("take")
+    text = (
+        "^interleave_datasets and take of Hugging Face apply .* worker of each rank .* .here 4.; pass num_shards=4 to"
+    )
+    with pytest.warns(RuntimeWarning, match=text):
+        DataLoader(dataset, 10, seed=0, num_workers=2, executor="thread", ranks=(0, 2)).close()
+
+
 class Miscounted:
     """Yields `count` samples, whatever its length says."""
 

@@ -21,6 +21,7 @@ from .opening import (
     make_shard,
     most_shards,
     part_of,
+    steps_in_shards,
 )
 
 
@@ -326,6 +327,15 @@ def check_split(dataset: Any, num_shards: int, has_ranks: bool) -> None:
     for part in source.datasets if isinstance(source, ChainDataset) else ():
         check_split(part, num_shards, has_ranks)
     check_shards(source, num_shards, has_ranks)
+
+
+def varying_steps(dataset: Any, num_shards: int) -> set[str]:
+    """The steps of the dataset, or of a part of it, that choose other samples for each number of shards."""
+    source, steps = unwrap(dataset)
+    if not has_shard(source) or any(isinstance(step, Take) for step in steps):
+        return set()  # the shards are cut out of the whole dataset
+    parts = source.datasets if isinstance(source, ChainDataset) else ()
+    return steps_in_shards(source, num_shards).union(*(varying_steps(part, num_shards) for part in parts))
 
 
 def _check_repeatable(name: str, source: Any) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from operator import is_
-from typing import Any
+from typing import Any, Final
 
 from ..errors import bad_argument
 from .webdatasets import check_pipeline, is_pipeline, open_pipeline, url_count, url_shard
+
+_SPLIT_STEPS: Final = {"TakeExamplesIterable": "take", "SkipExamplesIterable": "skip"}  # classes of Hugging Face
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,28 @@ def part_of(dataset: Any, num_shards: int, index: int) -> Part:
     most = max(most, 1)
     stride = len(range(index % most, num_shards, most))
     return Part(make_shard(dataset, most, index % most), index // most, stride)
+
+
+def steps_in_shards(dataset: Any, num_shards: int) -> set[str]:
+    """The steps of a dataset of Hugging Face that choose other samples if the dataset is split into so many shards.
+
+    Hugging Face applies these steps to each shard separately. For example, `interleave_datasets` ends in each shard
+    when its first dataset ends there.
+    """
+    found, left = set[str](), [getattr(dataset, "_ex_iterable", None)]
+    if min(num_shards, most_shards(dataset) or 1) == 1:
+        return found
+    while left:
+        step = left.pop()
+        if step is None:
+            continue
+        name, strategy = type(step).__name__, getattr(step, "stopping_strategy", "")
+        if name.endswith("CyclingMultiSourcesExamplesIterable") and strategy != "all_exhausted_without_replacement":
+            found.add("interleave_datasets")
+        elif name in _SPLIT_STEPS and getattr(step, "split_when_sharding", True):
+            found.add(_SPLIT_STEPS[name])
+        left += [getattr(step, "ex_iterable", None), *getattr(step, "ex_iterables", ())]
+    return found
 
 
 def check_shards(dataset: Any, num_shards: int, has_ranks: bool) -> None:

@@ -31,7 +31,7 @@ from ..checks import (
 from ..dataset.arrays import warn_of_columns
 from ..dataset.awaited import check_awaited
 from ..dataset.bulk import check_no_mask
-from ..dataset.iterable import check_iterable, check_split, is_iterable
+from ..dataset.iterable import check_iterable, check_split, is_iterable, varying_steps
 from ..errors import bad_argument, warn
 from ..limits import available_cores
 from ..ranks import Ranks
@@ -124,12 +124,25 @@ def _shards(dataset: Any, batching: Batching, ranks: Ranks, num_workers: int) ->
     if shards < least:
         raise bad_argument("num_shards", given, f"each of the {least} ranks needs a shard; pass at least {least}")
     check_split(dataset, shards, batching.ranks is not None)
+    if given is None and (steps := varying_steps(dataset, shards)):
+        _warn_of_steps(sorted(steps), shards, least)
     buffer = batching.shuffle_buffer
     if buffer is not None and not batching.shuffle:
         raise bad_argument("shuffle_buffer", buffer, "it needs shuffle=True; pass that too, or remove shuffle_buffer")
     buffer = check_int("shuffle_buffer", _SHUFFLE_BUFFER if buffer is None else buffer, 2) if batching.shuffle else 0
     last_batch = "keep" if batching.last_batch is None else check_last_batch(batching.last_batch)
     return Shards(shards, size, last_batch, buffer, num_workers, ranks.index, ranks.count)
+
+
+def _warn_of_steps(steps: list[str], shards: int, ranks: int) -> None:
+    """Warns that other numbers of workers would yield other samples."""
+    who = f"{' and '.join(steps)} of Hugging Face {'apply' if len(steps) > 1 else 'applies'}"
+    each = "worker of each rank" if ranks > 1 else "worker"
+    whole = "" if ranks > 1 else "num_shards=1 for the samples that the dataset itself yields, or "
+    warn(
+        f"{who} to each shard separately, so the samples depend on the number of shards, which is one for each {each} "
+        f"by default (here {shards}); pass {whole}num_shards={shards} to get these samples with any number of workers"
+    )
 
 
 def _batch_sampler(dataset: Any, batching: Batching, seed: int, seed_given: bool) -> Any:
