@@ -420,4 +420,5 @@ class DataLoader(Generic[Batch]):
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.epochs.workers.block_ended = True
         self.close()
