@@ -25,6 +25,7 @@ from typing import Any, Final
 from ..checks import ExecutorName
 from ..declared import in_memory, is_gil_free
 from ..errors import WorkerStartError, warn
+from ..executors.process.main_script import imports_main
 from ..tree import leaves
 from ..work.maker import may_draw
 from ..work.task import Job
@@ -88,10 +89,9 @@ def possible(choice: Choice) -> Choice:
             "num_workers: gevent.monkey.patch_all() was called, and worker processes hang with the threads of gevent; "
             "pass num_workers=0, or call gevent.monkey.patch_all(thread=False, queue=False)"
         )
-    process = multiprocessing.current_process()
-    if process.daemon:
-        if getattr(process, "_inheriting", False):  # see `import_main` in executors/process/main_script.py
-            raise WorkerStartError("the main script made a DataLoader with workers while a worker imported it")
+    if imports_main():
+        raise WorkerStartError("the main script made a DataLoader with workers while a worker imported it")
+    if multiprocessing.current_process().daemon:
         text = "a worker process cannot start worker processes, so this DataLoader uses threads"
         warn(f"{text}; pass executor='thread'")
         return Choice("thread", text)

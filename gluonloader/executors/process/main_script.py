@@ -47,7 +47,7 @@ def _data_without_main(name: str) -> dict[str, Any]:
 def import_main(main: Mapping[str, str]) -> None:
     """Imports the main script in a worker. An error of the script gets a note with the cure."""
     process: Any = multiprocessing.current_process()
-    process._inheriting = True  # no process may be started meanwhile; see also `possible` in loading/choice.py
+    process._inheriting = True  # `multiprocessing` starts no process meanwhile
     try:
         spawn.prepare({**main})
     except BaseException as error:
@@ -61,6 +61,12 @@ def import_main(main: Mapping[str, str]) -> None:
     finally:
         del process._inheriting
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the script may have set another handler
+
+
+def imports_main() -> bool:
+    """Whether this process is a worker that imports the main script at this moment."""
+    process = multiprocessing.current_process()
+    return process.daemon and getattr(process, "_inheriting", False)
 
 
 def explain_missing(error: AttributeError) -> None:
