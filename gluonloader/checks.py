@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -16,6 +17,8 @@ LastBatch = Literal["keep", "discard", "rollover"]
 OnError = Literal["raise", "skip", "replace"] | Callable[[Exception, Any], Any]
 
 _MIN_MEMORY_LIMIT: Final = 1 << 20  # bytes; a loader needs about that much for one small batch
+_CLOSE: Final = 0.8  # similarity of a misspelled name
+_SHORT: Final = 4  # characters; a name as short as `rank` is similar to many names
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -45,6 +48,27 @@ def check_function(name: str, function: object, expected: str = "must be a funct
     # inherit a __call__ from `type`, but `dir` of a class does not show it.
     if isinstance(function, type) and "__call__" in dir(function):
         raise bad_argument(name, function, f"it is a class; pass an object of the class: {function.__name__}()")
+
+
+def check_attribute(constructor: Callable[..., object], replacements: Mapping[str, str], name: str, value: Any) -> None:
+    """Raises an AttributeError for an attribute with, or almost with, the name of an argument, which it cannot change.
+
+    Args:
+        constructor: the constructor that has the arguments.
+        replacements: names of other arguments that users may know, and what to pass instead.
+        value: the value of the attribute.
+    """
+    arguments, call = inspect.signature(constructor).parameters, constructor.__qualname__.removesuffix(".__init__")
+    if name in replacements:
+        raise AttributeError(f"a {call} has no attribute {name}; make a new one: {replacements[name]}")
+    close = [name] if name in arguments else difflib.get_close_matches(name, arguments, 1, _CLOSE)
+    # A name that contains the name of an argument, such as `datasets`, is no misspelling; nor is a short one.
+    if close and (close[0] == name or (len(name) > _SHORT and close[0] not in name)):
+        what = f"{name} of a {call} cannot be changed"
+        if close[0] != name:
+            what = f"a {call} has no attribute {name}; did you mean {close[0]}? It cannot be changed"
+        shown = f"{value!r:.60}" if isinstance(value, (int, float, str, tuple)) else "..."
+        raise AttributeError(f"{what}; pass it to the constructor: {call}(..., {close[0]}={shown})")
 
 
 def check_indices(name: str, indices: Any, example: str) -> None:

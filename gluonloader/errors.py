@@ -5,22 +5,29 @@ Each class also derives from a built-in exception, so that `except ValueError` o
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import functools
 import importlib
 import inspect
 import multiprocessing
+import os
 import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+E = TypeVar("E", bound=BaseException)
 
 _MOST_TEXT: Final = 300  # characters of a summary
+_FOLDER: Final = os.path.join(os.path.dirname(__file__), "")
+# The attributes of exceptions, also if a class defines attributes of these names, whose code may raise.
+_CAUSE, _CONTEXT, _TRACEBACK = (vars(BaseException)[f"__{name}__"] for name in ("cause", "context", "traceback"))
+_GROUPS: Final = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.10 has none
 
 
 class GluonLoaderError(Exception):
@@ -152,11 +159,9 @@ class MissingExtraError(GluonLoaderError, ImportError):
 class RemoteTraceback(Exception):
     """The traceback of a worker as text; it is the `__cause__` of an exception that was raised in the worker.
 
-    It is never raised itself. Read it to see which line failed in the worker.
+    It is never raised itself. Read it to see which line failed in the worker. The text starts with the sample, the
+    batch and the worker; see `hide_own_frames` for the frames that it shows.
     """
-
-    def __str__(self) -> str:
-        return f'\n"""\n{self.args[0]}"""'
 
 
 def import_extra(module: str, extra: str, package: str = "") -> ModuleType:
@@ -190,6 +195,43 @@ def text_of(value: object) -> str:
         return "".join([str(value)])  # an exact str, although `__str__` may return an object of a subclass
     except (Exception, SystemExit) as failure:
         return f"its __str__ raised {type(failure).__name__}"
+
+
+def hide_own_frames(error: E) -> E:
+    """Removes the frames of this library from the tracebacks of an error and of the errors that led to it.
+
+    So a traceback shows the user's frames only. The frame that raised the error stays, even if it belongs to the
+    library, unless the error is one of the library's own, whose text says everything, or was raised in a worker. If the
+    environment variable GLUONLOADER_FULL_TRACEBACK is set, all frames stay.
+    """
+    if os.environ.get("GLUONLOADER_FULL_TRACEBACK", "0") in ("", "0"):
+        seen: set[int] = set()
+        errors: list[BaseException | None] = [error]
+        while errors:
+            other = errors.pop()
+            if isinstance(other, BaseException) and id(other) not in seen:
+                seen.add(id(other))
+                _TRACEBACK.__set__(other, _without_own_frames(other))
+                errors += [_CAUSE.__get__(other), _CONTEXT.__get__(other)]
+                if issubclass(type(other), _GROUPS):
+                    with suppress(Exception):
+                        errors += getattr(other, "exceptions", ())
+    return error
+
+
+def _without_own_frames(error: BaseException) -> TracebackType | None:
+    steps: list[TracebackType] = []
+    step: TracebackType | None = _TRACEBACK.__get__(error)
+    while step is not None:
+        steps.append(step)
+        step = step.tb_next
+    explained = isinstance(error, GluonLoaderError) or isinstance(_CAUSE.__get__(error), RemoteTraceback)
+    kept = None
+    for number, step in enumerate(reversed(steps)):
+        own = step.tb_frame.f_code.co_filename.startswith(_FOLDER)
+        if not own or (number == 0 and not explained):
+            kept = TracebackType(kept, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    return kept
 
 
 def summary_of(error: BaseException) -> str:
@@ -241,7 +283,11 @@ def explain_torch_arguments(**replacements: str) -> Callable[[Callable[P, R]], C
                 if argument not in known and (close := difflib.get_close_matches(argument, known, 1)):
                     what = f"{name}() got an unexpected keyword argument {argument!r}"
                     raise TypeError(f"{what}; did you mean {close[0]}?")
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                error = hide_own_frames(error)
+                raise error  # GLUONLOADER_FULL_TRACEBACK=1 shows all frames
 
         return checked
 

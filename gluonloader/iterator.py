@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from .describe import call, short_repr
-from .errors import LoaderClosed, WorkerStartError
+from .errors import LoaderClosed, WorkerStartError, hide_own_frames
 from .executors.base import check_not_inside
 from .generics import Batch
+from .interrupts import from_signal_handler
 from .loading.epoch import Delivered, Epoch, delivered_samples
 from .loading.epochs import Epochs
 from .work.info import BatchInfo
@@ -50,18 +51,11 @@ class LoaderIterator(Iterator[Batch]):
                     kept[thread] = self._epoch.next()
                 if not self._epoch.plan.in_flight:
                     self._epoch.end_if_drawn()
-            except WorkerStartError:
-                epochs = self._epochs
-                if self._epoch.workers_failed and epochs is not None:  # not if the dataset raised this error
-                    epochs.close()
+            except StopIteration:
                 raise
-            except LoaderClosed as error:
-                if not threading.main_thread().is_alive() and threading.current_thread() is not threading.main_thread():
-                    raise SystemExit from None  # the program ends, and so does this daemon thread, without a traceback
-                if not self._epoch.plan.outdated or error.__cause__ is not None:
-                    raise
-                text = "a state was loaded after this iterator started, so the loader replaced its workers"
-                raise LoaderClosed(f"{text}; make a new iterator with iter(loader)") from error
+            except Exception as error:
+                error = self._explained(error)
+                raise error  # GLUONLOADER_FULL_TRACEBACK=1 shows all frames
             finally:
                 epochs = self._epochs  # read only once, since another thread may close this iterator
                 if self._epoch.ended and epochs is not None:
@@ -143,6 +137,25 @@ class LoaderIterator(Iterator[Batch]):
     def __reduce__(self) -> Any:
         with self._lock:
             return _resumed, (self._live_epochs(), self.state_dict())
+
+    def _explained(self, error: Exception) -> Exception:
+        """The error that `next` raises instead of an error: mostly the same one, without the frames of the library."""
+        epochs = self._epochs
+        if from_signal_handler(error):
+            return error
+        if isinstance(error, WorkerStartError) and self._epoch.workers_failed and epochs is not None:
+            epochs.close()  # not if the dataset raised this error
+        elif isinstance(error, LoaderClosed):
+            if not threading.main_thread().is_alive() and threading.current_thread() is not threading.main_thread():
+                raise SystemExit from None  # the program ends, and so does this daemon thread, without a traceback
+            if self._epoch.plan.outdated and error.__cause__ is None:
+                what = "a state was loaded after this iterator started, so the loader replaced its workers"
+                error = LoaderClosed(f"{what}; make a new iterator with iter(loader)")
+            elif epochs is not None and epochs.workers.block_ended:
+                what = "the `with` block of the loader has ended, which has closed the loader and this iterator"
+                error = LoaderClosed(f"{what}; iterate inside the block, or make a new loader")
+            error.__suppress_context__ = True  # a traceback does not show the error that was replaced
+        return hide_own_frames(error)
 
     def _locked_in_owner_process(self) -> threading.RLock:
         """Returns the lock, for calls that need the workers."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from types import FunctionType
@@ -22,6 +23,7 @@ from .checks import (
     ExecutorName,
     LastBatch,
     OnError,
+    check_attribute,
     check_flags,
     check_functions,
     check_int,
@@ -38,6 +40,7 @@ from .loading.arguments import (
     choose_options,
     choose_reading,
     choose_source,
+    warn_of_prefetch,
 )
 from .loading.epochs import Epochs
 from .loading.plan import only_sample
@@ -186,6 +189,7 @@ class DataLoader(Generic[Batch]):
         options = choose_options(executor, num_workers, thread_pool, start_method, ray_options, *limits)
         used_seed = draw_seed() if seed is None else check_int("seed", seed, None)
         source = choose_source(dataset, batching, used_seed, seed is not None, options.num_workers)
+        warn_of_prefetch(options, dataset, batch_size, source.batches)
         iterable = source.sampler is None
         if batchify_fn is None:
             batchify_fn = only_sample if iterable and batch_size is None else default_batchify
@@ -396,6 +400,10 @@ class DataLoader(Generic[Batch]):
         if isinstance(known, property) and known.fset is None:
             text = f"{name} of a DataLoader cannot be changed; make a new DataLoader with another {name}"
             raise AttributeError(f"{text}, or choose another name for an attribute of your own subclass")
+        if not (name.startswith("_") or hasattr(type(self), name) or name in self.__dict__):
+            caller = sys._getframe(1)  # a method of a subclass may set any attribute
+            if caller.f_locals.get((*caller.f_code.co_varnames, "")[0]) is not self:
+                check_attribute(DataLoader.__init__, TORCH_WORDS, name, value)
         super().__setattr__(name, value)
 
     # -- special methods -----------------------------------------------------------------------------------------------
@@ -420,4 +428,5 @@ class DataLoader(Generic[Batch]):
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.epochs.workers.block_ended = True
         self.close()

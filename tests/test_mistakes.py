@@ -8,7 +8,6 @@ import bdb
 import importlib
 import pdb
 import re
-import subprocess
 import sys
 
 import numpy as np
@@ -71,6 +70,21 @@ class Debugged:
         return index
 
 
+def count():
+    yield from NUMBERS
+
+
+class Ours(gl.DataLoader):
+    """A subclass with attributes of its own."""
+
+    seed = None
+
+    def __init__(self, dataset, batch_size, shuffle=False):
+        self.shuffle = shuffle
+        super().__init__(dataset, batch_size, shuffle)
+        self.order = "random" if shuffle else "sequential"
+
+
 def load(*args, **kwargs):
     """All batches of a loader."""
     with gl.DataLoader(*args, **kwargs) as loader:
@@ -93,6 +107,21 @@ def saved():
 
 def torch_loader():
     return load_or_skip("torch.utils.data").DataLoader(NUMBERS, 2)
+
+
+def torch_sampler():
+    return load_or_skip("torch.utils.data").DistributedSampler(NUMBERS, 2, 0)
+
+
+def outlived(**kwargs):
+    """Uses an iterator after the `with` block of its loader."""
+    with gl.DataLoader(NUMBERS, 2, **kwargs) as loader:
+        iterator = iter(loader)
+    next(iterator)
+
+
+def change(name, value, loader=None):
+    setattr(loader or gl.DataLoader(NUMBERS, 2), name, value)
 
 
 def frame():
@@ -185,6 +214,33 @@ DATASETS = [
         lambda: load(zip(X, Y, strict=True), 2),
         ValueError,
         "dataset=<zip object at ...>: it can be iterated only once; pass a function that makes a new iterator: "
+        "IterableDataset(make)",
+    ),
+    (
+        "a generator function as dataset",
+        lambda: load(count, 2),
+        ValueError,
+        "dataset: <class 'function'>; it is a generator function; pass IterableDataset(count)",
+    ),
+    (
+        "a generator as dataset",
+        lambda: load(count(), 2),
+        ValueError,
+        "dataset: <class 'generator'>; it can be iterated only once; pass the function that makes it: "
+        "IterableDataset(count)",
+    ),
+    (
+        "a generator expression as dataset",
+        lambda: load((number for number in NUMBERS), 2),
+        ValueError,
+        "dataset: <class 'generator'>; it can be iterated only once; pass the function that makes it: "
+        "IterableDataset(make)",
+    ),
+    (
+        "a function as dataset",
+        lambda: load(lambda: iter(NUMBERS), 2),
+        ValueError,
+        "dataset: <class 'function'>; it is a function; if it returns an iterator of samples, pass "
         "IterableDataset(make)",
     ),
     (
@@ -462,6 +518,41 @@ ARGUMENTS = [
         "limit",
     ),
     (
+        "a prefetch of 1,000,000 batches of an array",
+        lambda: gl.DataLoader(np.zeros((3000, 16)), 1, num_workers=1, prefetch=10**6).close(),
+        RuntimeWarning,
+        "prefetch=1,000,000: workers may make 3,000 batches, which is all of an epoch, before the program asks for "
+        "them; all stay in memory (about 375 kB); pass a smaller prefetch, or remove it for the default of 2",
+    ),
+    (
+        "a prefetch of 1,000,000 batches of an unknown size",
+        lambda: gl.DataLoader(gl.IterableDataset(count), 2, num_workers=1, prefetch=10**6).close(),
+        RuntimeWarning,
+        "prefetch=1,000,000: workers may make 1,000,000 batches before the program asks for them; all stay in memory "
+        "(977 GB if each of them takes 1 MB); pass a smaller prefetch, or remove it for the default of 2",
+    ),
+    (
+        "ranks and a sampler of ranks",
+        lambda: load(NUMBERS, 2, seed=0, ranks=(0, 2), sampler=gl.ShardedSampler(NUMBERS, 2, 0)),
+        ValueError,
+        "ranks=(0, 2): sampler=ShardedSampler(...) already divides the samples among the ranks; remove one of them: "
+        "remove ranks, which is only for iterable datasets",
+    ),
+    (
+        "ranks and a batch sampler of ranks",
+        lambda: load(NUMBERS, seed=0, ranks=(0, 2), batch_sampler=BatchSampler(torch_sampler(), 2, "keep")),
+        ValueError,
+        "ranks=(0, 2): batch_sampler=BatchSampler(...) already divides the samples among the ranks; remove one of "
+        "them: remove ranks, which is only for iterable datasets",
+    ),
+    (
+        "ranks and a sampler of ranks for an iterable dataset",
+        lambda: load(gl.IterableDataset(count), 2, seed=0, ranks=(0, 2), sampler=torch_sampler()),
+        ValueError,
+        "sampler=<...DistributedSampler object at ...>: ranks and sampler=DistributedSampler(...) both divide the "
+        "samples among the ranks; remove one of them: remove sampler, since IterableDataset sets the order itself",
+    ),
+    (
         "a lambda in a worker that is spawned",
         lambda: load(NUMBERS, 2, batchify_fn=lambda samples: samples, num_workers=1, start_method="spawn"),
         gl.TransportError,
@@ -714,6 +805,46 @@ USE = [
     ),
 ]
 
+BLOCK_ENDED = (
+    "the `with` block of the loader has ended, which has closed the loader and this iterator; iterate inside the "
+    "block, or make a new loader"
+)
+ATTRIBUTES = [
+    ("an iterator after the block of its loader", outlived, gl.LoaderClosed, BLOCK_ENDED),
+    (
+        "an iterator after the block of its loader with workers",
+        lambda: outlived(num_workers=1),
+        gl.LoaderClosed,
+        BLOCK_ENDED,
+    ),
+    (
+        "shuffle of a loader",
+        lambda: change("shuffle", True),
+        AttributeError,
+        "shuffle of a DataLoader cannot be changed; pass it to the constructor: DataLoader(..., shuffle=True)",
+    ),
+    (
+        "a misspelled attribute",
+        lambda: change("bathc_size", 3),
+        AttributeError,
+        "a DataLoader has no attribute bathc_size; did you mean batch_size? It cannot be changed; pass it to the "
+        "constructor: DataLoader(..., batch_size=3)",
+    ),
+    (
+        "an attribute of torch's loader",
+        lambda: change("prefetch_factor", 4),
+        AttributeError,
+        "a DataLoader has no attribute prefetch_factor; make a new one: pass prefetch=prefetch_factor * num_workers, "
+        "the number of batches for all workers together",
+    ),
+    (
+        "an argument as attribute of a subclass",
+        lambda: change("output", np.zeros(3), Ours(NUMBERS, 2)),
+        AttributeError,
+        "output of a DataLoader cannot be changed; pass it to the constructor: DataLoader(..., output=...)",
+    ),
+]
+
 GLUON = [
     (
         "Gluon: the class Pad",
@@ -762,7 +893,7 @@ GLUON = [
     ),
 ]
 
-MISTAKES = [*SILENT, *DATASETS, *ARGUMENTS, *SAMPLERS, *BATCHIFY, *USE, *GLUON]
+MISTAKES = [*SILENT, *DATASETS, *ARGUMENTS, *SAMPLERS, *BATCHIFY, *USE, *ATTRIBUTES, *GLUON]
 
 
 @pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # NumPy 1.23 emits this before the error
@@ -786,20 +917,36 @@ def test_the_tables_have_enough_rows_and_no_row_twice():
     assert len({name for name, *_ in MISTAKES}) == len(MISTAKES)
 
 
-@pytest.mark.spawn
-def test_a_script_without_a_main_guard_gets_an_error_that_names_the_guard(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(
-        "from gluonloader import DataLoader\n"
-        "print(list(DataLoader(range(4), 2, num_workers=1, start_method='spawn')))\n"
-    )
-    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
-    assert run.returncode == 1
-    assert run.stderr.splitlines()[-1] == (
-        "gluonloader.errors.WorkerStartError: 3 workers in a row ended while they started, the last worker with exit "
-        "code 1; probable cause: `if __name__ == '__main__':` is missing, or unpickling the dataset or worker_init_fn "
-        "ends them; use num_workers=0 to see why"
-    )
+@pytest.mark.parametrize("name", ["epoch", "name", "device", "rank", "datasets", "my_output", "_shuffle", "tag"])
+def test_a_loader_accepts_other_attributes(name):
+    loader = gl.DataLoader(NUMBERS, 2)
+    change(name, "mine", loader)
+    assert getattr(loader, name) == "mine"
+
+
+def test_a_subclass_may_have_attributes_with_the_names_of_arguments():
+    loader = Ours(NUMBERS, 2, shuffle=True)
+    assert (loader.shuffle, loader.order) == (True, "random")
+    loader.shuffle = loader.seed = loader.order = 3  # they exist already
+    assert (loader.shuffle, loader.seed, loader.order) == (3, 3, 3)
+
+
+def test_the_replacements_of_other_loaders_accept_the_attributes_that_their_originals_accept():
+    torch_data, ours = load_or_skip("torch.utils.data"), importlib.import_module("gluonloader.torch").DataLoader
+    for name in ("shuffle", "bathc_size", "prefetch_factor", "batch_size", "sampler", "drop_last", "dataset"):
+        answers = []
+        for kind in (torch_data.DataLoader, ours):
+            loader = kind(NUMBERS, 2)
+            try:
+                setattr(loader, name, 3)
+            except ValueError:
+                answers.append("refused")
+            else:
+                answers.append(getattr(loader, name))
+        assert answers[0] == answers[1], name
+    loader = gluon("mxnet").DataLoader(NUMBERS, 2)
+    loader.shuffle = loader.bathc_size = loader.batch_size = 3
+    assert (loader.shuffle, loader.bathc_size, loader.batch_size) == (3, 3, 3)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,12 @@ Every check raises a ValueError that names the argument, its value and what to p
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,10 +34,13 @@ from ..dataset.arrays import warn_of_columns
 from ..dataset.awaited import check_awaited
 from ..dataset.bulk import check_no_mask
 from ..dataset.iterable import check_iterable, check_split, is_iterable, varying_steps
+from ..declared import parts_of
+from ..describe import counted
 from ..errors import bad_argument, warn
 from ..limits import available_cores
 from ..ranks import Ranks
-from ..sampler import BatchSampler, OrderedSampler, RandomSampler, SequentialSampler
+from ..sampler import BatchSampler, OrderedSampler, RandomSampler, SequentialSampler, ShardedSampler
+from ..units import size
 from ..work.task import Reading
 from .choice import Options
 from .epoch import Delivery
@@ -59,6 +64,8 @@ TORCH_WORDS: Final = {
 _FIXED_RAY_OPTIONS: Final = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime")
 _SHUFFLE_BUFFER: Final = 1000  # samples
 _ERROR_SHARE: Final = 0.01  # of the dataset's samples may raise an error in an epoch
+_MUCH_AHEAD: Final = 1000  # batches, without a warning
+_MUCH_AHEAD_OF_WORKER: Final = 100  # the same, for each worker
 _MOST_PER_CORE: Final = 8  # worker processes, without a warning
 
 
@@ -89,11 +96,25 @@ def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool,
             raise bad_argument(name, value, f"only iterable datasets are read in shards; remove {name}")
     if batching.ranks is not None:
         right = "only iterable datasets are read in shards; pass a ShardedSampler as sampler instead"
+        if sampler := _sampler_of_ranks(batching):
+            right = f"{sampler} already divides the samples among the ranks; remove one of them: remove ranks, "
+            right += "which is only for iterable datasets"
         raise bad_argument("ranks", batching.ranks, right)
     batches = _batch_sampler(dataset, batching, seed, seed_given)
     check_random_order(dataset, batching.shuffle, batching.sampler, batching.batch_sampler)
     is_made_here = batching.sampler is None and batching.batch_sampler is None
     return IndexSource(batches, fixed_length=len(batches.sampler) if is_made_here else None)
+
+
+def _sampler_of_ranks(batching: Batching) -> str:
+    """The argument that divides the samples among ranks, such as "sampler=DistributedSampler(...)"; "" if none does."""
+    for name in ("sampler", "batch_sampler"):
+        value = getattr(batching, name)
+        for sampler in (value, getattr(value, "sampler", None)):
+            # `num_replicas` is an attribute of torch's DistributedSampler, and of samplers that are made like it.
+            if isinstance(sampler, ShardedSampler) or hasattr(sampler, "num_replicas"):
+                return f"{name}={type(value).__name__}(...)"
+    return ""
 
 
 def _ranks(ranks: Any, seed_given: bool) -> Ranks:
@@ -117,6 +138,9 @@ def _shards(dataset: Any, batching: Batching, ranks: Ranks, num_workers: int) ->
     for name in ("sampler", "batch_sampler"):
         if (value := getattr(batching, name)) is not None:
             right = f"{type(dataset).__name__} is an iterable dataset, which sets the order itself; remove {name}"
+            if batching.ranks is not None and (sampler := _sampler_of_ranks(batching)):
+                right = f"ranks and {sampler} both divide the samples among the ranks; remove one of them: "
+                right += f"remove {name}, since {type(dataset).__name__} sets the order itself"
             raise bad_argument(name, value, right)
     size = 1 if batching.batch_size is None else check_int("batch_size", batching.batch_size, 1)
     least, given = ranks.count, batching.num_shards
@@ -194,10 +218,20 @@ def _cure(dataset: Any, sized: bool) -> str:
     """Says what to pass instead of an object that has no samples at 0, 1, 2, ...; "" if the object may be a dataset."""
     if isinstance(dataset, (str, os.PathLike)):
         return "pass a dataset that reads the file, e.g. ArrowDataset(path) for Parquet, or list(text) for characters"
+    if inspect.isgenerator(dataset):
+        return f"it can be iterated only once; pass the function that makes it: {_call(dataset.gi_code.co_name)}"
+    if inspect.isfunction(dataset):
+        if inspect.isgeneratorfunction(dataset):
+            return f"it is a generator function; pass {_call(dataset.__name__)}"
+        return f"it is a function; if it returns an iterator of samples, pass {_call(dataset.__name__)}"
     cure = cure_of(dataset, "dataset")
     if cure and isinstance(dataset, Mapping):
         return f"{cure}, or pass a sampler of its keys" if sized else ""
     return cure
+
+
+def _call(function: str) -> str:
+    return f"IterableDataset({function if function.isidentifier() else 'make'})"  # not for `<lambda>` and `<genexpr>`
 
 
 def _check_indices(name: str, indices: Any, example: str) -> None:
@@ -216,6 +250,34 @@ def check_pins(pin_memory: object, pin_device_id: object, output: object) -> Non
     check_int("pin_device_id", pin_device_id)
     if pin_memory and output in ("numpy", "jax"):
         raise bad_argument("pin_memory", pin_memory, f"output={output!r} has no page-locked memory; remove pin_memory")
+
+
+def warn_of_prefetch(options: Options, dataset: Any, batch_size: Any, batches: Callable[[Any], int]) -> None:
+    """Warns if workers may make very many batches ahead.
+
+    Args:
+        batches: returns the number of batches of an epoch, from the dataset.
+    """
+    prefetch, workers = options.prefetch or 0, options.num_workers
+    if prefetch <= max(_MUCH_AHEAD, _MUCH_AHEAD_OF_WORKER * workers) or not workers:
+        return
+    ahead, batch_bytes, what = prefetch, 0, f"{prefetch:,} batches"
+    with suppress(TypeError, ValueError, NotImplementedError):  # there is no length
+        number = batches(dataset)
+        if number <= prefetch:
+            ahead, what = number, f"{counted(number, 'batch', 'batches')}, which is all of an epoch,"
+        batch_bytes = _nbytes(dataset) // max(1, len(dataset)) * (batch_size or 0)
+    memory = f"about {size(ahead * batch_bytes)}" if batch_bytes else f"{size(ahead << 20)} if each of them takes 1 MB"
+    warn(
+        f"prefetch={prefetch:,}: workers may make {what} before the program asks for them; all stay in memory "
+        f"({memory}); pass a smaller prefetch, or remove it for the default of {2 * workers}"
+    )
+
+
+def _nbytes(data: Any) -> int:
+    """Bytes of the arrays that a dataset consists of; 0 if they are not known."""
+    nbytes = getattr(data, "nbytes", None)
+    return nbytes if isinstance(nbytes, int) else sum(map(_nbytes, parts_of(data) or ()))
 
 
 def choose_options(

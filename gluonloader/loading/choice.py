@@ -24,7 +24,8 @@ from typing import Any, Final
 
 from ..checks import ExecutorName
 from ..declared import in_memory, is_gil_free
-from ..errors import warn
+from ..errors import WorkerStartError, warn
+from ..executors.process.main_script import imports_main
 from ..tree import leaves
 from ..work.maker import may_draw
 from ..work.task import Job
@@ -77,6 +78,7 @@ def possible(choice: Choice) -> Choice:
     """Replaces processes by threads in a daemonic process, which cannot start processes; keeps any other choice.
 
     Raises:
+        WorkerStartError: the process is a worker that imports the main script.
         ValueError: gevent has replaced threads, and worker processes would hang.
     """
     if choice.name != "process":
@@ -87,6 +89,8 @@ def possible(choice: Choice) -> Choice:
             "num_workers: gevent.monkey.patch_all() was called, and worker processes hang with the threads of gevent; "
             "pass num_workers=0, or call gevent.monkey.patch_all(thread=False, queue=False)"
         )
+    if imports_main():
+        raise WorkerStartError("the main script made a DataLoader with workers while a worker imported it")
     if multiprocessing.current_process().daemon:
         text = "a worker process cannot start worker processes, so this DataLoader uses threads"
         warn(f"{text}; pass executor='thread'")

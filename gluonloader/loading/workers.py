@@ -46,11 +46,13 @@ class Workers:
         job: may be set after `stop`.
         tally: the counts of all iterators.
         closed: the loader was closed, so no worker will start any more.
+        block_ended: the `with` block of the loader has ended; may be set.
         lock_here: held while the calling thread makes a batch that no executor makes.
     """
 
     def __init__(self, job: Job, options: Options, batch_size: int | None, worker_payload: Payload | None) -> None:
         self.job, self.options, self.closed = job, options, False
+        self.block_ended = False
         self.tally = Tally()
         self._copied_length: int | None = None
         self._batch_size, self._worker_payload = batch_size, worker_payload

@@ -114,6 +114,9 @@ class DataLoader(CoreDataLoader[Batch], _gluon.DataLoader):
         self._num_workers = self.epochs.workers.options.num_workers
         self._prefetch = 2 * self._num_workers if prefetch is None else max(0, prefetch)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)  # Gluon's class accepts any attribute
+
     def __del__(self) -> None:
         pass  # Gluon's method terminates a pool that this loader does not have
 

@@ -176,7 +176,7 @@ def test_a_dataset_that_does_not_pickle_with_spawn_and_the_cures(write):
     status, findings = doctor("pipeline:make")
     finding = findings["pickle"]
     assert (status, finding["level"]) == (1, "problem")
-    assert finding["text"].startswith("start_method='spawn' has to pickle dataset: Can't ")
+    assert finding["text"].startswith("start_method='spawn' has to pickle dataset.add: Can't ")
     assert finding["cure"] == "define its functions and classes at the top level of a module; or start_method='fork'"
     top_level = "def add(x):\n    return x + 1\n\n"
     Path("cured.py").write_text(text.replace("class Numbers:\n", top_level + lam.format("add")))

@@ -102,7 +102,7 @@ def test_a_dataset_that_does_not_pickle_and_the_cures():
     finding = only(bad)
     assert (finding.name, finding.level) == ("pickle", "problem")
     assert "lambda" in finding.text
-    assert finding.text.startswith("start_method='spawn' has to pickle dataset: Can't ")
+    assert finding.text.startswith("start_method='spawn' has to pickle dataset.function: Can't ")
     assert finding.cure == "define its functions and classes at the top level of a module; or start_method='fork'"
     assert found(examined(Doubled(float), start_method="spawn")) == {}
     assert only(examined(Doubled(lambda index: 2 * index), start_method="fork"), pickles=True).level == "note"
@@ -142,6 +142,7 @@ def test_a_dataset_with_a_lock_and_its_cure():
     assert found(examined(Unlocked()), pickles=True) == {}
     finding = only(examined(Locked()), pickles=True)
     assert (finding.name, finding.level) == ("pickle", "note")
+    assert finding.text == "dataset.lock needs start_method='fork': cannot pickle '_thread.lock' object"
     assert "__getstate__" in finding.cure
 
 

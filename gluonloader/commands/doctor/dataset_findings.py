@@ -77,12 +77,12 @@ def _pickle(facts: Dataset) -> Iterator[Finding]:
     if not facts.pickle_error:
         yield Finding("pickle", "ok", f"{size(facts.pickled_bytes)}: every start method is possible")
         return
-    text = r"(.*) needs to pickle (\w+), but this failed: (.*)\. Define .*"
-    found = re.fullmatch(text, facts.pickle_error, re.DOTALL)
-    method, part, reason = found.groups() if found else ("this start method", "the dataset", facts.pickle_error)
-    cure = "define its functions and classes at the top level of a module; or start_method='fork'"
-    if reason.startswith("cannot pickle"):  # not a function or class, but an object such as a file or a lock
-        cure = "create it at its first use, and leave it out in __getstate__; or start_method='fork'"
+    method, part, reason, cure = "this start method", "the dataset", facts.pickle_error, "start_method='fork'"
+    # The text of `pickle_job` in executors/lanes/pickled_job.py.
+    text = r"(.*) needs to pickle (\w+), but this failed: (?:(\2[.\[].*?): )?(.*)\. ([DC])(.*), or use .*"
+    if found := re.fullmatch(text, facts.pickle_error, re.DOTALL):
+        method, part, attribute, reason, first, rest = found.groups()
+        part, cure = attribute or part, f"{first.lower()}{rest}; or start_method='fork'"
     options = facts.options
     if options is None or (options.executor == "process" and options.start_method != "fork"):
         yield Finding("pickle", "problem", f"{method} has to pickle {part}: {reason}", cure)

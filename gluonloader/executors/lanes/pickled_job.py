@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from ...errors import GluonLoaderError, TransportError
 from ...frameworks import preparations
 from ...interrupts import from_signal_handler
 from ...work.task import Job
+from .unpicklable import Dump, Unpicklable, find_unpicklable
 
-# Pickles a value; the second argument is the `buffer_callback` of `pickle.dumps`.
-Dump = Callable[[Any, Callable[[pickle.PickleBuffer], bool]], bytes]
+# What to do about a function or class that cannot be pickled, and about any other object.
+_CURES: Final = {
+    True: "Define its functions and classes at the top level of a module",
+    False: "Create it at its first use in each process, and leave it out in __getstate__",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +28,12 @@ class PickledJob:
     buffers: list[memoryview]
 
 
-def pickle_job(job: Job, dump: Dump, why: str, cure: str) -> PickledJob:
+def pickle_job(job: Job, dump: Dump, why: str, otherwise: str) -> PickledJob:
     """Pickles a job.
 
     Args:
         why: what needs the pickle, for the text of the error.
-        cure: what to do if it fails, for the text of the error.
+        otherwise: what needs no pickle, or another one; for the text of the error.
 
     Raises:
         TransportError: a part cannot be pickled; the text names it.
@@ -50,16 +54,13 @@ def pickle_job(job: Job, dump: Dump, why: str, cure: str) -> PickledJob:
             raise
         parts = {name: getattr(job, name) for name in ("dataset", "batchify_fn", "worker_init_fn", "payloads")}
         parts["on_error"] = job.reading.on_error
-        part = next((name for name, value in parts.items() if not _can_dump(dump, value)), "job")
-        raise TransportError(f"{why} needs to pickle {part}, but this failed: {error}. {cure}") from error
-
-
-def _can_dump(dump: Dump, value: Any) -> bool:
-    try:
-        dump(value, lambda buffer: True)
-    except Exception:
-        return False
-    return True
+        part, found = next(
+            ((name, found) for name, value in parts.items() if (found := find_unpicklable(value, name, dump))),
+            ("job", Unpicklable("", error, False)),
+        )
+        at = "" if found.path in ("", part) else f"{found.path}: "
+        text = f"{why} needs to pickle {part}, but this failed: {at}{found.error}"
+        raise TransportError(f"{text}. {_CURES[found.by_name]}, or use {otherwise}") from error
 
 
 def load_job(stream: BinaryIO, buffers: Iterable[Any]) -> Job:

@@ -10,9 +10,13 @@ import pickle
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
-from ...errors import GluonLoaderError, RemoteTraceback, add_note, notes_of
+from ...errors import GluonLoaderError, RemoteTraceback, WorkerStartError, add_note, hide_own_frames, notes_of, text_of
+
+# The start of the library's notes, and of those that name a place.
+_OURS: Final = "gluonloader: "
+_PLACE: Final = "gluonloader: in "
 
 
 class RemoteError(GluonLoaderError, RuntimeError):
@@ -25,22 +29,26 @@ def encode_error(error: BaseException, who: str) -> bytes:
     Its own pickle is the first of two that can be unpickled again: that of the exception itself; that of its class,
     arguments and attributes, if its constructor takes other arguments than the exception stores. If neither can be
     unpickled, it is empty. It is also empty for a SystemExit: sys.exit() in a dataset must not end the user's program.
+
+    Frames of the library are removed from the traceback; see `hide_own_frames`.
     """
     kind = type(error)
     name = _try_to_say(lambda: f"{kind.__module__}.{kind.__qualname__}", "a class without a name, which raised")
     text = _try_to_say(lambda: str(error), "its __str__ raised")
-    shown = _try_to_say(lambda: "".join(traceback.format_exception(error)), "")
+    notes: list[str] = []
+    with suppress(BaseException):
+        notes += notes_of(error)
+    shown = _try_to_say(lambda: _traceback(hide_own_frames(error), notes), "")
     if not shown:  # the exceptions that caused it cannot be formatted
         shown = _try_to_say(lambda: "".join(traceback.format_tb(error.__traceback__)), "its traceback raised")
         shown += f"{name}: {text}\n"
     own = _pickled(error, text) if issubclass(kind, Exception) else b""
-    notes: list[str] = []
-    with suppress(BaseException):
-        notes += notes_of(error)
     if kind.__name__ == "BdbQuit":
         what = "a debugger cannot run in a worker process, because the worker has no standard input"
-        notes.append(f"gluonloader: {what}; pass num_workers=0")
-    return pickle.dumps((own, f"{name}: {text}", [*notes, f"gluonloader: {who}"], shown))
+        notes.append(f"{_OURS}{what}; pass num_workers=0")
+    notes.append(f"{_OURS}{who}")
+    places = ", ".join(note.removeprefix(_OURS) for note in notes if note.startswith(_PLACE) or note is notes[-1])
+    return pickle.dumps((own, f"{name}: {text}", notes, f"{places}\n{shown.rstrip()}"))
 
 
 def decode_error(data: bytes) -> BaseException:
@@ -58,6 +66,18 @@ def decode_error(data: bytes) -> BaseException:
     return error
 
 
+def cannot_start(worker: str, error: BaseException) -> WorkerStartError:
+    """The error for a worker that has reported an error instead of starting; the library's notes are in its text."""
+    *notes, who = notes_of(error)
+    cures = [note.removeprefix(_OURS) for note in notes if note.startswith(_OURS)]
+    with suppress(Exception):
+        error.__dict__["__notes__"] = [note for note in notes if not note.startswith(_OURS)] + [who]
+    text = ". ".join([f"{type(error).__name__}: {text_of(error)}", *(cure[:1].upper() + cure[1:] for cure in cures)])
+    failed = WorkerStartError(f"{worker} could not start: {text}")
+    failed.__cause__ = error
+    return failed
+
+
 def shorten_error(data: bytes, most: int) -> bytes:
     """Replaces an encoded exception that does not fit into shared memory by a `RemoteError` of at most `most` bytes."""
     _, text, notes, shown = pickle.loads(data)
@@ -67,6 +87,13 @@ def shorten_error(data: bytes, most: int) -> bytes:
     if len(shown) > 2 * length:
         shown = f"{shown[:length]}\n...\n{shown[-length:]}"
     return pickle.dumps((b"", text[:length], notes, shown))
+
+
+def _traceback(error: BaseException, notes: list[str]) -> str:
+    """The traceback with the user's notes; those of the library stand before it."""
+    shown: Any = traceback.TracebackException.from_exception(error)
+    shown.__notes__ = [note for note in notes if not note.startswith(_OURS)]
+    return "".join(shown.format())
 
 
 def _try_to_say(say: Callable[[], str], otherwise: str) -> str:

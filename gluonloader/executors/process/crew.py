@@ -21,7 +21,7 @@ from ...memory.slab import anonymous_file
 from ...work.task import Job
 from ..lanes.lane import Death
 from ..lanes.records import Request, Verb
-from ..lanes.remote import decode_error
+from ..lanes.remote import cannot_start, decode_error
 from .death import describe_exit, reap
 from .lane import ProcessLane
 from .packed_job import PackedJob
@@ -115,10 +115,7 @@ class ProcessCrew:
         if lane.ready:
             lane.error = error
             return
-        self.error = WorkerStartError(
-            f"worker {lane.worker} (pid {lane.process.pid}) could not start: {type(error).__name__}: {text_of(error)}"
-        )
-        self.error.__cause__ = error
+        self.error = cannot_start(f"worker {lane.worker} (pid {lane.process.pid})", error)
 
     def bury(self, lane: ProcessLane) -> Death:
         """Closes the lane of a dead worker, after making sure that the process can write no more."""
@@ -153,9 +150,9 @@ class ProcessCrew:
                 "or starts a thread that ends the worker"
             )
         else:
-            guard = "" if self.forks else "`if __name__ == '__main__':` is missing, or unpickling the dataset or "
+            earlier = "" if self.forks else "the main script, unpickling the dataset or "
             when = "while they started"
-            why = f"probable cause: {guard}worker_init_fn ends them; use num_workers=0 to see why"
+            why = f"probable cause: {earlier}worker_init_fn ends them; use num_workers=0 to see why"
         text = f"{self._failed_starts} workers in a row ended {when}, the last worker {how}"
         if lane.error is not None:
             text += f", because of {type(lane.error).__name__}: {text_of(lane.error)}"

@@ -11,6 +11,7 @@ from typing import Final
 
 from ...limits import oom_kills
 from ...work.maker import BatchMaker
+from .main_script import import_main
 from .supervisor import UNKNOWN_EXIT, LaneProcess
 from .worker import DUMP_SIGNAL
 
@@ -69,6 +70,9 @@ def kill_stuck(process: LaneProcess, log: int, started: bool, forked: bool) -> s
         return f"its worker (pid {process.pid}) was replaced; the stack of that worker was\n{stack}{hint}"
     calls_init_fn = rf'^  File "{re.escape(BatchMaker.start.__code__.co_filename)}", line \d+ in start$'
     init = ", because worker_init_fn had not returned" if re.search(calls_init_fn, stack, re.MULTILINE) else ""
+    if f'File "{import_main.__code__.co_filename}"' in stack:
+        cure = 'put the code that workers must not run under `if __name__ == "__main__":`'
+        init = f", because it still ran the main script, which each worker imports ({cure})"
     hint = (
         "; perhaps it waits for a lock or a thread of the main program that the fork did not copy: "
         "if so, pass start_method='forkserver'"

@@ -14,14 +14,17 @@ import os
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Final
 
 from numpy.typing import NDArray
 
+from ...errors import TransportError
 from ...frameworks import named, owner
 from ...memory.slab import align, anonymous_file, reserve
 from ...work.task import Job
 from ..lanes.pickled_job import PickledJob, load_job, pickle_job
+from .main_script import main_script
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,21 @@ _AS_NUMPY: Final = ("torch", "mxnet.nd", "mxnet.np")
 
 
 class _Pickler(pickle.Pickler):
+    """Pickles tensors as NumPy arrays.
+
+    Args:
+        main_names: gets the names of the functions and classes that the pickle refers to and `__main__` defines.
+    """
+
+    def __init__(self, body: io.BytesIO, take: Callable[[pickle.PickleBuffer], bool], main_names: set[str]) -> None:
+        super().__init__(body, protocol=5, buffer_callback=take)
+        self._main_names = main_names
+
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, (type, FunctionType)):
+            if obj.__module__ == "__main__":
+                self._main_names.add(obj.__qualname__)
+            return NotImplemented
         framework = owner(type(obj))
         array = framework.to_numpy(obj) if framework is not None and framework.name in _AS_NUMPY else None
         return NotImplemented if framework is None or array is None else (_restore, (framework.name, array))
@@ -48,15 +65,26 @@ def _restore(framework: str, array: NDArray[Any]) -> Any:
 
 
 def pickle_for(start_method: str, job: Job) -> PickledJob:
-    """Pickles a job; raises TransportError if that fails. The text names the part that cannot be pickled."""
+    """Pickles a job.
+
+    Raises:
+        TransportError: a part cannot be pickled, or is defined in `__main__`, which workers cannot import. The text
+            names it.
+    """
+    main_names: set[str] = set()
 
     def dump(value: Any, take: Callable[[pickle.PickleBuffer], bool]) -> bytes:
         body = io.BytesIO()
-        _Pickler(body, protocol=5, buffer_callback=take).dump(value)
+        _Pickler(body, take, main_names).dump(value)
         return body.getvalue()
 
-    cure = "Define its functions and classes at the top level of a module, or use start_method='fork'"
-    return pickle_job(job, dump, f"start_method={start_method!r}", cure)
+    pickled = pickle_job(job, dump, f"start_method={start_method!r}", "start_method='fork'")
+    if main_names and not main_script():
+        what = f"start_method={start_method!r}: workers cannot import {', '.join(sorted(main_names))} from __main__"
+        where = "which is a notebook, an interactive session, standard input or a package"
+        cure = "Define it in a module (a .py file) and import it from there"
+        raise TransportError(f"{what}, {where}. {cure}, or use start_method='fork' or executor='thread'")
+    return pickled
 
 
 def pack_job(job: PickledJob) -> PackedJob:

@@ -29,17 +29,19 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing import context, forkserver, util
+from multiprocessing import context, forkserver, popen_forkserver, popen_spawn_posix, util
 from multiprocessing.connection import Connection
 from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess, current_process
+from types import MappingProxyType
 from typing import Any, Final
 
 from ...interrupts import Uninterrupted
 from ..lanes.ends import ring, starting, track_end
 from ..pool_context import PoolContext
+from .main_script import main_script, without_main
 from .native_threads import warn_of_native_threads
 from .worker import serve_lane
 
@@ -85,11 +87,13 @@ class LaneProcess(BaseProcess):
     Attributes:
         lane: in the worker, its end of the socket pair.
         worker: the worker's number.
+        main: what the worker imports as main script; see main_script.py.
         pidfd: in the parent, see NOTE [pidfd]; None if the system has no pidfds, or no free descriptor.
     """
 
     lane: socket.socket | None = None
     worker: int = -1
+    main: Mapping[str, str] = MappingProxyType({})
     pidfd: Connection | None = None
     _request: Callable[[LaneProcess], None] | None = None
 
@@ -191,11 +195,19 @@ class _ForkLane(LaneProcess, context.ForkProcess):
 
 
 class _SpawnLane(LaneProcess, context.SpawnProcess):
-    pass
+    _Popen = without_main(popen_spawn_posix.Popen)
+
+    def start_as(self, worker: int) -> socket.socket:
+        self.main = main_script()
+        return super().start_as(worker)
 
 
 class _ForkServerLane(LaneProcess, context.ForkServerProcess):
-    pass
+    _Popen = without_main(popen_forkserver.Popen)
+
+    def start_as(self, worker: int) -> socket.socket:
+        self.main = main_script()
+        return super().start_as(worker)
 
 
 _CLASSES: Final[dict[str, type[LaneProcess]]] = {
@@ -300,10 +312,14 @@ class Supervisor(Pool):
 
 
 def _preload_numpy() -> None:
-    """Makes the fork server import NumPy once, so that its workers start in milliseconds."""
+    """Makes the fork server import NumPy once, so that its workers start in milliseconds.
+
+    It does not import the main script, although that is the default of `multiprocessing`: an error of the script would
+    end the server. Python 3.10 and 3.11 never import it there, in spite of the default.
+    """
     server: Any = forkserver._forkserver
     if server._preload_modules == ["__main__"]:  # the default; a list that the user has set stays unchanged
-        forkserver.set_forkserver_preload(["__main__", "gluonloader.executors.process.fork_server"])
+        forkserver.set_forkserver_preload(["gluonloader.executors.process.fork_server"])
 
 
 def _start_own_fork_server() -> None:

@@ -19,6 +19,7 @@ import socket
 import threading
 import time
 from array import array
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ from ..lanes.answer import answer, note_row
 from ..lanes.records import Reply, Request, RequestReader, Status, Verb
 from ..lanes.remote import encode_error
 from .beside import Beside
+from .main_script import explain_missing, import_main
 from .packed_job import PackedJob, unpack_job
 
 # "Write your stack to the log"; handled in C, even while another thread has the GIL.
@@ -62,7 +64,7 @@ def serve_lane(job: Job | None) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _give_way()
     keep_freed_memory(LARGEST_IN_WORKER)
-    worker = _Worker(lane, process.worker)
+    worker = _Worker(lane, process.worker, process.main)
     threading.Thread(target=_watch, args=(worker, lane.fileno()), name="gluonloader-watch", daemon=True).start()
     try:
         _job, maker = worker.start(job)
@@ -102,8 +104,8 @@ def _watch(worker: _Worker, lane: int) -> None:
 class _Worker:
     """The worker's end of a lane: reads requests and sends replies."""
 
-    def __init__(self, lane: socket.socket, number: int) -> None:
-        self._lane, self._number = lane, number
+    def __init__(self, lane: socket.socket, number: int, main: Mapping[str, str]) -> None:
+        self._lane, self._number, self._main = lane, number, main
         self._who = f"in worker {number} (pid {os.getpid()})"
         self._reader = RequestReader()
         self._requests: list[Request] = []  # received and not served, the next one last
@@ -113,14 +115,23 @@ class _Worker:
         self.maker: BatchMaker | None = None
 
     def start(self, job: Job | None) -> tuple[Job, BatchMaker]:
-        """Receives the job and runs `worker_init_fn`. On an error, reports it and waits until the lane closes."""
+        """Imports the main script, receives the job and runs `worker_init_fn`.
+
+        On an error, reports it and waits until the lane closes.
+        """
         hello = self._next_request()
         self._log = self._descriptors.pop(0)
         faulthandler.register(DUMP_SIGNAL, file=self._log, all_threads=False)
         try:
+            if self._main:
+                import_main(self._main)
             if job is None:
                 fd = self._descriptors.pop(0)
-                job = unpack_job(PackedJob(fd, hello.size, hello.length))
+                try:
+                    job = unpack_job(PackedJob(fd, hello.size, hello.length))
+                except AttributeError as error:
+                    explain_missing(error)
+                    raise
                 os.close(fd)
             else:
                 gc.freeze()  # the collector writes to the objects it visits, which would copy all inherited pages

@@ -15,13 +15,13 @@ from concurrent import futures
 from typing import Any, Final
 
 from ...describe import counted
-from ...errors import WorkerStartError, text_of
+from ...errors import WorkerStartError
 from ...interrupts import Uninterrupted
 from ...memory.slab import ROW, STARTED
 from ...work.reading import side_by_side
 from ...work.task import Job
 from ..lanes.lane import Death
-from ..lanes.remote import decode_error
+from ..lanes.remote import cannot_start, decode_error
 from .connection import Ray, import_ray
 from .lane import RayLane
 from .notes import Notes
@@ -90,10 +90,7 @@ class RayCrew:
         lane.answered, self._failed_starts = True, 0
 
     def has_failed(self, lane: RayLane, size: int) -> None:
-        error = decode_error(lane.error)
-        text = f"worker {lane.worker} could not start: {type(error).__name__}: {text_of(error)}"
-        self._error = WorkerStartError(text)
-        self._error.__cause__ = error
+        self._error = cannot_start(f"worker {lane.worker}", decode_error(lane.error))
 
     def bury(self, lane: RayLane) -> Death:
         with Uninterrupted():

@@ -47,8 +47,7 @@ def pack_job(job: Job) -> PackedJob:
         pickled: bytes = dumps(value, protocol=5, buffer_callback=take)
         return pickled
 
-    cure = "Create file handles, locks and connections when they are first used, not in the constructor"
-    pickled = pickle_job(job, dump, "executor='ray'", cure)
+    pickled = pickle_job(job, dump, "executor='ray'", "executor='thread'")
     return PackedJob(sys.path, pickled.pickle, [np.frombuffer(buffer, np.uint8) for buffer in pickled.buffers])
 
 
