@@ -14,7 +14,7 @@ from ..errors import warn
 from ..frameworks import state_from_json, state_to_json
 from ..interrupts import from_signal_handler
 from ..randomness import postponed
-from ..sampler import keep_epochs, knows_epoch
+from ..sampler import keep_epochs
 from ..state import add_checksum, check_same, field, has_state, int_field, parse_state
 from .epoch import Delivery, Epoch
 from .plan import Plan, ShardPlan
@@ -105,6 +105,8 @@ class Epochs:
         executor = self.workers.next_executor(self._number, alone=not open_epochs)
         plan = self._next_plan()
         epoch = Epoch(executor, plan, self.delivery, self.workers.tally)
+        if self.source.draws_late:
+            epoch.draw_ahead()
         self._open = [weakref.ref(other) for other in (*open_epochs, epoch)]
         self._set_generators()
         # Only now: if a signal handler raises before, the next start is the same. No handler runs from here to the
@@ -138,6 +140,7 @@ class Epochs:
         self._compare_length(epoch.plan)
         with self.lock:
             try:
+                self._move_samplers()
                 self.start_ahead()
             except Exception as error:
                 if from_signal_handler(error):
@@ -162,6 +165,12 @@ class Epochs:
         if self._current is not None:
             self.source.finish(self._current)
 
+    def _move_samplers(self) -> None:
+        """Sets the user's samplers for the next epoch, if the newest epoch is finished; hold the lock."""
+        current = self._current
+        if current is not None and current.finished and not current.outdated and self._number == current.epoch + 1:
+            self.source.move_on(self._number)
+
     def set_number(self, number: int) -> None:
         with self.lock:
             stays = number == self._loaded_number
@@ -170,16 +179,9 @@ class Epochs:
                 self._loaded_number = None
                 self.ahead = self._current = self._loaded = None
                 self._number = number
-            self._set_epoch_of_samplers(number, stays)
-
-    def _set_epoch_of_samplers(self, number: int, stays: bool) -> None:
-        samplers: list[Any] = [self.source.sampler, getattr(self.source.sampler, "sampler", None)]
-        for sampler in samplers:
-            if hasattr(sampler, "set_epoch") and not (stays and knows_epoch(sampler)):
-                sampler.set_epoch(number)
-                if self.ahead is not None:  # it has the order of another epoch
-                    self.load(self.state_of(self.ahead.plan))
-                    self.start_ahead()
+            if self.source.set_epoch(number, loaded=stays) and self.ahead is not None:  # it has another epoch's order
+                self.load(self.state_of(self.ahead.plan))
+                self.start_ahead()
 
     def close(self) -> None:
         """Ends the workers; the state stays at the position of the last epoch."""
@@ -205,6 +207,7 @@ class Epochs:
         with self.lock:
             plan = self._current
             self._finish_current()
+            self._move_samplers()
             if plan is None or plan.finished:
                 plan = None if self.ahead is None else self.ahead.plan
             if plan is not None:

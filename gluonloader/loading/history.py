@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..sampler import changes_of
+from ..sampler import changes_of, epochs_of
 from .plan import Start, Started
 
 
@@ -38,7 +38,8 @@ class History:
         """The history of a loader that has loaded a state."""
         history = cls()
         carried = fields["sampler"].get("carried", []) if fields["skip"] == fields["batch"] else None
-        started = Started(start.number, carried, changes_of(batch_sampler), fields.get("snapshot"))
+        changes, users_epochs = changes_of(batch_sampler), epochs_of(batch_sampler)
+        started = Started(start.number, carried, changes, users_epochs, fields.get("snapshot"))
         history.add(fields["epoch"], started)
         return history
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..sampler import changes_of
+from ..sampler import UsersEpochs, changes_of, epochs_of, set_epoch
 from ..state import verify_checksum
 from .history import History
 from .lengths import lengths_of
@@ -22,11 +22,13 @@ class IndexSource:
 
     Attributes:
         history: how its epochs have started.
+        users_epochs: the epochs of the user's samplers.
     """
 
     def __init__(self, batch_sampler: Any, history: History | None = None) -> None:
         self.sampler = batch_sampler
         self.history = history or History()
+        self.users_epochs = UsersEpochs(batch_sampler)
         self._start = Start()
 
     def batches(self, dataset: Any) -> int:
@@ -34,6 +36,7 @@ class IndexSource:
 
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
         """The plan of an epoch; `loaded`: the fields of the loaded position where it starts, or None."""
+        self.users_epochs.move(epoch)
         plan = IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
         self.history.add(epoch, plan.started)
         return plan
@@ -47,7 +50,8 @@ class IndexSource:
         stateful = stateful_part(self.sampler)
         if self.history.first is None and stateful is not None:
             carried = list(getattr(self.sampler, "carried", ()))
-            self.history.add(number, Started(0, carried, changes_of(self.sampler), snapshot(stateful)))
+            known = carried, changes_of(self.sampler), epochs_of(self.sampler), snapshot(stateful)
+            self.history.add(number, Started(0, *known))
         return self.history
 
     def loaded_plan(self, batch_sampler: Any, epoch: int, seed: int) -> IndexPlan:
@@ -68,10 +72,31 @@ class IndexSource:
             start = load(self.sampler, fields)
             verify_checksum(fields)
             load_rest()
+            if self.users_epochs.sets:
+                self.set_epoch(fields["epoch"], loaded=True)
         except BaseException:
             restore()
             raise
         self._start, self.history = start, History.of_state(self.sampler, fields, start)
+
+    def set_epoch(self, number: int, loaded: bool = False) -> bool:
+        """Sets the samplers for an epoch; see `gluonloader.sampler.set_epoch`."""
+        was_set = set_epoch(self.sampler, number, loaded=loaded)
+        self.users_epochs.note(number)
+        return was_set
+
+    @property
+    def draws_late(self) -> bool:
+        """Whether a pass that has drawn nothing yet may get the epoch of a pass that starts later."""
+        return self.users_epochs.any_late
+
+    def leave_epochs(self) -> None:
+        """Leaves the epochs of the user's samplers to the user, as the loaders of torch and Gluon do."""
+        self.users_epochs.sets = False
+
+    def move_on(self, number: int) -> None:
+        """Sets the user's samplers for this epoch, which starts next."""
+        self.users_epochs.move(number)
 
     def finish(self, plan: Plan) -> None:
         """Moves the samples that a finished epoch carries over to the next epoch. A second call changes nothing."""
@@ -112,6 +137,17 @@ class ShardSource:
         verify_checksum(fields)
         load_rest()
         self._carried = carried_of(self.shards, fields)
+
+    draws_late = False
+
+    def set_epoch(self, number: int, loaded: bool = False) -> bool:
+        return False
+
+    def leave_epochs(self) -> None:
+        pass
+
+    def move_on(self, number: int) -> None:
+        pass
 
     def finish(self, plan: Plan) -> None:
         if isinstance(plan, ShardPlan) and plan.finished and not plan.outdated:
