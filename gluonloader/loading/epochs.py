@@ -14,7 +14,7 @@ from ..errors import warn
 from ..frameworks import state_from_json, state_to_json
 from ..interrupts import from_signal_handler
 from ..randomness import postponed
-from ..sampler import keep_epochs
+from ..sampler import keep_pass
 from ..state import add_checksum, check_same, field, has_state, int_field, parse_state
 from .epoch import Delivery, Epoch
 from .plan import Plan, ShardPlan
@@ -117,7 +117,7 @@ class Epochs:
     def _next_plan(self) -> Plan:
         if self._restore is not None:
             self._restore()
-        self._restore = keep_epochs(self.source.sampler)
+        self._restore = keep_pass(self.source.sampler)
         plan = self.source.plan(self._number, self.workers.job.seed, self._loaded)
         plan.errors.limit = self.workers.job.reading.max_errors
         return plan
@@ -229,8 +229,11 @@ class Epochs:
             about["started"] = started
         return add_checksum({**about, **position})
 
-    def load(self, state: Any) -> None:
+    def load(self, state: Any, new_batch_size: bool = False) -> None:
         """Makes the next epoch start at the position `state`.
+
+        Args:
+            new_batch_size: see `DataLoader.load_state_dict`.
 
         Raises:
             ValueError: the position does not fit. Nothing has changed.
@@ -239,7 +242,7 @@ class Epochs:
         self._check(fields)
         job = self.workers.job
         new_job = job if fields["seed"] == job.seed else self.workers.job_with(fields["seed"])
-        self.source.load(fields, partial(self._load_dataset, fields))
+        fields = self.source.load(fields, partial(self._load_dataset, fields), new_batch_size)
         self._restore = None
         self._number = self._loaded_number = fields["epoch"]
         self.ahead = self._current = None
@@ -251,10 +254,10 @@ class Epochs:
             self.workers.job = new_job
         self._loaded, self.any_started = fields, True
 
-    def move(self, epoch: Epoch, state: Any) -> None:
+    def move(self, epoch: Epoch, state: Any, new_batch_size: bool) -> None:
         """Makes an epoch continue at the position `state`."""
         with self.lock:
-            self.load(state)
+            self.load(state, new_batch_size)
             executor = self.workers.executor(self._number)  # new workers, if they have to start with a loaded dataset
             plan = self._next_plan()
             self._loaded, self._number, self._restore, self._current = None, plan.epoch + 1, None, plan

@@ -54,6 +54,11 @@ class Order:
         started = self._history.started.get(epoch)
         if started is not None:
             self._check_changes(epoch)
+            if started.new_batch_size and batch < started.number:
+                raise ValueError(
+                    f"epoch={epoch}, batch={batch}: this epoch was resumed at batch {started.number} with another "
+                    "batch_size; call the method on a loader with the batch_size that it had before"
+                )
             expected = started.drawn
             if expected is None and epoch == self._pending and self.is_computed:
                 expected = _first_drawn(self._source.loaded_plan(computed_copy(self._sampler), epoch, self._seed))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..errors import bad_argument
 from ..sampler import UsersEpochs, changes_of, epochs_of, set_epoch
-from ..state import verify_checksum
+from ..state import add_checksum, verify_checksum
 from .history import History
 from .lengths import lengths_of
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started
+from .plan.new_batch_size import with_new_batch_size
 from .plan.quota import Quota
 from .plan.sampler_state import fresh_state, keep, load, snapshot, stateful_part
 from .plan.shard_state import carried_of, check
@@ -62,14 +64,18 @@ class IndexSource:
         """The position before the first batch of an epoch."""
         return fresh_state(self.sampler)
 
-    def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
-        """Stores a position for the next plan; raises ValueError if the position does not fit.
+    def load(self, fields: Fields, load_rest: Callable[[], None], new_batch_size: bool) -> Fields:
+        """Stores a position for the next plan; returns its fields for our batch size.
 
         `load_rest` is called last, if everything else fits. If it or this raises, nothing has changed.
+
+        Raises:
+            ValueError: the position does not fit.
         """
+        fitting = with_new_batch_size(self.sampler, fields, new_batch_size)
         restore = keep(self.sampler)
         try:
-            start = load(self.sampler, fields)
+            start = load(self.sampler, fitting)
             verify_checksum(fields)
             load_rest()
             if self.users_epochs.sets:
@@ -77,7 +83,8 @@ class IndexSource:
         except BaseException:
             restore()
             raise
-        self._start, self.history = start, History.of_state(self.sampler, fields, start)
+        self._start, self.history = start, History.of_state(self.sampler, fitting, start, fitting is not fields)
+        return fields if fitting is fields else add_checksum(fitting)
 
     def set_epoch(self, number: int, loaded: bool = False) -> bool:
         """Sets the samplers for an epoch; see `gluonloader.sampler.set_epoch`."""
@@ -132,11 +139,15 @@ class ShardSource:
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
         return self.other_plan(epoch, seed, self._carried).state()
 
-    def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
+    def load(self, fields: Fields, load_rest: Callable[[], None], new_batch_size: bool) -> Fields:
+        if new_batch_size:
+            right = "the positions of an iterable dataset count batches in each shard; load it with the same batch_size"
+            raise bad_argument("new_batch_size", new_batch_size, right)
         check(self.shards, fields)
         verify_checksum(fields)
         load_rest()
         self._carried = carried_of(self.shards, fields)
+        return fields
 
     draws_late = False
 

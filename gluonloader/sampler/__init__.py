@@ -15,7 +15,7 @@ bijection       a shuffled order of any length, without a table
 ranks           the rank of this process
 """
 
-from .base import BatchSampler, OrderedSampler, Sampler, SeededSampler, iterate, keep_epochs
+from .base import BatchSampler, OrderedSampler, Sampler, SeededSampler, iterate, keep_pass
 from .buckets import (
     ConstWidthBucket,
     ExpWidthBucket,

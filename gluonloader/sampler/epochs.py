@@ -107,5 +107,5 @@ def set_epoch(batch_sampler: Any, epoch: int, users: Sequence[int] = (), loaded:
 
 def set_users_epochs(batch_sampler: Any, epochs: Sequence[int]) -> None:
     """Sets the epoch of each of the user's samplers; the outer ones first, since they may pass their epoch on."""
-    for sampler, epoch in zip(_users_samplers(batch_sampler), epochs):
+    for sampler, epoch in zip(_users_samplers(batch_sampler), epochs, strict=False):
         sampler.set_epoch(epoch)

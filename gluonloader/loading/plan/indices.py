@@ -32,6 +32,7 @@ class Started:
     users_epochs: list[int | None]  # see `sampler.epochs_of`
     snapshot: Any = None  # the state of a stateful sampler before that batch
     drawn: int | None = None  # a hash of that batch's indices; None if they cannot be hashed
+    new_batch_size: bool = False  # whether the batches before that batch had another size
 
 
 class IndexPlan:
