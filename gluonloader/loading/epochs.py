@@ -242,7 +242,7 @@ class Epochs:
         self._check(fields)
         job = self.workers.job
         new_job = job if fields["seed"] == job.seed else self.workers.job_with(fields["seed"])
-        fields = self.source.load(fields, partial(self._load_dataset, fields), new_batch_size)
+        fitting = self.source.load(fields, partial(self._load_dataset, fields), new_batch_size)
         self._restore = None
         self._number = self._loaded_number = fields["epoch"]
         self.ahead = self._current = None
@@ -252,7 +252,7 @@ class Epochs:
         if new_job is not job:
             self.workers.stop()
             self.workers.job = new_job
-        self._loaded, self.any_started = fields, True
+        self._loaded, self.any_started = fitting, True
 
     def move(self, epoch: Epoch, state: Any, new_batch_size: bool) -> None:
         """Makes an epoch continue at the position `state`."""

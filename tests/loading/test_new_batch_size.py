@@ -77,6 +77,7 @@ SHARED = {
     "list": lambda n: list(range(n)),
     "foreign": Foreign,
 }
+RESUMES = int(os.environ.get("GLUONLOADER_RESUMES", "100"))  # random cases of each test
 ORDERS = {**SHARED, "stateful": Stateful}
 LAST = ["keep", "discard", "rollover"]
 
@@ -141,8 +142,9 @@ def check_one_process(way, name, length, last_batch, steps):
 STEPS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 6)), min_size=1, max_size=8)
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore:last_batch='discard' drops all")
-@settings(max_examples=examples(int(os.environ.get("GLUONLOADER_RESUMES", "200"))))
+@settings(max_examples=examples(RESUMES))
 @given(
     name=st.sampled_from(sorted(ORDERS)), length=st.integers(1, 40), last_batch=st.sampled_from(LAST), steps=STEPS
 )  # fmt: skip
@@ -214,8 +216,9 @@ def check_ranks(way, name, length, last_batch, even, runs):
 RUNS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 6), st.integers(0, 9)), min_size=2, max_size=4)
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore:last_batch='discard' drops all")
-@settings(max_examples=examples(int(os.environ.get("GLUONLOADER_RESUMES", "200"))))
+@settings(max_examples=examples(RESUMES))
 @given(
     name=st.sampled_from(sorted(SHARED)), length=st.integers(1, 90), last_batch=st.sampled_from(LAST),
     even=st.sampled_from(["pad", "drop", "keep"]), runs=RUNS,
@@ -290,7 +293,8 @@ def test_batches_ahead_cannot_be_mapped(tmp_path):
         seen = [next(iterator).tolist() for _ in range(3)]
         state = loader.state_dict()
         (tmp_path / "go").touch()
-    assert state["ahead"] and [0, 1] not in seen
+    assert state["ahead"]
+    assert [0, 1] not in seen
     text = r"state: ahead=.*batches of 2 samples were delivered out of order.*load the state with batch_size=2"
     with THREAD.loader(FirstWaits(), 4, in_order=False) as loader, pytest.raises(ValueError, match=text):
         loader.load_state_dict(state, new_batch_size=True)

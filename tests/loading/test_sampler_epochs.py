@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import pickle
 import random
 import signal
@@ -366,7 +367,8 @@ def check_against_a_model(actions, kind, make):
     loader.close()
 
 
-@settings(max_examples=examples(200))
+@pytest.mark.soak
+@settings(max_examples=examples(int(os.environ.get("GLUONLOADER_RESUMES", "100"))))
 @given(actions=ACTIONS, kind=st.sampled_from([kind for kind in SHOWS_EPOCH if kind != "around"]))
 def test_the_last_call_before_an_epoch_counts(actions, kind):
     check_against_a_model(actions, kind, lambda: SERIAL.loader(range(LENGTH), **KINDS[kind]()))
