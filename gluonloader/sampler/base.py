@@ -41,7 +41,7 @@ class Sampler:
     Deriving from it is optional: a loader accepts any iterable with a length, and `Dataset.sample` any iterable.
     """
 
-    per_pass: tuple[str, ...] = ()  # the attributes that the start of a pass changes
+    _per_pass: tuple[str, ...] = ()  # the attributes that the start of a pass changes
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__")
@@ -114,7 +114,7 @@ class SeededSampler(OrderedSampler):
         draws: whether the order depends on the seed.
     """
 
-    per_pass = ("_epoch",)
+    _per_pass = ("_epoch",)
 
     def __init__(self, seed: int | None, draws: bool = True) -> None:
         self.adopts = draws and seed is None  # whether a loaded position replaces the seed
@@ -147,7 +147,7 @@ def keep_pass(sampler: Any) -> Callable[[], None]:
     """Saves what the start of a pass changes in a sampler and those in it; returns a function that restores it."""
     kept: list[tuple[Any, str, Any]] = []
     while sampler is not None:
-        names = sampler.per_pass if isinstance(sampler, Sampler) else ()
+        names = sampler._per_pass if isinstance(sampler, Sampler) else ()
         kept += [(sampler, name, getattr(sampler, name)) for name in names]
         sampler = getattr(sampler, "sampler", None)
 
@@ -175,7 +175,7 @@ class BatchSampler(Sampler):
     (3, [[4, 0], [1, 2], [3, 4]])
     """
 
-    per_pass = ("start",)
+    _per_pass = ("_start",)
 
     @explain_torch_arguments(drop_last='pass last_batch="discard" instead')
     def __init__(self, sampler: SizedIterable, batch_size: int, last_batch: LastBatch = "keep") -> None:
@@ -186,7 +186,7 @@ class BatchSampler(Sampler):
             check_indices("sampler", sampler, "indices")
         self.sampler = sampler
         self.carried: list[Any] = []
-        self.start = 0  # how many indices the next pass leaves out, after a resume with another batch size
+        self._start = 0  # how many indices the next pass leaves out, after a resume with another batch size
 
     def __iter__(self) -> Iterator[list[Any]]:
         batches = self.begin()
@@ -198,7 +198,7 @@ class BatchSampler(Sampler):
 
         A loader draws batches before it delivers them, and calls `commit` after it has delivered the last batch.
         """
-        start, self.start = self.start, 0
+        start, self._start = self._start, 0
         return BatchPass(self, start_pass(self.sampler), start)
 
     def __len__(self) -> int:
@@ -224,7 +224,7 @@ class BatchSampler(Sampler):
                     "are int, str, float, bool or None; use such indices, or last_batch='keep' or 'discard'"
                 )
         about = {"batch_size": self.batch_size, "last_batch": self.last_batch}
-        start = {"start": self.start} if self.start else {}
+        start = {"start": self._start} if self._start else {}
         return {**about, **start, "carried": carried, "sampler": saved_pass(self.sampler)}
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
@@ -239,7 +239,7 @@ class BatchSampler(Sampler):
         indices = max(drawn * self.batch_size - len(carried), 0)
         # If the sampler skipped the drawn indices itself, the carried indices, which came first, are drawn as well.
         moved = load_saved_pass(self.sampler, inner, indices) < indices
-        self.carried, self.start = [] if moved else carried, start
+        self.carried, self._start = [] if moved else carried, start
         return 0 if moved else drawn
 
     def _check_carried(self, state: Mapping[str, Any], inner: Mapping[str, Any]) -> list[Any]:

@@ -70,7 +70,7 @@ def computed_copy(sampler: Any, shift: int | None = None) -> Any:
                 f"the {name} was changed outside of the loader, so make a new loader with a new {name}"
             )
     if isinstance(new, BatchSampler):
-        new.carried, new.start = [], 0
+        new.carried, new._start = [], 0
     if isinstance(new, ShardedSampler):
         new._start, new._loaded_epoch = 0, None
     return new
@@ -81,7 +81,7 @@ def users_copy(batch_sampler: Any, shared: Any) -> Any:
     new = copy.deepcopy(batch_sampler, {id(shared): shared})
     for sampler in chain_of(new):
         if isinstance(sampler, BatchSampler):
-            sampler.carried, sampler.start = [], 0
+            sampler.carried, sampler._start = [], 0
         if isinstance(sampler, ShardedSampler):
             sampler._start, sampler._loaded_epoch = 0, None
     return new

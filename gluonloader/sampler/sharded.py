@@ -48,7 +48,7 @@ class ShardedSampler(Sampler):
     [[0, 2, 4], [1, 3, 0]]
     """
 
-    per_pass = ("_start", "_loaded_epoch")
+    _per_pass = ("_start", "_loaded_epoch")
 
     @explain_torch_arguments(
         num_replicas="pass num_shards instead",
