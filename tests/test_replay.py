@@ -192,7 +192,6 @@ def test_indices_are_those_that_were_delivered(
     loader, fresh = make(rank), make(rank)
     whole = {}
     for epoch in range(4):
-        loader.set_epoch(epoch) if kind == "epochal" else None
         for number, batch in enumerate(loader):
             whole[epoch, number] = batch
     is_drawn = kind in ("epochal", "continuing")  # then each call draws whole epochs

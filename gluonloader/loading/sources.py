@@ -115,6 +115,7 @@ class ShardSource:
     """Chunks of the shards of an iterable dataset; for the methods see `IndexSource`."""
 
     sampler = None
+    draws_late = False
 
     def __init__(self, shards: Shards, quota: Quota | None = None) -> None:
         self.shards, self._quota = shards, quota
@@ -148,8 +149,6 @@ class ShardSource:
         load_rest()
         self._carried = carried_of(self.shards, fields)
         return fields
-
-    draws_late = False
 
     def set_epoch(self, number: int, loaded: bool = False) -> bool:
         return False
