@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from .checks import check_flags
 from .describe import call, short_repr
 from .errors import LoaderClosed, WorkerStartError, hide_own_frames
 from .executors.base import check_not_inside
@@ -114,10 +115,11 @@ class LoaderIterator(Iterator[Batch]):
         with self._lock:
             return self._live_epochs().state_of(self._epoch.plan)
 
-    def load_state_dict(self, state: Any) -> None:
+    def load_state_dict(self, state: Any, new_batch_size: bool = False) -> None:
         """Makes this iterator continue at the position `state`; see `DataLoader.load_state_dict`."""
+        check_flags(new_batch_size=new_batch_size)
         with self._locked_in_owner_process():
-            self._live_epochs().move(self._epoch, state)
+            self._live_epochs().move(self._epoch, state, bool(new_batch_size))
             self._kept = {}
 
     def close(self) -> None:

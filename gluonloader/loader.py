@@ -264,21 +264,25 @@ class DataLoader(Generic[Batch]):
         """
         return self.epochs.state()
 
-    def load_state_dict(self, state: Any) -> None:
+    def load_state_dict(self, state: Any, new_batch_size: bool = False) -> None:
         """Makes the next iteration resume at the position `state`, which this or another process has saved.
 
         The loader may have a different number of workers, `prefetch`, executor and start method than the loader that
-        saved `state`. Everything that decides which samples a batch contains must be the same.
+        saved `state`. Everything that decides which samples a batch contains must be the same. With a `ShardedSampler`,
+        the number of ranks may differ, and so may `batch_size` if all ranks together have batches of the same size.
 
         Args:
             state: what `state_dict()` returned, or the same as JSON text.
+            new_batch_size: True also allows any other `batch_size`. The epoch continues at the same sample, but random
+                numbers in samples differ, since their seeds depend on the number of the batch; see `docs/resume.md`.
 
         Raises:
             ValueError: the state does not fit this loader, or was edited; the text names the field. Nothing has
                 changed.
         """
+        check_flags(new_batch_size=new_batch_size)
         with self.epochs.lock:
-            self.epochs.load(state)
+            self.epochs.load(state, bool(new_batch_size))
             self.epochs.start_ahead()
 
     # -- any batch again -----------------------------------------------------------------------------------------------

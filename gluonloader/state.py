@@ -21,8 +21,8 @@ def has_state(thing: Any) -> bool:
 
 
 def add_checksum(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a state: these fields, the version and the checksum."""
-    state = {"version": _VERSION, **fields}
+    """Returns a state: these fields, the version and the checksum, which replaces that of `fields`."""
+    state = {"version": _VERSION, **{name: value for name, value in fields.items() if name != "check"}}
     return {**state, "check": _hash(state)}
 
 

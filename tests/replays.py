@@ -58,7 +58,7 @@ class Named(Drawing):
 class Epochal:
     """A user's sampler that shuffles by the epoch that `set_epoch` sets."""
 
-    epoch = 0
+    epoch = seed = 0
 
     def __len__(self):
         return LENGTH
@@ -67,7 +67,7 @@ class Epochal:
         self.epoch = epoch
 
     def __iter__(self):
-        return iter(random.Random(self.epoch).sample(range(LENGTH), LENGTH))
+        return iter(random.Random(self.seed + 1000 * self.epoch).sample(range(LENGTH), LENGTH))
 
 
 class Fixed:

@@ -14,7 +14,7 @@ from ..errors import warn
 from ..frameworks import state_from_json, state_to_json
 from ..interrupts import from_signal_handler
 from ..randomness import postponed
-from ..sampler import keep_epochs, knows_epoch
+from ..sampler import keep_pass
 from ..state import add_checksum, check_same, field, has_state, int_field, parse_state
 from .epoch import Delivery, Epoch
 from .lengths import LengthCheck
@@ -107,6 +107,8 @@ class Epochs:
         self._lengths.at_start(self.workers.job.dataset, self.source.fixed_length, self.workers.copied_length)
         plan = self._next_plan()
         epoch = Epoch(executor, plan, self.delivery, self.workers.tally)
+        if self.source.draws_late:
+            epoch.draw_ahead()
         self._open = [weakref.ref(other) for other in (*open_epochs, epoch)]
         self._set_generators()
         # Only now: if a signal handler raises before, the next start is the same. No handler runs from here to the
@@ -117,7 +119,7 @@ class Epochs:
     def _next_plan(self) -> Plan:
         if self._restore is not None:
             self._restore()
-        self._restore = keep_epochs(self.source.sampler)
+        self._restore = keep_pass(self.source.sampler)
         plan = self.source.plan(self._number, self.workers.job.seed, self._loaded)
         plan.errors.limit = self.workers.job.reading.max_errors
         return plan
@@ -140,6 +142,7 @@ class Epochs:
         self._lengths.at_end(self.workers.job.dataset, epoch.plan)
         with self.lock:
             try:
+                self._move_samplers()
                 self.start_ahead()
             except Exception as error:
                 if from_signal_handler(error):
@@ -151,6 +154,12 @@ class Epochs:
         if self._current is not None:
             self.source.finish(self._current)
 
+    def _move_samplers(self) -> None:
+        """Sets the user's samplers for the next epoch, if the newest epoch is finished; hold the lock."""
+        current = self._current
+        if current is not None and current.finished and not current.outdated and self._number == current.epoch + 1:
+            self.source.move_on(self._number)
+
     def set_number(self, number: int) -> None:
         with self.lock:
             stays = number == self._loaded_number
@@ -159,16 +168,9 @@ class Epochs:
                 self._loaded_number = None
                 self.ahead = self._current = self._loaded = None
                 self._number = number
-            self._set_epoch_of_samplers(number, stays)
-
-    def _set_epoch_of_samplers(self, number: int, stays: bool) -> None:
-        samplers: list[Any] = [self.source.sampler, getattr(self.source.sampler, "sampler", None)]
-        for sampler in samplers:
-            if hasattr(sampler, "set_epoch") and not (stays and knows_epoch(sampler)):
-                sampler.set_epoch(number)
-                if self.ahead is not None:  # it has the order of another epoch
-                    self.load(self.state_of(self.ahead.plan))
-                    self.start_ahead()
+            if self.source.set_epoch(number, loaded=stays) and self.ahead is not None:  # it has another epoch's order
+                self.load(self.state_of(self.ahead.plan))
+                self.start_ahead()
 
     def close(self) -> None:
         """Ends the workers; the state stays at the position of the last epoch."""
@@ -195,6 +197,7 @@ class Epochs:
         with self.lock:
             plan = self._current
             self._finish_current()
+            self._move_samplers()
             if plan is None or plan.finished:
                 plan = None if self.ahead is None else self.ahead.plan
             if plan is not None:
@@ -216,8 +219,11 @@ class Epochs:
             about["started"] = started
         return add_checksum({**about, **position})
 
-    def load(self, state: Any) -> None:
+    def load(self, state: Any, new_batch_size: bool = False) -> None:
         """Makes the next epoch start at the position `state`.
+
+        Args:
+            new_batch_size: see `DataLoader.load_state_dict`.
 
         Raises:
             ValueError: the position does not fit. Nothing has changed.
@@ -226,7 +232,7 @@ class Epochs:
         self._check(fields)
         job = self.workers.job
         new_job = job if fields["seed"] == job.seed else self.workers.job_with(fields["seed"])
-        self.source.load(fields, partial(self._load_dataset, fields))
+        fitting = self.source.load(fields, partial(self._load_dataset, fields), new_batch_size)
         self._restore = None
         self._number = self._loaded_number = fields["epoch"]
         self.ahead = self._current = None
@@ -236,12 +242,12 @@ class Epochs:
         if new_job is not job:
             self.workers.stop()
             self.workers.job = new_job
-        self._loaded, self.any_started = fields, True
+        self._loaded, self.any_started = fitting, True
 
-    def move(self, epoch: Epoch, state: Any) -> None:
+    def move(self, epoch: Epoch, state: Any, new_batch_size: bool) -> None:
         """Makes an epoch continue at the position `state`."""
         with self.lock:
-            self.load(state)
+            self.load(state, new_batch_size)
             executor = self.workers.executor(self._number)  # new workers, if they have to start with a loaded dataset
             plan = self._next_plan()
             self._loaded, self._number, self._restore, self._current = None, plan.epoch + 1, None, plan

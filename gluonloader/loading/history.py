@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..sampler import changes_of
+from ..sampler import changes_of, epochs_of
 from .plan import Start, Started
 
 
@@ -27,6 +27,8 @@ class History:
         known = self.started.get(epoch)
         if started.carried is None and known is not None:
             started.carried = known.carried
+        if known is not None and known.new_batch_size and started.number >= known.number:
+            started.new_batch_size = True
         if self._newest is not None and (self.first is None or self._newest is not self.first[1]):
             self._newest.snapshot = None  # it may be large
         if self.first is None or (epoch, started.number) <= (self.first[0], self.first[1].number):
@@ -34,17 +36,29 @@ class History:
         self.started[epoch] = self._newest = started
 
     @classmethod
-    def of_state(cls, batch_sampler: Any, fields: Mapping[str, Any], start: Start) -> History:
-        """The history of a loader that has loaded a state."""
+    def of_state(cls, batch_sampler: Any, fields: Mapping[str, Any], start: Start, new_batch_size: bool) -> History:
+        """The history of a loader that has loaded a state, which may have been saved with another batch size."""
         history = cls()
         carried = fields["sampler"].get("carried", []) if fields["skip"] == fields["batch"] else None
-        started = Started(start.number, carried, changes_of(batch_sampler), fields.get("snapshot"))
+        changes, users_epochs = changes_of(batch_sampler), epochs_of(batch_sampler)
+        started = Started(start.number, carried, changes, users_epochs, fields.get("snapshot"))
+        started.new_batch_size = new_batch_size and start.number > 0
         history.add(fields["epoch"], started)
         return history
 
     def carried_before(self, epoch: int) -> tuple[int, list[Any]]:
-        """The last epoch up to `epoch` whose carried indices are known, and these indices."""
+        """The last epoch up to `epoch` whose carried indices are known, and these indices.
+
+        Raises:
+            ValueError: an epoch between them was resumed with another batch size, so it carries over other indices.
+        """
         known = [number for number, started in self.started.items() if number <= epoch and started.carried is not None]
+        for number, started in self.started.items():
+            if started.new_batch_size and max(known, default=-1) < number < epoch:
+                raise ValueError(
+                    f"epoch={epoch}: epoch {number} was resumed with another batch_size, so the samples that it "
+                    f"carries over are known only when epoch {number + 1} has started"
+                )
         if not known:
             return 0, []
         return max(known), list(self.started[max(known)].carried or [])

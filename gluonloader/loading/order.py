@@ -54,14 +54,20 @@ class Order:
         started = self._history.started.get(epoch)
         if started is not None:
             self._check_changes(epoch)
+            if started.new_batch_size and batch < started.number:
+                raise ValueError(
+                    f"epoch={epoch}, batch={batch}: this epoch was resumed at batch {started.number} with another "
+                    "batch_size; call the method on a loader with the batch_size that it had before"
+                )
             expected = started.drawn
             if expected is None and epoch == self._pending and self.is_computed:
                 expected = _first_drawn(self._source.loaded_plan(computed_copy(self._sampler), epoch, self._seed))
             if expected is not None and _first_drawn(self._plan(epoch, started.number)) != expected:
                 raise ValueError(
                     f"epoch={epoch}: batch {started.number} of this epoch had other indices than the "
-                    f"{self._name} yields for it now, because the sampler was changed or iterated meanwhile, or the "
-                    f"epoch was resumed with another number of shards; {_AGAIN}"
+                    f"{self._name} yields for it now, because the sampler was changed or iterated meanwhile, your "
+                    "program set it to another epoch, or the epoch was resumed with another number of shards or "
+                    f"batch_size; {_AGAIN}"
                 )
         return self._plan(epoch, batch)
 
@@ -90,8 +96,9 @@ class Order:
         batches = self._copy()
         if stateful_part(batches) is not None:
             return batches
-        if not repeats(batches, epoch):
-            knows = "after set_epoch" if set_epoch(batches, epoch) else "and has no set_epoch(epoch)"
+        users = self._users_epochs(epoch)
+        if not repeats(batches, epoch, users):
+            knows = "after set_epoch" if set_epoch(batches, epoch, users) else "and has no set_epoch(epoch)"
             raise ValueError(
                 f"sampler: this {self._name} yields another order each time, {knows}, so the order of epoch {epoch} is "
                 "not known; let its order depend only on set_epoch(epoch) and a seed, not on a global generator or on "
@@ -99,9 +106,16 @@ class Order:
             )
         if isinstance(batches, BatchSampler) and batches.last_batch == "rollover":
             start, batches.carried = self._history.carried_before(epoch)
-            _draw_epochs(batches, start, epoch)
-        set_epoch(batches, epoch)
+            self._draw_epochs(batches, start, epoch)
+        set_epoch(batches, epoch, users)
         return batches
+
+    def _users_epochs(self, epoch: int) -> list[int]:
+        """The epochs that the user's samplers had in this epoch, or will have."""
+        usual, started = self._source.users_epochs.of(epoch, self._number), self._history.started.get(epoch)
+        if started is None or len(started.users_epochs) != len(usual):
+            return usual
+        return [other if known is None else known for known, other in zip(started.users_epochs, usual, strict=True)]
 
     def _copy(self) -> Any:
         try:
@@ -143,22 +157,21 @@ class Order:
                 f"epoch={epoch}, batch={batch}: this {self._name} continues from epoch to epoch, and its state is "
                 f"known only from batch {number} of epoch {first} on; load a state of an earlier position"
             )
-        _draw_epochs(batches, first, epoch, keep_first=True)
+        self._draw_epochs(batches, first, epoch, keep_first=True)
         if epoch > first:
-            set_epoch(batches, epoch)
+            set_epoch(batches, epoch, self._users_epochs(epoch))
             return 0
         return number
 
-
-def _draw_epochs(batches: Any, start: int, stop: int, keep_first: bool = False) -> None:
-    """Draws whole epochs; `keep_first`: the epoch of the sampler is already set for the first one."""
-    for epoch in range(start, stop):
-        if epoch > start or not keep_first:
-            set_epoch(batches, epoch)
-        whole = iterate(batches)
-        deque(whole, maxlen=0)
-        if isinstance(whole, BatchPass):
-            whole.commit()
+    def _draw_epochs(self, batches: Any, start: int, stop: int, keep_first: bool = False) -> None:
+        """Draws whole epochs; `keep_first`: the epoch of the sampler is already set for the first one."""
+        for epoch in range(start, stop):
+            if epoch > start or not keep_first:
+                set_epoch(batches, epoch, self._users_epochs(epoch))
+            whole = iterate(batches)
+            deque(whole, maxlen=0)
+            if isinstance(whole, BatchPass):
+                whole.commit()
 
 
 def _first_drawn(plan: IndexPlan) -> int | None:

@@ -22,7 +22,7 @@ from typing import Any
 from ..checks import check_int
 from ..errors import bad_argument
 from ..randomness import preserved_generators
-from ..sampler import set_unsaved_epoch, unseeded
+from ..sampler import set_epoch, unseeded
 from ..work.maker import BatchMaker
 from ..work.task import Task
 from ..work.tolerance import Tolerated
@@ -62,7 +62,7 @@ def seek(epochs: Epochs, epoch: int, batch: int) -> None:
         epochs.load(state)
         if isinstance(source, IndexSource) and history is not None:
             source.history = history  # what was delivered before stays known
-            set_unsaved_epoch(source.sampler, epoch)
+            set_epoch(source.sampler, epoch, loaded=True)
         epochs.start_ahead()
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..sampler import changes_of
-from ..state import verify_checksum
+from ..errors import bad_argument
+from ..sampler import UsersEpochs, changes_of, epochs_of, set_epoch
+from ..state import add_checksum, verify_checksum
 from .history import History
 from .lengths import length_if_known, lengths_of
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started
+from .plan.new_batch_size import with_new_batch_size
 from .plan.quota import Quota
 from .plan.sampler_state import fresh_state, keep, load, snapshot, stateful_part
 from .plan.shard_state import carried_of, check
@@ -24,11 +26,13 @@ class IndexSource:
         history: how its epochs have started.
         fixed_length: the length of the dataset for which the loader has made the sampler, which stays the length of
             each epoch; None if the user passed a sampler.
+        users_epochs: the epochs of the user's samplers.
     """
 
     def __init__(self, batch_sampler: Any, history: History | None = None, fixed_length: int | None = None) -> None:
         self.sampler, self.fixed_length = batch_sampler, fixed_length
         self.history = history or History()
+        self.users_epochs = UsersEpochs(batch_sampler)
         self._start = Start()
 
     def length(self, dataset: Any) -> int | None:
@@ -41,6 +45,7 @@ class IndexSource:
 
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
         """The plan of an epoch; `loaded`: the fields of the loaded position where it starts, or None."""
+        self.users_epochs.move(epoch)
         plan = IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
         self.history.add(epoch, plan.started)
         return plan
@@ -54,7 +59,8 @@ class IndexSource:
         stateful = stateful_part(self.sampler)
         if self.history.first is None and stateful is not None:
             carried = list(getattr(self.sampler, "carried", ()))
-            self.history.add(number, Started(0, carried, changes_of(self.sampler), snapshot(stateful)))
+            known = carried, changes_of(self.sampler), epochs_of(self.sampler), snapshot(stateful)
+            self.history.add(number, Started(0, *known))
         return self.history
 
     def loaded_plan(self, batch_sampler: Any, epoch: int, seed: int) -> IndexPlan:
@@ -65,20 +71,46 @@ class IndexSource:
         """The position before the first batch of an epoch."""
         return fresh_state(self.sampler)
 
-    def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
-        """Stores a position for the next plan; raises ValueError if the position does not fit.
+    def load(self, fields: Fields, load_rest: Callable[[], None], new_batch_size: bool) -> Fields:
+        """Stores a position for the next plan; returns its fields for our batch size.
 
         `load_rest` is called last, if everything else fits. If it or this raises, nothing has changed.
+
+        Raises:
+            ValueError: the position does not fit.
         """
+        fitting = with_new_batch_size(self.sampler, fields, new_batch_size)
         restore = keep(self.sampler)
         try:
-            start = load(self.sampler, fields)
+            start = load(self.sampler, fitting)
             verify_checksum(fields)
             load_rest()
+            if self.users_epochs.sets:
+                self.set_epoch(fields["epoch"], loaded=True)
         except BaseException:
             restore()
             raise
-        self._start, self.history = start, History.of_state(self.sampler, fields, start)
+        self._start, self.history = start, History.of_state(self.sampler, fitting, start, fitting is not fields)
+        return fields if fitting is fields else add_checksum(fitting)
+
+    def set_epoch(self, number: int, loaded: bool = False) -> bool:
+        """Sets the samplers for an epoch; see `gluonloader.sampler.set_epoch`."""
+        was_set = set_epoch(self.sampler, number, loaded=loaded)
+        self.users_epochs.note(number)
+        return was_set
+
+    @property
+    def draws_late(self) -> bool:
+        """Whether a pass that has drawn nothing yet may get the epoch of a pass that starts later."""
+        return self.users_epochs.any_late
+
+    def leave_epochs(self) -> None:
+        """Leaves the epochs of the user's samplers to the user, as the loaders of torch and Gluon do."""
+        self.users_epochs.sets = False
+
+    def move_on(self, number: int) -> None:
+        """Sets the user's samplers for this epoch, which starts next."""
+        self.users_epochs.move(number)
 
     def finish(self, plan: Plan) -> None:
         """Moves the samples that a finished epoch carries over to the next epoch. A second call changes nothing."""
@@ -90,6 +122,7 @@ class ShardSource:
     """Chunks of the shards of an iterable dataset; for the methods see `IndexSource`."""
 
     sampler = fixed_length = None
+    draws_late = False
 
     def __init__(self, shards: Shards, quota: Quota | None = None) -> None:
         self.shards, self._quota = shards, quota
@@ -120,11 +153,24 @@ class ShardSource:
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
         return self.other_plan(epoch, seed, self._carried).state()
 
-    def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
+    def load(self, fields: Fields, load_rest: Callable[[], None], new_batch_size: bool) -> Fields:
+        if new_batch_size:
+            right = "the positions of an iterable dataset count batches in each shard; load it with the same batch_size"
+            raise bad_argument("new_batch_size", new_batch_size, right)
         check(self.shards, fields)
         verify_checksum(fields)
         load_rest()
         self._carried = carried_of(self.shards, fields)
+        return fields
+
+    def set_epoch(self, number: int, loaded: bool = False) -> bool:
+        return False
+
+    def leave_epochs(self) -> None:
+        pass
+
+    def move_on(self, number: int) -> None:
+        pass
 
     def finish(self, plan: Plan) -> None:
         if isinstance(plan, ShardPlan) and plan.finished and not plan.outdated:

@@ -111,6 +111,7 @@ class DataLoader(CoreDataLoader[Batch], _gluon.DataLoader):
             auto_reload,
             **options,
         )
+        self.epochs.source.leave_epochs()
         self._num_workers = self.epochs.workers.options.num_workers
         self._prefetch = 2 * self._num_workers if prefetch is None else max(0, prefetch)
 
@@ -130,6 +131,7 @@ class DataLoader(CoreDataLoader[Batch], _gluon.DataLoader):
             self.epochs.ahead = None
             source = self.epochs.source
             self.epochs.source = IndexSource(batch_sampler, getattr(source, "history", None))
+            self.epochs.source.leave_epochs()
         else:  # a subclass that does not call our constructor, and makes its own batches
             self._own_batch_sampler = batch_sampler
 

@@ -8,13 +8,14 @@ buckets         samplers that put samples of similar length together
 
 base            base classes, and BatchSampler
 passes          iterators of one epoch
+epochs          the epochs of samplers, also of a user's samplers
 copies          copies of samplers for any epoch, to draw an order again
 saved           the state of an iterator of one epoch, as JSON
 bijection       a shuffled order of any length, without a table
 ranks           the rank of this process
 """
 
-from .base import BatchSampler, OrderedSampler, Sampler, SeededSampler, iterate, keep_epochs
+from .base import BatchSampler, OrderedSampler, Sampler, SeededSampler, iterate, keep_pass
 from .buckets import (
     ConstWidthBucket,
     ExpWidthBucket,
@@ -29,11 +30,10 @@ from .copies import (
     is_computed,
     last_keys,
     repeats,
-    set_epoch,
-    set_unsaved_epoch,
     unseeded,
     users_copy,
 )
+from .epochs import UsersEpochs, epochs_of, set_epoch
 from .ordered import FilterSampler, IntervalSampler, SequentialSampler
 from .passes import BatchPass, Pass, Sliceable, as_keys, cut, skip
 from .saved import knows_epoch, load_saved_pass, refreshed, saved_pass

@@ -41,6 +41,8 @@ class Sampler:
     Deriving from it is optional: a loader accepts any iterable with a length, and `Dataset.sample` any iterable.
     """
 
+    _per_pass: tuple[str, ...] = ()  # the attributes that the start of a pass changes
+
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__")
 
@@ -112,6 +114,8 @@ class SeededSampler(OrderedSampler):
         draws: whether the order depends on the seed.
     """
 
+    _per_pass = ("_epoch",)
+
     def __init__(self, seed: int | None, draws: bool = True) -> None:
         self.adopts = draws and seed is None  # whether a loaded position replaces the seed
         self._seed = draw_seed() if self.adopts else check_int("seed", 0 if seed is None else seed, None)
@@ -139,17 +143,17 @@ class SeededSampler(OrderedSampler):
         return drawn
 
 
-def keep_epochs(sampler: Any) -> Callable[[], None]:
-    """Saves the epoch numbers of a sampler and the samplers in it; returns a function that restores them."""
-    kept: list[tuple[SeededSampler, int]] = []
+def keep_pass(sampler: Any) -> Callable[[], None]:
+    """Saves what the start of a pass changes in a sampler and those in it; returns a function that restores it."""
+    kept: list[tuple[Any, str, Any]] = []
     while sampler is not None:
-        if isinstance(sampler, SeededSampler):
-            kept.append((sampler, sampler._epoch))
+        names = sampler._per_pass if isinstance(sampler, Sampler) else ()
+        kept += [(sampler, name, getattr(sampler, name)) for name in names]
         sampler = getattr(sampler, "sampler", None)
 
     def restore() -> None:
-        for kept_sampler, epoch in kept:
-            kept_sampler.set_epoch(epoch)
+        for kept_sampler, name, value in kept:
+            setattr(kept_sampler, name, value)
 
     return restore
 
@@ -171,6 +175,8 @@ class BatchSampler(Sampler):
     (3, [[4, 0], [1, 2], [3, 4]])
     """
 
+    _per_pass = ("_start",)
+
     @explain_torch_arguments(drop_last='pass last_batch="discard" instead')
     def __init__(self, sampler: SizedIterable, batch_size: int, last_batch: LastBatch = "keep") -> None:
         right = "must be the number of samples in a batch, an int >= 1"
@@ -180,6 +186,7 @@ class BatchSampler(Sampler):
             check_indices("sampler", sampler, "indices")
         self.sampler = sampler
         self.carried: list[Any] = []
+        self._start = 0  # how many indices the next pass leaves out, after a resume with another batch size
 
     def __iter__(self) -> Iterator[list[Any]]:
         batches = self.begin()
@@ -191,7 +198,8 @@ class BatchSampler(Sampler):
 
         A loader draws batches before it delivers them, and calls `commit` after it has delivered the last batch.
         """
-        return BatchPass(self, start_pass(self.sampler))
+        start, self._start = self._start, 0
+        return BatchPass(self, start_pass(self.sampler), start)
 
     def __len__(self) -> int:
         samples = len(self.sampler) + len(self.carried)
@@ -216,7 +224,8 @@ class BatchSampler(Sampler):
                     "are int, str, float, bool or None; use such indices, or last_batch='keep' or 'discard'"
                 )
         about = {"batch_size": self.batch_size, "last_batch": self.last_batch}
-        return {**about, "carried": carried, "sampler": saved_pass(self.sampler)}
+        start = {"start": self._start} if self._start else {}
+        return {**about, **start, "carried": carried, "sampler": saved_pass(self.sampler)}
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
         """Makes the next pass repeat the pass that `pass_state` described; see `load_saved_pass`."""
@@ -224,10 +233,13 @@ class BatchSampler(Sampler):
             check_same(state, name, getattr(self, name), f"this {type(self).__name__}", PATH)
         inner = inner_state(state)
         carried = self._check_carried(state, inner)
+        start = int_field(state, "start", path=PATH) if "start" in state else 0
+        if start and start > len(self.sampler):
+            raise bad_state(PATH + "start", start, f"the sampler has only {len(self.sampler)} indices")
         indices = max(drawn * self.batch_size - len(carried), 0)
         # If the sampler skipped the drawn indices itself, the carried indices, which came first, are drawn as well.
         moved = load_saved_pass(self.sampler, inner, indices) < indices
-        self.carried = [] if moved else carried
+        self.carried, self._start = [] if moved else carried, start
         return 0 if moved else drawn
 
     def _check_carried(self, state: Mapping[str, Any], inner: Mapping[str, Any]) -> list[Any]:

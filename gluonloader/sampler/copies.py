@@ -7,15 +7,16 @@ other       a user's samplers: a copy draws the order, and has to draw the same 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from ..indices import as_list
 from ..randomness import seed_restorable
 from .base import BatchSampler, OrderedSampler, SeededSampler, iterate, start_pass
+from .epochs import chain_of, set_epoch
 from .passes import cut, skip
-from .saved import FIXED, knows_epoch
+from .saved import FIXED
 from .sharded import ShardedSampler
 
 _COMPARED: Final = 64  # keys; orders of so many keys are equal by chance only if the sampler does not shuffle
@@ -33,15 +34,6 @@ def is_computed(sampler: Any) -> bool:
         if isinstance(sampler, ours):
             return kind.__iter__ is ours.__iter__ and is_computed(sampler.sampler)
     return False
-
-
-def chain_of(sampler: Any) -> list[Any]:
-    """A sampler, the sampler in it, and so on."""
-    chain: list[Any] = []
-    while sampler is not None and len(chain) < 100:  # an attribute `sampler` may refer to its own object
-        chain.append(sampler)
-        sampler = getattr(sampler, "sampler", None)
-    return chain
 
 
 def unseeded(batch_sampler: Any) -> Any:
@@ -78,7 +70,7 @@ def computed_copy(sampler: Any, shift: int | None = None) -> Any:
                 f"the {name} was changed outside of the loader, so make a new loader with a new {name}"
             )
     if isinstance(new, BatchSampler):
-        new.carried = []
+        new.carried, new._start = [], 0
     if isinstance(new, ShardedSampler):
         new._start, new._loaded_epoch = 0, None
     return new
@@ -89,7 +81,7 @@ def users_copy(batch_sampler: Any, shared: Any) -> Any:
     new = copy.deepcopy(batch_sampler, {id(shared): shared})
     for sampler in chain_of(new):
         if isinstance(sampler, BatchSampler):
-            sampler.carried = []
+            sampler.carried, sampler._start = [], 0
         if isinstance(sampler, ShardedSampler):
             sampler._start, sampler._loaded_epoch = 0, None
     return new
@@ -102,30 +94,17 @@ def last_keys(sampler: Any, count: int) -> list[Any]:
     return as_list(cut(indices, count))
 
 
-def set_epoch(batch_sampler: Any, epoch: int) -> bool:
-    """Sets the epoch of a batch sampler and of the sampler in it; returns whether one of them knows epochs."""
-    known = False
-    for sampler in chain_of(batch_sampler)[:2]:
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(epoch)
-            known = True
-    return known
+def repeats(batch_sampler: Any, epoch: int, users: Sequence[int]) -> bool:
+    """Whether each pass of this copy yields the same order, whatever the global generators draw; this seeds them.
 
-
-def set_unsaved_epoch(batch_sampler: Any, epoch: int) -> None:
-    """Sets the epoch of those samplers whose epoch no state contains."""
-    for sampler in chain_of(batch_sampler):
-        if hasattr(sampler, "set_epoch") and not knows_epoch(sampler):
-            sampler.set_epoch(epoch)
-
-
-def repeats(batch_sampler: Any, epoch: int) -> bool:
-    """Whether each pass of this copy yields the same order, whatever the global generators draw; this seeds them."""
+    Args:
+        users: the epochs of the user's samplers in it.
+    """
     first: list[Any] | None = None
     compared = passes = 0
     while passes < 2 or (0 < compared < _COMPARED):
         seed_restorable(passes)
-        set_epoch(batch_sampler, epoch)
+        set_epoch(batch_sampler, epoch, users)
         order = list(islice(_keys(batch_sampler), _MOST_COMPARED))
         first = order if first is None else first
         if order != first:

@@ -95,11 +95,15 @@ class Pass(Iterator[Any]):
 class BatchPass(Iterator[list[Any]]):
     """One pass over a `BatchSampler`; `commit` stores the indices that it carries over into the next pass.
 
-    `indices` is one pass over the sampler that the batch sampler `batches` cuts.
+    Args:
+        batches: the batch sampler.
+        indices: one pass over its sampler.
+        start: number of indices to skip in that pass.
     """
 
-    def __init__(self, batches: Any, indices: Iterator[Any]) -> None:
-        self._batches, self._indices = batches, indices
+    def __init__(self, batches: Any, indices: Iterator[Any], start: int) -> None:
+        self._batches, self._indices, self._start = batches, indices, start
+        skip(indices, start)
         self._carried_in = list(batches.carried)
         self._carried = self._carried_in  # the part of it that is not yet in a batch
         self._carried_out: list[Any] = []
@@ -143,7 +147,7 @@ class BatchPass(Iterator[list[Any]]):
                 f"a {type(self._batches.sampler).__name__} cannot return to an earlier index; "
                 "add state_dict() and load_state_dict() to it, or use a sampler of gluonloader"
             )
-        self._indices.seek(max(number * self._batches.batch_size - len(self._carried_in), 0))
+        self._indices.seek(self._start + max(number * self._batches.batch_size - len(self._carried_in), 0))
         self._carried, self._carried_out, self.drawn = [] if number else self._carried_in, [], number
 
     def commit(self) -> None:

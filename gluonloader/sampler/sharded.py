@@ -48,6 +48,8 @@ class ShardedSampler(Sampler):
     [[0, 2, 4], [1, 3, 0]]
     """
 
+    _per_pass = ("_start", "_loaded_epoch")
+
     @explain_torch_arguments(
         num_replicas="pass num_shards instead",
         rank="pass index instead",

@@ -38,7 +38,7 @@ def core_loader(loader: Any, batch_sampler: Any, seed: int, num_workers: int) ->
         options["start_method"] = None if context is None else context.get_start_method()
         options["prefetch"] = loader.prefetch_factor * num_workers
         options["worker_init_fn"] = StartWorker(seed, loader.worker_init_fn)
-    return CoreDataLoader(
+    core: CoreDataLoader = CoreDataLoader(
         dataset,
         batchify_fn=OfFirst(collate_fn) if whole else collate_fn,
         num_workers=num_workers,
@@ -52,6 +52,8 @@ def core_loader(loader: Any, batch_sampler: Any, seed: int, num_workers: int) ->
         reseed_generators=False,  # as torch
         **options,
     )
+    core.epochs.source.leave_epochs()
+    return core
 
 
 def _reads_whole(loader: Any) -> bool:

@@ -184,3 +184,25 @@ def test_intervals_agree_for_all_numbers(length, interval, rollover):
     interval = min(length, interval)
     theirs, ours = (interval_sampler(side)(length, interval, rollover) for side in (GLUON, OURS))
     assert list(theirs) == list(ours)
+
+
+def test_the_program_sets_the_epoch_of_its_own_sampler(gdata):
+    """`gluonloader.DataLoader` counts epochs itself."""
+
+    class Epochal:
+        epoch = 0
+
+        def set_epoch(self, number):
+            self.epoch = number
+
+        def __len__(self):
+            return 4
+
+        def __iter__(self):
+            return iter(np.roll(range(4), self.epoch).tolist())
+
+    sampler = Epochal()
+    loader = gdata.DataLoader(np.arange(4), 4, sampler=sampler)
+    assert [epoch(loader) for _ in range(3)] == [[[0, 1, 2, 3]]] * 3
+    sampler.set_epoch(1)
+    assert [epoch(loader) for _ in range(2)] == [[[3, 0, 1, 2]]] * 2

@@ -12,6 +12,7 @@ load_or_skip("torch")
 
 from torch.utils.data import DistributedSampler  # noqa: E402
 
+from gluonloader import DataLoader as CoreDataLoader  # noqa: E402
 from gluonloader.torch import DataLoader  # noqa: E402
 
 
@@ -117,3 +118,16 @@ def test_samplers_inside_the_batch_samplers_of_trainers_are_found():
     resumed = sharded(1)
     resumed.load_state_dict(saving.state_dict())
     assert batches(resumed) == [batch.tolist() for batch in iterator]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_program_sets_the_epoch_as_with_torch(workers):
+    """`gluonloader.DataLoader` counts epochs itself."""
+    repeating = loader(num_workers=workers, persistent_workers=workers > 0)
+    assert [batches(repeating) for _ in range(3)] == [batches(loader(), 0)] * 3
+    assert [batches(repeating, epoch) for epoch in (0, 1, 5)] == [batches(loader(), epoch) for epoch in (0, 1, 5)]
+    assert repeating.sampler.epoch == 5
+    core = [batch.tolist() for _ in range(2) for batch in CoreDataLoader(range(16), 2, sampler=loader().sampler)]
+    assert core == batches(loader(), 0) * 2
+    counting = CoreDataLoader(range(16), 2, sampler=loader().sampler)
+    assert [batches(counting) for _ in range(3)] == [batches(loader(), epoch) for epoch in range(3)]

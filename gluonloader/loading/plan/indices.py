@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import bad_argument
 from ...indices import Keys, as_list, is_int_array
 from ...interrupts import from_signal_handler
-from ...sampler import BatchPass, as_keys, changes_of, iterate, refreshed, saved_pass, skip
+from ...sampler import BatchPass, as_keys, changes_of, epochs_of, iterate, refreshed, saved_pass, skip
 from ...work.task import Task
 from . import sampler_state
 from .base import Progress, Start
@@ -29,8 +29,10 @@ class Started:
     number: int  # of the first batch that was drawn
     carried: list[Any] | None  # the indices that the last epoch carried over; None if they are not known any more
     changes: int  # see `sampler.changes_of`
+    users_epochs: list[int | None]  # see `sampler.epochs_of`
     snapshot: Any = None  # the state of a stateful sampler before that batch
     drawn: int | None = None  # a hash of that batch's indices; None if they cannot be hashed
+    new_batch_size: bool = False  # whether the batches before that batch had another size
 
 
 class IndexPlan:
@@ -59,7 +61,7 @@ class IndexPlan:
         self._pass_start = start.number - start.skip  # number of the batch that comes first in the pass
         self._progress = Progress(start.number, start.ahead, self.in_flight)
         carried = None if self._pass_start else list(getattr(batch_sampler, "carried", ()))
-        self.started = Started(start.number, carried, changes_of(batch_sampler))
+        self.started = Started(start.number, carried, changes_of(batch_sampler), epochs_of(batch_sampler))
         self._snapshots: dict[int, Any] = {}  # states of `_stateful` before it yielded the batch of this number
         self._carries_over = True  # `carry_over` was not called yet
         self._drawing = False  # whether `_batches` is perhaps not at the number `upcoming`

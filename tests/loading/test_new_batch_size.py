@@ -1,0 +1,443 @@
+"""A position continues at the exact sample with another batch size, and with another number of ranks."""
+
+import json
+import os
+import random
+import signal
+from itertools import islice
+
+import numpy as np
+import pytest
+from conftest import FORK, SERIAL, THREAD, examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from interrupting import Alarm, SignalAt, raise_alarm
+
+from gluonloader import (
+    BatchSampler,
+    BlockShuffleSampler,
+    DataLoader,
+    FixedBucketSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    ShardedSampler,
+    SortedBucketSampler,
+    SubsetSampler,
+    WeightedSampler,
+)
+
+
+class Foreign:
+    """A user's sampler: its order depends on the epoch that is set."""
+
+    epoch = 0
+
+    def __init__(self, length):
+        self.length = length
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        return iter(np.random.default_rng(self.epoch).permutation(self.length).tolist())
+
+    def __len__(self):
+        return self.length
+
+
+class Stateful(Foreign):
+    """A user's sampler with a state, which continues from epoch to epoch."""
+
+    drawn = 0
+
+    def __iter__(self):
+        for index in list(super().__iter__())[self.drawn :]:
+            self.drawn += 1
+            yield index
+        self.epoch, self.drawn = self.epoch + 1, 0
+
+    set_epoch = property()
+
+    def state_dict(self):
+        return {"epoch": self.epoch, "drawn": self.drawn}
+
+    def load_state_dict(self, state):
+        self.epoch, self.drawn = state["epoch"], state["drawn"]
+
+
+SHARED = {
+    "random": lambda n: RandomSampler(n, seed=3),
+    "bijection": lambda n: RandomSampler(n, seed=3, method="bijection"),
+    "sequential": SequentialSampler,
+    "blocks": lambda n: BlockShuffleSampler.of_size(n, 7, 2, seed=3),
+    "subset": lambda n: SubsetSampler(np.arange(n), shuffle=True, seed=3),
+    "weighted": lambda n: WeightedSampler(np.arange(n) + 1, seed=3),
+    "without_replacement": lambda n: WeightedSampler(np.arange(n) + 1, replacement=False, seed=3),
+    "list": lambda n: list(range(n)),
+    "foreign": Foreign,
+}
+RESUMES = int(os.environ.get("GLUONLOADER_RESUMES", "100"))  # random cases of each test
+ORDERS = {**SHARED, "stateful": Stateful}
+LAST = ["keep", "discard", "rollover"]
+
+
+def orders_of(name, length, epochs=12):
+    """The order of each epoch, as plain lists."""
+    sampler, found = ORDERS[name](length), []
+    for epoch in range(epochs):
+        if name == "foreign":
+            sampler.set_epoch(epoch)
+        found.append(list(sampler))
+    return found
+
+
+def cut(keys, size, last_batch):
+    """The batches that are still due, and the keys that are left over."""
+    whole = len(keys) // size * size
+    stop = len(keys) if last_batch == "keep" else whole
+    return [keys[start : min(start + size, stop)] for start in range(0, stop, size)], keys[stop:]
+
+
+def resumed(make, state, size, **flags):
+    loader = make(size)
+    loader.load_state_dict(json.dumps(state), **flags)
+    return loader
+
+
+# -- One process ----------------------------------------------------------------------------------------------------
+
+
+def check_one_process(way, name, length, last_batch, steps):
+    """Each step reads some batches, and resumes with another batch size. The model knows which samples are due."""
+
+    def make(size):
+        return way.loader(range(length), size, sampler=ORDERS[name](length), last_batch=last_batch)
+
+    orders, epoch, due, carried, size = orders_of(name, length), 0, None, 0, steps[0][0]
+    loader, due, numbers = make(size), list(orders[0]), []
+    for new_size, count in steps:
+        state = loader.state_dict()
+        loader.close()
+        if new_size != size and carried >= new_size:  # `carried`: the samples of the epoch before that are still due
+            with pytest.raises(ValueError, match=r"sampler\.carried=.* do not fit into the first batch"):
+                resumed(make, state, new_size, new_batch_size=True)
+        else:
+            size = new_size
+        loader = resumed(make, state, size, new_batch_size=True)
+        assert loader.state_dict()["sampler"]["batch_size"] == size
+        iterator, (batches, left) = iter(loader), cut(due, size, last_batch)
+        for batch, expected in zip(islice(iterator, count), [*batches, None][:count], strict=False):
+            assert batch.tolist() == expected
+            numbers.append((epoch, iterator.last.number))
+        if count and count >= len(batches):
+            epoch, carried = epoch + 1, len(left) if last_batch == "rollover" else 0
+            due = (left if last_batch == "rollover" else []) + orders[epoch]
+        else:
+            due, carried = due[count * size :], 0 if count else carried
+    loader.close()
+    assert numbers == sorted(set(numbers)), "two batches of an epoch had the same seed"
+
+
+STEPS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 6)), min_size=1, max_size=8)
+
+
+@pytest.mark.soak
+@pytest.mark.filterwarnings("ignore:last_batch='discard' drops all")
+@settings(max_examples=examples(RESUMES))
+@given(
+    name=st.sampled_from(sorted(ORDERS)), length=st.integers(1, 40), last_batch=st.sampled_from(LAST), steps=STEPS
+)  # fmt: skip
+def test_a_new_batch_size_continues_at_the_same_sample(name, length, last_batch, steps):
+    check_one_process(SERIAL, name, length, last_batch, steps)
+
+
+@pytest.mark.parametrize("way", [THREAD, FORK], ids=str)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_new_batch_size_continues_at_the_same_sample_with_workers(way, seed):
+    chance = random.Random(seed)
+    steps = [(chance.randint(1, 9), chance.randint(0, 6)) for _ in range(5)]
+    check_one_process(way, chance.choice(sorted(ORDERS)), chance.randint(20, 40), LAST[seed % 3], steps)
+
+
+# -- Several ranks --------------------------------------------------------------------------------------------------
+
+
+def share_of(order, start, ranks, index, even):
+    """What a rank reads of the rest of an order."""
+    rest = order[start:]
+    own, (rounds, odd) = rest[index::ranks], divmod(len(rest), ranks)
+    if even == "drop":
+        return own[:rounds]
+    if even == "pad" and 0 < odd <= index:
+        return [*own, order[(start + index + rounds * ranks) % len(order)]]
+    return own
+
+
+def check_ranks(way, name, length, last_batch, even, runs):
+    """Each run has a number of ranks, a batch size and a number of batches that each rank reads before all save."""
+    orders, start, state = orders_of(name, length), 0, None
+    before, delivered = None, []
+    for number, (ranks, size, count) in enumerate(runs):
+        fits = before is None or size == before[1] or ranks * size == before[0] * before[1]
+        flags = {} if fits else {"new_batch_size": True}
+        is_last, states = number == len(runs) - 1, []
+        rest = len(orders[0]) - start
+        count = count % (rest // (ranks * size) + 1)  # all ranks have so many whole batches
+        for index in range(ranks):
+
+            def make(size, index=index, ranks=ranks):
+                sampler = ShardedSampler(ORDERS[name](length), ranks, index, even)
+                return way.loader(range(length), size, sampler=sampler, last_batch=last_batch)
+
+            with make(size) as loader:
+                if state is not None and flags:
+                    with pytest.raises(ValueError, match=r"sampler\.batch_size=.*new_batch_size=True"):
+                        loader.load_state_dict(state)
+                if state is not None:
+                    loader.load_state_dict(state, **flags)
+                share = share_of(orders[0], start, ranks, index, even)
+                batches, left = cut(share, size, last_batch)
+                read = [batch.tolist() for batch in islice(loader, None if is_last else count)]
+                assert read == (batches if is_last else batches[:count])
+                delivered += sum(read, [])
+                states.append(loader.state_dict())
+                if is_last:
+                    following = left if last_batch == "rollover" else []
+                    following = following + share_of(orders[1], 0, ranks, index, even)
+                    assert [batch.tolist() for batch in loader] == cut(following, size, last_batch)[0]
+        if (states[0]["epoch"], states[0]["batch"]) == (1, 0):
+            break  # this run has read the epoch to its end
+        state, before, start = json.dumps(states[0]), (ranks, size), start + count * ranks * size
+    if last_batch == "keep" and even == "keep":
+        assert sorted(delivered) == sorted(orders[0])
+
+
+RUNS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 6), st.integers(0, 9)), min_size=2, max_size=4)
+
+
+@pytest.mark.soak
+@pytest.mark.filterwarnings("ignore:last_batch='discard' drops all")
+@settings(max_examples=examples(RESUMES))
+@given(
+    name=st.sampled_from(sorted(SHARED)), length=st.integers(1, 90), last_batch=st.sampled_from(LAST),
+    even=st.sampled_from(["pad", "drop", "keep"]), runs=RUNS,
+)  # fmt: skip
+def test_other_ranks_and_batch_sizes_continue_at_the_same_sample(name, length, last_batch, even, runs):
+    check_ranks(SERIAL, name, length, last_batch, even, runs)
+
+
+@pytest.mark.parametrize("way", [THREAD, FORK], ids=str)
+@pytest.mark.parametrize("name", ["random", "foreign"])
+def test_the_same_global_batch_needs_no_flag(way, name):
+    check_ranks(way, name, 90, "keep", "keep", [(4, 4, 2), (2, 8, 1), (1, 16, 1), (3, 5, 1)])
+
+
+# -- Errors ---------------------------------------------------------------------------------------------------------
+
+
+def state_after(loader, count):
+    list(islice(loader, count))
+    return loader.state_dict()
+
+
+def share(ranks, index, **arguments):
+    return {"sampler": ShardedSampler(RandomSampler(48, seed=1), ranks, index, "keep"), **arguments}
+
+
+def test_another_batch_size_is_refused_without_the_flag_and_both_sizes_are_named():
+    state = state_after(DataLoader(range(48), 4, seed=1), 2)
+    loader = DataLoader(range(48), 6, seed=1)
+    text = (
+        r"state: sampler\.batch_size=4: this loader has batch_size=6; .* load_state_dict\(state, new_batch_size=True\)"
+    )
+    with pytest.raises(ValueError, match=text):
+        loader.load_state_dict(state)
+    loader.load_state_dict(state, new_batch_size=True)
+    assert next(iter(loader)).tolist() == list(range(8, 14))
+    with pytest.raises(ValueError, match="new_batch_size='yes'"):
+        loader.load_state_dict(state, new_batch_size="yes")
+
+
+def test_another_global_batch_is_refused_and_both_are_named():
+    state = state_after(DataLoader(range(48), 4, seed=1, **share(4, 0)), 2)
+    DataLoader(range(48), 4, seed=1, **share(2, 0)).load_state_dict(state)  # only the number of ranks differs
+    text = r"all ranks together had batches of 4 x 4 = 16 samples, but here they have batches of 2 x 6 = 12 samples"
+    with pytest.raises(ValueError, match=text):
+        DataLoader(range(48), 6, seed=1, **share(2, 0)).load_state_dict(state)
+
+
+def test_a_refused_state_changes_nothing():
+    state = state_after(DataLoader(range(48), 4, True, seed=1), 2)
+    loader = DataLoader(range(48), 6, True, seed=1)
+    list(islice(loader, 3))
+    before = loader.state_dict()
+    for wrong in (state, {**state, "check": "0"}, {**state, "skip": 7}):
+        with pytest.raises(ValueError):
+            loader.load_state_dict(wrong, new_batch_size=wrong is not state)
+        assert loader.state_dict() == before
+
+
+def test_batches_ahead_cannot_be_mapped(tmp_path):
+    class FirstWaits:
+        def __len__(self):
+            return 48
+
+        def __getitem__(self, index):
+            while index == 0 and not (tmp_path / "go").exists():
+                pass
+            return index
+
+    with THREAD.loader(FirstWaits(), 2, in_order=False) as loader:
+        iterator = iter(loader)
+        seen = [next(iterator).tolist() for _ in range(3)]
+        state = loader.state_dict()
+        (tmp_path / "go").touch()
+    assert state["ahead"]
+    assert [0, 1] not in seen
+    text = r"state: ahead=.*batches of 2 samples were delivered out of order.*load the state with batch_size=2"
+    with THREAD.loader(FirstWaits(), 4, in_order=False) as loader, pytest.raises(ValueError, match=text):
+        loader.load_state_dict(state, new_batch_size=True)
+
+
+def test_carried_samples_of_another_share_cannot_be_mapped():
+    def make(size, ranks, index):
+        return DataLoader(range(48), size, seed=1, last_batch="rollover", **share(ranks, index))
+
+    loader = make(5, 2, 1)
+    list(loader)
+    text = r"state: sampler\.carried=.*share 1 of 2 started the epoch with these samples .* this is share 0 of 1"
+    for state in (loader.state_dict(), state_after(loader, 2)):
+        with pytest.raises(ValueError, match=text):
+            make(10, 1, 0).load_state_dict(state)
+    orders = share(2, 1)["sampler"]
+    due = list(orders)[20:] + list(orders)
+    other = make(6, 2, 1)
+    other.load_state_dict(state, new_batch_size=True)
+    assert [batch.tolist() for batch in other] == cut(due[10:], 6, "rollover")[0]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda size: {"batch_sampler": FixedBucketSampler(range(1, 41), size, shuffle=True, seed=1)},
+        lambda size: {"batch_sampler": SortedBucketSampler(range(1, 41), size, shuffle=True, seed=1)},
+        lambda size: {"batch_sampler": [list(range(start, start + size)) for start in range(0, 40, size)]},
+    ],
+)
+def test_a_batch_sampler_that_chooses_its_batches_cannot_be_mapped(make):
+    state = state_after(DataLoader(range(40), seed=1, **make(4)), 2)
+    with pytest.raises(ValueError, match=r"new_batch_size=True: a \w+ chooses the samples of each batch itself"):
+        DataLoader(range(40), seed=1, **make(5)).load_state_dict(state, new_batch_size=True)
+
+
+@pytest.mark.filterwarnings("ignore:resuming IterableDataset")
+def test_an_iterable_dataset_cannot_be_mapped():
+    state = state_after(DataLoader(IterableDataset(lambda: iter(range(40))), 4, seed=1, num_shards=2), 2)
+    other = DataLoader(IterableDataset(lambda: iter(range(40))), 5, seed=1, num_shards=2)
+    with pytest.raises(ValueError, match="new_batch_size=True: the positions of an iterable dataset count batches"):
+        other.load_state_dict(state, new_batch_size=True)
+
+
+def test_a_distributed_sampler_keeps_its_number_of_ranks():
+    distributed = pytest.importorskip("torch.utils.data").DistributedSampler
+
+    def make(size, ranks):
+        return DataLoader(range(48), size, sampler=distributed(range(48), ranks, 0, seed=1), seed=1)
+
+    state = state_after(make(4, 2), 2)
+    other = make(6, 2)
+    other.load_state_dict(state, new_batch_size=True)
+    order = list(distributed(range(48), 2, 0, seed=1))
+    assert [batch.tolist() for batch in other] == cut(order[8:], 6, "keep")[0]
+    with pytest.raises(ValueError, match=r"num_replicas=2: this DistributedSampler has 4, .* use a ShardedSampler"):
+        make(2, 4).load_state_dict(state, new_batch_size=True)
+
+
+# -- Iterators, interrupts, replay ----------------------------------------------------------------------------------
+
+
+def test_an_iterator_loads_a_new_batch_size(any_way):
+    state = state_after(DataLoader(range(48), 4, True, seed=1), 3)
+    order = list(RandomSampler(48, seed=1))
+    with any_way.loader(range(48), 5, True, seed=1) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(ValueError, match="batch_size=4"):
+            iterator.load_state_dict(state)
+        iterator.load_state_dict(state, new_batch_size=True)
+        assert [batch.tolist() for batch in iterator] == cut(order[12:], 5, "keep")[0]
+
+
+def test_flush_returns_to_the_last_delivered_batch_of_a_resumed_epoch():
+    sampler = WeightedSampler(np.ones(40), seed=2)
+    order = list(WeightedSampler(np.ones(40), seed=2))
+    state = state_after(DataLoader(range(40), 3, sampler=WeightedSampler(np.ones(40), seed=2), seed=1), 3)
+    with THREAD.loader(range(40), 4, sampler=sampler, seed=1) as loader:
+        loader.load_state_dict(state, new_batch_size=True)
+        iterator = iter(loader)
+        read = [next(iterator).tolist() for _ in range(2)]
+        iterator.flush()
+        assert read + [batch.tolist() for batch in iterator] == cut(order[9:], 4, "keep")[0]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_interrupted_start_of_a_resumed_epoch_repeats_it(any_way, ranks):
+    def make(way, size, count):
+        return way.loader(range(48), size, **share(count, 0)) if ranks > 1 else way.loader(range(48), size, True)
+
+    state = state_after(make(SERIAL, 4, 2), 3)
+    before = signal.signal(signal.SIGALRM, raise_alarm)
+    try:
+        with make(any_way, 8, 1) as loader:
+            loader.load_state_dict(state, new_batch_size=True)
+            expected = [batch.tolist() for batch in loader]
+            for point in range(0, 100, 3 if any_way is SERIAL else 17):
+                loader.load_state_dict(state, new_batch_size=True)
+                with SignalAt(point, signal.SIGALRM) as signalled:
+                    try:
+                        iter(loader)
+                    except Alarm:
+                        if signalled.where.endswith((" next", " __init__")):
+                            continue  # the epoch had started
+                    else:
+                        continue
+                assert [batch.tolist() for batch in loader] == expected, signalled.where
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("last_batch", LAST)
+def test_replay_knows_a_batch_or_says_why_not(last_batch):
+    def make(ranks, size):
+        return DataLoader(range(48), size, seed=1, last_batch=last_batch, **share(ranks, 0))
+
+    loader = make(2, 7)
+    loader.load_state_dict(state_after(make(4, 4), 2), new_batch_size=True)
+    with pytest.raises(ValueError, match="another number of shards or batch_size"):
+        loader.indices(0, 2)
+    with pytest.raises(ValueError, match="this epoch was resumed at batch 2 with another batch_size"):
+        loader.indices(0, 1)
+    if last_batch == "rollover":
+        with pytest.raises(ValueError, match="epoch 0 was resumed with another batch_size, so the samples that it"):
+            loader.indices(1, 0)
+    list(loader)
+    second = [batch.tolist() for batch in loader]
+    assert [loader.indices(1, number) for number in range(len(second))] == second
+    loader = make(2, 8)  # the same global batch: later batches have the same numbers and samples as without a resume
+    loader.load_state_dict(state_after(make(4, 4), 2))
+    assert [loader.indices(0, 2)] == [batch.tolist() for batch in loader]
+    with pytest.raises(ValueError, match="this epoch was resumed at batch 2 with another batch_size"):
+        loader.replay(0, 0)
+
+
+def test_a_batch_sampler_of_the_user_continues_as_well():
+    def make(size):
+        return DataLoader(range(20), batch_sampler=BatchSampler(RandomSampler(20, seed=4), size, "rollover"), seed=1)
+
+    loader = make(6)
+    loader.load_state_dict(state_after(make(3), 2), new_batch_size=True)
+    order = list(RandomSampler(20, seed=4))
+    batches, left = cut(order[6:], 6, "rollover")
+    assert [batch.tolist() for batch in loader] == batches
+    assert next(iter(loader)).tolist()[: len(left)] == left
