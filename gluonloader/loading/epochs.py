@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ..describe import counted, describe
-from ..errors import warn
+from ..errors import bad_state, warn
 from ..frameworks import state_from_json, state_to_json
 from ..interrupts import from_signal_handler
 from ..randomness import postponed
@@ -233,7 +233,7 @@ class Epochs:
             ValueError: the position does not fit. Nothing has changed.
         """
         fields = parse_state(state)
-        self._check(fields)
+        self.check(fields)
         job = self.workers.job
         new_job = job if fields["seed"] == job.seed else self.workers.job_with(fields["seed"])
         self.source.load(fields, partial(self._load_dataset, fields))
@@ -259,7 +259,8 @@ class Epochs:
         epoch.replace(executor, plan)
         set_generators()
 
-    def _check(self, fields: Mapping[str, Any]) -> None:
+    def check(self, fields: Mapping[str, Any]) -> None:
+        """Raises ValueError if a position does not fit; changes nothing, and calls no code of the user's that could."""
         if "source" in fields:
             raise ValueError("state: it was saved by a bridge, not by a DataLoader; load it into a bridge")
         job = self.workers.job
@@ -272,6 +273,10 @@ class Epochs:
         if self._keeps_dataset_state != (field(fields, "dataset") is not None):
             has = "has" if self._keeps_dataset_state else "has no"
             raise ValueError(f"state: dataset: this dataset {has} state_dict(), unlike the dataset that was saved")
+        if not isinstance(started := fields.get("started", False), bool):
+            raise bad_state("started", started, "must be true or false")
+        state_from_json(fields["dataset"])
+        self.source.check(fields)
 
     @property
     def _keeps_dataset_state(self) -> bool:

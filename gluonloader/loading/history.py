@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..sampler import changes_of
+from ..sampler import BatchSampler, changes_of
 from .plan import Start, Started
 
 
@@ -37,7 +37,9 @@ class History:
     def of_state(cls, batch_sampler: Any, fields: Mapping[str, Any], start: Start) -> History:
         """The history of a loader that has loaded a state."""
         history = cls()
-        carried = fields["sampler"].get("carried", []) if fields["skip"] == fields["batch"] else None
+        carries = isinstance(batch_sampler, BatchSampler)
+        whole = fields["sampler"]["carried"] if carries else []
+        carried = whole if fields["skip"] == fields["batch"] else None
         started = Started(start.number, carried, changes_of(batch_sampler), fields.get("snapshot"))
         history.add(fields["epoch"], started)
         return history

@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..sampler import changes_of
-from ..state import verify_checksum
 from .history import History
 from .lengths import lengths_of
-from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started
-from .plan.quota import Quota
-from .plan.sampler_state import fresh_state, keep, load, snapshot, stateful_part
-from .plan.shard_state import carried_of, check
+from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started, sampler_state, shard_state
+from .plan.quota import Quota, check_stop
+from .plan.sampler_state import fresh_state, snapshot, stateful_part
 
 Fields = Mapping[str, Any]
 
@@ -58,15 +56,18 @@ class IndexSource:
         """The position before the first batch of an epoch."""
         return fresh_state(self.sampler)
 
-    def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
-        """Stores a position for the next plan; raises ValueError if the position does not fit.
+    def check(self, fields: Fields) -> None:
+        """Raises ValueError if a position does not fit."""
+        sampler_state.check(self.sampler, fields)
 
-        `load_rest` is called last, if everything else fits. If it or this raises, nothing has changed.
+    def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
+        """Stores a position, which `check` has accepted, for the next plan.
+
+        `load_rest` is called last. If it or this raises, nothing has changed.
         """
-        restore = keep(self.sampler)
+        restore = sampler_state.keep(self.sampler)
         try:
-            start = load(self.sampler, fields)
-            verify_checksum(fields)
+            start = sampler_state.load(self.sampler, fields)
             load_rest()
         except BaseException:
             restore()
@@ -107,11 +108,14 @@ class ShardSource:
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
         return self.other_plan(epoch, seed, self._carried).state()
 
+    def check(self, fields: Fields) -> None:
+        shard_state.check(self.shards, fields)
+        if "stop" in fields:
+            check_stop(self._quota, self.shards, fields)
+
     def load(self, fields: Fields, load_rest: Callable[[], None]) -> None:
-        check(self.shards, fields)
-        verify_checksum(fields)
         load_rest()
-        self._carried = carried_of(self.shards, fields)
+        self._carried = shard_state.carried_of(self.shards, fields)
 
     def finish(self, plan: Plan) -> None:
         if isinstance(plan, ShardPlan) and plan.finished and not plan.outdated:
