@@ -174,8 +174,8 @@ class WeightedSampler(SeededSampler):
 
 _OTHER: Final = (
     "it was saved with other weights than {} has; set the saved weights first: sampler.weights = weights. A state "
-    "contains weights only if they were changed and have at most 64 kB when they are compressed; save others beside the "
-    'state, for example with numpy.save("weights.npy", sampler.weights)'
+    "contains weights only if they were changed and have at most 64 kB when they are compressed; save others beside "
+    'the state, for example with numpy.save("weights.npy", sampler.weights)'
 )
 
 
