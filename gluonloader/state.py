@@ -1,17 +1,23 @@
-"""A position as JSON. Saving a position adds a checksum, and loading a position checks each field.
+"""A position as JSON. Saving a position adds a checksum; loading it compares the checksum, then checks each field.
 
 {"version": 1, ... fields that identify the loader ..., ... its position ..., "check": a hash of all other fields}
+
+A state may come from an unknown source, and anybody can compute a checksum. So each field is checked before anything
+changes, before code of the user is called, and without work or memory in proportion to a number in the state.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from .errors import bad_state
 
+MOST: Final = 2**62  # the largest number of an epoch, a batch or a shard; sums of a few of them fit in 64 bits
 _VERSION: Final = 1
 
 
@@ -27,9 +33,10 @@ def add_checksum(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_state(state: Any) -> dict[str, Any]:
-    """Returns the fields of a state, which may be JSON text; raises ValueError if it is not a state of this version.
+    """Returns the fields of a state, which may be JSON text.
 
-    Call `verify_checksum` after the fields are checked.
+    Raises:
+        ValueError: it is not a state of this version, or it was changed after it was saved.
     """
     if isinstance(state, (str, bytes)):
         try:
@@ -41,14 +48,12 @@ def parse_state(state: Any) -> dict[str, Any]:
             raise ValueError(f"state: the text is not complete JSON ({error}); {right}") from None
     if not isinstance(state, Mapping):
         raise ValueError(f"state: it is a {type(state).__name__}; pass what state_dict() returned, or its JSON text")
+    if "check" not in state and (names := [name for name, value in state.items() if _is_state(value)]):
+        held = " and ".join(map(repr, names))
+        raise ValueError(f"state: this dict holds the loader's state under {held}; pass state[{names[0]!r}]")
     version = field(state, "version")
     if version != _VERSION:
         raise bad_state("version", version, f"this release of gluonloader loads only version {_VERSION}")
-    return dict(state)
-
-
-def verify_checksum(state: Mapping[str, Any]) -> None:
-    """Raises ValueError if a field was changed. Call it last: the checks of single fields raise clearer errors."""
     check = field(state, "check")
     try:
         right = _hash({key: value for key, value in state.items() if key != "check"})
@@ -56,6 +61,11 @@ def verify_checksum(state: Mapping[str, Any]) -> None:
         raise ValueError(f"state: JSON cannot store it ({error}); pass what state_dict() returned") from None
     if check != right:
         raise bad_state("check", check, "does not match the other fields: the state was changed after it was saved")
+    return dict(state)
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, Mapping) and "version" in value and "check" in value
 
 
 def field(state: Any, name: str, path: str = "") -> Any:
@@ -68,34 +78,60 @@ def field(state: Any, name: str, path: str = "") -> Any:
 
 
 def int_field(state: Any, name: str, least: int | None = 0, path: str = "") -> int:
-    """Returns a field that must be an int, and at least `least` if that is given."""
+    """Returns a field that must be an int from `least` to `MOST`; None allows any int."""
     value = field(state, name, path)
-    if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
-        raise bad_state(path + name, value, "must be an int" if least is None else f"must be an int >= {least}")
+    if type(value) is not int or (least is not None and not least <= value <= MOST):
+        right = "must be an int" if least is None else f"must be an int >= {least}, and at most 2**62"
+        raise bad_state(path + name, value, right)
     return value
 
 
-def to_ranges(numbers: Iterable[int]) -> list[list[int]]:
-    """Returns ascending ints as [start, stop] pairs, one for each run of consecutive numbers.
+def list_field(state: Any, name: str) -> list[Any]:
+    """Returns a field that must be a list."""
+    value = field(state, name)
+    if not isinstance(value, list):
+        raise bad_state(name, value, "must be a list")
+    return value
+
+
+def to_ranges(numbers: Iterable[int]) -> list[range]:
+    """Returns ascending ints as ranges, one for each run of consecutive numbers.
 
     >>> to_ranges([3, 4, 5, 9])
-    [[3, 6], [9, 10]]
+    [range(3, 6), range(9, 10)]
     """
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and ranges[-1][1] == number:
-            ranges[-1][1] = number + 1
+    return joined(range(number, number + 1) for number in numbers)
+
+
+def joined(ranges: Iterable[range]) -> list[range]:
+    """Returns ascending ranges, with those joined between which no number is missing."""
+    result: list[range] = []
+    for numbers in ranges:
+        if result and result[-1].stop == numbers.start:
+            result[-1] = range(result[-1].start, numbers.stop)
         else:
-            ranges.append([number, number + 1])
-    return ranges
+            result.append(numbers)
+    return result
+
+
+def range_with(ranges: Sequence[range], number: int) -> range | None:
+    """Returns the one of ascending ranges that contains a number; None if none does."""
+    index = bisect_right(ranges, number, key=attrgetter("start")) - 1
+    return ranges[index] if index >= 0 and number in ranges[index] else None
+
+
+def save_ranges(ranges: Iterable[range]) -> list[list[int]]:
+    """Returns ranges as JSON: [start, stop] pairs."""
+    return [[numbers.start, numbers.stop] for numbers in ranges]
 
 
 def ranges_field(state: Any, name: str) -> list[range]:
-    """Reads a field that `to_ranges` wrote, and returns its ranges."""
+    """Reads a field that `save_ranges` wrote, and returns its ranges, which ascend."""
     values, ranges, end = field(state, name), [], 0
     for pair in values if isinstance(values, list) else [None]:
-        if not isinstance(pair, list) or [type(part) for part in pair] != [int, int] or not end <= pair[0] < pair[1]:
-            raise bad_state(name, values, "must be a list of [start, stop] pairs of ascending ints")
+        is_pair = isinstance(pair, list) and [type(part) for part in pair] == [int, int]
+        if not is_pair or not end <= pair[0] < pair[1] <= MOST:
+            raise bad_state(name, values, "must be a list of [start, stop] pairs of ascending ints, at most 2**62")
         ranges.append(range(*pair))
         end = pair[1]
     return ranges

@@ -19,11 +19,12 @@ from typing import Any
 from ..checks import check_int, check_timeout
 from ..describe import call, counted, describe, short_repr
 from ..errors import warn
+from ..frameworks import state_from_json
 from ..loading.advice import advise_on_source
 from ..loading.arguments import check_pins, choose_output
 from ..loading.epoch import count
 from ..loading.stats import EpochTally, LoaderStats, Tally, summarize
-from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
+from ..state import add_checksum, check_same, field, int_field, parse_state
 from ..tree import leaves
 from .reader import Position, Reader, Result, Run
 from .source import Source, convert
@@ -147,7 +148,7 @@ class Bridge:
             raise ValueError("state: it was saved by a DataLoader, not by a bridge; load it into a DataLoader")
         epoch, batch, own = int_field(fields, "epoch"), int_field(fields, "batch"), field(fields, "source")
         check_same(fields, "length", self._source.length(), "this source")
-        verify_checksum(fields)
+        state_from_json(own)
         if batch and own is None:
             warn(
                 f"resuming a bridge to {self._source.name} reads {batch:,} batches again, to skip them; a source with "

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from .find import named, owner
 
 _PREFIX: Final = "gluonloader."
 _KINDS: Final = "biufcSUmM"  # of dtypes whose bytes and name are all that there is to store
+_OTHER_KEYS: Final = {"array": frozenset({"dtype", "shape", "base64"})}  # of the dict for each kind of value
 _FRAMEWORKS: Final = ("numpy", "torch", "jax", "mxnet.nd", "mxnet.np")
 
 
@@ -46,17 +48,27 @@ def state_from_json(saved: Any) -> Any:
 
     Raises:
         ValueError: `saved` was edited.
+        MissingExtraError: it contains arrays of a framework that is not installed.
     """
+    try:
+        return _restored(saved)
+    except RecursionError:
+        raise ValueError("state: it is nested too deeply; pass what state_dict() returned") from None
+
+
+def _restored(saved: Any) -> Any:
     if isinstance(saved, list):
-        return [state_from_json(item) for item in saved]
+        return [_restored(item) for item in saved]
     if not isinstance(saved, Mapping):
         return saved
     tag = next((key for key in saved if str(key).startswith(_PREFIX)), None)
     if tag is None:
-        return {key: state_from_json(value) for key, value in saved.items()}
+        return {key: _restored(value) for key, value in saved.items()}
     try:
         return _decode(saved, saved[tag], tag.removeprefix(_PREFIX))
-    except (KeyError, TypeError, ValueError) as error:
+    except RecursionError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise bad_state(tag, saved, f"cannot be restored ({error}); pass what state_dict() returned") from None
 
 
@@ -94,18 +106,28 @@ def _encode_array(values: Any, framework: str) -> dict[str, Any]:
 
 
 def _decode(saved: Mapping[str, Any], content: Any, kind: str) -> Any:
+    if saved.keys() - _OTHER_KEYS.get(kind, frozenset()) != {f"{_PREFIX}{kind}"}:
+        raise ValueError(f"{kind} has other keys than it was saved with")
+    if kind in ("tuple", "dict") and not isinstance(content, list):
+        raise ValueError(f"{kind} must contain a list")
     if kind == "tuple":
-        return tuple(map(state_from_json, content))
+        return tuple(map(_restored, content))
     if kind == "dict":
-        return {state_from_json(key): state_from_json(item) for key, item in content}
+        if not all(isinstance(pair, list) and len(pair) == 2 for pair in content):
+            raise ValueError("dict must contain pairs of a key and a value")
+        return {_restored(key): _restored(item) for key, item in content}
     if kind == "bytes":
-        return base64.b64decode(content)
+        return base64.b64decode(content, validate=True)
     if kind != "array" or content not in ("scalar", *_FRAMEWORKS):
         raise ValueError(f"{kind}={content!r} is unknown")
-    dtype, data = np.dtype(saved["dtype"]), base64.b64decode(saved["base64"])
-    if dtype.kind not in _KINDS:
-        raise ValueError(f"arrays of dtype {dtype} are not saved")
-    values = np.ndarray(tuple(saved["shape"]), dtype, data).copy()
+    name, shape, data = saved["dtype"], saved["shape"], base64.b64decode(saved["base64"], validate=True)
+    if not isinstance(name, str) or (dtype := np.dtype(name)).kind not in _KINDS:
+        raise ValueError(f"arrays of dtype {name} are not saved")
+    if not isinstance(shape, list) or not all(type(length) is int and length >= 0 for length in shape):
+        raise ValueError("shape must be a list of ints >= 0")
+    if math.prod(shape) * dtype.itemsize != len(data) or (not data and math.prod(shape)):
+        raise ValueError(f"{len(data)} bytes are not an array of shape {shape} and dtype {dtype}")
+    values = np.ndarray(tuple(shape), dtype, data).copy()
     if content in ("scalar", "numpy"):
         return values[()] if content == "scalar" else values
     return named(content).from_numpy(values)

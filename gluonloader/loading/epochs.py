@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ..describe import counted, describe
-from ..errors import warn
+from ..errors import bad_state, warn
 from ..frameworks import state_from_json, state_to_json
 from ..interrupts import from_signal_handler
 from ..randomness import postponed
@@ -229,10 +229,10 @@ class Epochs:
             ValueError: the position does not fit. Nothing has changed.
         """
         fields = parse_state(state)
-        self._check(fields)
+        fitting = self.fit(fields, new_batch_size)
         job = self.workers.job
         new_job = job if fields["seed"] == job.seed else self.workers.job_with(fields["seed"])
-        fitting = self.source.load(fields, partial(self._load_dataset, fields), new_batch_size)
+        self.source.load(fitting, partial(self._load_dataset, fields), fitting is not fields)
         self._restore = None
         self._number = self._loaded_number = fields["epoch"]
         self.ahead = self._current = None
@@ -255,7 +255,12 @@ class Epochs:
         epoch.replace(executor, plan)
         set_generators()
 
-    def _check(self, fields: Mapping[str, Any]) -> None:
+    def fit(self, fields: Mapping[str, Any], new_batch_size: bool = False) -> Mapping[str, Any]:
+        """Returns a position for this loader's batch size; changes nothing, and calls no code of the user's that could.
+
+        Raises:
+            ValueError: the position does not fit.
+        """
         if "source" in fields:
             raise ValueError("state: it was saved by a bridge, not by a DataLoader; load it into a bridge")
         job = self.workers.job
@@ -268,6 +273,10 @@ class Epochs:
         if self._keeps_dataset_state != (field(fields, "dataset") is not None):
             has = "has" if self._keeps_dataset_state else "has no"
             raise ValueError(f"state: dataset: this dataset {has} state_dict(), unlike the dataset that was saved")
+        if not isinstance(started := fields.get("started", False), bool):
+            raise bad_state("started", started, "must be true or false")
+        state_from_json(fields["dataset"])
+        return self.source.fit(fields, new_batch_size)
 
     @property
     def _keeps_dataset_state(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..sampler import changes_of, epochs_of
+from ..sampler import BatchSampler, changes_of, epochs_of
 from .plan import Start, Started
 
 
@@ -39,7 +39,9 @@ class History:
     def of_state(cls, batch_sampler: Any, fields: Mapping[str, Any], start: Start, new_batch_size: bool) -> History:
         """The history of a loader that has loaded a state, which may have been saved with another batch size."""
         history = cls()
-        carried = fields["sampler"].get("carried", []) if fields["skip"] == fields["batch"] else None
+        carries = isinstance(batch_sampler, BatchSampler)
+        whole = fields["sampler"]["carried"] if carries else []
+        carried = whole if fields["skip"] == fields["batch"] else None
         changes, users_epochs = changes_of(batch_sampler), epochs_of(batch_sampler)
         started = Started(start.number, carried, changes, users_epochs, fields.get("snapshot"))
         started.new_batch_size = new_batch_size and start.number > 0

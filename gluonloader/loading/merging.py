@@ -11,13 +11,26 @@ settled if the rank that owns its shard has settled it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
+from ..checks import check_last_batch
 from ..errors import bad_state
-from ..state import add_checksum, check_same, field, int_field, parse_state, ranges_field, to_ranges, verify_checksum
+from ..state import (
+    add_checksum,
+    check_same,
+    field,
+    int_field,
+    parse_state,
+    ranges_field,
+    save_ranges,
+    to_ranges,
+)
 from .plan.shard_state import ShardEnds, Shards, check, in_leftovers, rest_of_leftovers
 
 _OWN: Final = ("batch", "ahead", "ended", "hints", "leftovers", "errors", "rank", "ranks", "stop", "epoch", "check")
+_MOST_SHARDS: Final = 2**18  # the merged state may contain a few bytes for each
+_MOST_AHEAD: Final = 2**18  # chunks that some ranks have delivered, and others have not reached
 
 
 def merge_states(states: Iterable[Any]) -> dict[str, Any]:
@@ -37,25 +50,24 @@ def merge_states(states: Iterable[Any]) -> dict[str, Any]:
     ranks = [_Rank(state, epoch) for state in parsed]
     reading = [rank for rank in ranks if not rank.reads_leftovers]
     num_shards = parsed[0]["num_shards"]
-    owners = [ranks[shard % len(ranks)] for shard in range(num_shards)]
     ended = sorted([shard, chunk] for rank in ranks for shard, chunk in rank.ended.items())
     if reading:
         batch = min(rank.batch for rank in reading)
-        while owners[batch % num_shards].has_settled(batch):  # a rank may have stopped at a number of another rank
+        settled = {number for rank in ranks for number in rank.settled_from(batch)}
+        while batch in settled:  # a rank may have stopped at a number of another rank
             batch += 1
-        top = max(num_shards, *(max([rank.batch, *rank.ahead]) + 1 for rank in reading))
-        ahead = [number for number in range(batch + 1, top) if owners[number % num_shards].has_settled(number)]
+        ahead = sorted(number for number in settled if number > batch)
     else:
         batch, ahead = num_shards, []
     merged = {name: value for name, value in parsed[0].items() if name not in _OWN}
     if "errors" in parsed[0]:
-        merged["errors"] = sum(state["errors"] for state in parsed if state["epoch"] == epoch)
+        merged["errors"] = sum(int_field(state, "errors") for state in parsed if state["epoch"] == epoch)
     return add_checksum(
         {
             **merged,
             "epoch": epoch,
             "batch": batch,
-            "ahead": to_ranges(ahead),
+            "ahead": save_ranges(to_ranges(ahead)),
             "ended": ended,
             "hints": [hint for rank in ranks for hint in rank.hints],
             "leftovers": [leftover for rank in ranks for leftover in rank.leftovers()],
@@ -72,21 +84,31 @@ def _checked(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         if "ranks" not in state:
             right = "it was saved by a loader without `ranks`, or is merged already; load it without merge_states"
             raise ValueError(f"states: one of them is not the state of a rank: {right}")
-        verify_checksum(state)
         check(_shards_of(state), state)
+        int_field(state, "seed", None)
         if by_rank.setdefault(rank := state["rank"], state) is not state:
             raise ValueError(f"states: rank {rank} comes twice; pass one state for each rank")
         for name in [*(name for name in states[0] if name not in _OWN), "ranks"]:
             check_same(state, name, field(states[0], name), f"rank {states[0]['rank']}")
-    if missing := sorted(set(range(states[0]["ranks"])) - by_rank.keys()):
-        raise ValueError(f"states: those of ranks {missing} are missing; pass the states of all ranks")
+    if (count := states[0]["ranks"]) > len(by_rank):
+        missing = [rank for rank in range(min(count, len(by_rank) + 10)) if rank not in by_rank]
+        more = " and others" if count - len(by_rank) > len(missing) else ""
+        raise ValueError(f"states: those of ranks {missing}{more} are missing; pass the states of all ranks")
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
 def _shards_of(state: Mapping[str, Any]) -> Shards:
-    count = int_field(state, "ranks", 1)
-    sizes = (int_field(state, "num_shards", count), int_field(state, "batch_size", 1))
-    return Shards(*sizes, state["last_batch"], int_field(state, "shuffle_buffer"), 1, int_field(state, "rank"), count)
+    count, num_shards = int_field(state, "ranks", 1), int_field(state, "num_shards", 1)
+    if not count <= num_shards <= _MOST_SHARDS:
+        raise bad_state("num_shards", num_shards, f"must be from ranks={count} to {_MOST_SHARDS}")
+    if int_field(state, "rank") >= count:
+        raise bad_state("rank", state["rank"], f"must be less than ranks={count}")
+    try:
+        last_batch = check_last_batch(field(state, "last_batch"))
+    except ValueError as error:
+        raise ValueError(f"state: {error}") from None
+    sizes = num_shards, int_field(state, "batch_size", 1), last_batch, int_field(state, "shuffle_buffer")
+    return Shards(*sizes, 1, state["rank"], count)
 
 
 class _Rank:
@@ -95,28 +117,52 @@ class _Rank:
     Attributes:
         ended: the last chunk of each of its shards that has ended.
         batch: the first number that is not settled.
-        ahead: later numbers that are settled.
         reads_leftovers: whether all chunks of its shards are settled.
     """
 
     def __init__(self, state: Mapping[str, Any], epoch: int) -> None:
         self._state, self._shards = state, _shards_of(state)
         self.batch: int = state["batch"]
-        self.ahead = {number for numbers in ranges_field(state, "ahead") for number in numbers}
+        self._ahead = ranges_field(state, "ahead")
         self._finished = state["epoch"] > epoch
         ends = ShardEnds(self._shards, dict(state["ended"]))
-        if self._finished and (state["epoch"] > epoch + 1 or self.batch or self.ahead or ends.last_chunks):
+        if self._finished and (state["epoch"] > epoch + 1 or self.batch or self._ahead or ends.last_chunks):
             right = f"while other ranks are in epoch {epoch}; save the states of all ranks at the same time"
             raise bad_state("epoch", state["epoch"], f"rank {state['rank']} has read a part of it, {right}")
         self.reads_leftovers = self._finished or in_leftovers(ends, self.batch)
         # If all chunks are settled, it does not matter where the shards end.
         self.ended = dict.fromkeys(self._shards.owned, 0) if self.reads_leftovers else ends.last_chunks
 
-    def has_settled(self, number: int) -> bool:
-        """Whether this chunk of one of its shards exists, and is settled."""
-        chunk, shard = divmod(number, self._shards.num_shards)
-        exists = chunk <= self.ended.get(shard, chunk)
-        return exists and (self.reads_leftovers or number < self.batch or number in self.ahead)
+    def settled_from(self, first: int) -> list[int]:
+        """The numbers, from `first` on, of those chunks of its shards that exist and are settled.
+
+        Raises:
+            ValueError: there are too many.
+        """
+        owned, step, found, left = self._shards.owned, self._shards.num_shards, list[int](), _MOST_AHEAD
+        for part in self._settled:
+            part = range(max(part.start, first), part.stop)
+            few = len(part) < len(owned)
+            shards = [number % step for number in part if self._shards.owns(number % step)] if few else owned
+            chunks = [self._chunks_in(part, shard) for shard in shards]
+            left -= min(len(part), len(owned)) + sum(map(len, chunks))
+            if left < 0:
+                right = f"is too far ahead of batch={first} of another rank; save the states of all ranks together"
+                raise bad_state("batch", self.batch, f"rank {self._shards.rank} {right}")
+            found += chain.from_iterable(chunks)
+        return found
+
+    def _chunks_in(self, part: range, shard: int) -> range:
+        """Those numbers in `part` that are numbers of chunks of a shard."""
+        step = self._shards.num_shards
+        stop = self.ended[shard] * step + shard + 1 if shard in self.ended else part.stop
+        return range(part.start + (shard - part.start) % step, min(part.stop, stop), step)
+
+    @property
+    def _settled(self) -> list[range]:
+        if self.reads_leftovers:  # then no chunk of its shards is left; `ended` says that each has one
+            return [range(self._shards.num_shards)]
+        return [range(self.batch), *self._ahead]
 
     @property
     def hints(self) -> list[Any]:

@@ -7,14 +7,13 @@ from typing import Any
 
 from ..errors import bad_argument
 from ..sampler import UsersEpochs, changes_of, epochs_of, set_epoch
-from ..state import add_checksum, verify_checksum
+from ..state import add_checksum
 from .history import History
 from .lengths import length_if_known, lengths_of
-from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started
+from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started, sampler_state, shard_state
 from .plan.new_batch_size import with_new_batch_size
-from .plan.quota import Quota
-from .plan.sampler_state import fresh_state, keep, load, snapshot, stateful_part
-from .plan.shard_state import carried_of, check
+from .plan.quota import Quota, check_stop
+from .plan.sampler_state import fresh_state, snapshot, stateful_part
 
 Fields = Mapping[str, Any]
 
@@ -71,27 +70,34 @@ class IndexSource:
         """The position before the first batch of an epoch."""
         return fresh_state(self.sampler)
 
-    def load(self, fields: Fields, load_rest: Callable[[], None], new_batch_size: bool) -> Fields:
-        """Stores a position for the next plan; returns its fields for our batch size.
-
-        `load_rest` is called last, if everything else fits. If it or this raises, nothing has changed.
+    def fit(self, fields: Fields, new_batch_size: bool) -> Fields:
+        """Returns a position for our batch size; the same object if nothing has to change.
 
         Raises:
             ValueError: the position does not fit.
         """
         fitting = with_new_batch_size(self.sampler, fields, new_batch_size)
-        restore = keep(self.sampler)
+        sampler_state.check(self.sampler, fitting)
+        return fields if fitting is fields else add_checksum(fitting)
+
+    def load(self, fields: Fields, load_rest: Callable[[], None], new_batch_size: bool) -> None:
+        """Stores a position, which `fit` has returned, for the next plan.
+
+        `load_rest` is called last. If it or this raises, nothing has changed.
+
+        Args:
+            new_batch_size: whether `fit` has changed it.
+        """
+        restore = sampler_state.keep(self.sampler)
         try:
-            start = load(self.sampler, fitting)
-            verify_checksum(fields)
+            start = sampler_state.load(self.sampler, fields)
             load_rest()
             if self.users_epochs.sets:
                 self.set_epoch(fields["epoch"], loaded=True)
         except BaseException:
             restore()
             raise
-        self._start, self.history = start, History.of_state(self.sampler, fitting, start, fitting is not fields)
-        return fields if fitting is fields else add_checksum(fitting)
+        self._start, self.history = start, History.of_state(self.sampler, fields, start, new_batch_size)
 
     def set_epoch(self, number: int, loaded: bool = False) -> bool:
         """Sets the samplers for an epoch; see `gluonloader.sampler.set_epoch`."""
@@ -153,15 +159,18 @@ class ShardSource:
     def fresh_state(self, epoch: int, seed: int) -> dict[str, Any]:
         return self.other_plan(epoch, seed, self._carried).state()
 
-    def load(self, fields: Fields, load_rest: Callable[[], None], new_batch_size: bool) -> Fields:
+    def fit(self, fields: Fields, new_batch_size: bool) -> Fields:
         if new_batch_size:
             right = "the positions of an iterable dataset count batches in each shard; load it with the same batch_size"
             raise bad_argument("new_batch_size", new_batch_size, right)
-        check(self.shards, fields)
-        verify_checksum(fields)
-        load_rest()
-        self._carried = carried_of(self.shards, fields)
+        shard_state.check(self.shards, fields)
+        if "stop" in fields:
+            check_stop(self._quota, self.shards, fields)
         return fields
+
+    def load(self, fields: Fields, load_rest: Callable[[], None], new_batch_size: bool) -> None:
+        load_rest()
+        self._carried = shard_state.carried_of(self.shards, fields)
 
     def set_epoch(self, number: int, loaded: bool = False) -> bool:
         return False

@@ -25,10 +25,12 @@ from .buckets import (
     SortedSampler,
 )
 from .copies import (
+    chain_of,
     changes_of,
     computed_copy,
     is_computed,
     last_keys,
+    pass_length,
     repeats,
     unseeded,
     users_copy,
@@ -36,7 +38,7 @@ from .copies import (
 from .epochs import UsersEpochs, epochs_of, set_epoch
 from .ordered import FilterSampler, IntervalSampler, SequentialSampler
 from .passes import BatchPass, Pass, Sliceable, as_keys, cut, skip
-from .saved import knows_epoch, load_saved_pass, refreshed, saved_pass
+from .saved import check_saved_pass, knows_epoch, load_saved_pass, refreshed, saved_pass
 from .sharded import ShardedSampler, SplitSampler
 from .shuffled import BlockShuffleSampler, RandomSampler, SubsetSampler
 from .weighted import WeightedSampler

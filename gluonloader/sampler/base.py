@@ -23,7 +23,7 @@ from ..indices import is_int_array
 from ..randomness import batch_seed, draw_seed
 from ..state import check_same, field, int_field
 from .passes import READ_AHEAD, BatchPass, Computed, Integers, Pass, Sliceable
-from .saved import FIXED, PATH, inner_state, load_saved_pass, saved_pass
+from .saved import FIXED, PATH, check_saved_pass, inner_state, load_saved_pass, saved_pass
 
 _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
 
@@ -58,7 +58,6 @@ class OrderedSampler(Sampler):
     _indices: Sequence[Any] | Integers  # the order of a pass; a subclass may override _order and __len__ instead
     _state_fields: Mapping[str, Any] = {}  # arguments that the order depends on, as fields of the pass state
     _read_ahead = READ_AHEAD
-    live: tuple[str, ...] = ()  # fields of the pass state that may change while a pass runs
 
     @property
     def random_over(self) -> Any:
@@ -79,16 +78,20 @@ class OrderedSampler(Sampler):
         """What the next pass depends on, as JSON."""
         return {"length": len(self), **self._state_fields}
 
-    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Makes the next pass repeat the pass that `pass_state` described; see `load_saved_pass`."""
-        self._check_state(state)
-        return drawn
+    def refreshed(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The state of a pass that has started, with the fields that have changed since then."""
+        return state
 
-    def _check_state(self, state: Mapping[str, Any], *free: str) -> None:
+    def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
         """Checks that all fields except those in `free` are equal to those of this sampler."""
         for name, ours in self.pass_state().items():
             if name not in free:
                 check_same(state, name, ours, f"this {type(self).__name__}", PATH)
+
+    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
+        """Makes the next pass repeat the pass that `pass_state` described; see `load_saved_pass`."""
+        self.check_pass_state(state)
+        return drawn
 
 
 def start_order(sampler: Any) -> tuple[Sliceable | None, int]:
@@ -136,10 +139,14 @@ class SeededSampler(OrderedSampler):
     def pass_state(self) -> dict[str, Any]:
         return {**super().pass_state(), "seed": self._seed, "epoch": self._epoch}
 
+    def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
+        int_field(state, "seed", None, PATH)
+        int_field(state, "epoch", path=PATH)
+        super().check_pass_state(state, "epoch", *(["seed"] if self.adopts else []), *free)
+
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        seed, epoch = int_field(state, "seed", None, PATH), int_field(state, "epoch", path=PATH)
-        self._check_state(state, "epoch", *(["seed"] if self.adopts else []))
-        self._seed, self._epoch = seed, epoch
+        self.check_pass_state(state)
+        self._seed, self._epoch = state["seed"], state["epoch"]
         return drawn
 
 
@@ -227,22 +234,28 @@ class BatchSampler(Sampler):
         start = {"start": self._start} if self._start else {}
         return {**about, **start, "carried": carried, "sampler": saved_pass(self.sampler)}
 
-    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Makes the next pass repeat the pass that `pass_state` described; see `load_saved_pass`."""
+    def check_pass_state(self, state: Mapping[str, Any]) -> None:
+        """Checks that each field fits this batch sampler."""
         for name in ("batch_size", "last_batch"):
             check_same(state, name, getattr(self, name), f"this {type(self).__name__}", PATH)
         inner = inner_state(state)
-        carried = self._check_carried(state, inner)
+        check_saved_pass(self.sampler, inner)
+        self._check_carried(state, inner)
         start = int_field(state, "start", path=PATH) if "start" in state else 0
         if start and start > len(self.sampler):
             raise bad_state(PATH + "start", start, f"the sampler has only {len(self.sampler)} indices")
+
+    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
+        """Makes the next pass repeat the pass that `pass_state` described; see `load_saved_pass`."""
+        self.check_pass_state(state)
+        inner, carried, start = state["sampler"], list(state["carried"]), state.get("start", 0)
         indices = max(drawn * self.batch_size - len(carried), 0)
         # If the sampler skipped the drawn indices itself, the carried indices, which came first, are drawn as well.
         moved = load_saved_pass(self.sampler, inner, indices) < indices
         self.carried, self._start = [] if moved else carried, start
         return 0 if moved else drawn
 
-    def _check_carried(self, state: Mapping[str, Any], inner: Mapping[str, Any]) -> list[Any]:
+    def _check_carried(self, state: Mapping[str, Any], inner: Mapping[str, Any]) -> None:
         carried = field(state, "carried", PATH)
         most = self.batch_size - 1 if self.last_batch == "rollover" else 0
         listed = isinstance(carried, list) and len(carried) <= most
@@ -254,7 +267,6 @@ class BatchSampler(Sampler):
             if inner.get(name) != ours:
                 right = f"saved with {name}={inner.get(name)}, not {name}={ours}; load a state without carried indices"
                 raise bad_state(PATH + "carried", carried, right)
-        return list(carried)
 
 
 def iterate(batch_sampler: Iterable[Any]) -> Iterator[Any]:

@@ -7,7 +7,7 @@ other       a user's samplers: a copy draws the order, and has to draw the same 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -74,6 +74,16 @@ def computed_copy(sampler: Any, shift: int | None = None) -> Any:
     if isinstance(new, ShardedSampler):
         new._start, new._loaded_epoch = 0, None
     return new
+
+
+def pass_length(sampler: Any, state: Mapping[str, Any]) -> int:
+    """How many keys or batches a pass of a computed sampler has, at most; `state` describes the pass, and fits."""
+    if isinstance(sampler, BatchSampler):
+        keys = len(state["carried"]) + pass_length(sampler.sampler, state["sampler"]) - state.get("start", 0)
+        return -(-keys // state["batch_size"]) if state["last_batch"] == "keep" else keys // state["batch_size"]
+    if isinstance(sampler, ShardedSampler):
+        return -(-(state["length"] - state["start"]) // state["num_shards"])
+    return len(sampler)
 
 
 def users_copy(batch_sampler: Any, shared: Any) -> Any:

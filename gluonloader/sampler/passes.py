@@ -5,6 +5,7 @@ A `Pass` slices an order, so it moves to any key without reading the keys before
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final, Protocol
@@ -183,4 +184,5 @@ def skip(iterator: Iterator[Any], count: int) -> None:
     if isinstance(iterator, (Pass, BatchPass)):
         iterator.skip(count)
     else:
+        count = min(count, sys.maxsize)  # the most that `islice` accepts; the iterator ends before
         next(islice(iterator, count, count), None)

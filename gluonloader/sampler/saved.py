@@ -1,10 +1,12 @@
 """Pass states: what the next pass of a sampler depends on, as JSON that does not grow with the number of samples.
 
     state = sampler.pass_state()                    before a pass starts
+    sampler.check_pass_state(state)                 raises a ValueError if the state does not fit
     left = sampler.load_pass_state(state, drawn)    the next pass repeats that pass; `left` of the `drawn` keys are
                                                     still to be skipped
 
-A user's sampler needs neither method: the functions here save those attributes that such a sampler has.
+A user's sampler needs none of these methods: the functions here save those attributes that such a sampler has. No check
+calls code of the user, except to read the length of a sampler.
 """
 
 from __future__ import annotations
@@ -43,6 +45,18 @@ def saved_pass(sampler: Any) -> dict[str, Any]:
     return saved
 
 
+def check_saved_pass(sampler: Any, state: Any) -> None:
+    """Raises a ValueError, which names the field, if a state that `saved_pass` returned does not fit a sampler."""
+    whose = "this sampler"
+    check_same(state, "kind", type(sampler).__name__, whose, PATH)
+    if hasattr(sampler, "check_pass_state"):
+        sampler.check_pass_state(state)
+    elif isinstance(sampler, FIXED):
+        check_same(state, "length", len(sampler), whose, PATH)
+    elif _counts_epochs(sampler):
+        int_field(state, "epoch", path=PATH)
+
+
 def load_saved_pass(sampler: Any, state: Mapping[str, Any], drawn: int) -> int:
     """Makes the next pass of any sampler repeat the pass that `saved_pass` described.
 
@@ -52,14 +66,11 @@ def load_saved_pass(sampler: Any, state: Mapping[str, Any], drawn: int) -> int:
     Raises:
         ValueError: the state does not fit; the text names the field, and nothing has changed.
     """
-    whose = "this sampler"
-    check_same(state, "kind", type(sampler).__name__, whose, PATH)
+    check_saved_pass(sampler, state)
     if hasattr(sampler, "load_pass_state"):
         return int(sampler.load_pass_state({key: state[key] for key in state if key != "kind"}, drawn))
-    if isinstance(sampler, FIXED):
-        check_same(state, "length", len(sampler), whose, PATH)
-    elif _counts_epochs(sampler):
-        sampler.set_epoch(int_field(state, "epoch", path=PATH))
+    if not isinstance(sampler, FIXED) and _counts_epochs(sampler):
+        sampler.set_epoch(state["epoch"])
     return drawn
 
 
@@ -76,8 +87,7 @@ def refreshed(sampler: Any, state: Mapping[str, Any]) -> dict[str, Any]:
     now = dict(state)
     if "sampler" in now:
         now["sampler"] = refreshed(sampler.sampler, now["sampler"])
-    live = getattr(sampler, "live", ())
-    return {**now, **{name: value for name, value in sampler.pass_state().items() if name in live}} if live else now
+    return sampler.refreshed(now) if hasattr(sampler, "refreshed") else now
 
 
 def knows_epoch(sampler: Any) -> bool:

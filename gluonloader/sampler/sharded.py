@@ -15,14 +15,14 @@ import numpy as np
 
 from ..checks import check_flags, check_int
 from ..describe import arguments, call, describe, short_repr
-from ..errors import bad_argument, explain_torch_arguments
+from ..errors import bad_argument, bad_state, explain_torch_arguments
 from ..indices import Keys
 from ..randomness import batch_seed
 from ..ranks import Source, rank_and_size
 from ..state import check_same, int_field
 from .base import Sampler, SeededSampler, SizedIterable, chained, start_order
 from .passes import Computed, Integers, Pass, Sliceable, as_keys, join_keys
-from .saved import PATH, inner_state, load_saved_pass, saved_pass
+from .saved import PATH, check_saved_pass, inner_state, load_saved_pass, saved_pass
 
 Even = Literal["pad", "drop", "keep"]
 
@@ -119,15 +119,23 @@ class ShardedSampler(Sampler):
         where = {"start": self._start, "num_shards": self.num_shards, "index": self.index}
         return {**where, "length": len(self.sampler), "sampler": saved_pass(self.sampler)}
 
-    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
-        """Makes the next pass continue after `drawn` indices of each share; returns 0: the caller need not skip any."""
-        start, shards = int_field(state, "start", path=PATH), int_field(state, "num_shards", 1, PATH)
-        int_field(state, "index", path=PATH)
+    def check_pass_state(self, state: Mapping[str, Any]) -> None:
+        """Checks that each field fits this sampler; the number of shares and the index may differ."""
+        shards = int_field(state, "num_shards", 1, PATH)
+        if int_field(state, "index", path=PATH) >= shards:
+            raise bad_state(f"{PATH}index", state["index"], f"must be less than num_shards={shards}")
         length = len(self.sampler)
         check_same(state, "length", length, f"the sampler of this {type(self).__name__}", PATH)
-        inner = inner_state(state)
+        if int_field(state, "start", path=PATH) > length:
+            raise bad_state(f"{PATH}start", state["start"], f"must be at most {length}, the length of the sampler")
+        check_saved_pass(self.sampler, inner_state(state))
+
+    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
+        """Makes the next pass continue after `drawn` indices of each share; returns 0: the caller need not skip any."""
+        self.check_pass_state(state)
+        inner = state["sampler"]
         load_saved_pass(self.sampler, inner, 0)
-        self._start = min(length, start + drawn * shards)
+        self._start = min(len(self.sampler), state["start"] + drawn * state["num_shards"])
         epoch = inner.get("epoch")
         self._loaded_epoch = epoch if isinstance(epoch, int) else None
         return 0

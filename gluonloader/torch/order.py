@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from .. import sampler as own
 from ..state import has_state
 from .utils_data import data, torch
+
+_MOST_BYTES: Final = 1 << 20  # in the state of a generator; torch's have a few kB
 
 
 class Order:
@@ -158,13 +160,21 @@ def as_states(texts: Any, generators: Sequence[Any]) -> list[Any]:
             "many; pass generator= and a sampler as to the loader that was saved"
         )
     try:
-        states = [np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8).copy() for text in texts]
+        states = [np.frombuffer(_bytes_of(text), np.uint8).copy() for text in texts]
         tensors = [torch.from_numpy(state) for state in states]
         for tensor in tensors:
             torch.Generator().set_state(tensor)  # raises an error if it is not a state
     except (ValueError, TypeError, RuntimeError, zlib.error) as error:
         raise ValueError(f"state: generators: they are not states of torch.Generator ({error})") from None
     return tensors
+
+
+def _bytes_of(text: Any) -> bytes:
+    decompressor = zlib.decompressobj()
+    data = decompressor.decompress(base64.b64decode(text, validate=True), _MOST_BYTES)
+    if not decompressor.eof or decompressor.unused_data:
+        raise ValueError("the text is not complete, or too long")
+    return data
 
 
 def _with_epoch(sampler: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import bad_state, warn
 from ..loader import DataLoader as CoreDataLoader
 from ..randomness import postponed
-from ..state import add_checksum, check_same, field, int_field, parse_state, verify_checksum
+from ..state import add_checksum, check_same, field, int_field, parse_state
 from .core import batch_sampler_of, core_loader, is_iterable
 from .order import Order, as_states, as_text, generators_of, restore, save, start_pass
 
@@ -111,10 +111,12 @@ class Passes:
         if field(fields, "sampler_epoch") is not None:
             int_field(fields, "sampler_epoch", 0)
         position = field(fields, "position")
-        verify_checksum(fields)
+        if fields["ended"]:  # then the core loader stands at the start of its next epoch
+            int_field(position, "epoch", 1, "position.")
+            check_same(position, "batch", 0, "a pass that has ended", "position.")
         if position is not None:  # checked now by a core loader without workers, which is not used any more
             seed = int_field(position, "seed", None, "position.")
-            core_loader(loader, batch_sampler_of(loader), seed, 0).load_state_dict(position)
+            core_loader(loader, batch_sampler_of(loader), seed, 0).epochs.fit(parse_state(position))
         self._loaded = fields
 
     def close(self) -> None:

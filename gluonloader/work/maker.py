@@ -101,7 +101,7 @@ class Timer:
             cpu, faults = min(cpu, now.cpu_ns - self._before.cpu_ns), now.page_faults - self._before.page_faults
         self._is_long = self.took > _LONG_NS
         read = self._read or self._end  # the end if the batch has failed before
-        key = epoch << 32 | batch & 0xFFFFFFFF
+        key = (epoch & 0x7FFFFFFF) << 32 | batch & 0xFFFFFFFF
         batchify = (self._made or self._end) - read
         return _REPORT.pack(self._end, start - last, self.took, read - start, batchify, cpu, faults, key)
 

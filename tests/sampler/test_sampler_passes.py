@@ -429,7 +429,9 @@ def test_refreshed_updates_a_state_with_weights_that_changed():
     unchanging = BatchSampler(WeightedSampler([1, 2], replacement=False, seed=0), 2)
     state = unchanging.pass_state()
     unchanging.sampler.weights = [3, 4]
-    assert refreshed(unchanging, state) == state, "this pass keeps the weights with which it started"
+    now = refreshed(unchanging, state)
+    assert now["sampler"].pop("next_weights"), "the new weights, which apply from the next pass on"
+    assert now == state, "this pass keeps the weights with which it started"
 
 
 @pytest.mark.parametrize("sampler", [[3, 1, 4, 1, 5], (0, 2, 4, 1, 3), range(5)], ids=["list", "tuple", "range"])

@@ -11,10 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
+from itertools import pairwise
 from typing import Any, Protocol
 
-from ...state import to_ranges
+from ...state import joined, range_with, save_ranges
 from ...work.task import Task
 from .errors import ErrorCount
 
@@ -77,7 +77,7 @@ class Progress:
 
     Args:
         number: the first number to issue.
-        ahead: later numbers that are settled already.
+        ahead: later numbers that are settled already, as ascending ranges. They may be very many.
         in_flight: the tasks that are not settled, by number in the order of issue. Removing a task settles it.
 
     Attributes:
@@ -88,7 +88,7 @@ class Progress:
     >>> [progress.issue(Task(0, number, 0, [number])) for number in range(3)]
     [True, True, True]
     >>> del in_flight[1]; progress.position, progress.ahead
-    (0, [1])
+    (0, [range(1, 2)])
     >>> del in_flight[0]; progress.position, progress.ahead
     (2, [])
     """
@@ -96,12 +96,17 @@ class Progress:
     def __init__(self, number: int, ahead: Iterable[range], in_flight: dict[int, Task]) -> None:
         self.upcoming = number
         self._in_flight = in_flight
-        self._ahead = set(chain.from_iterable(ahead))  # only numbers >= `upcoming` matter
+        self._ahead = list(ahead)  # only numbers >= `upcoming` matter
+
+    def settled_from(self, number: int) -> int:
+        """How many numbers from `number` on were settled before the epoch was resumed."""
+        settled = range_with(self._ahead, number)
+        return 0 if settled is None else settled.stop - number
 
     def issue(self, task: Task) -> bool:
         """Issues the number `upcoming`; returns False if its batch was delivered before the epoch was resumed."""
         number = task.batch
-        is_new = number not in self._ahead
+        is_new = not self._ahead or not self.settled_from(number)
         if is_new:
             self._in_flight[number] = task  # before `upcoming`: a lower number that is not in flight is settled
         self.upcoming = number + 1
@@ -110,8 +115,8 @@ class Progress:
     @property
     def position(self) -> int:
         number = next(iter(self.in_flight), self.upcoming)
-        while number in self._ahead and number >= self.upcoming:
-            number += 1
+        while number >= self.upcoming and (settled := self.settled_from(number)):
+            number += settled
         return number
 
     @property
@@ -120,25 +125,25 @@ class Progress:
         return [number for number in list(self._in_flight) if number >= 0]
 
     @property
-    def ahead(self) -> list[int]:
+    def ahead(self) -> list[range]:
         """The settled numbers beyond the position, ascending."""
-        in_flight, position, upcoming = self.in_flight, self.position, self.upcoming
-        issued = set(range(position + 1, upcoming)).difference(in_flight)
-        return sorted(issued.union(number for number in self._ahead if number >= upcoming and number > position))
+        upcoming, position = self.upcoming, self.position
+        edges = [*(number for number in self.in_flight if number < upcoming), upcoming]
+        issued = [range(before + 1, after) for before, after in pairwise(edges)]
+        loaded = [range(max(numbers.start, upcoming, position + 1), numbers.stop) for numbers in self._ahead]
+        return joined(numbers for numbers in (*issued, *loaded) if numbers)
 
     def frozen(self) -> Progress:
         """A copy that does not change, since another thread may settle a task between two looks at the position."""
-        copied = Progress(self.upcoming, (), dict(self._in_flight))
-        copied._ahead = set(self._ahead)
-        return copied
+        return Progress(self.upcoming, self._ahead, dict(self._in_flight))
 
     def state(self) -> dict[str, Any]:
         """The fields `batch` and `ahead` of a position, for a frozen object."""
-        return {"batch": self.position, "ahead": to_ranges(self.ahead)}
+        return {"batch": self.position, "ahead": save_ranges(self.ahead)}
 
     def rewind(self) -> None:
         """Returns to the position, with nothing in flight; the position stays the same after each step."""
-        self._ahead.update(self.ahead)
+        self._ahead = self.ahead
         self.upcoming = self.position
         self._in_flight.clear()
 

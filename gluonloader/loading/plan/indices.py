@@ -56,12 +56,13 @@ class IndexPlan:
             self._pass_state: dict[str, Any] | TypeError = saved_pass(batch_sampler)
         except TypeError as error:
             self._pass_state = error  # JSON cannot store the carried indices: the epoch runs, but cannot be saved
+        changes = changes_of(batch_sampler)  # before the pass starts, which may set weights for the pass after it
         self._batches: Iterator[Any] = iterate(batch_sampler)
         skip(self._batches, start.skip)
         self._pass_start = start.number - start.skip  # number of the batch that comes first in the pass
         self._progress = Progress(start.number, start.ahead, self.in_flight)
         carried = None if self._pass_start else list(getattr(batch_sampler, "carried", ()))
-        self.started = Started(start.number, carried, changes_of(batch_sampler), epochs_of(batch_sampler))
+        self.started = Started(start.number, carried, changes, epochs_of(batch_sampler))
         self._snapshots: dict[int, Any] = {}  # states of `_stateful` before it yielded the batch of this number
         self._carries_over = True  # `carry_over` was not called yet
         self._drawing = False  # whether `_batches` is perhaps not at the number `upcoming`
@@ -92,6 +93,16 @@ class IndexPlan:
             self._drawing = False
             if is_new:
                 return task
+            self._skip_settled()
+
+    def _skip_settled(self) -> None:
+        """Skips the next batches that were delivered before the epoch was resumed, which may be very many."""
+        progress = self._progress
+        if isinstance(self._batches, BatchPass) and (settled := progress.settled_from(progress.upcoming)):
+            self._drawing = True
+            self._batches.skip(settled)
+            progress.upcoming += settled
+            self._drawing = False
 
     def _forget_snapshots(self) -> None:
         position = self._progress.position

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...errors import bad_state
 from ...ranks import Ranks
 from ...state import ranges_field
 from ...work.task import Chunk
@@ -101,6 +102,19 @@ def _before(shards: Shards, full: Mapping[int, int], number: int) -> int:
     return sum(min(count, len(range(shard, number, shards.num_shards))) for shard, count in full.items())
 
 
+def check_stop(quota: Quota | None, shards: Shards, state: Mapping[str, Any]) -> None:
+    """Raises a ValueError if this rank cannot stop where a position says."""
+    stop = state["stop"]
+    if quota is None:
+        right = "the loader that was saved had a policy for ranks; pass the same policy: Ranks(..., policy=...)"
+        raise bad_state("stop", stop, right)
+    if stop is None or any(full_chunks(shards, quota.lengths).values()):
+        return
+    most = shards.batches(sum(quota.lengths[shard] % shards.batch_size for shard in shards.owned))
+    if stop["others"] > most:
+        raise bad_state("stop.others", stop["others"], f"must be at most {most}: there is no full batch to repeat")
+
+
 class _Left:
     """The batches that are left of an epoch for one rank.
 
@@ -112,7 +126,7 @@ class _Left:
         self._shards = shards
         size, full = shards.batch_size, full_chunks(shards, lengths)
         samples = sum(lengths[shard] % size for shard in full)
-        self._first, self._ahead = 0, list[int]()
+        self._first, self._ahead = 0, list[range]()
         if state is not None:
             ended = {shard: chunk for shard, chunk in state["ended"] if shard in full}
             samples = sum(lengths[shard] % size for shard in full.keys() - ended.keys())
@@ -121,15 +135,10 @@ class _Left:
             samples += sum(part["stop"] - part["start"] for part in rest)
             full.update(ended)
             self._first = state["batch"]
-            ahead = [number for numbers in ranges_field(state, "ahead") for number in numbers]
-            self._ahead = [number for number in ahead if self._is_full(full, number)]
+            self._ahead = ranges_field(state, "ahead")
         self._full = full
         self._in_chunks = self._unsettled(self._first_leftover)
         self.batches = self._in_chunks + shards.batches(samples)
-
-    def _is_full(self, full: Mapping[int, int], number: int) -> bool:
-        chunk, shard = divmod(number, self._shards.num_shards)
-        return chunk < full.get(shard, 0)
 
     @property
     def _first_leftover(self) -> int:
@@ -137,8 +146,15 @@ class _Left:
 
     def _unsettled(self, number: int) -> int:
         """How many full chunks before chunk `number` are not settled."""
-        before = _before(self._shards, self._full, number) - _before(self._shards, self._full, min(number, self._first))
-        return before - sum(settled < number for settled in self._ahead)
+        settled = [range(self._first), *self._ahead]
+        return self._full_in(range(number)) - sum(
+            self._full_in(range(part.start, min(part.stop, number))) for part in settled if part.start < number
+        )
+
+    def _full_in(self, numbers: range) -> int:
+        """How many full chunks have one of these numbers."""
+        before, until = (_before(self._shards, self._full, number) for number in (numbers.start, numbers.stop))
+        return until - before
 
     def stop_after(self, count: int) -> Stop:
         if count >= self._in_chunks:

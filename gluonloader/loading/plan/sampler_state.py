@@ -10,15 +10,28 @@ Samplers are restored in one of three ways:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ...errors import bad_state, warn
 from ...frameworks import state_from_json, state_to_json
 from ...randomness import batch_seed
-from ...sampler import BatchSampler, ShardedSampler, knows_epoch, load_saved_pass, saved_pass
+from ...sampler import (
+    BatchSampler,
+    OrderedSampler,
+    ShardedSampler,
+    chain_of,
+    check_saved_pass,
+    is_computed,
+    knows_epoch,
+    load_saved_pass,
+    pass_length,
+    saved_pass,
+)
 from ...state import field, has_state, int_field, ranges_field
 from .base import Start
 from .errors import count_in
+
+_OURS: Final = (OrderedSampler, ShardedSampler, BatchSampler)
 
 
 def fresh_state(batch_sampler: Any) -> dict[str, Any]:
@@ -30,41 +43,60 @@ def fresh_state(batch_sampler: Any) -> dict[str, Any]:
 
 def keep(batch_sampler: Any) -> Callable[[], None]:
     """Saves the state of a batch sampler; returns a function that restores it."""
-    carried = getattr(batch_sampler, "carried", None)
-    if carried:
-        batch_sampler.carried = []  # saved here unchanged, since JSON may not be able to store it
-    state = fresh_state(batch_sampler)
-    if carried:
-        batch_sampler.carried = carried
+    samplers = chain_of(batch_sampler)
+    ours = [(sampler, dict(vars(sampler))) for sampler in samplers if isinstance(sampler, _OURS)]
+    users = [(sampler, saved_pass(sampler)) for sampler in samplers if not isinstance(sampler, _OURS)][:1]
+    stateful = stateful_part(batch_sampler)
+    state = None if stateful is None else snapshot(stateful)
 
-    def restore() -> None:
-        load(batch_sampler, state)
-        if carried:
-            batch_sampler.carried = carried
+    def restore_all() -> None:
+        for sampler, attributes in ours:
+            vars(sampler).update(attributes)
+        for sampler, pass_state in users:
+            load_saved_pass(sampler, pass_state, 0)
+        if stateful is not None:
+            restore(stateful, state)
 
-    return restore
+    return restore_all
 
 
-def load(batch_sampler: Any, state: Mapping[str, Any]) -> Start:
-    """Prepares a batch sampler for the position in `state`; returns where its next pass starts.
+def check(batch_sampler: Any, state: Mapping[str, Any]) -> None:
+    """Checks each field of a position.
 
     Raises:
-        ValueError: the state does not fit this sampler, which is unchanged.
+        ValueError: the state does not fit this sampler.
     """
     number, drawn = int_field(state, "batch"), int_field(state, "skip")
     ahead, pass_state = ranges_field(state, "ahead"), field(state, "sampler")
-    errors = count_in(state)
+    count_in(state)
     if drawn > number:
         raise bad_state("skip", drawn, f"must be at most batch={number}")
     if ahead and ahead[0].start <= number:
         raise bad_state("ahead", state["ahead"], f"must be greater than batch={number}")
+    check_saved_pass(batch_sampler, pass_state)
+    if is_computed(batch_sampler):  # otherwise the length may be wrong
+        count = pass_length(batch_sampler, pass_state)
+        if drawn > count:
+            raise bad_state("skip", drawn, f"must be at most {count}, the number of batches of the sampler")
+        if ahead and ahead[-1].stop > number - drawn + count:
+            raise bad_state(
+                "ahead", state["ahead"], f"must be less than {number - drawn + count}, where the epoch ends"
+            )
     sampler = getattr(batch_sampler, "sampler", batch_sampler)
     if ahead and isinstance(sampler, ShardedSampler):
         _check_shard(sampler, state)
-    stateful = stateful_part(batch_sampler)
-    if stateful is not None:
-        field(state, "snapshot")
-    skip = load_saved_pass(batch_sampler, pass_state, drawn)
+    if stateful_part(batch_sampler) is not None:
+        state_from_json(field(state, "snapshot"))
+
+
+def load(batch_sampler: Any, state: Mapping[str, Any]) -> Start:
+    """Prepares a batch sampler for the position in `state`, which `check` has accepted.
+
+    Returns where its next pass starts.
+    """
+    stateful, drawn = stateful_part(batch_sampler), state["skip"]
+    skip = load_saved_pass(batch_sampler, state["sampler"], drawn)
+    sampler = getattr(batch_sampler, "sampler", batch_sampler)
     if state.get("epoch", 0) > 0 and not (knows_epoch(sampler) or hasattr(sampler, "set_epoch")):
         warn(
             f"a {type(sampler).__name__} has no epoch and no state, so it restarts from the beginning; this is "
@@ -75,7 +107,7 @@ def load(batch_sampler: Any, state: Mapping[str, Any]) -> Start:
         restore(stateful, state["snapshot"])
         drop_carried(batch_sampler, drawn)
         skip = 0
-    return Start(number, skip, tuple(ahead), errors)
+    return Start(state["batch"], skip, tuple(ranges_field(state, "ahead")), count_in(state))
 
 
 def stateful_part(batch_sampler: Any) -> Any:

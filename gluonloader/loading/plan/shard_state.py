@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from ...checks import LastBatch
 from ...errors import bad_state
-from ...state import check_same, field, int_field, ranges_field
+from ...frameworks import state_from_json
+from ...state import MOST, check_same, field, int_field, list_field, range_with, ranges_field
 from ...work.task import Chunk, Hint
 from .errors import count_in
 
@@ -76,6 +79,14 @@ class ShardEnds:
         chunk, shard = divmod(number, self.shards.num_shards)
         return not self.shards.owns(shard) or chunk > self.last_chunks.get(shard, chunk)
 
+    def has_chunk_in(self, numbers: range) -> bool:
+        """Whether this process has a chunk with one of these numbers."""
+        for shard in self.shards.owned:
+            first = numbers.start + (shard - numbers.start) % self.shards.num_shards
+            if first < numbers.stop and not self.is_beyond(first):
+                return True
+        return False
+
     def full_chunks(self, number: int) -> int:
         """How many chunks before chunk `number` are full; a shard whose end is unknown counts as endless."""
         total = 0
@@ -130,7 +141,7 @@ def rest_of_leftovers(shards: Shards, state: Mapping[str, Any]) -> list[dict[str
     saved, ends = state["leftovers"], ShardEnds(shards, dict(state["ended"]))
     if not in_leftovers(ends, state["batch"]):
         return list(saved)
-    settled = {number for numbers in ranges_field(state, "ahead") for number in numbers}
+    settled = ranges_field(state, "ahead")
     rest: list[dict[str, Any]] = []
     offset, size, first = 0, shards.batch_size, ends.first_leftover_batch
     # In the order in which `ShardPlan` cuts them into batches.
@@ -138,7 +149,7 @@ def rest_of_leftovers(shards: Shards, state: Mapping[str, Any]) -> list[dict[str
         start, stop = part["start"], part["stop"]
         while start < stop:
             number, end = first + offset // size, min(stop, start + size - offset % size)
-            if number >= state["batch"] and number not in settled:
+            if number >= state["batch"] and range_with(settled, number) is None:
                 rest.append({**part, "start": start, "stop": end})
             offset, start = offset + end - start, end
     return rest
@@ -178,36 +189,79 @@ def check(shards: Shards, state: Mapping[str, Any]) -> None:
     Raises:
         ValueError: the state does not fit.
     """
-    int_field(state, "batch")
-    ranges_field(state, "ahead")
+    number, ahead = int_field(state, "batch"), ranges_field(state, "ahead")
+    if ahead and ahead[0].start <= number:
+        raise bad_state("ahead", state["ahead"], f"must be greater than batch={number}")
     count_in(state)
-    if "ranks" in state and (state["rank"], state["ranks"]) != (shards.rank, shards.ranks):
+    int_field(state, "epoch")
+    if "ranks" in state and (int_field(state, "rank"), int_field(state, "ranks")) != (shards.rank, shards.ranks):
         what = f"rank {state['rank']} of {state['ranks']} has saved it"
         right = "load the result of gluonloader.merge_states(states of all ranks)"
         raise ValueError(f"state: {what}, but this is rank {shards.rank} of {shards.ranks}; {right}")
     for name, ours in shards.state().items():
         if "ranks" in state or name not in ("rank", "ranks"):
             check_same(state, name, ours, "this loader")
-    for pair in _list_field(state, "ended"):
+    read = shards if "ranks" in state else replace(shards, rank=0, ranks=1)  # the shards that the state describes
+    ended = _check_ended(read, state)
+    hints = [_check_shard(read, hint, "hints.") for hint in list_field(state, "hints")]
+    if len(set(hints)) < len(hints):
+        raise bad_state("hints", state["hints"], "must have one hint at most for each shard")
+    for hint in state["hints"]:
+        _check_hint(hint, "hints.")
+    _check_leftovers(read, state, ended)
+    if state.get("stop") is not None:
+        for name in ("chunk", "others"):
+            if name == "others" or field(state["stop"], name, "stop.") is not None:
+                int_field(state["stop"], name, path="stop.")
+
+
+def _check_shard(shards: Shards, saved: Any, path: str) -> int:
+    """Returns the number of a shard, after checking that these shards contain it."""
+    shard = int_field(saved, "shard", path=path)
+    if shard >= shards.num_shards or not shards.owns(shard):
+        raise bad_state(f"{path}shard", shard, f"must be one of the shards that are read: {shards.owned}")
+    return shard
+
+
+def _check_ended(shards: Shards, state: Mapping[str, Any]) -> dict[int, int]:
+    """Returns the last chunks of shards by shard."""
+    ended: dict[int, int] = {}
+    for pair in list_field(state, "ended"):
         if not isinstance(pair, list) or len(pair) != 2 or not all(type(part) is int for part in pair):
             raise bad_state("ended", pair, "must be two ints, the number of a shard and the number of its last chunk")
-    for hint in _list_field(state, "hints"):
-        int_field(hint, "shard", path="hints.")
-        _check_hint(hint, "hints.")
-    for leftover in _list_field(state, "leftovers"):
-        for name in ("epoch", "shard", "chunk", "start", "stop"):
-            int_field(leftover, name, path="leftovers.")
-        _check_hint(field(leftover, "hint", "leftovers."), "leftovers.hint.")
+        shard, chunk = pair
+        if not 0 <= shard < shards.num_shards or not shards.owns(shard) or shard in ended:
+            raise bad_state("ended", pair, f"the first int must be one of the shards {shards.owned}, each only once")
+        if not 0 <= chunk < MOST // shards.num_shards:
+            raise bad_state("ended", pair, f"the second int must be from 0 to 2**62 / num_shards={shards.num_shards}")
+        ended[shard] = chunk
+    return ended
 
 
-def _list_field(state: Mapping[str, Any], name: str) -> list[Any]:
-    value = field(state, name)
-    if not isinstance(value, list):
-        raise bad_state(name, value, "must be a list")
-    return value
+def _check_leftovers(shards: Shards, state: Mapping[str, Any], ended: Mapping[int, int]) -> None:
+    size, epoch = shards.batch_size, state["epoch"]
+    parts: list[tuple[LeftoverKey, int]] = []
+    for saved in list_field(state, "leftovers"):
+        shard, start = _check_shard(shards, saved, "leftovers."), int_field(saved, "start", path="leftovers.")
+        of, chunk = (int_field(saved, name, path="leftovers.") for name in ("epoch", "chunk"))
+        stop = int_field(saved, "stop", path="leftovers.")
+        if not start < stop < size:
+            raise bad_state(
+                "leftovers.stop", stop, f"must be from {start + 1} to {size - 1}: these are samples of a batch"
+            )
+        if of > epoch or (of < epoch and shards.last_batch != "rollover"):
+            right = f"must be epoch={epoch}" + (" or an epoch before" if shards.last_batch == "rollover" else "")
+            raise bad_state("leftovers.epoch", of, right)
+        if of == epoch and not ended.get(shard, MOST) <= chunk < MOST // shards.num_shards:
+            raise bad_state("leftovers.chunk", chunk, f"must be the last chunk of shard {shard}, as `ended` says")
+        _check_hint(field(saved, "hint", "leftovers."), "leftovers.hint.")
+        parts.append(((of, shard, chunk, start), stop))
+    for (before, stop), (key, _) in pairwise(sorted(parts, key=itemgetter(0))):
+        if before[:3] == key[:3] and stop > key[3]:
+            raise bad_state("leftovers", state["leftovers"], f"has samples of shard {key[1]} twice")
 
 
 def _check_hint(saved: Any, path: str) -> None:
     if saved is not None:
         int_field(saved, "group", path=path)
-        field(saved, "state", path)
+        state_from_json(field(saved, "state", path))

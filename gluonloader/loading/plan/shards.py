@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import chain
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
@@ -97,8 +97,9 @@ class ShardPlan:
         if self._is_shared(state):
             # Chunks of other shards may be further than the ends of these, where the batches of leftovers are numbered.
             number = min(number, self._ends.first_leftover_batch) if self._ends.all_known else number
-            own = [value for value in chain.from_iterable(ahead) if not self._ends.is_beyond(value)]
-            ahead = [range(value, value + 1) for value in own]
+            if self._ends.all_known:
+                ahead = [range(part.start, min(part.stop, self._ends.first_leftover_batch)) for part in ahead]
+                ahead = [part for part in ahead if part]
         return Progress(number, ahead, self.in_flight)
 
     def next(self) -> Task | None:
@@ -124,6 +125,8 @@ class ShardPlan:
                 progress.upcoming += 1
             elif progress.issue(task := self._task(number, self._chunk(shard, chunk), shard)):
                 return task
+            else:
+                progress.upcoming += progress.settled_from(number + 1)
         if not self._in_leftovers:
             if progress.in_flight:
                 return None  # leftover batches may get the numbers of these chunks, which lie beyond the ends of shards
@@ -170,6 +173,7 @@ class ShardPlan:
                 work = self._repeated(batch)
             if self._progress.issue(task := self._task(number, work, batch)):
                 return task
+            self._progress.upcoming += self._progress.settled_from(number + 1)
 
     def _repeated(self, batch: int) -> Chunk:
         """The chunk that is repeated as number `batch` of the leftovers, after which the rank has no samples."""
@@ -201,7 +205,7 @@ class ShardPlan:
     def accept(self, task: Task, result: Any) -> Any:
         leftover, chunk = self._unread.get(task.batch), task.work
         if leftover is not None:
-            leftover.samples = result.samples[leftover.start : leftover.stop]
+            leftover.samples = self._read_again(leftover, result)
             return NOTHING
         if not isinstance(chunk, Chunk):
             return self.errors.unwrap(task, result)
@@ -223,6 +227,17 @@ class ShardPlan:
             self._leftovers[leftover.key] = leftover  # replaces that of the same chunk, if an interrupt came after it
         self._ends.add(chunk)
         return NOTHING
+
+    def _read_again(self, leftover: Leftover, result: ShardBatch | ShardEnd) -> list[Any]:
+        """The samples of a leftover, after a resume."""
+        samples = result.samples[leftover.start : leftover.stop] if isinstance(result, ShardEnd) else []
+        if len(samples) < leftover.stop - leftover.start:
+            shard, chunk = leftover.chunk.shard, leftover.chunk.number
+            raise ValueError(
+                f"state: leftovers: chunk {chunk} of shard {shard} has other samples than the state says; the dataset "
+                "has changed since the state was saved"
+            )
+        return samples
 
     def _compare_first_sample(self, shard: int, first: int) -> None:
         """Raises an error if the shards see different sequences, although each is cut out of the whole dataset."""
@@ -273,8 +288,9 @@ class ShardPlan:
         in_flight = [divmod(number, self._shards.num_shards) for number in progress.in_flight]
         if self._ends.all_known and not self._in_leftovers:
             # The chunks that are still in flight are empty, and leftover batches may have the same numbers.
-            first, ahead = self._ends.first_leftover_batch, progress.ahead
-            if all(number in ahead or self._ends.is_beyond(number) for number in range(progress.position, first)):
+            first = self._ends.first_leftover_batch
+            edges = [range(progress.position, progress.position), *progress.ahead, range(first, first)]
+            if not any(self._ends.has_chunk_in(range(one.stop, other.start)) for one, other in pairwise(edges)):
                 progress = Progress(first, (), {})
         leftovers = [
             leftover

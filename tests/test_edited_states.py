@@ -1,0 +1,495 @@
+"""Edited states of all kinds of loaders, with and without a fresh checksum: each is refused, or loads what it says.
+
+GLUONLOADER_STATES sets the number of states; the time and memory that the worst of them took are printed (-rP).
+"""
+
+import contextlib
+import importlib
+import itertools
+import json
+import os
+import random
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+from state_editor import as_saved, edited, sealed
+from state_models import cut, is_ahead, of_indices, of_shards, weights_in
+
+from gluonloader import (
+    BatchSampler,
+    BlockShuffleSampler,
+    DataLoader,
+    FixedBucketSampler,
+    IterableDataset,
+    RandomSampler,
+    Ranks,
+    SequentialSampler,
+    ShardedSampler,
+    SortedBucketSampler,
+    TooManyErrors,
+    WeightedSampler,
+    get_rng,
+    merge_states,
+)
+from gluonloader.bridges import bridge
+from gluonloader.randomness import batch_seed
+
+STATES = int(os.environ.get("GLUONLOADER_STATES", 600))
+FIRST = int(os.environ.get("GLUONLOADER_FIRST_STATE", 0))  # the number of the first edited state of each kind
+LENGTH, MOST = 23, 40
+LIMIT_S, LIMIT_BYTES = 10, 100e6  # a state that hangs, or lets memory grow with a number in it, is far beyond
+
+calls = []  # of the user's code
+
+
+class Refused(ValueError):
+    """Code of the user does not accept a state."""
+
+
+class Echo:
+    """Accepts any key as an index."""
+
+    def __len__(self):
+        return LENGTH
+
+    def __getitem__(self, key):
+        return key
+
+
+class StatefulEcho(Echo):
+    level = 0
+
+    def state_dict(self):
+        calls.append("state_dict")
+        return {"level": self.level, "rng": np.arange(3), "name": ("a", b"b")}
+
+    def load_state_dict(self, state):
+        calls.append("load_state_dict")
+        if not isinstance(state, dict) or not isinstance(state.get("level"), int):
+            raise Refused("level")
+        self.level = state["level"]
+
+
+class Drawn:
+    """A user's sampler with a state."""
+
+    at = 0
+
+    def __len__(self):
+        return LENGTH
+
+    def __iter__(self):
+        calls.append("__iter__")
+        while self.at < LENGTH:
+            self.at += 1
+            yield self.at * 7 % LENGTH
+        self.at = 0
+
+    def state_dict(self):
+        calls.append("state_dict")
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        calls.append("load_state_dict")
+        if not isinstance(state, dict) or type(state.get("at")) is not int or not 0 <= state["at"] <= LENGTH:
+            raise Refused("at")
+        self.at = state["at"]
+
+
+class Epoched:
+    """A user's sampler with an epoch."""
+
+    epoch = 0
+
+    def __len__(self):
+        return LENGTH
+
+    def __iter__(self):
+        calls.append("__iter__")
+        return iter(np.random.default_rng(self.epoch).permutation(LENGTH).tolist())
+
+    def set_epoch(self, epoch):
+        calls.append("set_epoch")
+        self.epoch = epoch
+
+
+def with_rng(samples):
+    return list(samples), int(get_rng().integers(2**40))
+
+
+def map_style(dataset=Echo, seed=3, **arguments):
+    given = {name: make() if callable(make) else make for name, make in arguments.items()}
+    given = {"batch_size": 4, **given} if "batch_sampler" not in given else given
+    return DataLoader(dataset(), batchify_fn=with_rng, seed=seed, **given)
+
+
+def weighted(replacement):
+    sampler = WeightedSampler(range(LENGTH), 20, replacement, seed=5)
+    return BatchSampler(sampler, 3, "rollover")
+
+
+def keys_of(sampler, saved):
+    """The order of a fresh sampler in the pass that is saved."""
+    if saved["kind"] == "ShardedSampler":
+        keys = keys_of(sampler.sampler, saved["sampler"])[saved["start"] :]
+        return keys[saved["index"] :: saved["num_shards"]]
+    if saved["kind"] == "WeightedSampler":
+        weights = weights_in(saved["weights"], sampler.weights)
+        sampler = WeightedSampler(weights, len(sampler), saved["replacement"], seed=saved["seed"])
+    if "seed" in saved and hasattr(sampler, "_seed"):
+        sampler._seed = saved["seed"]
+    if "epoch" in saved and hasattr(sampler, "set_epoch"):
+        sampler.set_epoch(saved["epoch"])
+    return list(sampler)
+
+
+class MapStyle:
+    """Loaders of a map-style dataset."""
+
+    def __init__(self, **arguments):
+        self.arguments = arguments
+
+    def make(self):
+        return map_style(**self.arguments)
+
+    def states(self):
+        with self.make() as loader:
+            yield loader.state_dict()
+            sampler = loader.sampler
+            for stop in (1, 3, 5):
+                for number, _ in enumerate(loader, 1):
+                    if isinstance(sampler, WeightedSampler) and number == 2:
+                        sampler.weights = np.roll(sampler.weights, 3) + 0.1
+                    if number == stop:
+                        break
+                yield loader.state_dict()
+
+    def expected(self, state):
+        batches, saved = self.make().batch_sampler, state["sampler"]
+        if saved["kind"] != "BatchSampler":
+            return of_indices(state, keys_of(batches, saved)), False
+        inner = saved["sampler"]
+        if "snapshot" in state:
+            order = [at * 7 % LENGTH for at in range(state["snapshot"]["at"] + 1, LENGTH + 1)]
+            return of_indices({**state, "skip": 0}, cut(saved, order, saved["carried"] * (not state["skip"]))), False
+        if inner["kind"] != "ShardedSampler":
+            return of_indices(state, cut(saved, keys_of(batches.sampler, inner), saved["carried"])), False
+        # Shares may have been saved with another number of shares; each continues after what all of them have drawn.
+        drawn, rank = max(state["skip"] * saved["batch_size"] - len(saved["carried"]), 0), batches.sampler.index
+        here = {"start": inner["start"] + drawn * inner["num_shards"], "num_shards": 3, "index": rank}
+        keys = keys_of(batches.sampler, {**inner, **here})
+        seed = batch_seed(state["seed"], -rank) if rank else state["seed"]
+        return of_indices({**state, "skip": 0}, cut(saved, keys, saved["carried"] * (not drawn)), seed), False
+
+    @staticmethod
+    def rest(loader):
+        iterator = iter(loader)
+        for keys, number in itertools.islice(iterator, MOST):
+            yield iterator.last.number, keys, number
+
+
+class Streams(IterableDataset):
+    """Shards of 11, 4 and 8 samples; with `stateful`, they can go on from a saved place."""
+
+    def __init__(self, stateful=False):
+        self.stateful = stateful
+
+    def shard(self, num_shards, index):
+        return Stream(shard_of(num_shards, index)) if self.stateful else iter(shard_of(num_shards, index))
+
+
+class Stream:
+    def __init__(self, samples):
+        self.samples, self.at = samples, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.at >= len(self.samples):
+            raise StopIteration
+        self.at += 1
+        return self.samples[self.at - 1]
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        calls.append("load_state_dict")
+        if not isinstance(state, dict) or type(state.get("at")) is not int or not 0 <= state["at"]:
+            raise Refused("at")
+        self.at = state["at"]
+
+
+def shard_of(num_shards, index):
+    return [100 * index + number for number in range([11, 4, 8][index % 3])]
+
+
+class Iterable:
+    """Loaders of an iterable dataset; with `ranks`, the states of one rank."""
+
+    def __init__(self, stateful=False, **arguments):
+        self.stateful, self.arguments = stateful, arguments
+
+    def make(self, **arguments):
+        arguments = {"batch_size": 3, "num_shards": 3, "seed": 3, **self.arguments, **arguments}
+        return DataLoader(Streams(self.stateful), batchify_fn=with_rng, **arguments)
+
+    def states(self, **arguments):
+        for stop in (0, 1, 3, 5, 7, 9, 100):
+            with self.make(**arguments) as loader:
+                if stop == 5:
+                    list(loader)  # the next epoch may start with what this one carries over
+                list(itertools.islice(iter(loader), stop))
+                yield loader.state_dict()
+
+    def expected(self, state):
+        exact = (
+            not state["hints"]
+            and not self.arguments.keys() & {"shuffle", "ranks"}
+            or self.arguments == {"ranks": (1, 2)}
+        )
+        if not exact:  # what the state of a user's stream makes of its samples is up to the user
+            return None, True
+        return of_shards(state, [shard_of(3, index) for index in range(3)])
+
+    rest = staticmethod(MapStyle.rest)
+
+
+class Bridged:
+    """Bridges to a list of batches, or to a source with a state."""
+
+    def __init__(self, stateful=False):
+        self.stateful = stateful
+
+    def make(self):
+        return bridge(Stream(list(range(9))) if self.stateful else list(range(9)))
+
+    def states(self):
+        for stop in (0, 1, 4, 9):
+            with self.make() as loader:
+                list(itertools.islice(iter(loader), stop))
+                yield loader.state_dict()
+
+    def expected(self, state):
+        source = state["source"]
+        at = source.get("at") if isinstance(source, dict) else state["batch"] if source is None else None
+        if type(at) is not int or at < 0:
+            return None, True  # the source refuses it
+        return list(range(9))[at:], self.stateful or at > 9
+
+    @staticmethod
+    def rest(loader):
+        yield from itertools.islice(loader, MOST)
+
+
+class Torch:
+    """The drop-in for torch's loader."""
+
+    def __init__(self, **arguments):
+        self.arguments = arguments
+
+    def make(self):
+        return importlib.import_module("gluonloader.torch").DataLoader(Echo(), 4, collate_fn=list, **self.arguments)
+
+    def states(self):
+        for stop in (0, 1, 4, 6):
+            with self.make() as loader:
+                list(itertools.islice(loader, stop))
+                yield loader.state_dict()
+
+    def expected(self, state):
+        torch, as_states = pytest.importorskip("torch"), importlib.import_module("gluonloader.torch.order").as_states
+        torch.default_generator.set_state(as_states(state["generators"], [torch.default_generator])[0])
+        whole = list(torch.utils.data.DataLoader(Echo(), 4, collate_fn=list, **self.arguments))
+        position = state["position"]
+        if position is None:
+            return whole, False
+        rest = [] if state["ended"] else of_indices(position, whole)
+        return [keys for _, keys, _ in rest], False
+
+    @staticmethod
+    def rest(loader):
+        yield from itertools.islice(loader, MOST)
+
+
+KINDS = {
+    "sequential": MapStyle(),
+    "random": MapStyle(shuffle=True, seed=None),
+    "range": MapStyle(sampler=lambda: range(LENGTH), last_batch="discard"),
+    "subset": MapStyle(sampler=lambda: SequentialSampler(7, 2), last_batch="rollover"),
+    "rollover": MapStyle(shuffle=True, last_batch="rollover"),
+    "weighted": MapStyle(batch_sampler=lambda: weighted(True)),
+    "weighted, each once": MapStyle(batch_sampler=lambda: weighted(False)),
+    "fixed buckets": MapStyle(batch_sampler=lambda: FixedBucketSampler(range(LENGTH), 3, 4, shuffle=True)),
+    "sorted buckets": MapStyle(batch_sampler=lambda: SortedBucketSampler(range(LENGTH), 3, 2, shuffle=True, seed=1)),
+    "rank 0": MapStyle(sampler=lambda: ShardedSampler(RandomSampler(60, 1), 3, 0, "keep")),
+    "rank 2": MapStyle(sampler=lambda: ShardedSampler(RandomSampler(60, 1), 3, 2, "keep"), last_batch="rollover"),
+    "blocks": MapStyle(sampler=lambda: BlockShuffleSampler([4, 9, 3, 7], 2)),
+    "stateful sampler": MapStyle(sampler=Drawn),
+    "sampler with an epoch": MapStyle(sampler=Epoched, last_batch="rollover"),
+    "stateful dataset": MapStyle(dataset=StatefulEcho, shuffle=True),
+    "tolerant": MapStyle(shuffle=True, on_error="skip"),
+    "out of order": MapStyle(shuffle=True, in_order=False, last_batch="discard"),
+    "iterable": Iterable(),
+    "iterable, discard": Iterable(last_batch="discard"),
+    "iterable, rollover": Iterable(last_batch="rollover"),
+    "iterable, shuffled": Iterable(shuffle=True, shuffle_buffer=6),
+    "iterable with a state": Iterable(stateful=True),
+    "iterable, rank": Iterable(ranks=(1, 2)),
+    "iterable, repeat": Iterable(ranks=Ranks(1, 2, "repeat", shard_lengths=[11, 4, 8])),
+    "iterable, drop": Iterable(ranks=Ranks(0, 2, "drop", shard_lengths=[11, 4, 8])),
+    "bridge": Bridged(),
+    "bridge with a state": Bridged(stateful=True),
+    "torch": Torch(),
+    "torch, shuffled": Torch(shuffle=True),
+}
+
+worst = {"seconds": 0.0, "bytes": 0}
+
+
+@contextlib.contextmanager
+def bounded():
+    """Measures the time and memory of a block."""
+    tracemalloc.start()
+    start = time.process_time()
+    try:
+        yield
+    finally:
+        seconds, peak = time.process_time() - start, tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        worst["seconds"], worst["bytes"] = max(worst["seconds"], seconds), max(worst["bytes"], peak)
+    assert seconds < LIMIT_S
+    assert peak < LIMIT_BYTES
+
+
+def as_text(state):
+    try:
+        return json.dumps(state, sort_keys=True)
+    except RecursionError:
+        return None
+
+
+def load_edited(kind, rng, states):
+    """Loads an edited state; returns whether it was loaded."""
+    state = edited(rng, states)
+    is_sealed = rng.random() < 0.6
+    state = sealed(state) if is_sealed else state
+    text = as_text(state)
+    loader = kind.make()
+    before = loader.state_dict()
+    calls.clear()
+    try:
+        with bounded():
+            loader.load_state_dict(text if text is not None and rng.random() < 0.5 else state)
+    except Refused:
+        assert is_sealed
+        assert loader.state_dict() == before
+        return False
+    except ValueError as error:
+        refusal = str(error)
+    else:
+        refusal = ""
+    if refusal:
+        assert refusal.startswith("state: ")
+        assert not calls
+        assert loader.state_dict() == before
+        return False
+    assert is_sealed or text in list(map(as_text, states))
+    if not isinstance(kind, Bridged):
+        assert as_text(loader.state_dict()) == text
+    expected, may_fail = kind.expected(as_saved(state))
+    rest = []
+    try:
+        with bounded():
+            rest = list(kind.rest(loader))
+    except (ValueError, TooManyErrors):
+        if not may_fail:
+            raise
+    else:
+        assert expected is None or rest == expected
+    return True
+
+
+def run(name, first, function, kind, states, count):
+    """Calls the function for `count` edited states; a failure names the number that repeats it."""
+    loaded = 0
+    for seed in range(first, first + count):
+        try:
+            loaded += function(kind, random.Random(f"{name} {seed}"), states)
+        except Exception as error:
+            raise AssertionError(f"edited state {seed} of {name!r}") from error
+    return loaded
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", KINDS)
+def test_an_edited_state_is_refused_or_loads_what_it_says(name):
+    if name.startswith("torch"):
+        pytest.importorskip("torch")
+    kind, count = KINDS[name], STATES // len(KINDS)
+    states = [as_saved(state) for state in kind.states()]
+    for state in states[:]:
+        if state.get("ahead") == []:
+            states += [sealed({**state, "ahead": [[state["batch"] + more, state["batch"] + 4]]}) for more in (1, 2)]
+    loaded = run(name, FIRST, load_edited, kind, states, count)
+    print(f"{name}: {loaded} of {count} loaded; the worst so far: {worst}")
+
+
+def settled_in(state, number):
+    """Whether a state of a rank, or of all ranks, says that a chunk was delivered or does not exist."""
+    chunk, shard = divmod(number, 3)
+    ended = dict(map(tuple, state["ended"]))
+    owned = range(state.get("rank", 0), 3, state.get("ranks", 1))
+    if len(ended) == len(owned) and state["batch"] >= (max(ended.values()) + 1) * 3:
+        return True
+    return chunk > ended.get(shard, chunk) or number < state["batch"] or is_ahead(state, number)
+
+
+def merge_edited(ranks, rng, all_states):
+    """Merges the states of ranks, one or all of which are edited; returns whether they were merged."""
+    states = [as_saved(state) for state in rng.choice(all_states)]
+    originals = list(map(as_text, states))
+    for index in rng.choice([[0], [1], [0, 1]]):
+        states[index] = edited(rng, [states[index]])
+        states[index] = sealed(states[index]) if rng.random() < 0.8 else states[index]
+    try:
+        with bounded():
+            merged = merge_states(states)
+    except ValueError as error:
+        text = str(error)
+    else:
+        text = ""
+    if text:
+        assert text.startswith("state")
+        return False
+    assert all(text in originals or state == sealed(state) for text, state in zip(map(as_text, states), states))
+    epoch = min(state["epoch"] for state in states)
+    by_rank = {state["rank"]: state for state in states}
+    for number in range(60):
+        state = by_rank[number % 3 % len(states)]
+        assert settled_in(merged, number) == (state["epoch"] > epoch or settled_in(state, number))
+    loader = ranks.make(ranks=None)
+    try:
+        loader.load_state_dict(merged)
+    except ValueError:  # of a number that all ranks share, such as the seed, which only the loader can judge
+        return False
+    expected, may_fail = ranks.expected(merged)
+    try:
+        rest = list(ranks.rest(loader))
+    except ValueError as error:
+        text = str(error)
+    assert (text and may_fail) or rest == expected
+    return True
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("last_batch", ["keep", "rollover"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_edited_states_of_ranks_are_refused_or_merged_as_they_say(count, last_batch):
+    ranks = Iterable(last_batch=last_batch)
+    by_rank = [list(ranks.states(ranks=(index, count))) for index in range(count)]
+    merged = run(f"{count} {last_batch}", FIRST, merge_edited, ranks, list(zip(*by_rank, strict=True)), STATES // 30)
+    print(f"{count} ranks: {merged} of {STATES // 30} merged; the worst so far: {worst}")
