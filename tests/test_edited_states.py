@@ -138,8 +138,8 @@ def keys_of(sampler, saved):
     if saved["kind"] == "WeightedSampler":
         weights = weights_in(saved["weights"], sampler.weights)
         sampler = WeightedSampler(weights, len(sampler), saved["replacement"], seed=saved["seed"])
-    if "seed" in saved and hasattr(sampler, "_seed"):
-        sampler._seed = saved["seed"]
+    if "seed" in saved and hasattr(sampler, "adopts"):
+        sampler.load_pass_state({**sampler.pass_state(), "seed": saved["seed"]}, 0)
     if "epoch" in saved and hasattr(sampler, "set_epoch"):
         sampler.set_epoch(saved["epoch"])
     return list(sampler)
