@@ -127,10 +127,14 @@ def save_ranges(ranges: Iterable[range]) -> list[list[int]]:
 
 def ranges_field(state: Any, name: str) -> list[range]:
     """Reads a field that `save_ranges` wrote, and returns its ranges, which ascend."""
-    values, ranges, end = field(state, name), [], 0
+    values, end = field(state, name), 0
+    ranges: list[range] = []
     for pair in values if isinstance(values, list) else [None]:
-        is_pair = isinstance(pair, list) and [type(part) for part in pair] == [int, int]
-        if not is_pair or not end <= pair[0] < pair[1] <= MOST:
+        if (
+            not isinstance(pair, list)
+            or [type(part) for part in pair] != [int, int]
+            or not end <= pair[0] < pair[1] <= MOST
+        ):
             raise bad_state(name, values, "must be a list of [start, stop] pairs of ascending ints, at most 2**62")
         ranges.append(range(*pair))
         end = pair[1]

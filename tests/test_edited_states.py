@@ -138,8 +138,8 @@ def keys_of(sampler, saved):
     if saved["kind"] == "WeightedSampler":
         weights = weights_in(saved["weights"], sampler.weights)
         sampler = WeightedSampler(weights, len(sampler), saved["replacement"], seed=saved["seed"])
-    if "seed" in saved and hasattr(sampler, "_seed"):
-        sampler._seed = saved["seed"]
+    if "seed" in saved and hasattr(sampler, "adopts"):
+        sampler.load_pass_state({**sampler.pass_state(), "seed": saved["seed"]}, 0)
     if "epoch" in saved and hasattr(sampler, "set_epoch"):
         sampler.set_epoch(saved["epoch"])
     return list(sampler)
@@ -424,6 +424,7 @@ def run(name, first, function, kind, states, count):
     return loaded
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", KINDS)
 def test_an_edited_state_is_refused_or_loads_what_it_says(name):
@@ -485,6 +486,7 @@ def merge_edited(ranks, rng, all_states):
     return True
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("last_batch", ["keep", "rollover"])
 @pytest.mark.parametrize("count", [2, 3])
@@ -493,3 +495,66 @@ def test_edited_states_of_ranks_are_refused_or_merged_as_they_say(count, last_ba
     by_rank = [list(ranks.states(ranks=(index, count))) for index in range(count)]
     merged = run(f"{count} {last_batch}", FIRST, merge_edited, ranks, list(zip(*by_rank, strict=True)), STATES // 30)
     print(f"{count} ranks: {merged} of {STATES // 30} merged; the worst so far: {worst}")
+
+
+@pytest.mark.parametrize(
+    "load", [DataLoader(range(4), 2).load_state_dict, bridge([1]).load_state_dict, lambda state: merge_states([state])]
+)
+def test_a_state_inside_another_dict_is_named(load):
+    state = DataLoader(range(4), 2).state_dict()
+    with pytest.raises(ValueError, match=r"state: this dict holds the loader's state under 'loader'; pass state\['lo"):
+        load({"model": {"w": 1}, "loader": state})
+    with pytest.raises(ValueError, match=r"under 'a' and 'b'; pass state\['a'\]"):
+        load({"version": 3, "a": state, "b": state})
+
+
+def resealed(state, **changes):
+    return sealed({**state, **changes})
+
+
+@pytest.mark.parametrize(
+    ("make", "changes", "text"),
+    [
+        (lambda: DataLoader(range(10), 2), {"ahead": [[5, 10**9]]}, "ahead=.*must be less than 5"),
+        (lambda: DataLoader(range(10), 2), {"epoch": 2**63}, "epoch=9223372036854775808: must be an int"),
+        (lambda: DataLoader(range(10), 2), {"batch": 10**9, "skip": 10**9}, "skip=1000000000: must be at most 5"),
+        (lambda: Iterable().make(), {"ended": [[7, 1]]}, r"ended=\[7, 1\].*must be one of the shards"),
+        (lambda: Iterable().make(), {"ended": [[0, 1], [0, 1]]}, ".*each only once"),
+        (lambda: Iterable().make(), {"hints": [{"shard": 9, "group": 0, "state": None}]}, "hints.shard=9"),
+        (lambda: Iterable().make(), {"stop": {"chunk": 3, "others": 1}}, "stop=.*pass the same policy"),
+        (lambda: Iterable().make(), {"leftovers": [{"shard": 0}]}, "leftovers.start is missing"),
+        (lambda: bridge([1, 2]), {"source": {"gluonloader.bytes": "?"}}, "gluonloader.bytes=.*cannot be restored"),
+    ],
+)
+def test_a_wrong_field_is_named_although_the_checksum_is_fresh(make, changes, text):
+    loader = make()
+    with pytest.raises(ValueError, match=f"^state: {text}"):
+        loader.load_state_dict(resealed(loader.state_dict(), **changes))
+
+
+def test_very_many_batches_may_have_been_delivered_ahead():
+    class Huge:
+        def __len__(self):
+            return 10**12
+
+        def __getitem__(self, index):
+            return index
+
+    loader = DataLoader(Huge(), 1, shuffle=True, seed=1)
+    state = resealed(loader.state_dict(), ahead=[[1, 10**12 - 1]])
+    with bounded():
+        loader.load_state_dict(state)
+        iterator = iter(loader)
+        numbers = [iterator.last.number for _ in iterator]
+    assert numbers == [0, 10**12 - 1]
+
+
+def test_no_user_code_runs_before_the_checksum_is_compared():
+    loader = DataLoader(Echo(), 4, sampler=Drawn())
+    state = loader.state_dict()
+    calls.clear()
+    with pytest.raises(ValueError, match="state: check="):
+        loader.load_state_dict({**state, "snapshot": {"at": 3}})
+    with pytest.raises(ValueError, match="state: batch=-1"):
+        loader.load_state_dict(resealed(state, batch=-1))
+    assert not calls

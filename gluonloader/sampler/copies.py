@@ -79,10 +79,11 @@ def computed_copy(sampler: Any, shift: int | None = None) -> Any:
 def pass_length(sampler: Any, state: Mapping[str, Any]) -> int:
     """How many keys or batches a pass of a computed sampler has, at most; `state` describes the pass, and fits."""
     if isinstance(sampler, BatchSampler):
-        keys = len(state["carried"]) + pass_length(sampler.sampler, state["sampler"]) - state.get("start", 0)
-        return -(-keys // state["batch_size"]) if state["last_batch"] == "keep" else keys // state["batch_size"]
+        keys = len(state["carried"]) + pass_length(sampler.sampler, state["sampler"]) - int(state.get("start", 0))
+        size = int(state["batch_size"])
+        return -(-keys // size) if state["last_batch"] == "keep" else keys // size
     if isinstance(sampler, ShardedSampler):
-        return -(-(state["length"] - state["start"]) // state["num_shards"])
+        return -(-int(state["length"] - state["start"]) // int(state["num_shards"]))
     return len(sampler)
 
 

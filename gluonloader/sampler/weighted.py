@@ -197,7 +197,7 @@ class _Saved:
     @cached_property
     def packed(self) -> str | None:
         """The weights as a text, exact to the last bit; None if the text would be too long."""
-        data = self.weights.astype("<f8", copy=False).view(np.uint8)
+        data = self.weights.astype("<f8", copy=False).view(np.uint8).data
         compressor, packed = zlib.compressobj(), b""
         for start in range(0, len(data), _COMPRESSED_AT_ONCE):
             packed += compressor.compress(data[start : start + _COMPRESSED_AT_ONCE])

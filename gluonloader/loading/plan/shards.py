@@ -205,7 +205,7 @@ class ShardPlan:
     def accept(self, task: Task, result: Any) -> Any:
         leftover, chunk = self._unread.get(task.batch), task.work
         if leftover is not None:
-            leftover.samples = self._read_again(leftover, result)
+            leftover.samples = _read_again(leftover, result)
             return NOTHING
         if not isinstance(chunk, Chunk):
             return self.errors.unwrap(task, result)
@@ -227,17 +227,6 @@ class ShardPlan:
             self._leftovers[leftover.key] = leftover  # replaces that of the same chunk, if an interrupt came after it
         self._ends.add(chunk)
         return NOTHING
-
-    def _read_again(self, leftover: Leftover, result: ShardBatch | ShardEnd) -> list[Any]:
-        """The samples of a leftover, after a resume."""
-        samples = result.samples[leftover.start : leftover.stop] if isinstance(result, ShardEnd) else []
-        if len(samples) < leftover.stop - leftover.start:
-            shard, chunk = leftover.chunk.shard, leftover.chunk.number
-            raise ValueError(
-                f"state: leftovers: chunk {chunk} of shard {shard} has other samples than the state says; the dataset "
-                "has changed since the state was saved"
-            )
-        return samples
 
     def _compare_first_sample(self, shard: int, first: int) -> None:
         """Raises an error if the shards see different sequences, although each is cut out of the whole dataset."""
@@ -316,6 +305,18 @@ class ShardPlan:
             self._start(self._restart)
             self._restart = None
         self._progress.resume()
+
+
+def _read_again(leftover: Leftover, result: ShardBatch | ShardEnd) -> list[Any]:
+    """The samples of a leftover, after a resume."""
+    samples = result.samples[leftover.start : leftover.stop] if isinstance(result, ShardEnd) else []
+    if len(samples) < leftover.stop - leftover.start:
+        shard, chunk = leftover.chunk.shard, leftover.chunk.number
+        raise ValueError(
+            f"state: leftovers: chunk {chunk} of shard {shard} has other samples than the state says; the dataset "
+            "has changed since the state was saved"
+        )
+    return samples
 
 
 def _by_chunk(leftovers: Iterable[Leftover]) -> dict[LeftoverKey, Leftover]:
