@@ -93,7 +93,9 @@ class Epoch:
             StopIteration: the epoch has no more batches.
             Exception: the error of the batch; the following batch can still be read.
         """
-        if self._interrupted:
+        # `cancelled`: this epoch is in a reference cycle that the garbage collector deletes, and a `__del__` in the cycle
+        # calls `next`. Before that, the collector has cleared the window's reference to its owner.
+        if self._interrupted or self._window.cancelled:
             self._repair()
         self._interrupted = True
         start, self._ready = time.perf_counter(), len(self._window.arrived)
