@@ -103,8 +103,8 @@ class Arena:
         self.needed = start
         # Arrays with an offset, by id. The dict holds the array, so its id is not reused.
         self._placed: dict[int, tuple[NDArray[Any], int]] = {}
-        # Where arrays of the batch may lie besides the mapping of the slab: in its earlier mappings, or in private memory
-        # that stands for a part of the slab, if the batch is too large. (memory, address, size, offset in the slab)
+        # Where arrays of the batch may lie besides the mapping of the slab: in its earlier mappings or, if the batch is
+        # too large, in private memory that stands for a part of the slab. (memory, address, size, offset in the slab)
         self._elsewhere: list[tuple[Any, int, int, int]] = []
         self._to_copy: list[tuple[NDArray[Any], int]] = []
 

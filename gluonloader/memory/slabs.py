@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
+from ..forks import no_fork
 from ..frameworks import Lent, leaves_room
 from ..interrupts import Uninterrupted
 from .budget import SPARE_LOANS, UNLIMITED, Budget, MemoryStats
@@ -235,7 +236,7 @@ class SlabPool:
 
     def _make(self, size: int) -> Slab:
         """Makes a slab; raises OSError if the system has no memory or no descriptor left."""
-        with Uninterrupted():
+        with Uninterrupted(), no_fork:
             fd = anonymous_file()
             try:
                 reserve(fd, size)
@@ -340,7 +341,7 @@ class SlabPool:
             self._free.append(slab)
 
     def _retire(self, slab: Slab) -> None:
-        with Uninterrupted():
+        with Uninterrupted(), no_fork:
             if self._budget is not None:
                 self._budget.reserved -= slab.size
             if not slab.inherited:

@@ -193,6 +193,14 @@ def shared_bytes(batches):
     return sum(-(-loan.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE for loan in loans.values())
 
 
+def error_of(call):
+    """What the call returns, or the SharedMemoryError that it raises."""
+    try:
+        return call()
+    except gl.SharedMemoryError as error:
+        return error.with_traceback(None)  # which refers to what the call has used
+
+
 def read_and_keep(loader, sizes, kept_at_a_time):
     """Reads batches of one array each, keeps some, and returns the sizes of those that were refused.
 
@@ -200,18 +208,17 @@ def read_and_keep(loader, sizes, kept_at_a_time):
     """
     limit, iterator, kept, refused = loader.stats().memory.limit, iter(loader), [], []
     for number, (size, keep) in enumerate(zip(sizes, kept_at_a_time, strict=True)):
-        try:
-            batch = next(iterator)
-        except gl.SharedMemoryError as error:
+        batch = error_of(lambda: next(iterator))
+        if isinstance(batch, gl.SharedMemoryError):
             least = max(size + 512, 64 * 1024) + 2 * mmap.PAGESIZE  # with task and head, in whole pages
-            assert shared_bytes(kept) + least > limit, f"{error}, but it fits"
-            assert re.search(r"make the batches smaller \(batch_size\)", str(error))
+            assert shared_bytes(kept) + least > limit, f"{batch}, but it fits"
+            assert re.search(r"make the batches smaller \(batch_size\)", str(batch))
             refused.append(size)
         else:
             assert batch.shape == (1, size)
             assert (batch == number % 251).all()
             kept.append(batch)
-            del batch
+        del batch
         assert slab_bytes() <= limit
         del kept[: len(kept) - keep]
         assert all((batch == batch[0, 0]).all() for batch in kept)
@@ -250,8 +257,8 @@ def test_a_batch_that_does_not_fit_beside_those_that_are_kept_is_made_as_soon_as
         iterator = iter(loader)
         kept = next(iterator)
         text = (
-            r"batch 1 of epoch 0 needs 3,00\d,\d+ bytes, but batches that you keep use 1,80\d,\d+ of "
-            r"memory_limit=4,194,304 bytes; keep fewer batches, make the batches smaller \(batch_size\), or raise memory"
+            r"batch 1 of epoch 0 needs 3,00\d,\d+ bytes, but batches that you keep use 1,80\d,\d+ of memory_limit="
+            r"4,194,304 bytes; keep fewer batches, make the batches smaller \(batch_size\), or raise memory_limit"
         )
         with pytest.raises(gl.SharedMemoryError, match=text):
             next(iterator)

@@ -417,7 +417,9 @@ class Pool(RuleBasedStateMachine):
                 self.pool.take(0, 0, needed, last_room=True)
             return
         slab = self.pool.take(0, 0, needed, last_room=True)
-        assert (slab is not None) == (kept + least <= limit), "what fits beside the batches that are kept is not refused"
+        assert (slab is not None) == (kept + least <= limit), (
+            "what fits beside the batches that are kept is not refused"
+        )
         if slab is not None:
             assert slab.allowance >= least
             self.fly(slab, HEADER)
