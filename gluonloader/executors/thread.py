@@ -23,6 +23,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from ..errors import BatchTimeout, LoaderClosed, WorkerStartError, text_of
+from ..interrupts import Uninterrupted
 from ..memory.buffers import BatchMemory, BufferPool
 from ..memory.warm import LARGEST_IN_PROGRAM, keep_freed_memory
 from ..randomness import set_current_seed
@@ -31,7 +32,7 @@ from ..work.reading import side_by_side
 from ..work.task import Job, Task
 from ..work.usage import Usage
 from .base import Failed, Made, Outcome, Submission, Window
-from .pool_context import PoolContext
+from .pool_context import PoolContext, release
 
 _CLOSED: Final = "the loader was closed while this thread waited for a batch"
 _LOOK_S: Final = 0.5  # a thread that waits for a batch checks this often whether the loader was closed
@@ -119,6 +120,8 @@ class ThreadExecutor:
         deadline = time.monotonic() + _CLOSING_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        with Uninterrupted():
+            release(self._pool)
         self._buffers.close()
         self._shut = True
 

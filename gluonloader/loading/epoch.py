@@ -101,7 +101,9 @@ class Epoch:
             StopIteration: the epoch has no more batches.
             Exception: the error of the batch; the following batch can still be read.
         """
-        if self._interrupted:
+        # It is cancelled if the garbage collector deletes a reference cycle with this epoch, and a `__del__` in the
+        # cycle calls `next`: before that, the collector clears the window's reference to its owner.
+        if self._interrupted or self._window.cancelled:
             self._repair()
         self._interrupted = True
         start, self._ready = time.perf_counter(), len(self._window.arrived)

@@ -83,6 +83,11 @@ def needs_pickle(dtype: np.dtype[Any]) -> bool:
     return dtype.isbuiltin != 1 and bool(dtype.names or dtype.metadata or dtype.isbuiltin == 2)
 
 
+def _address_of(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
 class Arena:
     """A bump allocator over one slab, for one batch.
 
@@ -98,8 +103,9 @@ class Arena:
         self.needed = start
         # Arrays with an offset, by id. The dict holds the array, so its id is not reused.
         self._placed: dict[int, tuple[NDArray[Any], int]] = {}
-        # Earlier mappings of the slab, in which arrays of the batch may still lie: (memory, address, size).
-        self._outgrown: list[tuple[Any, int, int]] = []
+        # Where arrays of the batch may lie besides the mapping of the slab: in its earlier mappings or, if the batch is
+        # too large, in private memory that stands for a part of the slab. (memory, address, size, offset in the slab)
+        self._elsewhere: list[tuple[Any, int, int, int]] = []
         self._to_copy: list[tuple[NDArray[Any], int]] = []
 
     @property
@@ -110,9 +116,12 @@ class Arena:
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Returns an uninitialised array in the slab; this is the allocator behind `gluonloader.empty`."""
         offset = self._reserve(math.prod(shape) * dtype.itemsize)
-        array: NDArray[Any] = (
-            np.empty(shape, dtype) if self.overflowed else np.ndarray(shape, dtype, self._slab.memory, offset)
-        )
+        array: NDArray[Any]
+        if self.overflowed:
+            array = np.empty(shape, dtype)
+            self._elsewhere.append((array, _address_of(array), array.nbytes, offset))
+        else:
+            array = np.ndarray(shape, dtype, self._slab.memory, offset)
         self._placed[id(array)] = array, offset
         return array
 
@@ -154,18 +163,17 @@ class Arena:
         """Returns the offset of a view of an array made by `empty` (a slice, a reshape, a tensor over it), or None."""
         if array.base is None:
             return None
-        address: int = array.__array_interface__["data"][0]
-        slab = self._slab
-        for _, start, size in (*self._outgrown, (slab.memory, slab.address, slab.size)):
+        address, slab = _address_of(array), self._slab
+        for _, start, size, offset in (*self._elsewhere, (slab.memory, slab.address, slab.size, 0)):
             if start <= address < start + size:
-                return address - start
+                return offset + address - start
         return None
 
     def _reserve(self, nbytes: int) -> int:
         """Counts `nbytes`, grows the slab unless that exceeds the allowance, and returns their offset."""
         offset, slab = self._count(nbytes), self._slab
         if slab.size < self.needed <= self._allowance:
-            self._outgrown.append((slab.memory, slab.address, slab.size))
+            self._elsewhere.append((slab.memory, slab.address, slab.size, 0))
             slab.grow(self.needed, self._allowance)
         return offset
 

@@ -11,11 +11,13 @@
 The file has no name: it is a memfd, or an unlinked temporary file if the system has no memfd. A memfd is not limited by
 the size of /dev/shm. The system frees such a file even if a process crashes. Processes send each other its descriptor.
 
-NOTE [slab growth]: a slab grows and never shrinks. posix_fallocate reserves the memory, so if the machine is full it
-raises OSError here; otherwise the first write would raise SIGBUS. The process that grows a slab maps the file again.
-Arrays of the batch keep using the old mapping, which shows the same pages. A worker maps the file again when a request
-has a larger size, and the main program when it delivers the batch. No code closes a mapping, because NumPy arrays point
-into it without exporting its buffer. It is unmapped when the last array that refers to it dies.
+NOTE [slab growth]: posix_fallocate reserves the memory of a slab that grows. If the machine is full, it raises OSError
+here; otherwise the first write would raise SIGBUS. The process that grows a slab maps the file again. Arrays of the
+batch keep using the old mapping, which shows the same pages. A worker maps the file again when a request has a larger
+size, and the main program when it delivers the batch. No code closes a mapping, because NumPy arrays point into it
+without exporting its buffer. It is unmapped when the last array that refers to it dies. A slab shrinks only while it is
+on loan, to the bytes that its batch uses. Then mappings stay as they are, larger than the file. So a process uses only
+the first `size` bytes of a mapping, and grows the slab before it uses more.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
+from ..forks import no_fork
 from ..interrupts import from_signal_handler
 from ..limits import available_memory
 
@@ -113,7 +116,7 @@ class Slab:
         populate: enter all pages in this process's page table at once, for a process that is about to write them.
 
     Attributes:
-        size: bytes of the file; may be set when another process has grown the file.
+        size: bytes of the file; may be set when another process has changed the file.
         memory, address, mapped: the mapping, where it lies in this process, and its size in bytes.
         control: the words of the header.
         writer: number of the worker that wrote the slab last, whose caches and page table are warm; -1 for none.
@@ -155,8 +158,18 @@ class Slab:
         reserve(self.fd, size)
         self.map(size)
 
+    def shrink(self, size: int) -> None:
+        """Gives memory beyond `size` bytes back to the system; see NOTE [slab growth]."""
+        os.ftruncate(self.fd, size)
+        self.size = size
+
     def close(self) -> None:
-        """Closes the file; its memory is freed when the last array over it, in any process, is gone."""
-        os.close(self.fd)
-        self.fd = -1
-        del self.control, self.memory
+        """Closes the file; its memory is freed when the last array over it, in any process, is gone.
+
+        A second call does nothing: a forked child closes all slabs, also those that its parent was just closing.
+        """
+        with no_fork:
+            if self.fd >= 0:
+                os.close(self.fd)
+                self.fd = -1
+                del self.control, self.memory

@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
+from ..forks import no_fork
 from ..frameworks import Lent, leaves_room
 from ..interrupts import Uninterrupted
 from .budget import SPARE_LOANS, UNLIMITED, Budget, MemoryStats
@@ -67,6 +68,7 @@ class _Loan(Lent):
 
 class _LoanRef(weakref.ref[_Loan]):
     slab: Slab
+    used: int  # bytes of the slab that its batch uses
 
 
 class SlabPool:
@@ -85,7 +87,7 @@ class SlabPool:
     def __init__(self, window: int, limit: int | None) -> None:
         self.window, self.limit, self.largest = window, limit, 0
         self._copies = self._refusals = 0
-        self._budget = None if limit is None else Budget(limit, window)
+        self._budget = None if limit is None else Budget(limit, window, unit=mmap.PAGESIZE)
         self._slabs: dict[int, Slab] = {}
         self._next_number = 0
         self._free: list[Slab] = []  # the last slab in the list was used last and is warmest in the caches
@@ -94,24 +96,33 @@ class SlabPool:
         self.retired: list[int] = []
         _pools.add(self)
 
-    def take(self, nbytes: int, writer: int) -> Slab | None:
+    def take(self, nbytes: int, writer: int, needed: int = 0, last_room: bool = False) -> Slab | None:
         """Returns a slab for worker `writer`, with room for a task of `nbytes`; None while the limit leaves no room.
 
-        The slab may grow to its `allowance` until `lend`, `copy_out` or `give_back` is called for it. If the system has
-        no memory left, or the task alone is larger than the limit, this raises SharedMemoryError.
+        The slab may grow to its `allowance` until `lend`, `copy_out` or `give_back` is called for it.
+
+        Args:
+            needed: bytes that the task and its batch need, if that is known.
+            last_room: no batch is in flight, so the slab gets all that loans leave; see NOTE [memory limit].
+
+        Raises:
+            SharedMemoryError: the system has no memory left, or the task alone is larger than the limit.
         """
         self._collect()
-        budget, least = self._budget, HEADER + nbytes + _FIRST_SIZE
+        budget, least = self._budget, max(HEADER + nbytes + _FIRST_SIZE, needed)
         if budget is not None and least > budget.share and not budget.demand(least):
-            text = f"memory_limit={budget.limit:,} bytes: one batch needs at least {least:,} bytes; raise memory_limit"
-            raise SharedMemoryError(errno.ENOMEM, text)
+            what = f"memory_limit={budget.limit:,} bytes: one batch needs at least {least:,} bytes"
+            raise SharedMemoryError(errno.ENOMEM, f"{what}; raise memory_limit, or make the batches smaller")
         slab = self._pop_free(writer)
         had = 0 if slab is None else slab.size
         size, allowance = had or align(max(self.largest, least), mmap.PAGESIZE), UNLIMITED
         if budget is not None:
-            size = min(size, budget.limit)
+            size = min(size, budget.most)
             allowance = max(size, budget.share)
             if not self._reserve(budget, allowance - had):
+                allowance = self._reserve_the_rest(budget, had, least) if last_room else 0
+                size = min(size, allowance)
+            if not allowance:
                 self._refusals += 1
                 if slab is not None:
                     self._free.append(slab)
@@ -141,13 +152,13 @@ class SlabPool:
         if slab.mapped < slab.size:
             slab.map(slab.size)
         self.largest = max(self.largest, used)
-        if not self._may_lend(slab):
+        if not self._may_lend(slab, used):
             return self.copy_out(slab, used)
-        loan: _Loan = _Loan(slab.size, _BYTE, slab.memory)
+        loan: _Loan = _Loan(used, _BYTE, slab.memory)  # not more, since `_trim_loans` may free the rest
         loan.slab, loan.address, loan.mappings = slab, slab.address, {}
         slab.control[HOLDERS], slab.holders = NO_HOLDERS, 0
         reference = _LoanRef(loan, self._returned.append)
-        reference.slab = slab
+        reference.slab, reference.used = slab, used
         self._lent[slab.number] = reference
         if self._budget is not None:
             self._budget.lent += slab.size
@@ -207,6 +218,11 @@ class SlabPool:
         slab.size = max(slab.size, size)
         self.largest = max(self.largest, size)
 
+    @property
+    def lent(self) -> int:
+        """Bytes on loan; 0 if there is no limit."""
+        return 0 if self._budget is None else self._budget.lent
+
     def stats(self) -> MemoryStats:
         nbytes = sum(slab.size for slab in list(self._slabs.values()))
         lent = sum(loan() is not None for loan in list(self._lent.values()))
@@ -220,7 +236,7 @@ class SlabPool:
 
     def _make(self, size: int) -> Slab:
         """Makes a slab; raises OSError if the system has no memory or no descriptor left."""
-        with Uninterrupted():
+        with Uninterrupted(), no_fork:
             fd = anonymous_file()
             try:
                 reserve(fd, size)
@@ -257,7 +273,31 @@ class SlabPool:
             self._retire(self._free.pop(0))
         return True
 
-    def _may_lend(self, slab: Slab) -> bool:
+    def _reserve_the_rest(self, budget: Budget, had: int, least: int) -> int:
+        """Reserves all that loans leave for a slab that has `had` bytes already, after all free slabs were closed.
+
+        Returns:
+            The bytes that the slab may grow to; 0 if these are less than `least`, and then nothing is reserved.
+        """
+        self._trim_loans(budget)
+        more = budget.reserve_at_most(budget.share - had)
+        if had + more >= least:
+            return had + more
+        budget.reserved -= more
+        return 0
+
+    def _trim_loans(self, budget: Budget) -> None:
+        """Frees the memory of slabs on loan that their batches do not use."""
+        for loan in list(self._lent.values()):
+            size = align(loan.used, mmap.PAGESIZE)
+            with Uninterrupted():
+                excess = loan.slab.size - size
+                if excess > 0:
+                    loan.slab.shrink(size)
+                    budget.reserved -= excess
+                    budget.lent -= excess
+
+    def _may_lend(self, slab: Slab, used: int) -> bool:
         """Whether a batch may stay in its slab when it is delivered."""
         if not slab.leaves_room and not leaves_room(slab.fd):
             return False
@@ -270,7 +310,9 @@ class SlabPool:
         if self._budget.may_lend(slab.size, self.window):
             return True
         if len(self._lent) > 1:  # a usual loop keeps only the previous batch
-            self._budget.warn_of_copies()
+            kept = sum(loan.used for loan in self._lent.values())
+            if kept + used > self._budget.lendable(self.window) // 2:  # otherwise larger batches have grown their slabs
+                self._budget.warn_of_copies(kept)
         return False
 
     def _end_flight(self, slab: Slab) -> None:
@@ -289,7 +331,7 @@ class SlabPool:
                 continue
             del self._lent[slab.number]
             if self._budget is not None:
-                self._budget.lent -= slab.size  # the size at which it was lent, since it grows only in flight
+                self._budget.lent -= slab.size
             self._put(slab)
 
     def _put(self, slab: Slab) -> None:
@@ -299,7 +341,7 @@ class SlabPool:
             self._free.append(slab)
 
     def _retire(self, slab: Slab) -> None:
-        with Uninterrupted():
+        with Uninterrupted(), no_fork:
             if self._budget is not None:
                 self._budget.reserved -= slab.size
             if not slab.inherited:

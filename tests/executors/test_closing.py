@@ -1,6 +1,7 @@
 """Closing at an awkward moment: in a signal handler, at exit, in another thread, during garbage collection.
 
-`nox -s soak` sets GLUONLOADER_CLOSES to 300, the number of programs that close their loader in a handler of SIGTERM.
+`nox -s soak` sets GLUONLOADER_CLOSES to 300, the number of programs that close their loader in a handler of SIGTERM,
+and GLUONLOADER_EXITS to 300, the number of programs of each kind that could hang when they close a loader or exit.
 """
 
 import gc
@@ -23,6 +24,7 @@ from gluonloader.errors import LoaderClosed
 pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytest.mark.soak]
 
 CLOSES = int(os.environ.get("GLUONLOADER_CLOSES", "8"))
+EXITS = int(os.environ.get("GLUONLOADER_EXITS", "2"))
 
 PROGRAM = """
 import signal, sys
@@ -237,3 +239,172 @@ if __name__ == "__main__":
 def test_a_program_may_stop_its_fork_server():
     done = run_program(STOPS_SERVER)
     assert (done.returncode, done.stdout, done.stderr) == (0, "2\n2\n", "")
+
+
+def test_a_del_method_in_a_reference_cycle_may_read_on(any_way):
+    found = []
+
+    class Reader:
+        def __init__(self, iterator):
+            self.iterator, self.cycle = iterator, self
+
+        def __del__(self):
+            found.extend(int(batch[0, 0]) for batch in self.iterator)
+
+    with any_way.loader(Samples(), 4) as loader:
+        for read in (0, 3):
+            iterator, other = iter(loader), iter(loader)
+            for _ in range(read):
+                next(iterator)
+            assert next(other)[0, 0] == 0
+            Reader(iterator)
+            del iterator
+            gc.collect()
+            assert found == list(range(4 * read, 48, 4))
+            assert [int(batch[0, 0]) for batch in other] == list(range(4, 48, 4)), "other iterators read on as well"
+            found.clear()
+
+
+READS_AT_EXIT = """
+import builtins, sys
+from gluonloader import DataLoader
+from gluonloader.errors import LoaderClosed
+if __name__ == "__main__":
+    read, keeper = int(sys.argv[1]), sys.argv[2]
+
+    class Reader:
+        def __del__(self):
+            try:
+                for batch in self.iterator:
+                    pass
+            except LoaderClosed:
+                print("closed", flush=True)
+
+    loader = DataLoader(list(range(4000)), 2, timeout=None, **{arguments!r})
+    reader = Reader()
+    reader.iterator = iter(loader)
+    for _ in range(read):
+        next(reader.iterator)
+    if keeper == "cycle":
+        reader.cycle = reader
+    elif keeper == "cycle with the loader":
+        reader.cycle = [reader, loader]
+    elif keeper == "modules":
+        sys.modules["reader"] = reader
+    elif keeper == "builtins":
+        builtins.reader = reader
+"""
+
+
+@pytest.mark.parametrize("closing_way", [SERIAL, THREAD, FORK, FORKSERVER], ids=str)
+def test_a_program_whose_objects_read_on_at_its_exit_ends(closing_way, tmp_path):
+    script, keepers = tmp_path / "program.py", ["cycle", "modules", "builtins", "cycle with the loader"]
+    script.write_text(READS_AT_EXIT.format(arguments=closing_way.arguments))
+    for number in range(EXITS):
+        read, keeper = 3 * (number // len(keepers) % 2), keepers[number % len(keepers)]
+        done = run_script(script, str(read), keeper)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", ""), (read, keeper)
+
+
+def run_script(*command):
+    return subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, timeout=60)
+
+
+BLOCKS_SIGCHLD = """
+import signal, sys
+from multiprocessing import forkserver
+from gluonloader import DataLoader
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    if sys.argv[1] == "before":
+        forkserver.set_forkserver_preload(["__main__"])
+        forkserver.ensure_running()
+    with DataLoader(list(range(40)), 2, num_workers=2, start_method="forkserver", timeout=None) as loader:
+        print(len(list(loader)))
+"""
+
+
+@pytest.mark.spawn
+@pytest.mark.parametrize("started", ["before", "by the loader"])
+def test_a_program_that_blocks_sigchld_while_the_fork_server_starts_closes_its_loader(started, tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(BLOCKS_SIGCHLD)
+    for _ in range(max(1, EXITS // 2)):
+        done = run_script(script, started)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "20\n", "")
+
+
+FORKS_WHILE_OPEN = """
+import os, sys
+from gluonloader import DataLoader
+if __name__ == "__main__":
+    with DataLoader(list(range(40)), 2, num_workers=2, start_method=sys.argv[1], timeout=60) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        child = os.fork()
+        if child == 0:
+            sys.exit(3)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(list(iterator)), loader.stats().deaths)
+"""
+
+
+@pytest.mark.parametrize("forking_way", [FORK, FORKSERVER], ids=str)
+def test_a_forked_child_that_exits_is_silent_and_leaves_the_workers_alone(forking_way, tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(FORKS_WHILE_OPEN)
+    for _ in range(max(1, EXITS // 2)):
+        done = run_script(script, forking_way.arguments["start_method"])
+        assert (done.returncode, done.stdout, done.stderr) == (0, "3 19 0\n", "")
+
+
+FORKS_WHILE_ANOTHER_CLOSES = """
+import os, threading, warnings
+from gluonloader.executors.lanes.ends import close_end, open_pair
+from gluonloader.memory.slabs import SlabPool
+warnings.simplefilter("ignore")  # a program with threads that forks
+
+def open_and_close():
+    for _ in range(100):
+        pool, ends = SlabPool(8, None), open_pair()
+        for slab in [pool.take(0, 0) for _ in range(8)]:
+            pool.give_back(slab)
+        pool.close()
+        for end in ends:
+            close_end(end)
+
+def descriptors():
+    return len(os.listdir("/dev/fd"))
+
+usual, codes = descriptors(), set()
+thread = threading.Thread(target=open_and_close)
+thread.start()
+while thread.is_alive():
+    child = os.fork()
+    if child == 0:
+        os._exit(descriptors() > usual)
+    codes.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(codes)
+"""
+
+
+def test_a_child_that_is_forked_while_another_thread_closes_keeps_nothing_open(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(FORKS_WHILE_ANOTHER_CLOSES)
+    for _ in range(max(1, EXITS // 2)):
+        done = run_script(script)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "{0}\n", "")
+
+
+@pytest.mark.parametrize("closing_way", [THREAD, FORK], ids=str)
+def test_without_garbage_collection_a_closed_loader_leaves_no_descriptor(closing_way):
+    closing_way.loader(Samples(), 4).close()  # the first one may start helpers that stay
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(os.listdir("/dev/fd"))
+        for _ in range(3):
+            with closing_way.loader(Samples(), 4) as loader:
+                next(iter(loader))
+        assert eventually(lambda: len(os.listdir("/dev/fd")) <= before)
+    finally:
+        gc.enable()

@@ -8,17 +8,22 @@ from gluonloader.memory.budget import Budget
 sizes = st.integers(0, 600_000)
 limits = st.integers(1, 2_000_000)
 windows = st.integers(1, 8)
-steps = st.lists(st.tuples(st.sampled_from(["reserve", "release", "start_loan", "end_loan", "demand"]), sizes))
+kinds = "reserve", "reserve_at_most", "release", "start_loan", "end_loan", "demand"
+steps = st.lists(st.tuples(st.sampled_from(kinds), sizes))
 
 
-@given(limit=limits, window=windows, steps=steps)
-def test_reservations_loans_and_the_share_never_exceed_the_limit(limit, window, steps):
-    budget, reserved, lent = Budget(limit, window), [], []
+@given(given_limit=limits, window=windows, unit=st.sampled_from([1, 4096]), steps=steps)
+def test_reservations_loans_and_the_share_never_exceed_the_limit(given_limit, window, unit, steps):
+    budget, reserved, lent = Budget(given_limit, window, unit), [], []
+    limit = given_limit // unit * unit
     for step, size in steps:
         if step == "reserve":
             fits = sum(reserved) + size <= limit
             assert budget.reserve(size) == fits
             reserved += [size] if fits else []
+        elif step == "reserve_at_most":
+            reserved += [min(size, limit - sum(reserved))]
+            assert budget.reserve_at_most(size) == reserved[-1]
         elif step == "release" and reserved:
             budget.reserved -= reserved.pop(size % len(reserved))
         elif step == "start_loan" and budget.may_lend(size, window):
@@ -33,14 +38,16 @@ def test_reservations_loans_and_the_share_never_exceed_the_limit(limit, window, 
         assert budget.reserved == sum(reserved) <= limit
         assert budget.lent == sum(lent) <= limit
         assert budget.share <= limit
+        assert budget.share % unit == 0
 
 
 @given(limit=limits, window=windows, size=sizes, needed=sizes)
-def test_loans_leave_the_window_its_share_and_may_always_take_half(limit, window, size, needed):
+def test_loans_leave_the_window_its_shares_or_take_half_but_always_leave_one_share(limit, window, size, needed):
     budget = Budget(limit, window)
     budget.demand(needed)
     enough_for_window = size + window * budget.share <= limit
-    assert budget.may_lend(size, window) == (enough_for_window or size <= limit // 2)
+    at_most_half = size <= limit // 2 and size + budget.share <= limit
+    assert budget.may_lend(size, window) == (enough_for_window or at_most_half)
 
 
 def test_a_batch_larger_than_the_limit_does_not_change_the_share_of_others():

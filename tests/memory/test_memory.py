@@ -1,9 +1,13 @@
-"""Bounds on memory: the limit, a small /dev/shm, a full machine, and datasets that are not copied per worker."""
+"""Bounds on memory: the limit, a small /dev/shm, a full machine, and datasets that are not copied per worker.
+
+`nox -s soak` sets GLUONLOADER_LIMITS to 500, the number of loaders with random sizes and limits.
+"""
 
 from __future__ import annotations
 
 import mmap
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,13 +17,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import FORK, ONE_FORK, PROCESSES, Way, eventually, scarce_descriptors, workers
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from samples import MB, Images
 
 import gluonloader as gl
+from gluonloader.frameworks import Lent
 
 pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytest.mark.soak]
 
 BIG = os.environ.get("GLUONLOADER_BIG") == "1"  # the sizes that the soak run uses
+LIMITS = int(os.environ.get("GLUONLOADER_LIMITS", "12"))
 
 
 def slab_bytes():
@@ -164,6 +172,98 @@ def test_uneven_batches_under_a_limit():
                 assert batch.shape == (1, size)
                 assert (batch == size % 127).all()
                 assert slab_bytes() <= 16 * MB
+
+
+class Ragged:
+    """Sample i has `sizes[i]` bytes, all equal to i modulo 251."""
+
+    def __init__(self, sizes):
+        self.sizes = sizes
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __getitem__(self, index):
+        return np.full(self.sizes[index], index % 251, np.uint8)
+
+
+def shared_bytes(batches):
+    """Shared memory that batches of one array use, in whole pages; a private copy uses none."""
+    loans = {id(batch.base): batch.base for batch in batches if isinstance(batch.base, Lent)}
+    return sum(-(-loan.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE for loan in loans.values())
+
+
+def error_of(call):
+    """What the call returns, or the SharedMemoryError that it raises."""
+    try:
+        return call()
+    except gl.SharedMemoryError as error:
+        return error.with_traceback(None)  # which refers to what the call has used
+
+
+def read_and_keep(loader, sizes, kept_at_a_time):
+    """Reads batches of one array each, keeps some, and returns the sizes of those that were refused.
+
+    Checks that no batch is refused that fits beside the batches that are kept, and that the limit holds.
+    """
+    limit, iterator, kept, refused = loader.stats().memory.limit, iter(loader), [], []
+    for number, (size, keep) in enumerate(zip(sizes, kept_at_a_time, strict=True)):
+        batch = error_of(lambda: next(iterator))
+        if isinstance(batch, gl.SharedMemoryError):
+            least = max(size + 512, 64 * 1024) + 2 * mmap.PAGESIZE  # with task and head, in whole pages
+            assert shared_bytes(kept) + least > limit, f"{batch}, but it fits"
+            assert re.search(r"make the batches smaller \(batch_size\)", str(batch))
+            refused.append(size)
+        else:
+            assert batch.shape == (1, size)
+            assert (batch == number % 251).all()
+            kept.append(batch)
+        del batch
+        assert slab_bytes() <= limit
+        del kept[: len(kept) - keep]
+        assert all((batch == batch[0, 0]).all() for batch in kept)
+    assert next(iterator, None) is None
+    return refused
+
+
+@settings(max_examples=LIMITS, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    limit=st.integers(1 * MB, 4 * MB),
+    batches=st.lists(st.tuples(st.integers(1, 22), st.floats(1, 2), st.integers(0, 5)), min_size=1, max_size=40),
+    workers=st.integers(1, 2),
+    prefetch=st.one_of(st.none(), st.integers(1, 6)),
+)
+def test_no_batch_that_fits_is_refused_and_the_limit_holds(limit, batches, workers, prefetch):
+    sizes = [int((1 << power) * factor) for power, factor, _ in batches]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # some are private copies
+        with FORK.loader(Ragged(sizes), 1, num_workers=workers, memory_limit=limit, prefetch=prefetch) as loader:
+            read_and_keep(loader, sizes, [keep for _, _, keep in batches])
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, None])
+def test_small_batches_are_not_refused_after_large_ones_while_one_is_kept(prefetch):
+    sizes = [8000 << power for power in range(10)] * 3  # up to 4,096,000 bytes
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        with FORK.loader(Ragged(sizes), 1, memory_limit="4MB", prefetch=prefetch) as loader:
+            refused = read_and_keep(loader, sizes, [1] * len(sizes))
+            assert set(refused) <= {4_096_000}  # it does not fit beside one of 2,048,000
+
+
+def test_a_batch_that_does_not_fit_beside_those_that_are_kept_is_made_as_soon_as_they_are_deleted():
+    sizes = [1_800_000, 3_000_000, 3_000_000]
+    with ONE_FORK.loader(Ragged(sizes), 1, memory_limit="4MB", prefetch=1) as loader:
+        iterator = iter(loader)
+        kept = next(iterator)
+        text = (
+            r"batch 1 of epoch 0 needs 3,00\d,\d+ bytes, but batches that you keep use 1,80\d,\d+ of memory_limit="
+            r"4,194,304 bytes; keep fewer batches, make the batches smaller \(batch_size\), or raise memory_limit"
+        )
+        with pytest.raises(gl.SharedMemoryError, match=text):
+            next(iterator)
+        del kept
+        assert next(iterator).shape == (1, 3_000_000)
 
 
 def padded(samples):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gluonloader.errors import SharedMemoryError
+from gluonloader.frameworks import Lent
 from gluonloader.memory.allocator import Arena
 from gluonloader.memory.reduce import rebuild, reduce
 from gluonloader.memory.slab import HEADER, Slab, align, anonymous_file, reserve
@@ -135,6 +136,28 @@ def test_missing_memory_is_an_error_that_names_the_size(monkeypatch):
     ) as caught:
         reserve(0, 1_000_000)
     assert caught.value.errno == errno.ENOSPC
+
+
+@given(
+    allowance=st.integers(4096, 40_000),
+    lengths=st.lists(st.integers(1, 5000), min_size=1, max_size=6),
+    parts=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4)), max_size=8),
+)
+def test_a_batch_needs_as_much_memory_whether_or_not_it_fits(allowance, lengths, parts):
+    """Views count once, as tensors over the arrays of a batch do, and as `padded` of test_memory.py returns them."""
+
+    def needed(allowance):
+        fd = anonymous_file()
+        reserve(fd, 4096)
+        arena = Arena(Slab(0, fd, 4096), HEADER, allowance)
+        arrays = [arena.empty((length,), np.dtype(np.uint8)) for length in lengths]
+        views = [arrays[which % len(arrays)][start:] for which, start in parts]
+        views = [np.asarray(memoryview(view)) if len(view) % 2 else view for view in views]
+        assert (reduce([*arrays, *views], arena) is None) == arena.overflowed
+        os.close(fd)
+        return arena.needed
+
+    assert needed(allowance) == needed(1 << 20)
 
 
 # -- the pool ---------------------------------------------------------------------------------------------------------
@@ -281,7 +304,7 @@ def test_a_task_larger_than_the_limit_is_an_error(make_pool):
 @pytest.mark.parametrize("limit", [1_048_576, 1_050_000, 300_001])
 def test_a_task_that_just_fits_gets_a_slab_even_if_the_limit_is_no_multiple_of_the_page_size(make_pool, limit):
     pool = make_pool(window=1, limit=limit)
-    most = limit - HEADER - 64 * KB
+    most = limit // mmap.PAGESIZE * mmap.PAGESIZE - HEADER - 64 * KB  # memory consists of whole pages
     slab = pool.take(most, 0)
     assert HEADER + most <= slab.size <= slab.allowance <= limit
     with pytest.raises(SharedMemoryError, match="raise memory_limit"):
@@ -381,10 +404,31 @@ class Pool(RuleBasedStateMachine):
         if slab is None:
             assert self.flying or self.held, "with nothing in flight or held there is room"
             return
-        assert slab.size >= HEADER + request
+        self.fly(slab, HEADER + request)
+
+    @precondition(lambda self: not self.flying)
+    @rule(needed=st.integers(0, 2000 * KB))
+    def take_the_last_room(self, needed):
+        limit = self.limit // mmap.PAGESIZE * mmap.PAGESIZE
+        kept = sum(align(used, mmap.PAGESIZE) for _, _, used in self.held)
+        least = max(needed, HEADER + 64 * KB)
+        if least > limit:
+            with pytest.raises(SharedMemoryError, match="raise memory_limit, or make the batches smaller"):
+                self.pool.take(0, 0, needed, last_room=True)
+            return
+        slab = self.pool.take(0, 0, needed, last_room=True)
+        assert (slab is not None) == (kept + least <= limit), (
+            "what fits beside the batches that are kept is not refused"
+        )
+        if slab is not None:
+            assert slab.allowance >= least
+            self.fly(slab, HEADER)
+
+    def fly(self, slab, start):
+        assert slab.size >= start
         assert slab not in [flying for flying, _ in self.flying]
         self.slabs[slab.number] = slab
-        self.flying.append((slab, HEADER + request))
+        self.flying.append((slab, start))
 
     @precondition(lambda self: self.flying)
     @rule(
@@ -398,7 +442,7 @@ class Pool(RuleBasedStateMachine):
         batch[...] = self.batches % 251
         head = reduce(batch, arena)
         if head is None:
-            assert self.pool.demand(arena.needed) == (arena.needed <= self.limit)
+            assert self.pool.demand(arena.needed) == (arena.needed <= self.limit // mmap.PAGESIZE * mmap.PAGESIZE)
             self.pool.give_back(slab)
             return
         with warnings.catch_warnings(record=True) as caught:
@@ -408,7 +452,7 @@ class Pool(RuleBasedStateMachine):
         there = rebuild(memory, head)
         assert len(there) == len(batch)
         if keep:
-            self.held.append((there, self.batches % 251))
+            self.held.append((there, self.batches % 251, memory.nbytes if isinstance(memory, Lent) else 0))
 
     @precondition(lambda self: self.flying)
     @rule(which=st.integers(0, 9))
@@ -422,7 +466,7 @@ class Pool(RuleBasedStateMachine):
 
     @invariant()
     def held_batches_do_not_change(self):
-        for array, value in getattr(self, "held", ()):
+        for array, value, _ in getattr(self, "held", ()):
             assert (array == value).all()
 
     @invariant()

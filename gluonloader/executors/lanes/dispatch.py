@@ -226,7 +226,7 @@ class Dispatcher:
             OSError: the system has no memory or descriptor for a slab.
         """
         task, worker = encode_task(submission.task, submission.given_up or None), lane.worker
-        slab = self._slabs.take(len(task), worker) or self._make_room(len(task), worker)
+        slab = self._slabs.take(len(task), worker, submission.needed) or self._make_room(submission, len(task), worker)
         if slab is None:
             return False
         self._tickets += 1
@@ -238,21 +238,24 @@ class Dispatcher:
             raise
         return True
 
-    def _make_room(self, nbytes: int, worker: int) -> Any | None:
-        """If nothing is in flight, frees slabs by copying batches that wait for delivery out of their slabs."""
+    def _make_room(self, submission: Submission, nbytes: int, worker: int) -> Any | None:
+        """If nothing is in flight, frees slabs by copying batches that wait for delivery out of their slabs.
+
+        Raises:
+            SharedMemoryError: the batches that the program keeps leave no room; see NOTE [memory limit] in budget.py.
+        """
         if is_busy(self._lanes):
             return None
         self._drop_unwanted()
         for made in list(self._undelivered.values()):
             made.memory = self._slabs.copy_out(made.slab, made.size)
             del self._undelivered[made.slab.number]
-        slab = self._slabs.take(nbytes, worker)
+        slab = self._slabs.take(nbytes, worker, submission.needed, last_room=True)
         if slab is None:
-            raise SharedMemoryError(
-                errno.ENOMEM,
-                f"memory_limit={self._slabs.limit:,} bytes are in use by batches that you keep, so the next batch "
-                "does not fit; keep fewer batches or raise memory_limit",
-            )
+            needs = f"needs {submission.needed:,} bytes" if submission.needed else "does not fit"
+            used = f"batches that you keep use {self._slabs.lent:,} of memory_limit={self._slabs.limit:,} bytes"
+            cure = "keep fewer batches, make the batches smaller (batch_size), or raise memory_limit"
+            raise SharedMemoryError(errno.ENOMEM, f"{submission.task} {needs}, but {used}; {cure}")
         return slab
 
     def _drop_retired(self) -> None:
@@ -295,10 +298,12 @@ class Dispatcher:
         task, offset, length = submission.task, reply.head.offset, reply.head.length
         if reply.status is Status.NO_ROOM:
             if self._slabs.demand(length):
+                submission.needed = length
                 self.requeue(submission)
                 return None
-            text = f"{task} needs {length:,} bytes, but memory_limit={self._slabs.limit:,}; raise memory_limit"
-            return Failed(task, SharedMemoryError(errno.ENOMEM, text))
+            text = f"{task} needs {length:,} bytes, but memory_limit={self._slabs.limit:,}"
+            cure = "raise memory_limit, or make the batches smaller (batch_size)"
+            return Failed(task, SharedMemoryError(errno.ENOMEM, f"{text}; {cure}"))
         if reply.status is Status.FAILED:
             try:
                 return Failed(task, decode_error(slab.read(offset, length)))

@@ -9,6 +9,7 @@ import weakref
 from multiprocessing.connection import Connection
 from typing import Final, TypeVar
 
+from ...forks import no_fork
 from ...interrupts import from_signal_handler
 
 End = TypeVar("End", socket.socket, Connection)
@@ -19,9 +20,25 @@ starting: Final = threading.local()  # its `lane` is the end that belongs to the
 
 
 def track_end(end: End) -> End:
-    """Makes forked children close this socket or pidfd; see NOTE [lane ends] in process/supervisor.py."""
+    """Makes forked children close this socket or pidfd; see NOTE [lane ends] in process/supervisor.py.
+
+    Call it in the `no_fork` block that opens the end; see NOTE [no fork] in forks.py.
+    """
     _ends.add(end)
     return end
+
+
+def open_pair() -> tuple[socket.socket, socket.socket]:
+    """Returns two sockets that are connected to each other; forked children close both."""
+    with no_fork:
+        one, other = socket.socketpair()
+        return track_end(one), track_end(other)
+
+
+def close_end(end: socket.socket | Connection) -> None:
+    """Closes a socket or pidfd that forked children would close; see NOTE [no fork]."""
+    with no_fork:
+        end.close()
 
 
 def ring(waker: socket.socket) -> None:

@@ -37,7 +37,7 @@ from ...work.task import Job, Task
 from ..base import LONGEST_WAIT_S, Window, check_not_inside, usual_window
 from .blame import lanes_of, makes_progress
 from .dispatch import STALL_S, Dispatcher
-from .ends import ring, track_end
+from .ends import close_end, open_pair, ring
 from .lane import Crew, L, Memory
 from .records import Status
 
@@ -83,7 +83,7 @@ class LaneExecutor(Generic[L]):
         self._followers: set[Window] = set()  # the windows of the threads that wait for the leader
         self._closed = False  # `close` was called
         self._spins = _MOST_SPINS
-        self._woken, waker = map(track_end, socket.socketpair())
+        self._woken, waker = open_pair()
         self._waker = waker
         self._woken.setblocking(False)
         waker.setblocking(False)
@@ -100,8 +100,8 @@ class LaneExecutor(Generic[L]):
             self.crew.start_requested(self._epoch)
         except BaseException:
             self.close()
-            self._woken.close()  # `close` leaves them open if there is no crew
-            waker.close()
+            close_end(self._woken)  # `close` leaves them open if there is no crew
+            close_end(waker)
             raise
 
     def __del__(self) -> None:
@@ -221,8 +221,8 @@ class LaneExecutor(Generic[L]):
                 with self._lock, Uninterrupted():
                     self._dispatcher.close()
                     self.crew.close()
-                    self._woken.close()
-                    self._waker.close()
+                    close_end(self._woken)
+                    close_end(self._waker)
                     self._shut = True
 
     # -- reading the lanes --------------------------------------------------------------------------------------------

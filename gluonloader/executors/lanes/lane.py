@@ -161,6 +161,7 @@ class Memory(Protocol):
         window: batches that are usually in flight at once.
         limit: `memory_limit` in bytes; None for no limit.
         largest: bytes of the largest batch so far; 0 before the first.
+        lent: bytes on loan; 0 if there is no limit.
         retired: numbers of slabs that are closed, until the dispatcher tells the workers and clears the list.
     """
 
@@ -169,7 +170,10 @@ class Memory(Protocol):
     largest: int
     retired: list[int]
 
-    def take(self, nbytes: int, writer: int) -> Any | None: ...
+    @property
+    def lent(self) -> int: ...
+
+    def take(self, nbytes: int, writer: int, needed: int = 0, last_room: bool = False) -> Any | None: ...
 
     def lend(self, slab: Any, used: int) -> NDArray[Any]: ...
 

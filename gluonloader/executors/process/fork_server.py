@@ -2,6 +2,9 @@
 
 The server listens on a socket that has a file. The program removes the file when it exits. If the program is killed,
 the server removes it: it ends after the program and all its workers.
+
+The server inherits the signal mask of the thread that starts it. If SIGCHLD is blocked, the server neither reaps its
+workers nor reports their exit codes. So it is unblocked here, not in the program, which may wait for SIGCHLD itself.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import time
 from multiprocessing import forkserver
 from typing import Final
@@ -31,4 +35,5 @@ def _remove_socket_file(server: int, program: int) -> None:
             os.rmdir(os.path.dirname(address))
 
 
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
 atexit.register(_remove_socket_file, os.getpid(), os.getppid())

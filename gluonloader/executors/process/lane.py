@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from ...interrupts import from_signal_handler
 from ...memory.slab import HEADER, ROW, STARTED, TICKET, Slab
 from ..base import Submission
+from ..lanes.ends import close_end
 from ..lanes.lane import Attempt
 from ..lanes.records import REPLY_BYTES, Reply, Request, Verb, read_replies
 from .death import kill_stuck
@@ -133,5 +134,5 @@ class ProcessLane:
 
     def close(self) -> None:
         """Closes the channel and the log; the worker ends when it notices."""
-        self.socket.close()
+        close_end(self.socket)
         os.close(self.log)

@@ -16,7 +16,8 @@ the start, a forked worker closes all ends except its own, and a process that th
 NOTE [pidfd]: a death is noticed even without an end-of-file. A pidfd is a descriptor for a process, which can be read
 as soon as the process has ended, no matter who reaps it and which processes it leaves behind. The program may reap our
 children itself: it ignores SIGCHLD, or another thread waits for all children. Then the system has forgotten the exit
-code, and the process counts as ended with UNKNOWN_EXIT.
+code, and the process counts as ended with UNKNOWN_EXIT. The same happens if the fork server does not report the exit
+code: a server that was started while SIGCHLD was blocked never notices that a worker has ended.
 """
 
 from __future__ import annotations
@@ -32,36 +33,38 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import context, forkserver, popen_forkserver, popen_spawn_posix, util
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess, current_process
+from multiprocessing.process import _children as children_of_program  # type: ignore[attr-defined]
 from types import MappingProxyType
 from typing import Any, Final
 
+from ...forks import no_fork
 from ...interrupts import Uninterrupted
-from ..lanes.ends import ring, starting, track_end
-from ..pool_context import PoolContext
+from ..lanes.ends import close_end, open_pair, ring, starting, track_end
+from ..pool_context import PoolContext, release
 from .main_script import main_script, without_main
 from .native_threads import warn_of_native_threads
 from .worker import serve_lane
 
 UNKNOWN_EXIT: Final = 256  # no process ends with this exit code; see NOTE [pidfd]
 _CLOSING_S: Final = 1.0  # how long close() waits for a busy worker before it kills it
+_REPORT_S: Final = 1.0  # how long a fork server may take to report the exit code of a worker that has ended
 
 
-def _poll_in_one_thread_at_a_time(popen: Any) -> None:
+def _poll_in_one_thread_at_a_time(popen: Any, pidfd: Connection | None) -> None:
     """Lets one thread at a time ask whether a process has ended.
 
     The Pool's thread and the caller's thread both ask, but the system reports an exit code only once. Under
     forkserver the second thread would replace the exit code by 255.
     """
     lock, weak = threading.Lock(), weakref.ref(popen)
-    poll = type(popen).poll if popen.method == "forkserver" else _poll_child  # a fork server reaps its own children
+    from_server = popen.method == "forkserver"  # a fork server reaps its own children
 
     def locked_poll(flag: int = os.WNOHANG) -> int | None:
         with lock:
-            code: int | None = poll(weak(), flag)
-            return code
+            return _poll_server(weak(), flag, pidfd) if from_server else _poll_child(weak(), flag)
 
     popen.poll = locked_poll
 
@@ -76,6 +79,16 @@ def _poll_child(popen: Any, flag: int) -> int | None:
         else:
             popen.returncode = os.waitstatus_to_exitcode(status) if pid else None
     code: int | None = popen.returncode
+    return code
+
+
+def _poll_server(popen: Any, flag: int, pidfd: Connection | None) -> int | None:
+    """Does what `Popen.poll` does, but notices that the fork server reports no exit codes; see NOTE [pidfd]."""
+    if popen.returncode is None and pidfd is not None:
+        wait([pidfd], 0 if flag == os.WNOHANG else None)
+        if pidfd.poll() and not wait([popen.sentinel], _REPORT_S):
+            popen.returncode = UNKNOWN_EXIT
+    code: int | None = type(popen).poll(popen, flag)
     return code
 
 
@@ -106,22 +119,22 @@ class LaneProcess(BaseProcess):
 
     def start_as(self, worker: int) -> socket.socket:
         """Starts the process as worker number `worker`; returns the parent's end of its lane."""
-        mine, theirs = map(track_end, socket.socketpair())
+        mine, theirs = open_pair()
         self.lane, self.worker, starting.lane = theirs, worker, theirs
         try:
             with _quiet_fork(self):
                 super().start()
             popen: Any = self._popen  # type: ignore[attr-defined]
-            _poll_in_one_thread_at_a_time(popen)
             self.pidfd = _open_pidfd(popen.pid)
+            _poll_in_one_thread_at_a_time(popen, self.pidfd)
             if self.pidfd is not None and popen.method != "forkserver":
                 popen.sentinel = self.pidfd.fileno()  # other processes can hold the pipe that it replaces
         except BaseException:
-            mine.close()
+            close_end(mine)
             raise
         finally:
             self.lane = starting.lane = None
-            theirs.close()
+            close_end(theirs)
         mine.setblocking(False)
         return mine
 
@@ -170,7 +183,7 @@ class LaneProcess(BaseProcess):
     def close(self) -> None:
         super().close()
         if self.pidfd is not None:
-            self.pidfd.close()
+            close_end(self.pidfd)
 
     def join(self, timeout: float | None = None) -> None:
         if self.started:
@@ -183,7 +196,8 @@ class LaneProcess(BaseProcess):
 
 def _open_pidfd(pid: int) -> Connection | None:
     try:
-        pidfd = track_end(Connection(os.pidfd_open(pid), writable=False))  # a Connection closes its descriptor
+        with no_fork:
+            pidfd = track_end(Connection(os.pidfd_open(pid), writable=False))  # a Connection closes its descriptor
         signal.pidfd_send_signal(pidfd.fileno(), 0)  # some sandboxes forbid it
         return pidfd
     except (AttributeError, OSError):  # no pidfds here, no free descriptor, or the process has ended and was reaped
@@ -299,9 +313,7 @@ class Supervisor(Pool):
                 process.kill()
         with Uninterrupted():
             self.join()
-            self.terminate()  # releases the Pool's own resources; no worker and no task is left
-            for queue in (self._inqueue, self._outqueue, self._change_notifier):  # type: ignore[attr-defined]
-                queue.close()
+            release(self)
             for process in self.requested:
                 process._request = None
             for process in self._started:
@@ -335,3 +347,13 @@ def _start_own_fork_server() -> None:
         server: Any = forkserver._forkserver
         os.close(server._forkserver_alive_fd)
         server._forkserver_pid = None
+
+
+def _forget_workers_in_child() -> None:
+    """Makes `multiprocessing`, when a forked child exits, not end and await the workers of the parent."""
+    for process in list(children_of_program):
+        if isinstance(process, LaneProcess):
+            children_of_program.discard(process)
+
+
+os.register_at_fork(after_in_child=_forget_workers_in_child)

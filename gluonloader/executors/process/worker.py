@@ -185,8 +185,9 @@ class _Worker:
             fd = self._descriptors.pop(0)
             self._slabs[request.slab] = Slab(request.slab, fd, request.size, populate=True)
         slab = self._slabs[request.slab]
-        if slab.size < request.size:  # another worker, or the parent, has grown it
-            slab.map(request.size)
+        slab.size = request.size  # another worker, or the parent, may have changed it; see NOTE [slab growth]
+        if slab.mapped < slab.size:
+            slab.map(slab.size)
         return slab
 
     def _forget(self, number: int) -> None:

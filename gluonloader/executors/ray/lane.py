@@ -10,7 +10,6 @@ without items receives it. An item that is handled twice has no effect the secon
 
 from __future__ import annotations
 
-import socket
 import time
 from collections import deque
 from concurrent.futures import Future
@@ -23,7 +22,7 @@ import numpy as np
 from ...interrupts import Uninterrupted
 from ...memory.slab import HEADER, ROW, SINCE, STARTED, TICKET, Head
 from ..base import Submission
-from ..lanes.ends import ring, track_end
+from ..lanes.ends import close_end, open_pair, ring
 from ..lanes.lane import Attempt
 from ..lanes.records import Reply, Request, Status, Verb
 from ..lanes.remote import encode_error
@@ -77,7 +76,7 @@ class RayLane:
         self.death: BaseException | None = None
         self.was_killed = False
         self._inbox: deque[_Received] = deque()
-        self.bell, self._ringer = map(track_end, socket.socketpair())
+        self.bell, self._ringer = open_pair()
         self.bell.setblocking(False)
         self._ringer.setblocking(False)
 
@@ -235,6 +234,6 @@ class RayLane:
 
     def close(self) -> None:
         self._ray.kill(self.actor)
-        self.bell.close()
+        close_end(self.bell)
         self._ringer.close()
         self._inbox.clear()

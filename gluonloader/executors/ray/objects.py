@@ -81,18 +81,21 @@ class ObjectMemory:
         self._loans: dict[int, _LoanRef] = {}  # by the number of the batch
         self._dead: deque[weakref.ref[_Loan]] = deque()  # loans that have ended
 
-    def take(self, nbytes: int, writer: int) -> StoredBatch | None:
-        """Room for a batch whose task has `nbytes`; None while the limit leaves no room."""
+    def take(self, nbytes: int, writer: int, needed: int = 0, last_room: bool = False) -> StoredBatch | None:
+        """Room for a batch whose task has `nbytes`; None while the limit leaves no room. See `SlabPool.take`."""
         self._collect()
-        budget, least, allowance = self._budget, HEADER + nbytes, UNLIMITED
+        budget, least, allowance = self._budget, max(HEADER + nbytes, needed), UNLIMITED
         if budget is not None:
             if least > budget.share and not budget.demand(least):
-                text = f"memory_limit={budget.limit:,} bytes: one task takes {least:,} bytes; raise memory_limit"
-                raise SharedMemoryError(errno.ENOMEM, text)
+                what = f"memory_limit={budget.limit:,} bytes: one task takes {least:,} bytes"
+                raise SharedMemoryError(errno.ENOMEM, f"{what}; raise memory_limit, or make the batches smaller")
             allowance = budget.share
             if not budget.reserve(allowance):
-                self._refusals += 1
-                return None
+                allowance = budget.reserve_at_most(allowance) if last_room else 0
+                if allowance < least:
+                    budget.reserved -= allowance
+                    self._refusals += 1
+                    return None
         self._next_number += 1
         batch = self._flying[self._next_number] = StoredBatch(self._next_number, allowance)
         return batch
@@ -151,6 +154,11 @@ class ObjectMemory:
         batch.size = size
         self.largest = max(self.largest, size)
 
+    @property
+    def lent(self) -> int:
+        """Bytes on loan; 0 if there is no limit."""
+        return 0 if self._budget is None else self._budget.lent
+
     def stats(self) -> MemoryStats:
         flying, loans = list(self._flying.values()), [loan for loan in list(self._loans.values()) if loan() is not None]
         nbytes = sum(batch.size for batch in flying) + sum(loan.size for loan in loans)
@@ -167,7 +175,7 @@ class ObjectMemory:
         if self._budget.may_lend(nbytes, self.window):
             return True
         if len(self._loans) > 1:  # a usual loop keeps only the previous batch
-            self._budget.warn_of_copies()
+            self._budget.warn_of_copies(self._budget.lent)
         return False
 
     def _collect(self) -> None:
