@@ -113,12 +113,10 @@ def _read_jpeg(data: bytes) -> Header:
     if data[-2:] != _END_OF_JPEG and data.find(_END_OF_JPEG, position) < 0:
         raise _truncated(data)
     height, width, channels = size
-    if data[position + 4] < channels or progressive:  # decoders accept several scans
+    if progressive or unpack_from("B", data, position + 4)[0] < channels:  # decoders accept several scans
         scans = data.count(_START_OF_SCAN, position)
         if scans > _MAX_SCANS:
-            raise damaged(
-                "JPEG", f"it contains {scans} scans, more than {_MAX_SCANS}, so decoding would take very long"
-            )
+            raise damaged("JPEG", f"it has {scans:,} scans, more than {_MAX_SCANS}, so decoding would take too long")
     if not (height and width and channels):
         raise ImageError(f"the JPEG file has an image of size {width} x {height}; replace the file")
     return Header("jpeg", height, width, channels, exif)
