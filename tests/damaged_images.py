@@ -12,7 +12,7 @@ PNG_START = b"\x89PNG\r\n\x1a\n"
 LIES = (0, 1, 2, 7, 0xFF, 0x100, 0x7FFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0xFFFFFFFF)
 
 
-def _animation(kind, **options):
+def animation(kind, **options):
     frames = [pillow.fromarray(picture(seed, 61, 83)) for seed in range(3)]
     file = io.BytesIO()
     frames[0].save(file, kind, save_all=True, append_images=frames[1:], **options)
@@ -58,7 +58,7 @@ def files_of(kind):
             file.getvalue(),
             _interlaced(),
             _deep(),
-            _animation("PNG"),
+            animation("PNG"),
         ]
     if kind == "TIFF":
         ways = [None, "tiff_lzw", "tiff_adobe_deflate", "packbits", "jpeg"]
@@ -67,10 +67,10 @@ def files_of(kind):
         return [
             encode(image, kind),
             encode(image, kind, "RGBA", lossless=True, exif=orientation(6)),
-            _animation(kind, minimize_size=True),
+            animation(kind, minimize_size=True),
         ]
     if kind == "GIF":
-        return [encode(image, kind), _animation(kind, transparency=3)]
+        return [encode(image, kind), animation(kind, transparency=3)]
     if kind == "BMP":
         return [encode(image[:40], kind), encode(image, kind, "P"), encode(image, kind, "1")]
     if kind == "PPM":

@@ -61,7 +61,8 @@ def decode(
     is converted without a colour profile.
 
     Args:
-        data: the bytes of an image file: JPEG, PNG or, if Pillow is installed, any format that Pillow can read.
+        data: the bytes of an image file: JPEG, PNG or, if Pillow is installed, AVIF, BMP, GIF, JPEG 2000, PPM, TIFF or
+            WebP.
         out: contiguous uint8 array of shape (H, W, C); the image is decoded into this array.
         min_size: decode a JPEG at 1/2, 1/4 or 1/8 of its size, if its shorter side then still has at least `min_size`
             pixels. This is faster, but it changes the pixels, so use it only if your program makes the image smaller
@@ -72,12 +73,15 @@ def decode(
         max_pixels: the largest allowed number of pixels, which is checked before the image is decoded. None for no
             limit.
 
+    Damage inside a JPEG, which has no checksums, is not always noticed. Then the pixels are those that libjpeg makes of
+    the file.
+
     Returns:
         `out`, or a new uint8 array of shape (H, W, 3) or (H, W, 1).
 
     Raises:
         ImageError: the data are not an image, or are truncated or damaged, or the image has more than `max_pixels`
-            pixels, or 32 bits in each channel. If only Pillow is installed, not all damage of a PNG is noticed.
+            pixels, or 32 bits in each channel. Or `orient` is true and the EXIF data are damaged.
         MissingExtraError: no decoder for this format is installed.
         ValueError: `out` has a wrong shape or dtype, or another argument is wrong.
     """
@@ -202,20 +206,17 @@ def _decode_by_simplejpeg(
     except ValueError as error:
         reason = str(error)
     try:
-        if not reason.startswith(_WARNINGS):
-            simplejpeg.decode_jpeg_header(data, strict=False)
-            raise damaged("JPEG", reason)
-        # OpenCV and Pillow accept files with warnings, and so does simplejpeg with strict=False. But then it also
-        # returns normally after a warning and a fatal error, and leaves pixels as they were. These pixels differ here.
-        fills = [np.full(shape, fill, np.uint8) for fill in (0, 255)]
-        first, second = (simplejpeg.decode_jpeg(data, name, buffer=fill, strict=False, **size) for fill in fills)
-    except ImageError:
-        raise
-    except (ValueError, KeyError) as error:  # for example, simplejpeg does not know all ways of subsampling
+        simplejpeg.decode_jpeg_header(data, strict=False)
+        if reason.startswith(_WARNINGS):
+            # OpenCV and Pillow accept files with warnings, and so does simplejpeg with strict=False. But then it also
+            # returns normally after a warning and a fatal error, and leaves pixels as they were: these differ here.
+            fills = [np.full(shape, fill, np.uint8) for fill in (0, 255)]
+            first, second = (simplejpeg.decode_jpeg(data, name, buffer=fill, strict=False, **size) for fill in fills)
+            if np.array_equal(first, second):
+                return first  # type: ignore[no-any-return]
+    except (ValueError, KeyError) as error:  # for example, unusual subsampling, or a warning in the header
         raise _UnsupportedError(error) from None
-    if not np.array_equal(first, second):
-        raise damaged("JPEG", reason)
-    return first  # type: ignore[no-any-return]
+    raise damaged("JPEG", reason)
 
 
 def _decode_by_opencv(data: bytes, header: Header, scale: int, color: Color, rotate: bool, out: Image | None) -> Image:

@@ -178,7 +178,10 @@ def open_by_pillow(data: bytes, kind: str) -> Any:
         ImageError: the header of the image is damaged, or the image is very large.
     """
     pillow = installed("PIL.Image")
-    pillow.init()  # otherwise Pillow would import some formats only if they are needed
+    if kind == "other":
+        pillow.init()  # imports all formats
+    else:
+        pillow.preinit()
     known = [name for name in _FORMATS[kind] if name in pillow.OPEN]
     try:
         return pillow.open(io.BytesIO(data), formats=known)
