@@ -184,5 +184,5 @@ def soak(session: nox.Session) -> None:
     session.env.update(GLUONLOADER_DAMAGES="1000", GLUONLOADER_RECORDS="100000")
     session.env.update(GLUONLOADER_BATCHES="10000", GLUONLOADER_DELETES="300", GLUONLOADER_LOADERS="100")
     session.env.update(GLUONLOADER_INTERRUPTS="1000", GLUONLOADER_CLOSES="300", GLUONLOADER_BAD_SAMPLES="100000")
-    session.env.update(GLUONLOADER_RANKS="1000")
+    session.env.update(GLUONLOADER_RANKS="1000", GLUONLOADER_IMAGES="50000")
     session.run("python", "-m", "pytest", "-m", "soak", *session.posargs)
