@@ -179,11 +179,22 @@ def package(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def soak(session: nox.Session) -> None:
     """The fault and memory tests at full length."""
-    session.install("numpy<1.24", MXNET, TORCH, "pyarrow<20", "opencv-python-headless<4.12", "pillow", *TEST, "-e", ".")
+    session.install(
+        "numpy<1.24",
+        MXNET,
+        TORCH,
+        "pyarrow<20",
+        "opencv-python-headless<4.12",
+        "pillow",
+        "simplejpeg",
+        *TEST,
+        "-e",
+        ".",
+    )
     session.env.update(GLUONLOADER_KILLS="300", GLUONLOADER_BIG="1")
     session.env.update(GLUONLOADER_DAMAGES="1000", GLUONLOADER_RECORDS="100000")
     session.env.update(GLUONLOADER_BATCHES="10000", GLUONLOADER_DELETES="300", GLUONLOADER_LOADERS="100")
     session.env.update(GLUONLOADER_INTERRUPTS="1000", GLUONLOADER_CLOSES="300", GLUONLOADER_BAD_SAMPLES="100000")
     session.env.update(GLUONLOADER_RANKS="1000", GLUONLOADER_RESUMES="2000", GLUONLOADER_STATES="20000")
-    session.env.update(GLUONLOADER_LIMITS="500", GLUONLOADER_EXITS="300")
+    session.env.update(GLUONLOADER_LIMITS="500", GLUONLOADER_EXITS="300", GLUONLOADER_IMAGES="50000")
     session.run("python", "-m", "pytest", "-m", "soak", *session.posargs)

@@ -1,18 +1,21 @@
 """`decode`: decodes an image file to a NumPy array, with one of these decoders, in this order:
 
     JPEG                            simplejpeg, OpenCV, Pillow
-    JPEG in CMYK or to be rotated   OpenCV, Pillow
+    JPEG in CMYK                    OpenCV, Pillow
     PNG                             OpenCV, Pillow
     other formats                   Pillow
 
 All decoders use libjpeg-turbo for JPEG, so the pixels are equal; tests/vision/test_decoding.py compares them.
+
+A decoder may stop at damage inside the file, and leave a part of the memory for the pixels as it was. It may also find
+another size in the file than `read_header`. Both are an ImageError; tests/vision/test_damaged_images.py searches for
+files for which they are not.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -22,13 +25,22 @@ from ..checks import check_flags, check_int
 from ..declared import calls_no_user_code
 from ..decoders import installed
 from ..errors import ImageError, MissingExtraError, bad_argument
-from .header import MAX_PIXELS, Header, damaged, open_by_pillow, read_header
+from .exif import orientation_of, oriented
+from .header import MAX_PIXELS, Header, damaged, open_by_pillow, read_header, without_animation
 
 Color = Literal["rgb", "gray"]
 Image = NDArray[np.uint8]
 
 _CHANNELS: Final[dict[Any, int]] = {"rgb": 3, "gray": 1}
 _IGNORE_ORIENTATION: Final = 128  # cv2.IMREAD_IGNORE_ORIENTATION
+# How the texts of libjpeg's warnings start. All other texts are those of fatal errors.
+_WARNINGS: Final = (
+    "Corrupt JPEG data: ",
+    "Premature end of JPEG file",
+    "Inconsistent progression sequence ",
+    "Warning: ",
+    "Unknown Adobe color transform code ",
+)
 
 
 @calls_no_user_code
@@ -49,7 +61,8 @@ def decode(
     is converted without a colour profile.
 
     Args:
-        data: the bytes of an image file: JPEG, PNG or, if Pillow is installed, any format that Pillow can read.
+        data: the bytes of an image file: JPEG, PNG or, if Pillow is installed, AVIF, BMP, GIF, JPEG 2000, PPM, TIFF or
+            WebP.
         out: contiguous uint8 array of shape (H, W, C); the image is decoded into this array.
         min_size: decode a JPEG at 1/2, 1/4 or 1/8 of its size, if its shorter side then still has at least `min_size`
             pixels. This is faster, but it changes the pixels, so use it only if your program makes the image smaller
@@ -60,12 +73,15 @@ def decode(
         max_pixels: the largest allowed number of pixels, which is checked before the image is decoded. None for no
             limit.
 
+    Damage inside a JPEG, which has no checksums, is not always noticed. Then the pixels are those that libjpeg makes of
+    the file.
+
     Returns:
         `out`, or a new uint8 array of shape (H, W, 3) or (H, W, 1).
 
     Raises:
         ImageError: the data are not an image, or are truncated or damaged, or the image has more than `max_pixels`
-            pixels, or 32 bits in each channel. If only Pillow is installed, not all damage of a PNG is noticed.
+            pixels, or 32 bits in each channel. Or `orient` is true and the EXIF data are damaged.
         MissingExtraError: no decoder for this format is installed.
         ValueError: `out` has a wrong shape or dtype, or another argument is wrong.
     """
@@ -114,15 +130,27 @@ def decode_as(data: bytes, header: Header, scale: int, color: Color, rotate: boo
     """Decodes an image at 1/`scale` of its size; `scale` must be 1 if the image is not a JPEG."""
     if color not in _CHANNELS:
         raise bad_argument("color", color, 'must be "rgb" or "gray"')
-    shape = (-(-header.height // scale), -(-header.width // scale), _CHANNELS[color])
+    shape = _shape_of(header, scale, color)
     if out is not None:
         _check_out(out, shape if not rotate else None)
-    image = _decode_by_first(_decoders_of(header, rotate), data, header, scale, color, rotate, out)
-    if out is None or image is out:
-        return image
-    _check_out(out, image.shape)
-    out[...] = image
+    orientation = orientation_of(data[slice(*header.exif)]) if rotate and header.exif is not None else 1
+    if header.animated:  # for some files, OpenCV composes the first frame with memory that it has not written
+        data = without_animation(data)
+    upright = out if orientation == 1 and out is not None and out.shape == shape else None
+    image = _decode_by_first(data, header, scale, color, rotate, upright)
+    if orientation != 1:
+        image = oriented(image, orientation)
+    if out is None:
+        return np.ascontiguousarray(image)
+    if image is not out:
+        _check_out(out, image.shape)
+        out[...] = image
     return out
+
+
+def _shape_of(header: Header, scale: int, color: Color) -> tuple[int, int, int]:
+    """Returns the shape of the pixels of an image that is not rotated."""
+    return -(-header.height // scale), -(-header.width // scale), _CHANNELS[color]
 
 
 def _check_out(out: Image, shape: tuple[int, ...] | None) -> None:
@@ -134,46 +162,61 @@ def _check_out(out: Image, shape: tuple[int, ...] | None) -> None:
         raise ValueError(f"out: it is {found}; pass {expected}")
 
 
-def _decoders_of(header: Header, rotate: bool) -> list[Callable[..., Image]]:
-    """Returns the installed decoders for this format, the best decoder first."""
-    candidates = [
-        ("simplejpeg", _decode_by_simplejpeg, header.kind == "jpeg" and header.channels != 4 and not rotate),
+class _UnsupportedError(ImageError):
+    """The decoder cannot decode this JPEG, but another decoder may be able to."""
+
+
+def _decode_by_first(data: bytes, header: Header, scale: int, color: Color, rotate: bool, out: Image | None) -> Image:
+    """Decodes with the first installed decoder that supports the file, into `out` if the decoder can."""
+    candidates: list[tuple[str, Callable[..., Image], bool]] = [
+        ("simplejpeg", _decode_by_simplejpeg, header.kind == "jpeg" and header.channels != 4),
         ("cv2", _decode_by_opencv, header.kind != "other"),
         ("PIL.Image", _decode_by_pillow, True),
     ]
-    return [decoder for module, decoder, suits in candidates if suits and installed(module)]
-
-
-def _decode_by_first(decoders: list[Callable[..., Image]], data: bytes, header: Header, *arguments: Any) -> Image:
-    """Decodes with the first decoder. If it cannot decode a JPEG, tries the next one.
-
-    simplejpeg cannot decode JPEGs with unusual subsampling. But if OpenCV finds a wrong checksum in a PNG, Pillow could
-    return wrong pixels.
-    """
-    error = None
-    for decoder in decoders:
+    reason = None
+    for module, decoder, suits in candidates:
+        if not suits or not installed(module):
+            continue
         try:
-            return decoder(data, header, *arguments)
-        except ImageError as failure:
-            if header.kind != "jpeg":
-                raise
-            error = failure
-    raise error or MissingExtraError("vision", "a decoder for this image format")
+            image = decoder(data, header, scale, color, rotate, out)
+        except _UnsupportedError as error:
+            reason = error
+            continue
+        found, shape = image.shape, _shape_of(header, scale, color)
+        if found != shape and (header.kind != "other" or {*found[:2]} != {*shape[:2]}):  # Pillow rotates other formats
+            raise damaged(header.kind.upper(), f"its header has the shape {shape}, but its pixels have {found}")
+        return image
+    if reason is None:
+        raise MissingExtraError("vision", "a decoder for this image format")
+    raise damaged("JPEG", reason)
 
 
 def _decode_by_simplejpeg(
     data: bytes, header: Header, scale: int, color: Color, rotate: bool, out: Image | None
 ) -> Image:
+    simplejpeg = installed("simplejpeg")
+    name, shape = "RGB" if color == "rgb" else "GRAY", _shape_of(header, scale, color)
     # simplejpeg chooses the scale itself: it decodes to the smallest image that has at least this size.
-    size: dict[str, Any] = {"min_height": -(-header.height // scale), "min_width": -(-header.width // scale)}
+    size: dict[str, Any] = {"min_height": shape[0], "min_width": shape[1], "min_factor": scale}
+    # It raises an error before it decodes if the image does not fit into the buffer.
+    pixels: Image = np.empty(shape, np.uint8) if out is None else out
     try:
-        # With strict=True, simplejpeg would refuse files with harmless damage, which OpenCV and Pillow accept.
-        image: Image = installed("simplejpeg").decode_jpeg(
-            data, "RGB" if color == "rgb" else "GRAY", min_factor=scale, buffer=out, strict=False, **size
-        )
+        image: Image = simplejpeg.decode_jpeg(data, name, buffer=pixels, strict=True, **size)
+        return pixels if image.shape == shape else image
     except ValueError as error:
-        raise damaged("JPEG", error) from None
-    return image if out is None else out
+        reason = str(error)
+    try:
+        simplejpeg.decode_jpeg_header(data, strict=False)
+        if reason.startswith(_WARNINGS):
+            # OpenCV and Pillow accept files with warnings, and so does simplejpeg with strict=False. But then it also
+            # returns normally after a warning and a fatal error, and leaves pixels as they were: these differ here.
+            fills = [np.full(shape, fill, np.uint8) for fill in (0, 255)]
+            first, second = (simplejpeg.decode_jpeg(data, name, buffer=fill, strict=False, **size) for fill in fills)
+            if np.array_equal(first, second):
+                return first  # type: ignore[no-any-return]
+    except (ValueError, KeyError) as error:  # for example, unusual subsampling, or a warning in the header
+        raise _UnsupportedError(error) from None
+    raise damaged("JPEG", reason)
 
 
 def _decode_by_opencv(data: bytes, header: Header, scale: int, color: Color, rotate: bool, out: Image | None) -> Image:
@@ -182,11 +225,11 @@ def _decode_by_opencv(data: bytes, header: Header, scale: int, color: Color, rot
     reason: Any = "OpenCV returned no image"
     image = None
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags | (0 if rotate else _IGNORE_ORIENTATION))
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags | _IGNORE_ORIENTATION)
     except cv2.error as error:
         reason = error
     if image is None:
-        raise damaged(header.kind.upper(), reason)
+        raise _UnsupportedError(reason) if header.kind == "jpeg" else damaged("PNG", reason)
     if color == "gray":
         return image[:, :, None]  # type: ignore[no-any-return]
     return cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=out if out is not None and out.shape == image.shape else image)  # type: ignore[no-any-return]
@@ -195,9 +238,11 @@ def _decode_by_opencv(data: bytes, header: Header, scale: int, color: Color, rot
 def _decode_by_pillow(data: bytes, header: Header, scale: int, color: Color, rotate: bool, out: Image | None) -> Image:
     mode = "L" if color == "gray" else "RGB"
     try:
-        image = open_by_pillow(data)
+        image = open_by_pillow(data, header.kind)
         if image is None:
             raise ValueError("Pillow does not recognize its format")
+        if image.size != (header.width, header.height):
+            raise ValueError(f"Pillow finds an image of size {image.width} x {image.height} in it")
         if scale > 1 or (color == "gray" and header.channels == 3):
             image.draft(mode if header.channels == 3 else None, (header.width // scale, header.height // scale))
         image.load()
@@ -205,8 +250,9 @@ def _decode_by_pillow(data: bytes, header: Header, scale: int, color: Color, rot
         deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
         if image.mode in ("I", "F") and not deep:
             raise ImageError(f"the image has 32 bits in each channel (mode {image.mode}); convert it to 8 or 16 bits")
-        if rotate:
-            image = _rotated(image)
+        if rotate and header.kind == "other":
+            orientation_of(image.info.get("exif", b""))  # Pillow ignores damaged EXIF data
+            image = installed("PIL.ImageOps").exif_transpose(image)
         if deep:
             pixels = (np.asarray(image) >> 8).astype(np.uint8)[:, :, None]
             return np.repeat(pixels, _CHANNELS[color], 2)
@@ -218,10 +264,3 @@ def _decode_by_pillow(data: bytes, header: Header, scale: int, color: Color, rot
     except Exception as error:  # for damaged files, Pillow raises many types
         raise damaged(header.kind.upper() if header.kind != "other" else "image", error) from None
     return pixels[:, :, None] if color == "gray" else pixels
-
-
-def _rotated(image: Any) -> Any:
-    operations = installed("PIL.ImageOps")
-    with suppress(Exception):  # if the EXIF data are damaged, the image is not rotated
-        return operations.exif_transpose(image)
-    return image
