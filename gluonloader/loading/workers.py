@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -114,6 +115,12 @@ class Workers:
     def in_this_process(self) -> bool:
         """Whether this process has started the workers; a forked child cannot use the workers of its parent."""
         return self._pid == os.getpid()
+
+    @property
+    def processes(self) -> list[BaseProcess]:
+        """The worker processes that run now; empty if the workers are no processes of this one."""
+        executor = self._executor
+        return executor.processes if isinstance(executor, ProcessExecutor) and self.in_this_process else []
 
     def executor(self, epoch: int) -> Executor:
         """The current executor; starts workers if there are none.
