@@ -204,6 +204,9 @@ class Epochs:
         """The position of the newest epoch, or of the start of the next epoch."""
         with self.lock:
             plan = self._current
+            if plan is not None and not self.delivery.draws_ahead:
+                with plan.lock:
+                    plan.finish_if_last()
             self._finish_current()
             if plan is None or plan.finished:
                 plan = None if self.ahead is None else self.ahead.plan

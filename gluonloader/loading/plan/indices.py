@@ -65,7 +65,7 @@ class IndexPlan:
         self._drawing = False  # whether `_batches` is perhaps not at the number `upcoming`
 
     def next(self) -> Task:
-        while True:
+        while not self._ends:
             number = self._progress.upcoming
             if self._stateful is not None:
                 self._snapshots[number] = sampler_state.snapshot(self._stateful)
@@ -90,6 +90,7 @@ class IndexPlan:
             self._drawing = False
             if is_new:
                 return task
+        raise StopIteration
 
     def _forget_snapshots(self) -> None:
         position = self._progress.position
@@ -103,6 +104,19 @@ class IndexPlan:
 
     def finish(self) -> None:
         self._ends = True
+
+    def finish_if_last(self) -> None:
+        if self._ends or self.in_flight:
+            return
+        try:
+            batches = self.batches
+        except (TypeError, NotImplementedError):  # the sampler has no length
+            return
+        if self._progress.position == batches:
+            try:
+                self.next()
+            except StopIteration:
+                self.finish()
 
     @property
     def batches(self) -> int:
