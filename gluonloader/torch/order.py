@@ -149,9 +149,11 @@ class _AsTorchReads:
         generator: the generator from which a seed is drawn.
     """
 
+    _loader: Any = None
     pin_memory = False  # the core loader pins batches, and warns once if it cannot
 
     def __init__(self, loader: Any, index_sampler: Any, generator: Any) -> None:
+        # Not by assignment, which changes the loader.
         vars(self).update(_loader=loader, _index_sampler=index_sampler, generator=generator)
 
     def __getattr__(self, name: str) -> Any:
