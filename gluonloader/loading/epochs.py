@@ -17,7 +17,7 @@ from ..randomness import postponed
 from ..sampler import keep_epochs, knows_epoch
 from ..state import add_checksum, check_same, field, has_state, int_field, parse_state
 from .epoch import Delivery, Epoch
-from .plan import Plan, ShardPlan
+from .plan import IndexPlan, Plan, ShardPlan
 from .sources import Source
 from .workers import Workers
 
@@ -204,7 +204,7 @@ class Epochs:
         """The position of the newest epoch, or of the start of the next epoch."""
         with self.lock:
             plan = self._current
-            if plan is not None and not self.delivery.draws_ahead:
+            if isinstance(plan, IndexPlan) and not self.delivery.draws_ahead:
                 with plan.lock:
                     plan.finish_if_last()
             self._finish_current()

@@ -210,9 +210,10 @@ class Saveable:
 
 
 @pytest.fixture
-def skipping(monkeypatch):
+def skipping():
     """The constructor of torch's iterators skips batches, as SpeechBrain changes it."""
-    original = torchs._BaseDataLoaderIter.__init__
+    kind = torchs._BaseDataLoaderIter
+    original, original_reset = kind.__init__, kind._reset
 
     def changed(self, loader, *args, **kwargs):
         original(self, loader, *args, **kwargs)
@@ -225,8 +226,9 @@ def skipping(monkeypatch):
     def reset(self, loader, first_iter=False):
         assert first_iter  # then the constructor has prepared the iterator
 
-    monkeypatch.setattr(torchs._BaseDataLoaderIter, "__init__", changed)
-    monkeypatch.setattr(torchs._BaseDataLoaderIter, "_reset", reset)
+    kind.__init__, kind._reset = changed, reset
+    yield
+    kind.__init__, kind._reset = original, original_reset
 
 
 def test_another_library_skips_batches(workers, skipping):

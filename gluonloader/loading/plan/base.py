@@ -62,13 +62,6 @@ class Plan(Protocol):
     def finish(self) -> None:
         """Notes that nothing follows the tasks in flight: the epoch is finished when the last of them is settled."""
 
-    def finish_if_last(self) -> None:
-        """If as many batches were delivered as the epoch has, asks the sampler whether it has ended, too.
-
-        For an epoch that does not draw ahead, before its state is saved: the state of a user's sampler that has ended
-        may be that of its start.
-        """
-
     def state(self) -> dict[str, Any]:
         """The position, as fields of a state."""
 

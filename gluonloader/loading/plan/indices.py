@@ -106,6 +106,11 @@ class IndexPlan:
         self._ends = True
 
     def finish_if_last(self) -> None:
+        """If as many batches were delivered as the epoch has, asks the sampler whether it has ended, too.
+
+        For an epoch that does not draw ahead, before its state is saved: the state of a user's sampler that has ended
+        may be that of its start.
+        """
         if self._ends or self.in_flight:
             return
         try:

@@ -251,9 +251,6 @@ class ShardPlan:
     def finish(self) -> None:
         self._ends_here = True
 
-    def finish_if_last(self) -> None:
-        pass  # only a worker knows where a shard ends, and its state says so
-
     @property
     def finished(self) -> bool:
         return self._ends_here and not self.in_flight
