@@ -50,7 +50,7 @@ class LoaderIterator(Iterator[Batch]):
                 kept = self._kept
                 if thread not in kept:
                     kept[thread] = self._epoch.next()
-                if not self._epoch.plan.in_flight:
+                if not self._epoch.plan.in_flight and self._epoch.draws_ahead:
                     self._epoch.end_if_drawn()
             except StopIteration:
                 raise

@@ -9,6 +9,7 @@ changes, before code of the user is called, and without work or memory in propor
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +24,30 @@ _VERSION: Final = 1
 
 def has_state(thing: Any) -> bool:
     """Whether the object can save and load its state; the method names are those of torch and torchdata."""
-    return hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
+    return saves_state(thing) and loads_state(thing)
+
+
+def saves_state(thing: Any) -> bool:
+    """Whether the object has a method `state_dict` that can be called without arguments."""
+    return _accepts(getattr(thing, "state_dict", None), 0)
+
+
+def loads_state(thing: Any) -> bool:
+    """Whether the object has a method `load_state_dict` that can be called with a state alone."""
+    return _accepts(getattr(thing, "load_state_dict", None), 1)
+
+
+def _accepts(method: Any, count: int) -> bool:
+    """Whether it can be called with `count` arguments; if it needs more, it is for another library to call."""
+    if not callable(method):
+        return False
+    try:
+        inspect.signature(method).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # the signature is unknown, as of some methods that are written in C
+        pass
+    return True
 
 
 def add_checksum(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,9 @@ class Delivery:
     in_order: bool
     timeout: float | None
     convert: Callable[[Any], Any] | None  # to the arrays of `output`, and to pinned memory
+    draws_ahead: bool = (
+        True  # the indices of the next batch are drawn before a batch is delivered, which may be the last
+    )
 
 
 @dataclass(slots=True, eq=False)  # not frozen, as `Outcome`
@@ -67,11 +70,13 @@ class Epoch:
 
     Attributes:
         ended: the last batch was delivered, or the epoch was closed.
+        draws_ahead: see `Delivery`; if not, the epoch ends when `next` finds no further batch.
         workers_failed: the executor's workers cannot start.
     """
 
     def __init__(self, executor: Executor, plan: Plan, delivery: Delivery, tally: Tally) -> None:
         self.plan, self._executor, self._delivery, self._tally = plan, executor, delivery, tally
+        self.draws_ahead = delivery.draws_ahead
         self._start()
 
     def _start(self) -> None:
@@ -179,7 +184,8 @@ class Epoch:
 
     def _rebuild(self, outcome: Outcome) -> Any:
         """The batch of an outcome, or NOTHING if the plan has no batch for the user now."""
-        self._fill(1)  # first, so that a worker is busy while this batch is rebuilt
+        if self.draws_ahead:
+            self._fill(1)  # first, so that a worker is busy while this batch is rebuilt
         try:
             result = outcome.take()
             with self.plan.lock:

@@ -18,7 +18,7 @@ from ..sampler import keep_pass
 from ..state import add_checksum, check_same, field, has_state, int_field, parse_state
 from .epoch import Delivery, Epoch
 from .lengths import LengthCheck
-from .plan import Plan
+from .plan import IndexPlan, Plan
 from .sources import Source
 from .workers import Workers
 
@@ -196,6 +196,9 @@ class Epochs:
         """The position of the newest epoch, or of the start of the next epoch."""
         with self.lock:
             plan = self._current
+            if isinstance(plan, IndexPlan) and not self.delivery.draws_ahead:
+                with plan.lock:
+                    plan.finish_if_last()
             self._finish_current()
             self._move_samplers()
             if plan is None or plan.finished:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -129,6 +130,12 @@ class Workers:
         It is None if the dataset has no length, for other datasets, and if workers have no copies.
         """
         return self._copied_length if self.in_this_process else None
+
+    @property
+    def processes(self) -> list[BaseProcess]:
+        """The worker processes that run now; empty if the workers are no processes of this one."""
+        executor = self._executor
+        return executor.processes if isinstance(executor, ProcessExecutor) and self.in_this_process else []
 
     def executor(self, epoch: int) -> Executor:
         """The current executor; starts workers if there are none.

@@ -119,7 +119,7 @@ def keep_gluonloader(loader: Any, like: DataLoader[Any] | None = None) -> Any:
         return loader
     arguments = {name: getattr(base, name) for name in _COPIED}
     if like is not None:
-        arguments.update(max_retries=like.max_retries, memory_limit=like.memory_limit)
+        arguments.update(like._gluonloader.more)
     if isinstance(base.dataset, data.IterableDataset):
         arguments.update(batch_size=base.batch_size, drop_last=base.drop_last)
     elif base.batch_sampler is None:

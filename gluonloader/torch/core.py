@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from .. import dataset as own
@@ -22,11 +24,13 @@ def batch_sampler_of(loader: Any) -> Any:
     return order_of(loader, _reads_whole(loader))
 
 
-def core_loader(loader: Any, batch_sampler: Any, seed: int, num_workers: int) -> CoreDataLoader:
-    """A core loader with the arguments of `loader`. Its workers have started."""
+def core_loader(
+    loader: Any, batch_sampler: Any, seed: int, num_workers: int, more: Mapping[str, Any]
+) -> CoreDataLoader:
+    """A core loader with the arguments of `loader`, and those that torch does not have. Its workers have started."""
     dataset, collate_fn = loader.dataset, own_collate(loader.collate_fn)
     whole = is_iterable(loader) or _reads_whole(loader)
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = dict(more)
     if is_iterable(loader):
         dataset = Replicas(dataset, loader.batch_size, loader.drop_last)
         options["num_shards"] = max(1, loader.num_workers)
@@ -47,12 +51,12 @@ def core_loader(loader: Any, batch_sampler: Any, seed: int, num_workers: int) ->
         output="torch" if collate_fn is not loader.collate_fn else None,
         seed=seed,
         in_order=loader.in_order,
-        max_retries=loader.max_retries,
-        memory_limit=loader.memory_limit,
         reseed_generators=False,  # as torch
         **options,
     )
     core.epochs.source.leave_epochs()
+    if not num_workers:  # as torch: so a sampler with a checkpoint of its own stands after the batch that was delivered
+        core.epochs.delivery = replace(core.epochs.delivery, draws_ahead=False)
     return core
 
 

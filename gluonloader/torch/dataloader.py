@@ -9,6 +9,7 @@ torch's constructor checks the arguments and makes the samplers. Each `iter` sta
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any, Final, Generic
 
@@ -16,7 +17,7 @@ from ..checks import check_functions, check_int, parse_bytes
 from ..describe import arguments, call, describe, short_repr
 from ..generics import Batch
 from ..loading.random_order import check_random_order
-from .passes import Passes
+from .passes import Passes, SerialPassIterator, WorkersPassIterator
 from .utils_data import data
 
 _NATIVE: Final = ("indices", "replay", "seek", "stats", "trace")  # of gluonloader.DataLoader
@@ -25,8 +26,8 @@ _NATIVE: Final = ("indices", "replay", "seek", "stats", "trace")  # of gluonload
 class DataLoader(data.DataLoader, Generic[Batch]):
     """A `torch.utils.data.DataLoader` whose batches are loaded by gluonloader.
 
-    The arguments are those of torch, in the same order, with two more. The batches contain the same samples in the same
-    order as torch's for the same seeds. docs/migrating-from-torch.md lists what differs.
+    The arguments are those of torch, in the same order, with three more. The batches contain the same samples in the
+    same order as torch's for the same seeds. docs/migrating-from-torch.md lists what differs.
 
     Without `persistent_workers`, workers start at each `iter(loader)`, with the dataset as it is then, and end with the
     iterator. With `persistent_workers=True` they start at the first `iter(loader)`, and end at `close()`, or when the
@@ -35,6 +36,8 @@ class DataLoader(data.DataLoader, Generic[Batch]):
     Args:
         max_retries: how often a batch whose worker died is tried again before `WorkerDied` is raised.
         memory_limit: the maximum shared memory for batches, in bytes or as text ("256MB"); None for no limit.
+        snapshot_every_n_steps: accepted for code that was written for torchdata's `StatefulDataLoader`, and ignored:
+            states are exact after each batch.
 
     Raises:
         ValueError: an argument is wrong.
@@ -62,13 +65,17 @@ class DataLoader(data.DataLoader, Generic[Batch]):
         in_order: bool = True,
         max_retries: int = 1,
         memory_limit: int | str | None = None,
+        snapshot_every_n_steps: int | None = 1,
     ) -> None:
         if isinstance(dataset, data.IterDataPipe):
             raise ValueError("dataset: it is an IterDataPipe of torch; pass a torch.utils.data.IterableDataset instead")
         check_functions(collate_fn=collate_fn, worker_init_fn=worker_init_fn)
         parse_bytes(memory_limit)
-        self.max_retries, self.memory_limit = check_int("max_retries", max_retries), memory_limit
-        self._passes = Passes()
+        own = {"max_retries": check_int("max_retries", max_retries), "memory_limit": memory_limit}
+        self._gluonloader = Passes(**own)
+        for name, value in {**own, "snapshot_every_n_steps": snapshot_every_n_steps}.items():
+            if not hasattr(self, name):  # a subclass may use the name; trainers read the arguments from attributes
+                setattr(self, name, value)
         super().__init__(
             dataset,
             batch_size,
@@ -98,10 +105,10 @@ class DataLoader(data.DataLoader, Generic[Batch]):
 
     def __iter__(self) -> Iterator[Any]:
         """Starts a pass over the sampler. Iterators are independent, also with `persistent_workers`."""
-        return self._passes.start(self)
+        return self._gluonloader.iterate(self)
 
     def _get_iterator(self) -> Any:
-        return iter(self)
+        return WorkersPassIterator(self) if self.num_workers else SerialPassIterator(self)
 
     def state_dict(self) -> dict[str, Any]:
         """The position after the last delivered batch of the newest iterator, as a dict that JSON can store.
@@ -112,7 +119,7 @@ class DataLoader(data.DataLoader, Generic[Batch]):
         Raises:
             TypeError: the state of your own sampler or dataset contains something that JSON does not have.
         """
-        return self._passes.state(self)
+        return self._gluonloader.state(self)
 
     def load_state_dict(self, state: Any) -> None:
         """Makes the next `iter(loader)` start at the position `state`, without reading the samples before it.
@@ -127,7 +134,7 @@ class DataLoader(data.DataLoader, Generic[Batch]):
             ValueError: the state does not fit this loader, or was edited; the text names the field. Nothing has
                 changed.
         """
-        self._passes.load(self, state)
+        self._gluonloader.load(self, state)
 
     def close(self) -> None:
         """Ends the workers and frees the shared memory; the next `iter(loader)` starts new workers.
@@ -135,7 +142,7 @@ class DataLoader(data.DataLoader, Generic[Batch]):
         Batches that were delivered stay valid. Only `persistent_workers` need it, and only if the loader is not
         deleted. `with DataLoader(...) as loader` closes the loader at the end of the block.
         """
-        self._passes.close()
+        self._gluonloader.close()
 
     def __enter__(self) -> DataLoader[Batch]:
         return self
@@ -150,4 +157,4 @@ class DataLoader(data.DataLoader, Generic[Batch]):
         return call(self, describe(self.dataset), *shown)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_passes": Passes()}  # a copy has no workers yet
+        return {**self.__dict__, "_gluonloader": copy.copy(self._gluonloader), "_iterator": None}

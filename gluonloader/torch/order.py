@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import sampler as own
 from ..state import has_state
-from .utils_data import data, torch
+from .utils_data import data, torch, torchs
 
 _MOST_BYTES: Final = 1 << 20  # in the state of a generator; torch's have a few kB
 
@@ -35,10 +35,20 @@ class Order:
             if hasattr(part, "process_index"):  # Accelerate's BatchSamplerShard
                 self.num_replicas, self.rank = part.num_processes, part.process_index
 
-    def start_pass(self, loader: Any, draws_seed: bool) -> int:
-        """Starts the next pass as torch does; returns the seed of the workers, or 0 if none is drawn."""
-        self._newest = self._next_pass = _OrderPass(self, generators_of(loader), loader.generator, draws_seed)
-        return self._newest.seed
+    def start_pass(self, generators: Sequence[Any], states: Sequence[Any], of_seed: Any, iterator: Any) -> None:
+        """Makes the next `iter` return a pass over the keys of torch's `iterator`, which has just started.
+
+        Args:
+            generators: those from which the pass draws; `states` are their states before it started.
+            of_seed: the generator from which it has drawn a seed.
+        """
+        keys, skipped = iterator._sampler_iter, iterator._num_yielded
+        self._newest = self._next_pass = _OrderPass(self, generators, states, of_seed, keys, skipped)
+
+    def sampler_was_loaded(self) -> None:
+        """Makes the next `iter` call `iter` of a sampler whose state was loaded; torchdata does it, too."""
+        if has_state(getattr(self, "sampler", None)):
+            self._next_pass = None
 
     def epoch_of_pass(self) -> int | None:
         """The epoch of torch's sampler for which the newest pass draws; None if the sampler has no epoch."""
@@ -46,7 +56,7 @@ class Order:
 
     def __iter__(self) -> Iterator[Any]:
         started, self._next_pass = self._next_pass, None
-        return _OrderPass(self, [], None, False) if started is None else started
+        return _OrderPass(self, [], [], None, iter(self.index_sampler)) if started is None else started
 
     def __len__(self) -> int:
         return len(self.index_sampler)
@@ -65,24 +75,23 @@ class Order:
 
 
 class _OrderPass(Iterator[Any]):
-    """One pass over torch's sampler. It can return to an earlier batch: it draws the batches before it again."""
+    """One pass over torch's sampler. It can return to an earlier batch: it draws the batches before it again.
 
-    def __init__(self, order: Order, generators: Sequence[Any], of_seed: Any, draws_seed: bool) -> None:
-        self._order, self._generators, self._of_seed, self._draws_seed = order, generators, of_seed, draws_seed
-        self._states, self._has_drawn = save(generators), False
+    Another library may have skipped the first keys; `skipped` is their number.
+    """
+
+    def __init__(
+        self, order: Order, generators: Any, states: Any, of_seed: Any, keys: Iterator[Any], skipped: int = 0
+    ) -> None:
+        self._order, self._generators, self._states, self._of_seed = order, generators, states, of_seed
+        self._keys, self._skipped, self._has_drawn = keys, skipped, False
         self._epoch: int | None = None
-        self._start()
 
     @property
     def epoch(self) -> int | None:
         """The epoch of the sampler at the first batch: at the last batch, some samplers set the next epoch."""
         sampler = _with_epoch(self._order.index_sampler)
         return self._epoch if self._has_drawn or sampler is None else int(sampler.epoch)
-
-    def _start(self) -> None:
-        """Calls `iter` of torch's sampler, and then draws the seed of the workers, in torch's order."""
-        self._keys = iter(self._order.index_sampler)
-        self.seed = draw_seed(self._of_seed) if self._draws_seed else 0
 
     def __next__(self) -> Any:
         if not self._has_drawn:
@@ -93,12 +102,17 @@ class _OrderPass(Iterator[Any]):
         return list(keys) if isinstance(keys, np.ndarray) else keys  # the dataset gets NumPy's integers, as with torch
 
     def seek(self, offset: int) -> None:
-        """Makes `next` return the batch with this number, for example after a signal handler has interrupted it."""
+        """Makes `next` return the batch with this number, for example after a signal handler has interrupted it.
+
+        Starts as torch's iterator does: `iter` of the sampler comes before the seed of the workers.
+        """
         now = save(self._generators)
         restore(self._generators, self._states)
         self._order.set_epoch_of_pass(self.epoch)
-        self._start()
-        for _ in range(offset):
+        self._keys = iter(self._order.index_sampler)
+        if self._generators:
+            draw_seed(self._of_seed)
+        for _ in range(self._skipped + offset):
             next(self._keys)
         if self._generators:
             restore(self._generators[:1], now[:1])  # torch's global generator, from which other code also draws
@@ -114,11 +128,41 @@ def order_of(loader: Any, whole: bool) -> Any:
     return Order(loader.sampler if batches is None else batches, whole)
 
 
-def start_pass(order: Any, loader: Any, draws_seed: bool) -> int:
-    """Starts the next pass of a batch sampler from `order_of`; returns the seed of the workers, or 0."""
-    if isinstance(order, Order):
-        return order.start_pass(loader, draws_seed)
-    return draw_seed(loader.generator) if draws_seed else 0
+def start_pass(order: Any, loader: Any, iterator: Any, draws_seed: bool) -> int:
+    """Starts the next pass of a batch sampler from `order_of`; returns the seed of the workers, or 0 if none is drawn.
+
+    torch's constructor of iterators does it, so that what other libraries change in that constructor has an effect.
+    """
+    generators = generators_of(loader)
+    states, of_seed = save(generators), loader.generator if draws_seed else torch.Generator()
+    is_torchs = isinstance(order, Order)
+    view: Any = _AsTorchReads(loader, loader._index_sampler if is_torchs else (), of_seed)
+    torchs._BaseDataLoaderIter.__init__(iterator, view)
+    if is_torchs:
+        order.start_pass(generators, states, of_seed, iterator)
+    return iterator._base_seed if draws_seed else 0
+
+
+class _AsTorchReads:
+    """A loader as torch's constructor of iterators reads it.
+
+    Args:
+        index_sampler: `iter` of it is called.
+        generator: the generator from which a seed is drawn.
+    """
+
+    _loader: Any = None
+    pin_memory = False  # the core loader pins batches, and warns once if it cannot
+
+    def __init__(self, loader: Any, index_sampler: Any, generator: Any) -> None:
+        # Not by assignment, which changes the loader.
+        vars(self).update(_loader=loader, _index_sampler=index_sampler, generator=generator)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._loader, name, value)
 
 
 def draw_seed(generator: Any) -> int:

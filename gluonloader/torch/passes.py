@@ -14,6 +14,7 @@ from ..randomness import postponed
 from ..state import add_checksum, check_same, field, int_field, parse_state
 from .core import batch_sampler_of, core_loader, is_iterable
 from .order import Order, as_states, as_text, generators_of, restore, save, start_pass
+from .utils_data import torchs
 
 
 @dataclass(slots=True)
@@ -25,6 +26,7 @@ class Pass:
         epoch: its number in `core`.
         generators: the states of torch's generators at its start.
         draws_seed: whether its start drew a seed for the workers.
+        skipped: how many batches another library has skipped at its start.
         exhausted: `next` has raised StopIteration.
     """
 
@@ -32,62 +34,91 @@ class Pass:
     epoch: int
     generators: list[Any]
     draws_seed: bool
+    skipped: int = 0
     exhausted: bool = False
 
 
 class Passes:
-    """The newest pass of a loader, and the state where the next one starts. The methods get the loader itself."""
+    """The newest pass of a loader, and the state where the next one starts. The methods get the loader itself.
 
-    def __init__(self) -> None:
-        self._newest: Pass | None = None
+    It is all that our loader adds to torch's, in one object, so that a subclass can use any names.
+
+    Args:
+        more: the arguments of the core loader that torch's loader does not have.
+    """
+
+    def __init__(self, **more: Any) -> None:
+        self.more = more
+        self.newest: Pass | None = None
         self._loaded: dict[str, Any] | None = None
+        self._by_others = False  # the newest iterator of the loader is not ours
 
-    def start(self, loader: Any) -> Iterator[Any]:
-        """Starts the next pass."""
+    def iterate(self, loader: Any) -> Any:
+        """Does what `iter` of torch's loader does, except that iterators with persistent workers are independent."""
+        keeps, before = _keeps_workers(loader), self.newest
+        iterator = loader._iterator if keeps else None
+        if iterator is None or isinstance(iterator, PassIterator):
+            if keeps:
+                iterator = loader._iterator = None  # the last iterator ends now, unless the program still reads it
+            iterator = loader._get_iterator()
+        else:  # of a subclass
+            iterator._reset(loader)
+        if keeps:
+            loader._iterator = iterator
+        self._by_others = self.newest is before
+        return iterator
+
+    def start(self, loader: Any, iterator: Any) -> tuple[Pass, Iterator[Any]]:
+        """Starts the next pass, for `iterator`; returns it with its batches."""
         generators = generators_of(loader)
         state = self._loaded
         if state is not None:
             restore(generators, as_states(state["generators"], generators))
             if state["position"] is not None:
-                return self._resume(loader, state)
-        states, last = save(generators), self._newest
+                return self._resume(loader, iterator, state)
+        states, last = save(generators), self.newest
         if last is not None and (not _keeps_workers(loader) or last.core.epochs.workers.closed):
             last = None
         order = batch_sampler_of(loader) if last is None else last.core.batch_sampler
-        seed = start_pass(order, loader, draws_seed=last is None)
+        seed = start_pass(order, loader, iterator, draws_seed=last is None)
+        skipped = iterator._num_yielded
         if last is None:
-            self._newest = Pass(core_loader(loader, order, seed, loader.num_workers), 0, states, True)
+            core = core_loader(loader, order, seed, loader.num_workers, self.more)
+            self.newest = Pass(core, 0, states, True, skipped)
         else:
-            self._newest = Pass(last.core, last.epoch + 1, states, False)
+            self.newest = Pass(last.core, last.epoch + 1, states, False, skipped)
         self._loaded = None
-        return PassIterator(loader, self._newest)
+        return self.newest, iter(self.newest.core)
 
-    def _resume(self, loader: Any, state: dict[str, Any]) -> Iterator[Any]:
+    def _resume(self, loader: Any, iterator: Any, state: dict[str, Any]) -> tuple[Pass, Iterator[Any]]:
         self.close()
         states, position, order = save(generators_of(loader)), state["position"], batch_sampler_of(loader)
         if isinstance(order, Order):
             order.set_epoch_of_pass(state["sampler_epoch"])
-        start_pass(order, loader, state["draws_seed"])
+        start_pass(order, loader, iterator, state["draws_seed"])
         workers = 0 if state["ended"] and not _keeps_workers(loader) else loader.num_workers
-        core = core_loader(loader, order, position["seed"], workers)
+        core = core_loader(loader, order, position["seed"], workers, self.more)
         set_generators = postponed(partial(core.load_state_dict, position))
-        if state["ended"] and isinstance(order, Order):
-            deque(order, maxlen=0)  # draws the rest of the pass, so that the next pass draws other random numbers
+        if isinstance(order, Order):
+            order.sampler_was_loaded()
+            if state["ended"]:
+                deque(order, maxlen=0)  # draws the rest of the pass, so that the next pass draws other random numbers
         set_generators()  # those that the dataset's state contains were saved after the pass was drawn
         newest = Pass(core, position["epoch"], states, state["draws_seed"])
         self._loaded = None
         if not state["ended"]:
-            self._newest = newest
-            return PassIterator(loader, newest)
+            self.newest = newest
+            return newest, iter(core)
         newest.epoch, newest.exhausted = newest.epoch - 1, True
-        self._newest = newest if _keeps_workers(loader) else None
-        return iter(())
+        self.newest = newest if _keeps_workers(loader) else None
+        return newest, iter(())
 
     def state(self, loader: Any) -> dict[str, Any]:
         """The position of the newest pass, or of the start of the next one."""
         if self._loaded is not None:
             return dict(self._loaded)
-        newest, now, keeps = self._newest, save(generators_of(loader)), _keeps_workers(loader)
+        newest, now, keeps = self.newest, save(generators_of(loader)), _keeps_workers(loader)
+        self._check_known(loader)
         if newest is None:
             return _sealed(loader, now, True, False, None)
         position = newest.core.state_dict()
@@ -98,6 +129,20 @@ class Passes:
         order = newest.core.batch_sampler
         epoch = order.epoch_of_pass() if isinstance(order, Order) else None
         return _sealed(loader, newest.generators, newest.draws_seed, ended, position, epoch)
+
+    def _check_known(self, loader: Any) -> None:
+        """Raises a RuntimeError if another library decides which batch comes next."""
+        name = type(loader).__name__
+        if self._by_others:
+            raise RuntimeError(
+                f"{name}.state_dict: the position is unknown, because {name}._get_iterator has returned an iterator of "
+                "another library; define state_dict in that class, too"
+            )
+        if self.newest is not None and self.newest.skipped:
+            raise RuntimeError(
+                f"{name}.state_dict: another library has skipped the first {self.newest.skipped} batches of this pass; "
+                "save the checkpoint with that library"
+            )
 
     def load(self, loader: Any, state: Any) -> None:
         """Makes the next pass start at the position `state`; raises ValueError if the position does not fit."""
@@ -116,40 +161,53 @@ class Passes:
             check_same(position, "batch", 0, "a pass that has ended", "position.")
         if position is not None:  # checked now by a core loader without workers, which is not used any more
             seed = int_field(position, "seed", None, "position.")
-            core_loader(loader, batch_sampler_of(loader), seed, 0).epochs.fit(parse_state(position))
+            core_loader(loader, batch_sampler_of(loader), seed, 0, self.more).epochs.fit(parse_state(position))
         self._loaded = fields
 
     def close(self) -> None:
-        if self._newest is not None:
-            self._newest.core.close()
+        if self.newest is not None:
+            self.newest.core.close()
+
+    def __reduce__(self) -> Any:
+        return partial(Passes, **self.more), ()  # a copy has no workers yet
 
 
-class PassIterator(Iterator[Any]):
-    """The iterator over one pass. If a batch raised an error, `next` returns the following batch."""
+class PassIterator(torchs._BaseDataLoaderIter):
+    """The iterator over one pass. If a batch raised an error, `next` returns the following batch.
 
-    def __init__(self, loader: Any, of: Pass) -> None:
-        self._pass, self._ends_workers = of, not _keeps_workers(loader)
-        length = loader._IterableDataset_len_called
-        self._yielded, self._warns_at = 0, None if length is None else length + 1
-        self._order = loader._index_sampler
-        self._batches = iter(of.core)
+    It has the attributes of torch's iterators that other libraries use, and torch's classes, but loads no batches with
+    torch.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._passes: Passes = loader._gluonloader
+        self._reset(loader)
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        """Starts the next pass in this iterator. torch does it if workers are persistent, and so may subclasses."""
+        self._pass, self._batches = self._passes.start(loader, self)
+        self._ends_workers = not _keeps_workers(loader)
+        length = self._IterableDataset_len_called
+        self._warns_at = None if length is None else length + 1
+        self._index_sampler = loader._index_sampler
 
     def __iter__(self) -> PassIterator:
         return self
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._index_sampler)
 
     def __reduce__(self) -> Any:
         raise NotImplementedError("an iterator over a DataLoader cannot be pickled; save loader.state_dict() instead")
 
     def __next__(self) -> Any:
         for batch in self._batches:  # unlike `next(self._batches)`: after a call, a signal handler could lose the batch
-            self._yielded += 1
-            if self._yielded == self._warns_at:
+            self._num_yielded += 1
+            if self._num_yielded == self._warns_at:
                 warn(
-                    f"len(dataset) of the iterable dataset is {self._yielded - 1:,}, but more batches were read; if it "
-                    "does not divide its samples by torch.utils.data.get_worker_info(), each worker reads all of them"
+                    f"len(dataset) of the iterable dataset is {self._num_yielded - 1:,}, but more batches were read; "
+                    "if it does not divide its samples by torch.utils.data.get_worker_info(), each worker reads all of "
+                    "them"
                 )
             return batch
         self._pass.exhausted = True
@@ -162,8 +220,25 @@ class PassIterator(Iterator[Any]):
             self._pass.core.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_batches"):
+        if hasattr(self, "_ends_workers"):
             self.close()
+
+
+class SerialPassIterator(PassIterator, torchs._SingleProcessDataLoaderIter):
+    """The iterator over a pass without workers."""
+
+
+class WorkersPassIterator(PassIterator, torchs._MultiProcessingDataLoaderIter):
+    """The iterator over a pass with workers."""
+
+    @property
+    def _workers(self) -> list[Any]:  # type: ignore[override]
+        """The processes that run now; a process that has died is replaced by another one."""
+        return list(self._pass.core.epochs.workers.processes)
+
+    def _shutdown_workers(self) -> None:
+        """Ends the workers, also those that would stay for the next iterator."""
+        self._pass.core.close()
 
 
 def _keeps_workers(loader: Any) -> bool:

@@ -17,6 +17,7 @@ from .. import frameworks
 from ..dataset.iterable import Step, Take
 from ..dataset.opening import Part, at_epoch, check_unread, has_shard, iterate, part_of
 from ..interrupts import from_signal_handler
+from ..state import loads_state, saves_state
 from ..tree import leaves
 from .task import Chunk, Hint
 
@@ -62,7 +63,7 @@ class ShardSource:
         """Returns the iterator after the iterator or the dataset has loaded a state."""
         if self._state_owner is None:
             raise ValueError(f"state: {self._name} has no state_dict() here, but it had one when the state was saved")
-        loads = samples if hasattr(samples, "load_state_dict") else self._shard
+        loads: Any = samples if loads_state(samples) else self._shard
         loads.load_state_dict(frameworks.state_from_json(state))  # a copy: some datasets keep the state and change it
         if loads is not samples:
             samples = iterate(self._shard)
@@ -152,9 +153,9 @@ def _bytes_of(leaf: Any) -> bytes:
 
 def _state_owner(iterator: Any, dataset: Any) -> Any:
     """The iterator or the dataset, whichever has a usable `state_dict`; None if neither has."""
-    loads = hasattr(dataset, "load_state_dict")
+    loads = loads_state(dataset)
     for owner in () if _loses_samples(dataset) else (iterator, dataset):
-        if hasattr(owner, "state_dict") and (loads or hasattr(owner, "load_state_dict")):
+        if saves_state(owner) and (loads or loads_state(owner)):
             return owner
     return None
 

@@ -20,7 +20,6 @@ DIFFERENCES = {
     "persistent-random-numbers": "an epoch can be repeated whatever was prefetched before it",
     "free-workers": "a slow sample does not keep the other workers waiting",
     "several-iterators": "no batch should be lost or swapped without a message",
-    "drawn-ahead": "the loader then knows whether the current batch is the last one",
     "late-streams": "files are opened only if samples are read",
     # Batches
     "array-strides": "a flipped image is a usual sample",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from multiprocessing.process import BaseProcess
+
 from ...memory.slabs import SlabPool
 from ...work.task import Job
 from ..base import usual_window
@@ -36,3 +38,8 @@ class ProcessExecutor(LaneExecutor[ProcessLane]):
             max_retries,
             max_per_worker,
         )
+
+    @property
+    def processes(self) -> list[BaseProcess]:
+        """The processes of the workers that run now, by the numbers of the workers."""
+        return [lane.process for lane in sorted(self.crew.lanes.values(), key=lambda lane: lane.worker)]

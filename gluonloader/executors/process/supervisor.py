@@ -185,6 +185,9 @@ class LaneProcess(BaseProcess):
         if self.pidfd is not None:
             close_end(self.pidfd)
 
+    def is_alive(self) -> bool:
+        return self.started and super().is_alive()  # False, not an error, if the loader was closed
+
     def join(self, timeout: float | None = None) -> None:
         if self.started:
             super().join(timeout)

@@ -68,7 +68,7 @@ class IndexPlan:
         self._drawing = False  # whether `_batches` is perhaps not at the number `upcoming`
 
     def next(self) -> Task:
-        while True:
+        while not self._ends:
             number = self._progress.upcoming
             if self._stateful is not None:
                 self._snapshots[number] = sampler_state.snapshot(self._stateful)
@@ -94,6 +94,7 @@ class IndexPlan:
             if is_new:
                 return task
             self._skip_settled()
+        raise StopIteration
 
     def _skip_settled(self) -> None:
         """Skips the next batches that were delivered before the epoch was resumed, which may be very many."""
@@ -116,6 +117,24 @@ class IndexPlan:
 
     def finish(self) -> None:
         self._ends = True
+
+    def finish_if_last(self) -> None:
+        """If as many batches were delivered as the epoch has, asks the sampler whether it has ended, too.
+
+        For an epoch that does not draw ahead, before its state is saved: the state of a user's sampler that has ended
+        may be that of its start.
+        """
+        if self._ends or self.in_flight:
+            return
+        try:
+            batches = self.batches
+        except (TypeError, NotImplementedError):  # the sampler has no length
+            return
+        if self._progress.position == batches:
+            try:
+                self.next()
+            except StopIteration:
+                self.finish()
 
     @property
     def batches(self) -> int:
