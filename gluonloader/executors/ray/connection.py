@@ -8,13 +8,13 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ...errors import MissingExtraError, WorkerStartError
 from ...limits import available_memory
+from .private import private
 
 _lock: Final = threading.RLock()
 _LEAST_STORE: Final = 80 << 20  # bytes; Ray accepts no smaller store
@@ -148,14 +148,14 @@ def _connect(ray: Any, num_workers: int, store_bytes: int) -> None:
     if os.environ.get("RAY_ADDRESS", "local") != "local":
         ray.init(logging_level="warning")  # reads RAY_ADDRESS
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # the user has not asked for Ray's usage statistics
-    with _loopback():
+    with private() as folder:
         ray.init(
             address="local",
             num_cpus=max(num_workers, os.cpu_count() or 1),
             object_store_memory=_bounded(store_bytes),
             include_dashboard=False,
             logging_level="error",
+            _temp_dir=folder,
         )
     _local = _LocalInstance(_address_of(ray))
 
@@ -172,19 +172,3 @@ def _bounded(store_bytes: int) -> int:
     if os.path.isdir("/dev/shm"):
         most = min(most, shutil.disk_usage("/dev/shm").free * 9 // 10)
     return max(min(store_bytes, most), _LEAST_STORE)
-
-
-@contextlib.contextmanager
-def _loopback() -> Iterator[None]:
-    """Makes Ray listen on 127.0.0.1 only.
-
-    On Linux, Ray listens on all addresses, even if its node is to have the address 127.0.0.1. On other systems, the
-    constant ENABLE_RAY_CLUSTER is False, so Ray listens on 127.0.0.1 only. No argument of Ray does this on Linux.
-    """
-    constants: Any = importlib.import_module("ray._private.ray_constants")
-    before = constants.ENABLE_RAY_CLUSTER
-    constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        constants.ENABLE_RAY_CLUSTER = before
