@@ -98,7 +98,9 @@ def start_cluster(network):
             command = ["ip", "netns", "exec", name, *ray, *role, *options]
             # The servers of the node keep these files open, so a pipe would never end.
             with open(f"{folder}/{name}", "w+") as output:
-                done = subprocess.run(command, stdout=output, stderr=output, env={**os.environ, **settings}, timeout=120)
+                done = subprocess.run(
+                    command, stdout=output, stderr=output, env={**os.environ, **settings}, timeout=120
+                )
                 output.seek(0)
                 assert done.returncode == 0, output.read()
         return settings
@@ -158,7 +160,7 @@ if __name__ == "__main__":
                 np.testing.assert_array_equal(part, other)
         alive = sum(node["Alive"] for node in ray.nodes())
         assert is_cut
-        print(f"the link is cut at batch {cut_at}, back after {back_after:.0f} s: waited {max(waits):.1f} s, nodes alive: {alive}")
+        print(f"cut at batch {cut_at}, back after {back_after:.0f} s: waited {max(waits):.1f} s; nodes alive: {alive}")
         loader.set_epoch(0)
         assert sum(1 for _ in loader) == len(expected)
     print("done")
@@ -168,7 +170,7 @@ if __name__ == "__main__":
 @pytest.mark.kill
 @pytest.mark.parametrize("cut", range(CUTS))
 def test_no_batch_is_lost_when_the_network_is_cut(network, start_cluster, cut, tmp_path):
-    """The first cut is for good, with quick health checks; the others with Ray's usual ones, and most links come back."""
+    """The first cut is for good, with quick health checks; the others with Ray's own, and most links return."""
     seed = int(time.time())
     choose = random.Random(seed)
     back_after = choose.choice([0.0, 1.0, 5.0, choose.uniform(5, 55), choose.uniform(55, 90)]) if cut else 0.0

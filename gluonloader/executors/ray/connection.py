@@ -8,13 +8,15 @@ import os
 import shutil
 import sys
 import threading
+import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ...errors import MissingExtraError, WorkerStartError
 from ...limits import available_memory
-from .private import private
+from .private import node_of_ray, private
 
 _lock: Final = threading.RLock()
 _LEAST_STORE: Final = 80 << 20  # bytes; Ray accepts no smaller store
@@ -57,6 +59,7 @@ class Ray:
     Args:
         num_workers: how many actors the executor starts.
         store_bytes: size of the object store, if a local instance is started.
+        on_shutdown: called when Ray is shut down, in the thread that does so.
 
     Attributes:
         module: the package `ray`.
@@ -65,7 +68,7 @@ class Ray:
         WorkerStartError: this process was forked from one that uses Ray.
     """
 
-    def __init__(self, num_workers: int, store_bytes: int) -> None:
+    def __init__(self, num_workers: int, store_bytes: int, on_shutdown: Callable[[], None]) -> None:
         if _forked:
             raise WorkerStartError(
                 "executor='ray' does not work in this process, because its parent used Ray before the fork; start the "
@@ -76,6 +79,7 @@ class Ray:
             if not ray.is_initialized():
                 _connect(ray, num_workers, store_bytes)
             self._address = _address_of(ray)
+            self._node = weakref.ref(node_of_ray(), lambda _: on_shutdown())  # Ray drops it when it is shut down
             self._local = _local if _local is not None and _local.address == self._address else None
             if self._local is not None:
                 self._local.users += 1

@@ -34,12 +34,16 @@ def private() -> Iterator[str]:
     try:
         with _loopback(), _environment():
             yield os.path.join(folder, "r")  # Ray lets everybody write into its `_temp_dir`
-        node = importlib.import_module("ray._private.worker")._global_node
         # Not `weakref.finalize`: at the end of a program it may be too early, as Ray needs the token to shut down.
-        _nodes.add(weakref.ref(node, partial(_forget, folder, os.getpid())))
+        _nodes.add(weakref.ref(node_of_ray(), partial(_forget, folder, os.getpid())))
     except BaseException:
         _forget(folder, os.getpid())
         raise
+
+
+def node_of_ray() -> Any:
+    """An object that Ray drops when it is shut down, after the last of its servers has been told to end."""
+    return importlib.import_module("ray._private.worker")._global_node
 
 
 def _make_folder() -> str:
