@@ -96,7 +96,7 @@ def ways_of(item: pytest.Item) -> list[Way]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks tests by the way that they run over: `spawn` for new interpreters, `slow` for ways much like `FORK`."""
     if OVER_RAY:
-        names = "test_ray.py", "[scaling.md]", "test_many_nodes"
+        names = "test_ray", "[scaling.md]", "test_many_nodes"
         over_ray = [item for item in items if RAY in ways_of(item) or any(name in item.nodeid for name in names)]
         kept = [item for item in over_ray if not item.get_closest_marker("local")]
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])

@@ -4,9 +4,11 @@ Each test that starts Ray or a cluster does so in a program of its own, and look
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -20,6 +22,7 @@ from gluonloader import DataLoader, MissingExtraError, TransportError, WorkerSta
 NODES = int(os.environ.get("GLUONLOADER_NODES", "3"))  # how many nodes are taken away
 
 pytest.importorskip("ray")
+HAS_TOKENS = hasattr(pytest.importorskip("ray._raylet"), "AuthenticationTokenLoader")
 
 
 def test_batches_are_read_only_and_outlive_the_loader():
@@ -129,6 +132,61 @@ def test_a_ray_that_was_shut_down_is_an_error():
     assert "Ray was shut down while a loader used it" in done.stdout, done.stderr
 
 
+SHUT_DOWN_WHILE_WAITING = """
+import threading, time
+import ray
+from gluonloader import DataLoader
+
+class Stuck:
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        time.sleep(1000 if index > 1 else 0)
+        return index
+
+loader = DataLoader(Stuck(), 2, num_workers=1, executor="ray", timeout=1000)
+batches = iter(loader)
+next(batches)
+threading.Timer(1, ray.shutdown).start()
+try:
+    next(batches)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_thread_that_waits_for_a_batch_notices_that_ray_was_shut_down():
+    done = run_program(SHUT_DOWN_WHILE_WAITING)
+    assert "Ray was shut down while a loader used it" in done.stdout, done.stderr
+
+
+COLLECTED = """
+import gc, threading, time
+import ray
+from gluonloader import DataLoader
+
+gc.disable()
+loader = DataLoader(range(400), 4, num_workers=1, executor="ray")
+cycle = [loader, iter(loader)]
+cycle.append(cycle)
+next(cycle[1])
+call = ray.remote(num_cpus=0)(lambda: time.sleep(1)).remote()
+del loader, cycle
+ended = threading.Event()
+call.future().add_done_callback(lambda _: (gc.collect(), ended.set()))  # runs in a thread of Ray
+print("collected:", ended.wait(60))
+while ray.is_initialized():
+    time.sleep(0.01)
+"""
+
+
+def test_a_loader_that_is_collected_in_a_thread_of_ray_is_closed():
+    done = run_program(COLLECTED)
+    assert "collected: True" in done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
+
+
 ANOTHER_RAY = """
 import ray
 from gluonloader import DataLoader
@@ -179,9 +237,68 @@ with DataLoader(range(4), 2, num_workers=2, executor="ray") as loader:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_local_instance_listens_on_the_loopback_address_only():
     done = run_program(LISTENING)
-    addresses = set(done.stdout.split())
+    addresses = set(re.findall("^[0-9A-F]+$", done.stdout, re.MULTILINE))  # Ray may print messages, too
     assert addresses, done.stderr
     assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
+
+
+PRIVATE = """
+import os, subprocess, sys
+from pathlib import Path
+import ray
+from gluonloader import DataLoader
+
+STRANGER = '''
+import sys
+from ray._raylet import GcsClient
+GcsClient(sys.argv[1]).internal_kv_keys(b"", None, timeout=30)
+'''
+
+def settings():
+    return {name: value for name, value in os.environ.items() if "AUTH" in name or "USAGE" in name}
+
+def modes():
+    return [oct(folder.stat().st_mode) for folder in Path(os.environ["RAY_TMPDIR"]).iterdir()]
+
+def error_of_a_stranger():
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    command = [sys.executable, "-c", STRANGER, ray.get_runtime_context().gcs_address]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    return "AuthenticationError" if "AuthenticationError" in done.stderr else done.stderr[-500:]
+
+def load():
+    loader = DataLoader(range(4), 2, num_workers=1, executor="ray")
+    list(loader)
+    return loader
+
+before = settings()
+loader = load()
+print(">", modes(), error_of_a_stranger(), settings() == before, (Path.home() / ".ray").exists())
+ray.shutdown()
+print(">", modes())
+ray.init(address="local", num_cpus=1, include_dashboard=False, logging_level="error", log_to_driver=False)
+print(">", ray.get(ray.remote(lambda: "user").remote()))
+loader.close()
+ray.shutdown()
+os.environ["RAY_AUTH_MODE"] = "disabled"
+os.environ["RAY_TMPDIR"] += "/long" + "g" * 50  # Ray could not make sockets there
+os.mkdir(os.environ["RAY_TMPDIR"])
+with load():
+    print(">", modes(), error_of_a_stranger())
+"""
+
+
+@pytest.mark.skipif(not HAS_TOKENS, reason="needs Ray 2.52")
+def test_a_local_instance_is_private(tmp_path, monkeypatch):
+    """It has a folder and a token of its own, and a Ray that the user starts after it does not use them."""
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with tempfile.TemporaryDirectory(dir="/tmp") as short_folder:
+        monkeypatch.setenv("RAY_TMPDIR", short_folder)
+        done = run_program(PRIVATE)
+    shown = [line for line in done.stdout.splitlines() if line.startswith("> ")]  # Ray may print messages, too
+    assert shown == ["> ['0o40700'] AuthenticationError True False", "> []", "> user", "> [] "], done.stderr
 
 
 ENDING = """

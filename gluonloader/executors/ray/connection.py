@@ -8,13 +8,15 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ...errors import MissingExtraError, WorkerStartError
 from ...limits import available_memory
+from .private import node_of_ray, private
 
 _lock: Final = threading.RLock()
 _LEAST_STORE: Final = 80 << 20  # bytes; Ray accepts no smaller store
@@ -57,6 +59,7 @@ class Ray:
     Args:
         num_workers: how many actors the executor starts.
         store_bytes: size of the object store, if a local instance is started.
+        on_shutdown: called when Ray is shut down, in the thread that does so.
 
     Attributes:
         module: the package `ray`.
@@ -65,7 +68,7 @@ class Ray:
         WorkerStartError: this process was forked from one that uses Ray.
     """
 
-    def __init__(self, num_workers: int, store_bytes: int) -> None:
+    def __init__(self, num_workers: int, store_bytes: int, on_shutdown: Callable[[], None]) -> None:
         if _forked:
             raise WorkerStartError(
                 "executor='ray' does not work in this process, because its parent used Ray before the fork; start the "
@@ -76,6 +79,7 @@ class Ray:
             if not ray.is_initialized():
                 _connect(ray, num_workers, store_bytes)
             self._address = _address_of(ray)
+            self._node = weakref.ref(node_of_ray(), lambda _: on_shutdown())  # Ray drops it when it is shut down
             self._local = _local if _local is not None and _local.address == self._address else None
             if self._local is not None:
                 self._local.users += 1
@@ -148,14 +152,14 @@ def _connect(ray: Any, num_workers: int, store_bytes: int) -> None:
     if os.environ.get("RAY_ADDRESS", "local") != "local":
         ray.init(logging_level="warning")  # reads RAY_ADDRESS
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # the user has not asked for Ray's usage statistics
-    with _loopback():
+    with private() as folder:
         ray.init(
             address="local",
             num_cpus=max(num_workers, os.cpu_count() or 1),
             object_store_memory=_bounded(store_bytes),
             include_dashboard=False,
             logging_level="error",
+            _temp_dir=folder,
         )
     _local = _LocalInstance(_address_of(ray))
 
@@ -172,19 +176,3 @@ def _bounded(store_bytes: int) -> int:
     if os.path.isdir("/dev/shm"):
         most = min(most, shutil.disk_usage("/dev/shm").free * 9 // 10)
     return max(min(store_bytes, most), _LEAST_STORE)
-
-
-@contextlib.contextmanager
-def _loopback() -> Iterator[None]:
-    """Makes Ray listen on 127.0.0.1 only.
-
-    On Linux, Ray listens on all addresses, even if its node is to have the address 127.0.0.1. On other systems, the
-    constant ENABLE_RAY_CLUSTER is False, so Ray listens on 127.0.0.1 only. No argument of Ray does this on Linux.
-    """
-    constants: Any = importlib.import_module("ray._private.ray_constants")
-    before = constants.ENABLE_RAY_CLUSTER
-    constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        constants.ENABLE_RAY_CLUSTER = before

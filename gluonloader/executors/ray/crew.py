@@ -10,8 +10,10 @@ started on another node, or on the same node when it is back.
 from __future__ import annotations
 
 import select
+import socket
 from collections import deque
 from concurrent import futures
+from functools import partial
 from typing import Any, Final
 
 from ...describe import counted
@@ -20,6 +22,7 @@ from ...interrupts import Uninterrupted
 from ...memory.slab import ROW, STARTED
 from ...work.reading import side_by_side
 from ...work.task import Job
+from ..lanes.ends import ring
 from ..lanes.lane import Death
 from ..lanes.remote import cannot_start, decode_error
 from .connection import Ray, import_ray
@@ -40,9 +43,12 @@ class RayCrew:
     Args:
         options: the options of each actor, `ray_options` of `DataLoader`.
         room: bytes of the store that are planned for batches, if a local instance is started.
+        waker: a byte sent through it wakes the thread that waits for a batch.
     """
 
-    def __init__(self, job: Job, options: dict[str, Any], memory: ObjectMemory, room: int) -> None:
+    def __init__(
+        self, job: Job, options: dict[str, Any], memory: ObjectMemory, room: int, waker: socket.socket
+    ) -> None:
         self.lanes: dict[int, RayLane] = {}
         self.watched = self.lanes
         self.poll = select.poll()
@@ -52,7 +58,7 @@ class RayCrew:
         self._error: WorkerStartError | None = None
         import_ray()
         packed = pack_job(job)
-        self._ray = Ray(job.num_workers, room + 2 * packed.nbytes)
+        self._ray = Ray(job.num_workers, room + 2 * packed.nbytes, partial(ring, waker))
         try:
             self._side_by_side, self._notes = side_by_side(job), Notes(self._ray)
             self._packed = self._ray.put(packed)

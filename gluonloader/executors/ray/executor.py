@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -41,8 +42,19 @@ class RayExecutor(LaneExecutor[RayLane]):
         super().__init__(
             job,
             memory,
-            lambda _: RayCrew(job, dict(options), memory, room),
+            lambda waker: RayCrew(job, dict(options), memory, room, waker),
             prefetch,
             max_retries,
             max_per_worker,
         )
+
+    def close(self) -> None:
+        """See `Executor.close`. In a thread of Ray this returns at once, and another thread closes.
+
+        The garbage collector may run in a thread of Ray, and delete a loader there. `close` waits for answers of Ray,
+        which only that thread could bring.
+        """
+        if isinstance(threading.current_thread(), threading._DummyThread):  # Python has not started this thread
+            threading.Thread(target=super().close, name="gluonloader closes a loader").start()
+        else:
+            super().close()
