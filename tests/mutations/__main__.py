@@ -1,0 +1,107 @@
+"""Puts one fault after another into a copy of the package, and runs the tests of the part that has the fault.
+
+    python tests/mutations              all mutations; about half an hour on 2 cores
+    python tests/mutations loan seeds   those whose names contain one of these words
+    python tests/mutations --list       their names
+
+It is no part of CI. Run it before and after tests are removed or merged: what was caught before must be caught after.
+The environment must be able to run the tests: `nox -s newest --install-only` makes one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from core import MUTATIONS
+from mutation import Mutation
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 900  # a mutated loader may hang; then the mutation counts as caught
+EXECUTORS = ("tests/executors", "tests/test_live.py", "tests/test_loader.py", "tests/test_iterable.py")
+STATES = ("tests/test_resume.py", "tests/test_loader_states.py", "tests/test_replay.py", "tests/test_ranks.py")
+# The tests of each part, the fastest first: the tests that have the name of the part, and those of what relies on it.
+TESTS = {
+    "executors": EXECUTORS,
+    "loading": ("tests/loading", "tests/test_loader.py", *STATES, *EXECUTORS[:2], "tests/test_on_error.py"),
+    "memory": ("tests/memory", *EXECUTORS),
+    "randomness": ("tests/randomness", "tests/test_held_generators.py", "tests/test_loader.py", *EXECUTORS),
+    "sampler": ("tests/sampler", "tests/test_last_batch.py", *STATES),
+    "work": ("tests/work", "tests/test_on_error.py", "tests/test_iterable.py", *EXECUTORS),
+    "batchify": ("tests/batchify", "tests/test_loader.py"),
+    "state.py": STATES,
+    "tree.py": ("tests/test_tree.py", "tests/batchify", "tests/memory"),
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the tests noticed a mutation."""
+
+    caught: bool
+    how: str  # the first test that failed
+
+
+def copy_of(root: Path, folder: Path) -> Path:
+    """Copies all files that git knows to a folder; returns the folder."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(root / name, folder / name)
+    return folder
+
+
+def run_tests(mutation: Mutation, folder: Path) -> Verdict:
+    """Runs the tests of the part that a mutation is in, up to the first failure."""
+    tests = [test for test in TESTS[mutation.file.split("/")[0]] if (folder / test).exists()]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-n", str(os.cpu_count() or 1)]
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            [*command, *tests], cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_S
+        )
+    except subprocess.TimeoutExpired:
+        return Verdict(True, f"the tests did not end within {LIMIT_S} seconds")
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    if done.returncode == 0:
+        return Verdict(False, "all tests passed")
+    if done.returncode != 1 and not failed:
+        raise RuntimeError(f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return Verdict(True, failed[0].split(" - ")[0].partition(" ")[2] if failed else "a test failed")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("words", nargs="*", help="only mutations whose names contain one of these words")
+    parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
+    options = parser.parse_args()
+    chosen = [one for one in MUTATIONS if not options.words or any(word in one.name for word in options.words)]
+    missed = []
+    for number, mutation in enumerate(chosen, 1):
+        if options.list:
+            print(f"{mutation.file}: {mutation.name}")
+            continue
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="mutation-") as name:
+            folder = copy_of(ROOT, Path(name))
+            mutation.apply(folder / "gluonloader")
+            verdict = run_tests(mutation, folder)
+        missed += [] if verdict.caught else [mutation.name]
+        result = "caught" if verdict.caught else "MISSED"
+        took = time.monotonic() - start
+        print(f"{number:2} {result} {took:4.0f} s  {mutation.file}: {mutation.name}: {verdict.how}", flush=True)
+    if not options.list:
+        print(f"{len(chosen) - len(missed)} of {len(chosen)} mutations were caught")
+    if missed:
+        raise SystemExit(f"missed: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,362 @@
+"""Faults in the core: memory, executors, the window, plans and positions, seeds, samplers, and errors of samples."""
+
+from __future__ import annotations
+
+from mutation import Mutation
+
+MUTATIONS = [
+    # -- memory ---------------------------------------------------------------------------------------------------
+    Mutation(
+        "a slab is given back twice",
+        "memory/slabs.py",
+        "        self._end_flight(slab)\n        self._put(slab)\n",
+        "        self._end_flight(slab)\n        self._put(slab)\n        self._put(slab)\n",
+    ),
+    Mutation(
+        "a loan is forgotten, so a batch that the user keeps is overwritten",
+        "memory/slabs.py",
+        "        self._lent[slab.number] = reference\n",
+        "        self._lent[slab.number] = reference\n        self._free.append(slab)\n",
+    ),
+    Mutation(
+        "a loan that ended is never free again",
+        "memory/slabs.py",
+        "            del self._lent[slab.number]\n            if",
+        "            continue\n            if",
+    ),
+    Mutation(
+        "a slab is used again although a framework holds it",
+        "memory/slabs.py",
+        "            if _is_held(slab):\n",
+        "            if False:\n",
+    ),
+    Mutation(
+        "a slab that was on loan during a fork is used again",
+        "memory/slabs.py",
+        "            loan.slab.inherited = True  # NOTE [loans and fork]\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a slab in flight counts with its size, not with its allowance",
+        "memory/slabs.py",
+        "            if not self._reserve(budget, allowance - had):\n",
+        "            if not self._reserve(budget, size - had):\n",
+    ),
+    Mutation(
+        "the budget allows one batch more than the limit",
+        "memory/budget.py",
+        "        if self.reserved + nbytes > self.limit:\n",
+        "        if self.reserved > self.limit:\n",
+    ),
+    Mutation(
+        "the growth of a slab by a worker is not noted",
+        "memory/slabs.py",
+        "        slab.size = max(slab.size, size)\n        self.largest",
+        "        self.largest",
+    ),
+    Mutation(
+        "arrays overlap, since the arena forgets the length of the last one",
+        "memory/allocator.py",
+        "        self.needed = offset + nbytes\n",
+        "        self.needed = offset + nbytes - (nbytes > 4096)\n",
+    ),
+    Mutation(
+        "a view in memory that the slab has outgrown counts as copied",
+        "memory/allocator.py",
+        "(*self._outgrown, (slab.memory, slab.address, slab.size))",
+        "((slab.memory, slab.address, slab.size),)",
+    ),
+    Mutation(
+        "arrays that are not in the slab are copied before the head only if they are large",
+        "memory/allocator.py",
+        "            self._to_copy.append((array, offset))\n",
+        "            if array.nbytes > 64:\n                self._to_copy.append((array, offset))\n",
+    ),
+    Mutation(
+        "a buffer counts as idle while the user has a view of it",
+        "memory/buffers.py",
+        "_references(buffers, number) == _IDLE and",
+        "_references(buffers, number) <= _IDLE + 1 and",
+    ),
+    Mutation(
+        "strides of arrays in the slab are lost",
+        "memory/allocator.py",
+        "        return None if array.flags.c_contiguous or self._offset_of_view(array) is None else array.strides\n",
+        "        return None\n",
+    ),
+    # -- executors ------------------------------------------------------------------------------------------------
+    Mutation(
+        "the batches of a dead worker are lost",
+        "executors/lanes/dispatch.py",
+        "                self.usage.retries += started\n                self.requeue(submission)\n",
+        "                self.usage.retries += started\n",
+    ),
+    Mutation(
+        "one retry too many",
+        "executors/lanes/dispatch.py",
+        "lost = started and alone and deaths > self._max_retries",
+        "lost = started and alone and deaths > self._max_retries + 1",
+    ),
+    Mutation(
+        "a death counts against batches that were not started",
+        "executors/lanes/dispatch.py",
+        "            submission.deaths += started\n",
+        "            submission.deaths += 1\n",
+    ),
+    Mutation(
+        "requeued batches come last",
+        "executors/lanes/dispatch.py",
+        "sorted((*self._backlog, submission), key=lambda other: other.number)",
+        "(*self._backlog, submission)",
+    ),
+    Mutation(
+        "a cancelled attempt is delivered",
+        "executors/lanes/dispatch.py",
+        "wanted = not attempt.cancelled and not submission.window.cancelled",
+        "wanted = not submission.window.cancelled",
+    ),
+    Mutation(
+        "the slab of a failed batch is not given back",
+        "executors/lanes/dispatch.py",
+        "        del lane.attempts[reply.ticket]\n        self._slabs.give_back(slab)\n",
+        "        del lane.attempts[reply.ticket]\n",
+    ),
+    Mutation(
+        "the slab of a batch that nobody wants is not given back",
+        "executors/lanes/dispatch.py",
+        "            if made not in wanted and self._claim(made):\n                self._slabs.give_back(made.slab)\n",
+        "            if made not in wanted:\n                self._claim(made)\n",
+    ),
+    Mutation(
+        "idle workers do not take over batches that wait behind a slow one",
+        "executors/lanes/dispatch.py",
+        "        return self._find_stalled() is not None\n",
+        "        return False\n",
+    ),
+    Mutation(
+        "after an interrupt, batches that were not sent are lost",
+        "executors/lanes/dispatch.py",
+        "self._backlog = deque(known.get(task) or Submission(task, window) for task, window in missing)",
+        "self._backlog = deque(known[task] for task, window in missing if task in known)",
+    ),
+    Mutation(
+        "an unread lane: replies are removed one too few",
+        "executors/process/lane.py",
+        "        self.socket.recv(len(replies) * REPLY_BYTES)\n",
+        "        self.socket.recv(max(1, len(replies) - 1) * REPLY_BYTES)\n",
+    ),
+    Mutation(
+        "a worker makes a batch although its attempt was cancelled",
+        "executors/process/worker.py",
+        "        if control[TICKET] != request.ticket:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "a worker does not say that it has started on a batch",
+        "executors/process/worker.py",
+        "        control[STARTED] = request.ticket\n",
+        "",
+    ),
+    Mutation(
+        "a swallowed error of a worker that cannot start",
+        "executors/process/worker.py",
+        "            self._reply(Reply(Status.BROKEN, size=os.fstat(self._log).st_size))\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a worker outlives its parent",
+        "executors/process/worker.py",
+        "    time.sleep(_ORPHAN_S)\n    os._exit(1)\n",
+        "    time.sleep(600)\n    os._exit(1)\n",
+    ),
+    Mutation(
+        "the leader forgets to wake the threads that wait",
+        "executors/lanes/executor.py",
+        "                self._followers.discard(window)\n                self._wake_followers()\n",
+        "                self._followers.discard(window)\n",
+    ),
+    Mutation(
+        "a batch that is late is waited for without end",
+        "executors/lanes/executor.py",
+        "            if left <= 0 or window.ready is not None:\n                break\n",
+        "            if window.ready is not None:\n                break\n            left = max(left, 0.01)\n",
+    ),
+    Mutation(
+        "close does not tell waiting threads",
+        "executors/lanes/executor.py",
+        "        if self._closed:\n            self.close()\n            raise LoaderClosed",
+        "        if self._shut:\n            raise LoaderClosed",
+    ),
+    Mutation(
+        "a thread keeps its last batch in memory",
+        "executors/thread.py",
+        "            del submission, task, window  # or",
+        "            pass  # or",
+    ),
+    Mutation(
+        "after an interrupt, a thread makes a batch twice",
+        "executors/thread.py",
+        "            if not self._runs(task):  # a task",
+        "            if True:  # a task",
+    ),
+    Mutation(
+        "the serial executor swallows an interrupt",
+        "executors/serial.py",
+        "                    raise  # the batch is still missing, so it is made again\n",
+        "                    return Failed(task, error)\n",
+    ),
+    Mutation(
+        "the window delivers out of order",
+        "executors/base.py",
+        "        number = next(iter(self.in_flight), None)\n        return number if number in self.arrived else None\n",
+        "        return next((number for number in list(self.arrived) if number in self.in_flight), None)\n",
+    ),
+    Mutation(
+        "outcomes that arrive after a close are kept",
+        "executors/base.py",
+        "        if self.cancelled:\n            self.cancel()\n",
+        "",
+    ),
+    # -- the epoch, plans and positions ----------------------------------------------------------------------------
+    Mutation(
+        "an off-by-one in the window",
+        "loading/epoch.py",
+        "executor.window + spare",
+        "executor.window + spare + 1",
+    ),
+    Mutation(
+        "a batch counts as delivered before it is converted",
+        "loading/epoch.py",
+        "        self._window.arrived.pop(task.batch, None)\n        try:\n",
+        "        self._window.arrived.pop(task.batch, None)\n        self.plan.in_flight.pop(task.batch, None)\n        try:\n",
+    ),
+    Mutation(
+        "an error of the sampler is swallowed",
+        "loading/epoch.py",
+        "                self._drawn, self._final_error = True, error\n                return\n",
+        "                self._drawn = True\n                return\n",
+    ),
+    Mutation(
+        "a state counts one batch more",
+        "loading/plan/base.py",
+        'return {"batch": self.position, "ahead"',
+        'return {"batch": self.position + (self.position > 0), "ahead"',
+    ),
+    Mutation(
+        "batches that were delivered ahead come again after a resume",
+        "loading/plan/base.py",
+        "        is_new = number not in self._ahead\n",
+        "        is_new = True\n",
+    ),
+    Mutation(
+        "flush loses the batches in flight",
+        "loading/plan/base.py",
+        "        self.upcoming = self.position\n        self._in_flight.clear()\n",
+        "        self._in_flight.clear()\n",
+    ),
+    Mutation(
+        "carried indices are lost",
+        "loading/plan/indices.py",
+        "            self._batches.commit()\n",
+        "",
+    ),
+    Mutation(
+        "a leftover of an iterable dataset is delivered twice",
+        "loading/plan/shards.py",
+        "        self._ends.add(chunk)\n        return NOTHING\n",
+        "        self._ends.add(chunk)\n        return result.samples or NOTHING\n",
+    ),
+    Mutation(
+        "two shards that read different sequences are not noticed",
+        "loading/plan/shards.py",
+        "        if first and first != self._first_sample:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "the next epoch has the number of the last one",
+        "loading/epochs.py",
+        "self._loaded, self._number, self._restore, self._set_generators = None, plan.epoch + 1, None, _nothing",
+        "self._loaded, self._number, self._restore, self._set_generators = None, plan.epoch, None, _nothing",
+    ),
+    Mutation(
+        "merged states forget what one rank has delivered ahead",
+        "loading/merging.py",
+        "(self.reads_leftovers or number < self.batch or number in self.ahead)",
+        "(self.reads_leftovers or number < self.batch)",
+    ),
+    # -- seeds ------------------------------------------------------------------------------------------------------
+    Mutation(
+        "seeds are not set in workers",
+        "randomness/seeds.py",
+        '    """Seeds every generator for one batch in a worker process; see NOTE [batch seeds]."""\n    seed_restorable(seed)\n',
+        '    """Seeds every generator for one batch in a worker process; see NOTE [batch seeds]."""\n',
+    ),
+    Mutation(
+        "all epochs have the same seeds",
+        "randomness/seeds.py",
+        "words = _WORDS.pack(seed & _MASK, epoch & _MASK, batch & _MASK)",
+        "words = _WORDS.pack(seed & _MASK, 0, batch & _MASK)",
+    ),
+    Mutation(
+        "the generators of the program are not restored",
+        "randomness/seeds.py",
+        "        generator.restore(state)\n",
+        "",
+    ),
+    Mutation(
+        "all samples of a batch share one generator",
+        "randomness/seeds.py",
+        "_seed_quickly(self._of_sample, self.seed, self.row)",
+        "_seed_quickly(self._of_sample, self.seed, 0)",
+    ),
+    # -- samplers ---------------------------------------------------------------------------------------------------
+    Mutation(
+        "a pass skips one key too few",
+        "sampler/passes.py",
+        "            self.seek(self._start + self._used + count)\n",
+        "            self.seek(self._start + self._used + count - 1)\n",
+    ),
+    Mutation(
+        "a rank starts at the wrong sample after ranks were changed",
+        "sampler/sharded.py",
+        "        self._start = min(length, start + drawn * shards)\n",
+        "        self._start = min(length, start + drawn)\n",
+    ),
+    Mutation(
+        "a last batch that is too short is kept although it should be discarded",
+        "sampler/passes.py",
+        'if len(batch) == size or (len(batch) and last_batch == "keep"):',
+        "if len(batch):",
+    ),
+    Mutation(
+        "the checksum of a state is not verified",
+        "state.py",
+        "    if check != right:\n",
+        "    if False:\n",
+    ),
+    # -- what a worker does -------------------------------------------------------------------------------------------
+    Mutation(
+        "errors of settled batches are forgotten",
+        "loading/plan/errors.py",
+        "            count += len(new[number])\n",
+        "",
+    ),
+    Mutation(
+        "a chunk that is read again has other samples",
+        "work/streams.py",
+        "        samples = fill.samples[-self._size :]\n",
+        "        samples = fill.samples[-self._size :][::-1]\n",
+    ),
+    Mutation(
+        "StopIteration inside a dataset ends the epoch",
+        "work/task.py",
+        "    if isinstance(error, Exception) and not isinstance(error, StopIteration):\n",
+        "    if isinstance(error, Exception):\n",
+    ),
+    Mutation(
+        "a replaced sample depends on the worker",
+        "work/tolerance.py",
+        "            index = others[batch_seed(seed, row, number) % len(others)]\n",
+        "            index = others[id(self) // 64 % len(others)]\n",
+    ),
+]
