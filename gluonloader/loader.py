@@ -189,7 +189,7 @@ class DataLoader(Generic[Batch]):
         options = choose_options(executor, num_workers, thread_pool, start_method, ray_options, *limits)
         used_seed = draw_seed() if seed is None else check_int("seed", seed, None)
         source = choose_source(dataset, batching, used_seed, seed is not None, options.num_workers)
-        warn_of_prefetch(options, dataset, batch_size, source.batches)
+        warn_of_prefetch(options, dataset, batch_size, source)
         iterable = source.sampler is None
         if batchify_fn is None:
             batchify_fn = only_sample if iterable and batch_size is None else default_batchify

@@ -252,18 +252,14 @@ def check_pins(pin_memory: object, pin_device_id: object, output: object) -> Non
         raise bad_argument("pin_memory", pin_memory, f"output={output!r} has no page-locked memory; remove pin_memory")
 
 
-def warn_of_prefetch(options: Options, dataset: Any, batch_size: Any, batches: Callable[[Any], int]) -> None:
-    """Warns if workers may make very many batches ahead.
-
-    Args:
-        batches: returns the number of batches of an epoch, from the dataset.
-    """
+def warn_of_prefetch(options: Options, dataset: Any, batch_size: Any, source: Source) -> None:
+    """Warns if workers may make very many batches ahead."""
     prefetch, workers = options.prefetch or 0, options.num_workers
     if prefetch <= max(_MUCH_AHEAD, _MUCH_AHEAD_OF_WORKER * workers) or not workers:
         return
     ahead, batch_bytes, what = prefetch, 0, f"{prefetch:,} batches"
     with suppress(TypeError, ValueError, NotImplementedError):  # there is no length
-        number = batches(dataset)
+        number = source.batches(dataset, None)
         if number <= prefetch:
             ahead, what = number, f"{counted(number, 'batch', 'batches')}, which is all of an epoch,"
         batch_bytes = _nbytes(dataset) // max(1, len(dataset)) * (batch_size or 0)

@@ -45,8 +45,8 @@ MUTATIONS = [
     Mutation(
         "the budget allows one batch more than the limit",
         "memory/budget.py",
-        "        if self.reserved + nbytes > self.limit:\n",
-        "        if self.reserved > self.limit:\n",
+        "        if self.reserved + nbytes > self.most:\n",
+        "        if self.reserved > self.most:\n",
     ),
     Mutation(
         "the growth of a slab by a worker is not noted",
@@ -63,8 +63,8 @@ MUTATIONS = [
     Mutation(
         "a view in memory that the slab has outgrown counts as copied",
         "memory/allocator.py",
-        "(*self._outgrown, (slab.memory, slab.address, slab.size))",
-        "((slab.memory, slab.address, slab.size),)",
+        "(*self._elsewhere, (slab.memory, slab.address, slab.size, 0))",
+        "((slab.memory, slab.address, slab.size, 0),)",
     ),
     Mutation(
         "arrays that are not in the slab are copied before the head only if they are large",
@@ -208,7 +208,8 @@ MUTATIONS = [
     Mutation(
         "the window delivers out of order",
         "executors/base.py",
-        "        number = next(iter(self.in_flight), None)\n        return number if number in self.arrived else None\n",
+        "        number = next(iter(self.in_flight), None)\n"
+        "        return number if number in self.arrived else None\n",
         "        return next((number for number in list(self.arrived) if number in self.in_flight), None)\n",
     ),
     Mutation(
@@ -228,7 +229,8 @@ MUTATIONS = [
         "a batch counts as delivered before it is converted",
         "loading/epoch.py",
         "        self._window.arrived.pop(task.batch, None)\n        try:\n",
-        "        self._window.arrived.pop(task.batch, None)\n        self.plan.in_flight.pop(task.batch, None)\n        try:\n",
+        "        self._window.arrived.pop(task.batch, None)\n"
+        "        self.plan.in_flight.pop(task.batch, None)\n        try:\n",
     ),
     Mutation(
         "an error of the sampler is swallowed",
@@ -245,7 +247,7 @@ MUTATIONS = [
     Mutation(
         "batches that were delivered ahead come again after a resume",
         "loading/plan/base.py",
-        "        is_new = number not in self._ahead\n",
+        "        is_new = not self._ahead or not self.settled_from(number)\n",
         "        is_new = True\n",
     ),
     Mutation(
@@ -281,15 +283,15 @@ MUTATIONS = [
     Mutation(
         "merged states forget what one rank has delivered ahead",
         "loading/merging.py",
-        "(self.reads_leftovers or number < self.batch or number in self.ahead)",
-        "(self.reads_leftovers or number < self.batch)",
+        "        return [range(self.batch), *self._ahead]\n",
+        "        return [range(self.batch)]\n",
     ),
     # -- seeds ------------------------------------------------------------------------------------------------------
     Mutation(
         "seeds are not set in workers",
         "randomness/seeds.py",
-        '    """Seeds every generator for one batch in a worker process; see NOTE [batch seeds]."""\n    seed_restorable(seed)\n',
-        '    """Seeds every generator for one batch in a worker process; see NOTE [batch seeds]."""\n',
+        '    seed_restorable(seed)\n    if "mxnet.random" in sys.modules:\n',
+        '    if "mxnet.random" in sys.modules:\n',
     ),
     Mutation(
         "all epochs have the same seeds",
@@ -319,8 +321,8 @@ MUTATIONS = [
     Mutation(
         "a rank starts at the wrong sample after ranks were changed",
         "sampler/sharded.py",
-        "        self._start = min(length, start + drawn * shards)\n",
-        "        self._start = min(length, start + drawn)\n",
+        '        self._start = min(len(self.sampler), state["start"] + drawn * state["num_shards"])\n',
+        '        self._start = min(len(self.sampler), state["start"] + drawn)\n',
     ),
     Mutation(
         "a last batch that is too short is kept although it should be discarded",
