@@ -36,7 +36,8 @@ def edited(rng, states):
         value = 1
         for _ in range(rng.choice([50, 900, 3000])):
             value = [value]
-        within[key] = value
+        if isinstance(within, dict) or key < len(within):  # otherwise a later edit has removed it
+            within[key] = value
     return state
 
 
@@ -48,7 +49,7 @@ def edit(rng, state, path, states, deep):
         del within[key]
     elif kind == "more":
         if isinstance(within, list):
-            within.insert(key, rng.choice([*NUMBERS, *ODD]))
+            within.insert(key, copy.deepcopy(rng.choice([*NUMBERS, *ODD])))
         else:
             within[rng.choice(["more", "ranks", "rank", "stop", "errors", "source", "carried", "epoch", "hints"])] = 1
     elif kind == "twice" and isinstance(within, list):

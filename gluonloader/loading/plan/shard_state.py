@@ -194,7 +194,8 @@ def check(shards: Shards, state: Mapping[str, Any]) -> None:
         raise bad_state("ahead", state["ahead"], f"must be greater than batch={number}")
     count_in(state)
     int_field(state, "epoch")
-    if "ranks" in state and (int_field(state, "rank"), int_field(state, "ranks")) != (shards.rank, shards.ranks):
+    of_rank = "rank" in state or "ranks" in state  # otherwise a single process has saved it, or it is merged
+    if of_rank and (int_field(state, "rank"), int_field(state, "ranks")) != (shards.rank, shards.ranks):
         what = f"rank {state['rank']} of {state['ranks']} has saved it"
         right = "load the result of gluonloader.merge_states(states of all ranks)"
         raise ValueError(f"state: {what}, but this is rank {shards.rank} of {shards.ranks}; {right}")
