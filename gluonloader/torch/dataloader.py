@@ -105,7 +105,8 @@ class DataLoader(data.DataLoader, Generic[Batch]):
 
     def __iter__(self) -> Iterator[Any]:
         """Starts a pass over the sampler. Iterators are independent, also with `persistent_workers`."""
-        return self._gluonloader.iterate(self)
+        iterator: Iterator[Any] = self._gluonloader.iterate(self)
+        return iterator
 
     def _get_iterator(self) -> Any:
         return WorkersPassIterator(self) if self.num_workers else SerialPassIterator(self)
