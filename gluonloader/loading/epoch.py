@@ -21,14 +21,18 @@ from .stats import SIZED, EpochTally, Tally
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How batches are delivered; see the arguments of `DataLoader`."""
+    """How batches are delivered; see the arguments of `DataLoader`.
+
+    Attributes:
+        convert: to the arrays of `output`, and to pinned memory.
+        draws_ahead: whether the indices of the next batch are drawn before a batch is delivered, so that the last batch
+            ends the epoch. Otherwise they are drawn when they are needed.
+    """
 
     in_order: bool
     timeout: float | None
-    convert: Callable[[Any], Any] | None  # to the arrays of `output`, and to pinned memory
-    draws_ahead: bool = (
-        True  # the indices of the next batch are drawn before a batch is delivered, which may be the last
-    )
+    convert: Callable[[Any], Any] | None
+    draws_ahead: bool = True
 
 
 @dataclass(slots=True, eq=False)  # not frozen, as `Outcome`
@@ -70,7 +74,7 @@ class Epoch:
 
     Attributes:
         ended: the last batch was delivered, or the epoch was closed.
-        draws_ahead: see `Delivery`; if not, the epoch ends when `next` finds no further batch.
+        draws_ahead: see `Delivery`.
         workers_failed: the executor's workers cannot start.
     """
 
