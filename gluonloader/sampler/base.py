@@ -23,7 +23,7 @@ from ..indices import is_int_array
 from ..randomness import batch_seed, draw_seed
 from ..state import check_same, field, int_field
 from .passes import READ_AHEAD, BatchPass, Computed, Integers, Pass, Sliceable
-from .saved import FIXED, PATH, check_saved_pass, inner_state, load_saved_pass, saved_pass
+from .saved import FIXED, PATH, chain_of, check_saved_pass, inner_state, load_saved_pass, saved_pass
 
 _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
 
@@ -152,11 +152,12 @@ class SeededSampler(OrderedSampler):
 
 def keep_pass(sampler: Any) -> Callable[[], None]:
     """Saves what the start of a pass changes in a sampler and those in it; returns a function that restores it."""
-    kept: list[tuple[Any, str, Any]] = []
-    while sampler is not None:
-        names = sampler._per_pass if isinstance(sampler, Sampler) else ()
-        kept += [(sampler, name, getattr(sampler, name)) for name in names]
-        sampler = getattr(sampler, "sampler", None)
+    kept = [
+        (part, name, getattr(part, name))
+        for part in chain_of(sampler)
+        if isinstance(part, Sampler)
+        for name in part._per_pass
+    ]
 
     def restore() -> None:
         for kept_sampler, name, value in kept:
@@ -183,6 +184,7 @@ class BatchSampler(Sampler):
     """
 
     _per_pass = ("_start",)
+    _start = 0  # how many indices the next pass leaves out, after a resume with another batch size
 
     @explain_torch_arguments(drop_last='pass last_batch="discard" instead')
     def __init__(self, sampler: SizedIterable, batch_size: int, last_batch: LastBatch = "keep") -> None:
@@ -193,7 +195,6 @@ class BatchSampler(Sampler):
             check_indices("sampler", sampler, "indices")
         self.sampler = sampler
         self.carried: list[Any] = []
-        self._start = 0  # how many indices the next pass leaves out, after a resume with another batch size
 
     def __iter__(self) -> Iterator[list[Any]]:
         batches = self.begin()

@@ -14,9 +14,9 @@ from typing import Any, Final
 from ..indices import as_list
 from ..randomness import seed_restorable
 from .base import BatchSampler, OrderedSampler, SeededSampler, iterate, start_pass
-from .epochs import chain_of, set_epoch
+from .epochs import set_epoch
 from .passes import cut, skip
-from .saved import FIXED
+from .saved import FIXED, chain_of
 from .sharded import ShardedSampler
 
 _COMPARED: Final = 64  # keys; orders of so many keys are equal by chance only if the sampler does not shuffle

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..state import has_state
 from .base import SeededSampler
-from .saved import knows_epoch
+from .saved import chain_of, knows_epoch
 from .sharded import ShardedSampler
 
 
@@ -64,15 +64,6 @@ class UsersEpochs:
     def any_late(self) -> bool:
         """Whether a pass may use an epoch that is set after the pass has started, since generators start late."""
         return self.sets and bool(_users_samplers(self._batch_sampler))
-
-
-def chain_of(sampler: Any) -> list[Any]:
-    """A sampler, the sampler in it, and so on."""
-    chain: list[Any] = []
-    while sampler is not None and len(chain) < 100:  # an attribute `sampler` may refer to its own object
-        chain.append(sampler)
-        sampler = getattr(sampler, "sampler", None)
-    return chain
 
 
 def _users_samplers(batch_sampler: Any) -> list[Any]:

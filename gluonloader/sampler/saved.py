@@ -25,6 +25,15 @@ PATH: Final = "sampler."  # where pass states lie in the state of a loader
 FIXED: Final = (list, tuple, range, *IN_MEMORY)  # used as samplers, these have the same order in every epoch
 
 
+def chain_of(sampler: Any) -> list[Any]:
+    """A sampler, the sampler in it, and so on."""
+    chain: list[Any] = []
+    while sampler is not None and len(chain) < 100:  # an attribute `sampler` may refer to its own object
+        chain.append(sampler)
+        sampler = getattr(sampler, "sampler", None)
+    return chain
+
+
 def digest(array: NDArray[Any]) -> str:
     """A hash of the content of an array, 32 hexadecimal digits; a state contains it instead of the array."""
     little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)

@@ -51,7 +51,7 @@ def keep(batch_sampler: Any) -> Callable[[], None]:
 
     def restore_all() -> None:
         for sampler, attributes in ours:
-            vars(sampler).update(attributes)
+            sampler.__dict__ = dict(attributes)
         for sampler, pass_state in users:
             load_saved_pass(sampler, pass_state, 0)
         if stateful is not None:
