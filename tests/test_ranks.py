@@ -210,6 +210,65 @@ def test_a_merged_state_fits_any_number_of_ranks():
         assert sorted(sum(seen + [batch.tolist() for batch in loader], [])) == list(range(10))
 
 
+class Counting:
+    """An iterator over numbers, with a state."""
+
+    def __init__(self, start, stop):
+        self.next, self.stop = start, stop
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.next >= self.stop:
+            raise StopIteration
+        self.next += 1
+        return self.next - 1
+
+    def state_dict(self):
+        return {"next": self.next}
+
+    def load_state_dict(self, state):
+        self.next = state["next"]
+
+
+class Parts:
+    """The numbers below 24 in shards that resume without reading samples again."""
+
+    def __iter__(self):
+        return Counting(0, 24)
+
+    def shard(self, num_shards, index):
+        size = 24 // num_shards
+        return Part(size * index, size * (index + 1))
+
+
+class Part:
+    def __init__(self, start, stop):
+        self.start, self.stop = start, stop
+
+    def __iter__(self):
+        return Counting(self.start, self.stop)
+
+
+def test_ranks_that_have_loaded_a_merged_state_can_be_merged_again():
+    seen, merged = [], None
+    for count in (3, 2, 6):
+        states = []
+        for index in range(count):
+            with SERIAL.loader(Parts(), 2, ranks=(index, count), num_shards=6, seed=0) as loader:
+                if merged is not None:
+                    loader.load_state_dict(merged)
+                seen += next(iter(loader)).tolist()
+                states.append(json.loads(json.dumps(loader.state_dict())))
+                assert {hint["shard"] % count for hint in states[-1]["hints"]} == {index}
+        merged = merge_states(states)
+    with SERIAL.loader(Parts(), 2, num_shards=6, seed=0) as loader:
+        loader.load_state_dict(merged)
+        seen += sum((batch.tolist() for batch in loader), [])
+    assert sorted(seen) == list(range(24))
+
+
 def test_the_state_of_a_rank_fits_only_that_rank():
     states, _ = saved(2, 1)
     for ranks in ((1, 2), (0, 3), None):

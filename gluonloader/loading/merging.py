@@ -166,7 +166,8 @@ class _Rank:
 
     @property
     def hints(self) -> list[Any]:
-        return [] if self._finished else list(self._state["hints"])
+        own = [hint for hint in self._state["hints"] if self._shards.owns(hint["shard"])]
+        return [] if self._finished else own
 
     def leftovers(self) -> list[dict[str, Any]]:
         """Those parts of the leftovers that are not in a settled batch."""

@@ -202,9 +202,11 @@ def check(shards: Shards, state: Mapping[str, Any]) -> None:
     for name, ours in shards.state().items():
         if "ranks" in state or name not in ("rank", "ranks"):
             check_same(state, name, ours, "this loader")
-    read = shards if "ranks" in state else replace(shards, rank=0, ranks=1)  # the shards that the state describes
+    every = replace(shards, rank=0, ranks=1)
+    read = shards if "ranks" in state else every  # the shards that the state describes
     ended = _check_ended(read, state)
-    hints = [_check_shard(read, hint, "hints.") for hint in list_field(state, "hints")]
+    # A rank that had loaded a merged state saved the hints of all ranks in version 0.2.
+    hints = [_check_shard(every, hint, "hints.") for hint in list_field(state, "hints")]
     if len(set(hints)) < len(hints):
         raise bad_state("hints", state["hints"], "must have one hint at most for each shard")
     for hint in state["hints"]:

@@ -75,7 +75,8 @@ class ShardPlan:
         if state is not None:
             ended = {shard: chunk for shard, chunk in state["ended"] if self._shards.owns(shard)}
             self._ends = ShardEnds(self._shards, ended)
-            self._hints = {hint["shard"]: shard_state.load_hint(hint) for hint in state["hints"]}
+            hints = [hint for hint in state["hints"] if self._shards.owns(hint["shard"])]
+            self._hints = {hint["shard"]: shard_state.load_hint(hint) for hint in hints}
             whole = replace(self._shards, rank=0, ranks=1)
             saved = shard_state.rest_of_leftovers(whole, state) if self._is_shared(state) else state["leftovers"]
             own = [saved for saved in saved if self._shards.owns(saved["shard"])]
