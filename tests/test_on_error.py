@@ -23,6 +23,7 @@ from conftest import FORK, SERIAL, THREAD, eventually
 from faulty import AsyncFaulty, AsyncFaultyInBulk, Faulty, FaultyInBulk, negative, negative_or_skip
 
 import gluonloader as gl
+from gluonloader.state import add_checksum
 
 pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only]
 
@@ -136,7 +137,7 @@ def test_a_state_has_a_count_only_with_on_error():
         assert state["errors"] == 2
         loader.load_state_dict(state)
         assert loader.state_dict()["errors"] == 2
-        edited = {**state, "errors": "two"}
+        edited = add_checksum({**state, "errors": "two"})
         with pytest.raises(ValueError, match="errors='two': must be an int >= 0"):
             loader.load_state_dict(edited)
 

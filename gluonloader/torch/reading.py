@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -85,22 +86,12 @@ class _Batches:
             return next(self._samples)
         if self._ended:
             raise StopIteration
-        batch = _next_samples(self._samples, size)
+        # `islice` would call `iter` again, which starts some datasets again. StopIteration of `next` ends the `map`.
+        batch = list(map(next, repeat(self._samples, size)))
         self._ended = len(batch) < size
         if not batch or (self._ended and self._replicas.drop_last):
             raise StopIteration
         return batch
-
-
-def _next_samples(samples: Any, count: int) -> list[Any]:
-    """The next samples, fewer at the end. `islice` would call `iter` again, which starts some datasets again."""
-    taken: list[Any] = []
-    try:
-        while len(taken) < count:
-            taken.append(next(samples))
-    except StopIteration:
-        pass
-    return taken
 
 
 class _StatefulBatches(_Batches):

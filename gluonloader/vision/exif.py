@@ -29,19 +29,23 @@ def orientation_of(exif: bytes) -> int:
     if order is None:
         raise _damaged(f"they start with {data[:4]!r}")
     try:
-        (start,) = unpack_from(f"{order}I", data, 4)
-        (count,) = unpack_from(f"{order}H", data, start)
-        for entry in range(start + 2, start + 2 + 12 * count, 12):
-            tag, kind, length = unpack_from(f"{order}HHI", data, entry)
-            if tag == _ORIENTATION:
-                if kind not in _FORMATS or length != 1:
-                    raise _damaged("the orientation is not a number")
-                value: int = unpack_from(order + _FORMATS[kind], data, entry + 8)[0]
-                if value > 8:
-                    raise _damaged(f"the orientation is {value}")
-                return value or 1  # cameras write 0 if they do not know the orientation
+        return _find_orientation(data, order)
     except StructError:
         raise _damaged(f"they end after {len(data):,} bytes") from None
+
+
+def _find_orientation(data: bytes, order: str) -> int:  # see NOTE [loops and try] in interrupts.py
+    (start,) = unpack_from(f"{order}I", data, 4)
+    (count,) = unpack_from(f"{order}H", data, start)
+    for entry in range(start + 2, start + 2 + 12 * count, 12):
+        tag, kind, length = unpack_from(f"{order}HHI", data, entry)
+        if tag == _ORIENTATION:
+            if kind not in _FORMATS or length != 1:
+                raise _damaged("the orientation is not a number")
+            value: int = unpack_from(order + _FORMATS[kind], data, entry + 8)[0]
+            if value > 8:
+                raise _damaged(f"the orientation is {value}")
+            return value or 1  # cameras write 0 if they do not know the orientation
     return 1
 
 

@@ -335,8 +335,9 @@ def test_a_program_that_blocks_sigchld_while_the_fork_server_starts_closes_its_l
 
 
 FORKS_WHILE_OPEN = """
-import os, sys
+import os, sys, warnings
 from gluonloader import DataLoader
+warnings.simplefilter("ignore", DeprecationWarning)  # a program with threads that forks
 if __name__ == "__main__":
     with DataLoader(list(range(40)), 2, num_workers=2, start_method=sys.argv[1], timeout=60) as loader:
         iterator = iter(loader)
