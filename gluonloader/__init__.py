@@ -24,7 +24,7 @@ This file exports the public names. A module imports only from layers below its 
     rows
     declared, decoders, describe, indices, limits, state, tree
     checks
-    errors, forks, generics, interrupts, progress, units
+    errors, forks, interrupts, progress, units
 """
 
 from . import batchify

@@ -13,10 +13,9 @@ import numpy as np
 from .checks import check_int
 from .describe import call, describe, short_repr
 from .frameworks.find import owner
-from .generics import Batch
 from .memory import empty
 from .memory.buffers import BatchMemory, BufferPool
-from .tree import map_leaves
+from .tree import Batch, map_leaves
 
 
 class CachedLoader(Generic[Batch]):

@@ -11,10 +11,10 @@ from .checks import check_flags
 from .describe import call, short_repr
 from .errors import LoaderClosed, WorkerStartError, hide_own_frames
 from .executors.base import check_not_inside
-from .generics import Batch
 from .interrupts import from_signal_handler
 from .loading.epoch import Delivered, Epoch, delivered_samples
 from .loading.epochs import Epochs
+from .tree import Batch
 from .work.info import BatchInfo
 from .work.task import Chunk
 

@@ -30,7 +30,6 @@ from .checks import (
 )
 from .describe import arguments, call, describe, short_repr
 from .errors import explain_torch_arguments
-from .generics import Batch
 from .iterator import LoaderIterator
 from .loading import replay
 from .loading.arguments import (
@@ -49,6 +48,7 @@ from .loading.trace import Trace
 from .loading.workers import Workers
 from .randomness import draw_seed
 from .ranks import Ranks
+from .tree import Batch
 from .work.info import LoaderInfo, WorkerInfo
 from .work.task import Job
 

@@ -1,6 +1,7 @@
 """Containers in samples and batches: tuples, named tuples, lists, mappings and dataclasses, nested in any way.
 
-All other values are leaves. Every module that walks a sample or a batch does it with these functions.
+All other values are leaves. Every module that walks a sample or a batch does it with these functions. The type
+variables of `Dataset[Sample]` and `DataLoader[Batch]` are here, too; where a type checker cannot know one, it is Any.
 """
 
 from __future__ import annotations
@@ -9,7 +10,18 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # type checkers know this module, also where it is not installed
+    from typing_extensions import TypeVar
+
+    Sample = TypeVar("Sample", covariant=True, default=Any)
+    Batch = TypeVar("Batch", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    Sample = TypeVar("Sample", covariant=True)
+    Batch = TypeVar("Batch", covariant=True)
 
 
 def children(value: Any) -> list[tuple[str, Any]] | None:

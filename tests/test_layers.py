@@ -88,7 +88,7 @@ def test_imports_point_down(file):
 def test_only_the_standard_library_and_numpy_are_imported(file):
     outside = {name.split(".")[0] for name in imports(file)} - {"gluonloader"}
     drop_in = {part_of(module_name(file))} & {"mxnet", "torch"}
-    checked = {"typing_extensions"} if module_name(file) == "gluonloader.generics" else set()  # by type checkers
+    checked = {"typing_extensions"} if module_name(file) == "gluonloader.tree" else set()  # by type checkers
     assert outside <= OUTSIDE | drop_in | checked | set(sys.stdlib_module_names)
 
 

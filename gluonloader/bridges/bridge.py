@@ -1,6 +1,6 @@
 """`Bridge` and its iterator: the interface for the user; a thread (reader.py) reads another library's loader ahead.
 
-source --> Reader, in its thread --> BridgeIterator --> user
+source --> ReaderThread, in its thread --> BridgeIterator --> user
 |  each delivery moves the position
 v
 Bridge: state_dict, load_state_dict, set_epoch, stats, close
@@ -26,7 +26,7 @@ from ..loading.epoch import count
 from ..loading.stats import EpochTally, LoaderStats, Tally, summarize
 from ..state import add_checksum, check_same, field, int_field, parse_state
 from ..tree import leaves
-from .reader import Position, Reader, Result, Run
+from .reader import BridgeEpoch, Position, ReaderThread, Result
 from .source import Source, convert
 
 
@@ -89,11 +89,11 @@ class Bridge:
         check_timeout(timeout)
         self._timeout = timeout
         self._next = self._position = Position()  # where the next iteration starts; where the bridge stands now
-        self._run: Run | None = None  # the run whose deliveries move the position
+        self._run: BridgeEpoch | None = None  # the run whose deliveries move the position
         self._lock = threading.Lock()
         self._tally, self._counts = Tally(), EpochTally(0)
         finish = choose_output(output, pin_memory, 0)
-        self._reader = Reader(self._source, partial(convert, finish=finish, unpack=output is not None))
+        self._reader = ReaderThread(self._source, partial(convert, finish=finish, unpack=output is not None))
         # Also called when the program ends: the thread must not run another library's code while Python shuts down.
         self._close_reader = Finalize(self, self._reader.close, exitpriority=20)
 
@@ -190,7 +190,7 @@ class Bridge:
             self._next = self._position = position
             self._run = None
 
-    def _take(self, run: Run) -> Result:
+    def _take(self, run: BridgeEpoch) -> Result:
         """Waits for the next result of a run, and moves the position."""
         start = perf_counter()
         result = self._reader.take(run, self._timeout)
@@ -216,7 +216,7 @@ def _samples_in(batch: Any) -> int:
 class BridgeIterator(Iterator[Any]):
     """An iterator over one epoch of a bridge; after an error it continues if the source can continue."""
 
-    def __init__(self, bridge: Bridge, run: Run) -> None:
+    def __init__(self, bridge: Bridge, run: BridgeEpoch) -> None:
         self._bridge: Bridge | None = bridge  # an iteration keeps its bridge open
         self._run = run
         self._lock = threading.RLock()

@@ -1,7 +1,7 @@
-"""The thread of a bridge: it reads the source ahead, one epoch (`Run`) after the other.
+"""The thread of a bridge: it reads the source ahead, one epoch (`BridgeEpoch`) after the other.
 
 iter(bridge)
-|  Run: one epoch, with `prefetch` permits
+|  BridgeEpoch: one epoch, with `prefetch` permits
 v
 thread: opens the source
 |  takes a permit before each batch
@@ -55,7 +55,7 @@ class Result:
     made_s: float = 0.0  # seconds that the source and the conversion took
 
 
-class Run:
+class BridgeEpoch:
     """One epoch from the position `start` on, shared by the thread and the iterator."""
 
     def __init__(self, start: Position, prefetch: int) -> None:
@@ -77,7 +77,7 @@ class Run:
         return f"batch {self.number} of epoch {self.start.epoch}"
 
 
-class Reader:
+class ReaderThread:
     """Reads a source in a thread that starts with the first run.
 
     Attributes:
@@ -86,14 +86,14 @@ class Reader:
 
     def __init__(self, source: Source, convert: Callable[[Any], Any]) -> None:
         self._source, self._convert = source, convert
-        self._runs: SimpleQueue[Run | None] = SimpleQueue()
-        self._run: Run | None = None
+        self._runs: SimpleQueue[BridgeEpoch | None] = SimpleQueue()
+        self._run: BridgeEpoch | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._closed = False
         self.usage = Usage()
 
-    def start(self, position: Position, prefetch: int) -> Run:
+    def start(self, position: Position, prefetch: int) -> BridgeEpoch:
         self.check_process()
         if self._closed:
             raise LoaderClosed("this Bridge is closed; make a new one, or iterate inside its `with` block")
@@ -103,11 +103,11 @@ class Reader:
             self._pid = os.getpid()
             self._thread = threading.Thread(target=self._serve, name="gluonloader-bridge", daemon=True)
             self._thread.start()
-        self._run = run = Run(position, prefetch)
+        self._run = run = BridgeEpoch(position, prefetch)
         self._runs.put(run)
         return run
 
-    def take(self, run: Run, timeout: float | None) -> Result:
+    def take(self, run: BridgeEpoch, timeout: float | None) -> Result:
         """Waits for the next result; while batches are skipped, `timeout` applies to each of them."""
         self.check_process()
         while not run.stopped:
@@ -135,7 +135,7 @@ class Reader:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_CLOSING_S)
 
-    def _overdue(self, run: Run, timeout: float | None) -> BatchTimeout:
+    def _overdue(self, run: BridgeEpoch, timeout: float | None) -> BatchTimeout:
         frame = sys._current_frames().get(getattr(self._thread, "ident", None) or 0)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "the thread has ended\n"
         late = f"{run} of {self._source.name} took more than timeout={timeout} seconds"
@@ -150,7 +150,7 @@ class Reader:
                 self._read(run)
             del run
 
-    def _read(self, run: Run) -> None:
+    def _read(self, run: BridgeEpoch) -> None:
         """Reads one epoch, until it ends or is stopped."""
         start = run.start
         try:
@@ -171,10 +171,10 @@ class Reader:
                 return
             del result  # only the user keeps the batch alive
 
-    def _wait_for_permit(self, run: Run) -> bool:
+    def _wait_for_permit(self, run: BridgeEpoch) -> bool:
         return run.permits.get() and not run.stopped
 
-    def _next(self, run: Run, opened: Opened, skips: bool) -> Result:
+    def _next(self, run: BridgeEpoch, opened: Opened, skips: bool) -> Result:
         """Reads the next batch, and converts it unless it is to be skipped."""
         self._timer.start()
         try:
@@ -194,7 +194,7 @@ class Reader:
         self.usage.add(0, self._timer.stop(run.start.epoch, run.number))
         return replace(result, made_s=self._timer.took * 1e-9)
 
-    def _end(self, run: Run, opened: Opened, skips: bool) -> Result:
+    def _end(self, run: BridgeEpoch, opened: Opened, skips: bool) -> Result:
         if skips:
             missing = bad_state("batch", run.start.batch, f"this source ended after {run.number} batches")
             return Result(error=missing, ended=True)
@@ -203,7 +203,7 @@ class Reader:
         return Result(position=Position(run.start.epoch + 1, 0, state), ended=True)
 
 
-def _noted(error: BaseException, run: Run) -> BaseException:
+def _noted(error: BaseException, run: BridgeEpoch) -> BaseException:
     """The error with a note on the batch; a StopIteration, which would end the iteration, becomes a RuntimeError."""
     if isinstance(error, StopIteration):
         stop, error = error, RuntimeError("a bridge's source or output raised StopIteration outside of next()")

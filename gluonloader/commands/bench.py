@@ -24,7 +24,7 @@ from ..errors import import_extra, shortened, summary_of, text_of
 from ..loader import DataLoader
 from ..loading.stats import LoaderStats
 from ..progress import ProgressBar
-from ..tuning.speed import Run, Step, endless, run
+from ..tuning.speed import Step, TimedRun, endless, run
 from ..units import duration, percent
 from ..work.usage import NOTHING_SPENT, process_resources
 from .arguments import add_factory, add_json, add_seconds, add_step, describe, keywords
@@ -140,7 +140,7 @@ class _Contender:
     batches: Iterator[Any]
     window: int
     first_batch_s: float | None = None
-    runs: list[Run] = field(default_factory=list)
+    runs: list[TimedRun] = field(default_factory=list)
 
     def run(self, seconds: float, step: Step) -> None:
         # The batches in flight were made while other loaders ran, so a whole window of them does not count.

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import check_flags, check_function, check_int
-from ..declared import IN_MEMORY, in_memory, is_async, slow_in_random_order
+from ..declared import IN_MEMORY, in_memory, is_async, parts_of, slow_in_random_order
 from ..describe import call, describe, short_repr, sized
 from ..errors import add_note, bad_argument
-from ..generics import Sample
 from ..indices import as_list, between, checked_index, checked_indices, lengths_of
 from ..rows import Rows
+from ..tree import Sample
 from .bulk import are_ints, bulk_read, check_no_mask, each, interleave, read, settled, split_where_changed
 from .iterable import is_iterable
 
@@ -413,3 +413,22 @@ class _First:
     @property
     def _parts(self) -> tuple[Any, ...]:
         return (self.fn,)
+
+
+_PASS_ON = (ConcatDataset, SimpleDataset, Subset)  # their samples are those of their parts, awaited or not
+
+
+def check_awaited(dataset: Any) -> None:
+    """Raises a ValueError if a dataset of ours contains an async dataset whose samples it does not await."""
+    methods = (getattr(type(dataset), name, None) for name in ("__getitem__", "__getitems__"))
+    if not is_async(dataset) or any(map(inspect.iscoroutinefunction, methods)):
+        return
+    if not isinstance(dataset, _PASS_ON):
+        inner = next(type(part).__name__ for part in parts_of(dataset) or () if is_async(part))
+        outer = type(dataset).__name__
+        raise ValueError(
+            f"dataset: {outer} contains {inner}, whose samples are awaited, but {outer} does not await them; define a "
+            f"class with an `async def __getitem__` that awaits the samples of {inner}, or use transform or Subset"
+        )
+    for part in parts_of(dataset) or ():
+        check_awaited(part)

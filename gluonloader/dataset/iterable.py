@@ -10,7 +10,7 @@ from typing import Any, Generic
 from ..checks import check_function, check_int
 from ..describe import describe, short_repr, sized
 from ..errors import bad_argument
-from ..generics import Sample
+from ..tree import Sample
 from .opening import (
     Part,
     at_epoch,

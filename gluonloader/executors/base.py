@@ -163,7 +163,7 @@ class Submission:
 
     @property
     def careful(self) -> bool:
-        """Whether the next attempt records which sample is read."""
+        """Whether the next attempt notes which sample is read."""
         return self.deaths > 0 or bool(self.given_up)
 
 

@@ -31,7 +31,7 @@ from ..checks import (
     parse_bytes,
 )
 from ..dataset.arrays import warn_of_columns
-from ..dataset.awaited import check_awaited
+from ..dataset.base import check_awaited
 from ..dataset.bulk import check_no_mask
 from ..dataset.iterable import check_iterable, check_split, is_iterable, varying_steps
 from ..declared import parts_of

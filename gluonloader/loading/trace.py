@@ -1,6 +1,6 @@
 """Records what the program and the workers do with each batch, and writes it as a trace that Perfetto can show.
 
-    Epoch --drew, delivered--> Trace <--records-- Usage <--reports-- workers
+    Epoch --drew, delivered--> Trace <--reports-- Usage <--reports-- workers
                                  |
                                  +--stop--> JSON in Chrome's trace event format
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..work.task import Task
-from ..work.usage import Record, Usage
+from ..work.usage import BatchReport, Usage
 
 _PROCESS: Final = 1  # the trace has one process, whose threads are the program and the workers
 _PROGRAM: Final = 0
@@ -99,8 +99,8 @@ class Trace:
         self.verdict = self.verdict or self._find_verdict()
         self._stopped = True
         atexit.unregister(self.stop)
-        records = [record for usage in self._usages for record in usage.kept()]
-        events = [*_rows(records), *_program(self._drawn, self._delivered)]
+        reports = [report for usage in self._usages for report in usage.kept()]
+        events = [*_rows(reports), *_program(self._drawn, self._delivered)]
         events.sort(key=lambda event: (event["ts"], -event.get("dur", 0)))
         start = min((event["ts"] for event in events), default=0)
         for event in events:
@@ -122,11 +122,11 @@ def _span(name: str, row: int, start: int, end: int, **arguments: Any) -> dict[s
     return {**span, "args": arguments} if arguments else span
 
 
-def _name(made: _Drawn | _Delivered | Record) -> str:
+def _name(made: _Drawn | _Delivered | BatchReport) -> str:
     return f"batch {made.batch} of epoch {made.epoch}"
 
 
-def _flow(phase: str, made: _Drawn | _Delivered | Record, row: int, at: int) -> dict[str, Any]:
+def _flow(phase: str, made: _Drawn | _Delivered | BatchReport, row: int, at: int) -> dict[str, Any]:
     """A point of the arrow from draw to delivery: its start, a step or its end."""
     key = f"{made.epoch}.{made.batch}"
     end = {"bp": "e"} if phase == "f" else {}  # the arrow ends at the span around this point, not at the next span
@@ -137,20 +137,20 @@ def _counter(name: str, at: int, **values: int) -> dict[str, Any]:
     return {"name": name, "ph": "C", "ts": at, "pid": _PROCESS, "args": values}
 
 
-def _rows(records: list[Record]) -> Iterator[dict[str, Any]]:
+def _rows(reports: list[BatchReport]) -> Iterator[dict[str, Any]]:
     """The spans of all workers."""
     ends: dict[int, list[int]] = {}  # by worker, the end of the last span of each row
-    for record in sorted(records, key=lambda record: record.start - record.idle):
-        start = record.start
-        rows = ends.setdefault(record.worker, [])
-        free = next((row for row, end in enumerate(rows) if end <= start - record.idle), len(rows))
-        rows[free : free + 1] = [record.end]
-        row = 1 + _MOST_ROWS * record.worker + min(free, _MOST_ROWS - 1)
-        if record.idle:
-            yield _span("waiting", row, start - record.idle, start)
-        yield _span(_name(record), row, start, record.end, cpu_ms=record.cpu / 1e6, page_faults=record.faults)
-        yield _flow("t", record, row, start)
-        for stage, length in (("read", record.read), ("batchify", record.batchify), ("transport", record.transport)):
+    for report in sorted(reports, key=lambda report: report.start - report.idle):
+        start = report.start
+        rows = ends.setdefault(report.worker, [])
+        free = next((row for row, end in enumerate(rows) if end <= start - report.idle), len(rows))
+        rows[free : free + 1] = [report.end]
+        row = 1 + _MOST_ROWS * report.worker + min(free, _MOST_ROWS - 1)
+        if report.idle:
+            yield _span("waiting", row, start - report.idle, start)
+        yield _span(_name(report), row, start, report.end, cpu_ms=report.cpu / 1e6, page_faults=report.faults)
+        yield _flow("t", report, row, start)
+        for stage, length in (("read", report.read), ("batchify", report.batchify), ("transport", report.transport)):
             if length:
                 yield _span(stage, row, start, start + length)
             start += length

@@ -42,9 +42,10 @@ ALIGNMENT: Final = 64  # bytes: a cache line, and what JAX and AVX-512 need
 
 HEADER: Final = 128  # bytes
 # The words of the header, 8 bytes each. HOLDERS: NOTE [holders] in slabs.py; it comes first in MXNet's format, too.
-# TICKET, STARTED: NOTE [tickets] in executors/process/lane.py. ROW: the row of the sample that is being read, plus 1; 0
-# if it is not tracked. SINCE: when the worker started on the batch or, if ROW is tracked, on that sample; nanoseconds
-# of the monotonic clock. TOOK: a word of the report, the nanoseconds that making the batch took; see work/usage.py.
+# TICKET, STARTED: NOTE [tickets] in executors/process/socket_lane.py. ROW: the row of the sample that is being read,
+# plus 1; 0 if it is not tracked. SINCE: when the worker started on the batch or, if ROW is tracked, on that sample;
+# nanoseconds of the monotonic clock. TOOK: a word of the report, the nanoseconds that making the batch took; see
+# work/usage.py.
 HOLDERS, TICKET, STARTED, ROW, SINCE = range(5)
 REPORT: Final = slice(8, 16)
 REPORT_BYTES: Final = slice(64, 128)

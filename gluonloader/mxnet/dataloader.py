@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from ..checks import LastBatch
 from ..frameworks import map_arrays
-from ..generics import Batch
 from ..loader import DataLoader as CoreDataLoader
 from ..loading.sources import IndexSource
+from ..tree import Batch
 from .gluon import dataloader as _gluon
 from .gluon import mx, to_ndarray
 from .sampler import with_gluons_names

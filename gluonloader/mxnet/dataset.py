@@ -9,7 +9,7 @@ from typing import Any
 from .. import dataset as core
 from .. import records
 from ..dataset.base import Transformed
-from ..generics import Sample
+from ..tree import Sample
 from .gluon import dataset as _gluon
 from .gluon import mx
 

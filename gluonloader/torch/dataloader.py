@@ -15,8 +15,8 @@ from typing import Any, Final, Generic
 
 from ..checks import check_functions, check_int, parse_bytes
 from ..describe import arguments, call, describe, short_repr
-from ..generics import Batch
 from ..loading.random_order import check_random_order
+from ..tree import Batch
 from .passes import Passes, SerialPassIterator, WorkersPassIterator
 from .utils_data import data
 

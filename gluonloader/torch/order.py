@@ -16,7 +16,7 @@ from .utils_data import data, torch, torchs
 _MOST_BYTES: Final = 1 << 20  # in the state of a generator; torch's have a few kB
 
 
-class Order:
+class TorchOrder:
     """A batch sampler of gluonloader that yields what torch's batch sampler or sampler yields.
 
     Args:
@@ -81,7 +81,7 @@ class _OrderPass(Iterator[Any]):
     """
 
     def __init__(
-        self, order: Order, generators: Any, states: Any, of_seed: Any, keys: Iterator[Any], skipped: int = 0
+        self, order: TorchOrder, generators: Any, states: Any, of_seed: Any, keys: Iterator[Any], skipped: int = 0
     ) -> None:
         self._order, self._generators, self._states, self._of_seed = order, generators, states, of_seed
         self._keys, self._skipped, self._has_drawn = keys, skipped, False
@@ -125,7 +125,7 @@ def order_of(loader: Any, whole: bool) -> Any:
         return batches
     if not whole and type(batches) is data.BatchSampler and isinstance(batches.sampler, own.Sampler):
         return own.BatchSampler(batches.sampler, batches.batch_size, "discard" if batches.drop_last else "keep")
-    return Order(loader.sampler if batches is None else batches, whole)
+    return TorchOrder(loader.sampler if batches is None else batches, whole)
 
 
 def start_pass(order: Any, loader: Any, iterator: Any, draws_seed: bool) -> int:
@@ -135,7 +135,7 @@ def start_pass(order: Any, loader: Any, iterator: Any, draws_seed: bool) -> int:
     """
     generators = generators_of(loader)
     states, of_seed = save(generators), loader.generator if draws_seed else torch.Generator()
-    is_torchs = isinstance(order, Order)
+    is_torchs = isinstance(order, TorchOrder)
     view: Any = _AsTorchReads(loader, loader._index_sampler if is_torchs else (), of_seed)
     torchs._BaseDataLoaderIter.__init__(iterator, view)
     if is_torchs:

@@ -13,12 +13,12 @@ from ..loader import DataLoader as CoreDataLoader
 from ..randomness import postponed
 from ..state import add_checksum, check_same, field, int_field, parse_state
 from .core import batch_sampler_of, core_loader, is_iterable
-from .order import Order, as_states, as_text, generators_of, restore, save, start_pass
+from .order import TorchOrder, as_states, as_text, generators_of, restore, save, start_pass
 from .utils_data import torchs
 
 
 @dataclass(slots=True)
-class Pass:
+class TorchPass:
     """One pass over the sampler.
 
     Attributes:
@@ -49,7 +49,7 @@ class Passes:
 
     def __init__(self, **more: Any) -> None:
         self.more = more
-        self.newest: Pass | None = None
+        self.newest: TorchPass | None = None
         self._loaded: dict[str, Any] | None = None
         self._by_others = False  # the newest iterator of the loader is not ours
 
@@ -68,7 +68,7 @@ class Passes:
         self._by_others = self.newest is before
         return iterator
 
-    def start(self, loader: Any, iterator: Any) -> tuple[Pass, Iterator[Any]]:
+    def start(self, loader: Any, iterator: Any) -> tuple[TorchPass, Iterator[Any]]:
         """Starts the next pass, for `iterator`; returns it with its batches."""
         generators = generators_of(loader)
         state = self._loaded
@@ -84,27 +84,27 @@ class Passes:
         skipped = iterator._num_yielded
         if last is None:
             core = core_loader(loader, order, seed, loader.num_workers, self.more)
-            self.newest = Pass(core, 0, states, True, skipped)
+            self.newest = TorchPass(core, 0, states, True, skipped)
         else:
-            self.newest = Pass(last.core, last.epoch + 1, states, False, skipped)
+            self.newest = TorchPass(last.core, last.epoch + 1, states, False, skipped)
         self._loaded = None
         return self.newest, iter(self.newest.core)
 
-    def _resume(self, loader: Any, iterator: Any, state: dict[str, Any]) -> tuple[Pass, Iterator[Any]]:
+    def _resume(self, loader: Any, iterator: Any, state: dict[str, Any]) -> tuple[TorchPass, Iterator[Any]]:
         self.close()
         states, position, order = save(generators_of(loader)), state["position"], batch_sampler_of(loader)
-        if isinstance(order, Order):
+        if isinstance(order, TorchOrder):
             order.set_epoch_of_pass(state["sampler_epoch"])
         start_pass(order, loader, iterator, state["draws_seed"])
         workers = 0 if state["ended"] and not _keeps_workers(loader) else loader.num_workers
         core = core_loader(loader, order, position["seed"], workers, self.more)
         set_generators = postponed(partial(core.load_state_dict, position))
-        if isinstance(order, Order):
+        if isinstance(order, TorchOrder):
             order.sampler_was_loaded()
             if state["ended"]:
                 deque(order, maxlen=0)  # draws the rest of the pass, so that the next pass draws other random numbers
         set_generators()  # those that the dataset's state contains were saved after the pass was drawn
-        newest = Pass(core, position["epoch"], states, state["draws_seed"])
+        newest = TorchPass(core, position["epoch"], states, state["draws_seed"])
         self._loaded = None
         if not state["ended"]:
             self.newest = newest
@@ -124,10 +124,10 @@ class Passes:
         position = newest.core.state_dict()
         ended = position["epoch"] != newest.epoch
         if ended and newest.exhausted:
-            own = not (keeps or isinstance(newest.core.batch_sampler, Order) or is_iterable(loader))
+            own = not (keeps or isinstance(newest.core.batch_sampler, TorchOrder) or is_iterable(loader))
             return _sealed(loader, now, not keeps, False, position if keeps or own else None)
         order = newest.core.batch_sampler
-        epoch = order.epoch_of_pass() if isinstance(order, Order) else None
+        epoch = order.epoch_of_pass() if isinstance(order, TorchOrder) else None
         return _sealed(loader, newest.generators, newest.draws_seed, ended, position, epoch)
 
     def _check_known(self, loader: Any) -> None:

@@ -40,7 +40,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TimedRun:
     """The batches of one run.
 
     Attributes:
@@ -63,7 +63,7 @@ class Run:
     def rates(self, burst: int) -> list[float]:
         """Batches per second in each part of the run, if up to `burst` batches may arrive together.
 
-        >>> Run([0.0, 1.0, 2.0, 3.0, 7.0], [1.0, 1.0, 1.0, 4.0]).rates(burst=2)
+        >>> TimedRun([0.0, 1.0, 2.0, 3.0, 7.0], [1.0, 1.0, 1.0, 4.0]).rates(burst=2)
         [1.0, 0.4]
         """
         parts = max(1, min(_PARTS, self.batches // burst))
@@ -92,7 +92,7 @@ def run(
     workers: int,
     window: int,
     deadline: float = float("inf"),
-) -> Run:
+) -> TimedRun:
     """Reads batches for about `seconds`; longer if that is not enough for two windows of batches.
 
     Args:
@@ -116,4 +116,4 @@ def run(
         ends.append(now)
         waits.append(now - asked)
         step()
-    return Run(ends, waits)
+    return TimedRun(ends, waits)

@@ -30,7 +30,7 @@ import numpy as np
 from ..checks import OnError
 from ..dataset.iterable import Transform, unwrap
 from ..randomness import batch_seed
-from .source import ShardSource
+from .open_shard import OpenShard
 from .task import Chunk, Hint, OnRow, located
 from .tolerance import tolerant_steps
 
@@ -136,7 +136,7 @@ class _Stream:
         self._next_chunk = self._next_group = hint.group
         self._fill, self._next_fill = _Fill(None), _Fill(hint)
         self._kept: deque[tuple[int, ChunkSamples]] = deque(maxlen=_CHUNKS_PER_STREAM)
-        self._source: ShardSource | None = None
+        self._source: OpenShard | None = None
         self._opened = self._ended = False
         self._first = 0
 
@@ -170,7 +170,7 @@ class _Stream:
         if not self._opened:
             self._opened = True
             seed(0)  # the same for all shards: opening may shuffle the source that the shards are cut out of
-            self._source = ShardSource(self._dataset, self._steps, self._chunk, self._next_fill.hint)
+            self._source = OpenShard(self._dataset, self._steps, self._chunk, self._next_fill.hint)
             self._source.check_new(self._iterators.values())
             self._iterators[self._chunk.shard] = self._source.iterator
             self._next_fill.hint = self._next_fill.hint if self._source.stateful else None

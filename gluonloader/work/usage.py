@@ -1,4 +1,4 @@
-"""What workers report about their time: a record for each batch, and the sums of these records.
+"""What workers report about their time: a report for each batch, and the sums of these reports.
 
     Timer.stop (maker.py) --REPORT, 64 bytes--> Usage.logs --> Usage.fold --> a `WorkerStats` for each worker
 
@@ -89,7 +89,7 @@ NOTHING_SPENT: Final = WorkerStats()
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class BatchReport:
     """The report on one batch; times in nanoseconds of `time.perf_counter_ns`.
 
     Attributes:
@@ -142,7 +142,7 @@ class Usage:
     def __init__(self) -> None:
         self.logs: defaultdict[int, bytearray] = defaultdict(bytearray)
         self.deaths = self.retries = 0
-        self._kept: list[Record] = []
+        self._kept: list[BatchReport] = []
         self._room = 0  # for how many more reports
         self._sums: defaultdict[int, NDArray[Any]] = defaultdict(lambda: np.zeros(len(_FIELDS) + 1, np.int64))
 
@@ -158,23 +158,23 @@ class Usage:
         self.fold()
         self._kept, self._room = [], count
 
-    def kept(self) -> list[Record]:
+    def kept(self) -> list[BatchReport]:
         """Returns the reports since `keep`, and keeps no more."""
         self.fold()
-        records, self._kept, self._room = self._kept, [], 0
-        return records
+        reports, self._kept, self._room = self._kept, [], 0
+        return reports
 
     def fold(self) -> dict[int, WorkerStats]:
         """Adds up all reports, and empties the logs."""
         for worker, log in list(self.logs.items()):
             data = bytes(log)  # at once: another thread may append to the log
             del log[: len(data)]
-            records = np.frombuffer(data, np.int64).reshape(-1, len(_FIELDS))
+            reports = np.frombuffer(data, np.int64).reshape(-1, len(_FIELDS))
             if self._room:
-                self._kept += [Record(worker, *words) for words in records[: self._room].tolist()]
-                self._room -= len(records[: self._room])
-            self._sums[worker][:-1] += records.sum(0)
-            self._sums[worker][-1] += len(records)
+                self._kept += [BatchReport(worker, *words) for words in reports[: self._room].tolist()]
+                self._room -= len(reports[: self._room])
+            self._sums[worker][:-1] += reports.sum(0)
+            self._sums[worker][-1] += len(reports)
         return {worker: _spent(sums) for worker, sums in sorted(self._sums.items())}
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 from conftest import run_program
 
-from gluonloader.commands.doctor.machine import Decoder, SharedFolder, Threads, gather
+from gluonloader.commands.doctor.machine import Decoder, ProcessThreads, SharedFolder, gather
 from gluonloader.commands.doctor.machine_findings import Needs, machine_findings
 
 MB, GB = 1 << 20, 1 << 30
@@ -41,7 +41,7 @@ def healthy():
         descriptor_limit=1024,
         hard_descriptor_limit=4096,
         start_method="fork",
-        threads=Threads(),
+        threads=ProcessThreads(),
         packages={"torch": "2.13.0"},
         imported=(),
         decoders=(Decoder("simplejpeg", "1.9"), Decoder("OpenCV", "5.0")),
@@ -261,14 +261,14 @@ def test_threads_of_python_are_named(healthy):
         end.set()
         thread.join()
     assert "reader of the user" in threads.python
-    finding = only(replace(healthy, threads=Threads(python=threads.python)))
+    finding = only(replace(healthy, threads=ProcessThreads(python=threads.python)))
     assert (finding.name, finding.level) == ("threads", "note")
     assert "reader of the user (of Python)" in finding.text
 
 
 @pytest.mark.parametrize("library", ["OpenCV", "Polars"])
 def test_libraries_that_are_not_prepared_for_a_fork(healthy, library):
-    machine = replace(healthy, threads=Threads(native=(("python", 3),), library=library, candidates=("cv2",)))
+    machine = replace(healthy, threads=ProcessThreads(native=(("python", 3),), library=library, candidates=("cv2",)))
     finding = only(machine)
     assert (finding.level, finding.text.startswith(f"{library} has threads")) == ("warning", True)
     assert "start_method='forkserver'" in finding.cure
@@ -276,11 +276,11 @@ def test_libraries_that_are_not_prepared_for_a_fork(healthy, library):
 
 
 def test_threads_of_unknown_libraries_and_jax(healthy):
-    threads = Threads(end_at_fork=1, native=(("jemalloc_bg_thd", 1), ("python", 2)), candidates=("pyarrow",))
+    threads = ProcessThreads(end_at_fork=1, native=(("jemalloc_bg_thd", 1), ("python", 2)), candidates=("pyarrow",))
     text = only(replace(healthy, threads=threads)).text
     assert text == "alive before a fork: 1 x jemalloc_bg_thd, 2 x python (perhaps of pyarrow)"
     assert found(replace(healthy, threads=threads), replace(LOADER, forks=False)) == {}
-    many = Threads(native=tuple((f"thread {number}", 1) for number in range(9)))
+    many = ProcessThreads(native=tuple((f"thread {number}", 1) for number in range(9)))
     assert only(replace(healthy, threads=many)).text.endswith("1 x thread 3 and 5 more")
     assert "JAX" in only(replace(healthy, packages={"jax": "0.8"}, imported=("jax",))).text
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from gluonloader import SimpleDataset, TransportError
-from gluonloader.executors.process.packed_job import pickle_for
+from gluonloader.executors.process.mapped_job import pickle_for
 from gluonloader.work.task import Job
 
 LOCKED = "cannot pickle '_thread.lock' object"

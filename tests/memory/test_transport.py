@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gluonloader import DataLoader, default_batchify
 from gluonloader.errors import SharedMemoryError, TransportError
-from gluonloader.executors.lanes.records import REPLY_BYTES, Reply, Request, RequestReader, Status, Verb, read_replies
-from gluonloader.executors.process.packed_job import pack_job, pickle_for, unpack_job
+from gluonloader.executors.lanes.messages import REPLY_BYTES, Reply, Request, RequestReader, Status, Verb, read_replies
+from gluonloader.executors.process.mapped_job import pack_job, pickle_for, unpack_job
 from gluonloader.memory import slab as slab_module
 from gluonloader.memory.allocator import ALIGNMENT, Arena
 from gluonloader.memory.reduce import rebuild, reduce

@@ -141,7 +141,7 @@ MUTATIONS = [
     ),
     Mutation(
         "an unread lane: replies are removed one too few",
-        "executors/process/lane.py",
+        "executors/process/socket_lane.py",
         "        self.socket.recv(len(replies) * REPLY_BYTES)\n",
         "        self.socket.recv(max(1, len(replies) - 1) * REPLY_BYTES)\n",
     ),
@@ -171,19 +171,19 @@ MUTATIONS = [
     ),
     Mutation(
         "the leader forgets to wake the threads that wait",
-        "executors/lanes/executor.py",
+        "executors/lanes/lane_executor.py",
         "                self._followers.discard(window)\n                self._wake_followers()\n",
         "                self._followers.discard(window)\n",
     ),
     Mutation(
         "a batch that is late is waited for without end",
-        "executors/lanes/executor.py",
+        "executors/lanes/lane_executor.py",
         "            if left <= 0 or window.ready is not None:\n                break\n",
         "            if window.ready is not None:\n                break\n            left = max(left, 0.01)\n",
     ),
     Mutation(
         "close does not tell waiting threads",
-        "executors/lanes/executor.py",
+        "executors/lanes/lane_executor.py",
         "        if self._closed:\n            self.close()\n            raise LoaderClosed",
         "        if self._shut:\n            raise LoaderClosed",
     ),

@@ -12,7 +12,7 @@ from .cost import Cost
 from .finding import Finding, Level
 from .machine import Machine
 from .machine_findings import Needs
-from .probe import LATE, Comparison, Dataset, Options
+from .probe import LATE, Comparison, Dataset, ProbeOptions
 
 _SMALL: Final = 1 << 20  # bytes; up to this size of batches a loader has two more in flight for each worker
 _MUCH_WAITING: Final = 0.5  # of the time of a sample
@@ -184,7 +184,7 @@ def _sample(cost: Cost) -> Finding:
     return Finding("sample", "ok", text)
 
 
-def _random_numbers(cost: Cost, options: Options | None) -> Finding:
+def _random_numbers(cost: Cost, options: ProbeOptions | None) -> Finding:
     if not cost.draws:
         return Finding("random numbers", "ok", "no draws from global generators")
     text = f"drawn from {' and '.join(cost.draws)}"

@@ -57,7 +57,7 @@ class SharedFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class Threads:
+class ProcessThreads:
     """The threads of this process besides the main thread.
 
     Attributes:
@@ -120,7 +120,7 @@ class Machine:
     descriptor_limit: int
     hard_descriptor_limit: int
     start_method: str
-    threads: Threads
+    threads: ProcessThreads
     packages: dict[str, str]
     imported: tuple[str, ...]
     decoders: tuple[Decoder, ...]
@@ -169,7 +169,7 @@ def gather(own: Path = OWN, groups: Path = GROUPS, shm: Path = SHM) -> Machine:
     )
 
 
-def threads_alive() -> Threads:
+def threads_alive() -> ProcessThreads:
     """Looks at the threads of this process before and after a fork."""
     python = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     candidates = tuple(name for name in ("cv2", "jax", "mxnet", "pyarrow", "sklearn", "torch") if name in sys.modules)
@@ -179,9 +179,9 @@ def threads_alive() -> Threads:
         left = native_threads()
         library = library_with_threads() if left else None
     except OSError:  # there is no /proc, or no free descriptor
-        return Threads(tuple(python))
+        return ProcessThreads(tuple(python))
     native = sorted(Counter(name.strip() for name in left).items())
-    return Threads(tuple(python), len(before) - len(left), tuple(native), library, candidates if left else ())
+    return ProcessThreads(tuple(python), len(before) - len(left), tuple(native), library, candidates if left else ())
 
 
 def _fork() -> None:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from ...comparing import Items, difference, items_of
 from ...errors import TransportError, summary_of, text_of
-from ...executors.process.packed_job import pickle_for
+from ...executors.process.mapped_job import pickle_for
 from ...loader import DataLoader
 from ...progress import ProgressBar
 from ...randomness import seed_restorable, set_current_batch
@@ -53,7 +53,7 @@ _WITHOUT_WORKERS: Final[_Choices] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ProbeOptions:
     """How a loader makes its batches; see `DataLoader`.
 
     Attributes:
@@ -110,7 +110,7 @@ class Dataset:
         cost_error: why there is no `cost`.
     """
 
-    options: Options | None = None
+    options: ProbeOptions | None = None
     error: str = ""
     warnings: tuple[str, ...] = ()
     pickle_error: str = ""
@@ -167,9 +167,9 @@ def configure(make: Make, before: Collection[OpenFile]) -> Configured:
     return Configured(loader, facts if facts.pickle_error else _pickled(loader, facts))
 
 
-def _options_of(loader: DataLoader[Any]) -> Options:
+def _options_of(loader: DataLoader[Any]) -> ProbeOptions:
     workers, stats = loader.epochs.workers, loader.stats()
-    return Options(
+    return ProbeOptions(
         text=repr(loader),
         executor=stats.executor,
         num_workers=stats.num_workers,

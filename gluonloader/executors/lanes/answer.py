@@ -15,7 +15,7 @@ from ...memory.reduce import reduce
 from ...memory.slab import HEADER, REPORT_BYTES, ROW, SINCE, Head, Slab
 from ...work.maker import BatchMaker
 from ...work.task import OnRow
-from .records import Reply, Request, Status, decode_task
+from .messages import Reply, Request, Status, decode_task
 from .remote import encode_error, shorten_error
 
 _ERROR_BYTES: Final = 32 * 1024  # fits into the smallest slab
@@ -25,7 +25,7 @@ def answer(maker: BatchMaker, request: Request, slab: Slab, on_row: OnRow, who: 
     """Makes the batch of the task in the slab.
 
     Args:
-        on_row: called with each row before its sample is read, if the attempt records rows.
+        on_row: called with each row before its sample is read, if the attempt notes rows.
         who: the worker, for the notes of errors.
     """
     maker.timer.start()
@@ -61,6 +61,6 @@ def _failed(request: Request, slab: Slab, error: bytes) -> Reply:
 
 
 def note_row(slab: Slab, row: int) -> None:
-    """Records a sample in the slab before it is read, so that the sample that kills its worker is known."""
+    """Notes a sample in the slab before it is read, so that the sample that kills its worker is known."""
     slab.control[SINCE] = time.monotonic_ns()  # before ROW: a new row with an old time would look slow
     slab.control[ROW] = row + 1

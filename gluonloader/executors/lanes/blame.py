@@ -4,7 +4,7 @@
     a worker does not answer -> makes_progress +
 
 Slots are explained in `Tolerance` (work/tolerance.py). If the slot is not known, since the worker was reading in bulk
-or several samples at a time, the next attempt is careful: it reads one sample after another and records each slot.
+or several samples at a time, the next attempt is careful: it reads one sample after another and notes each slot.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ The executor calls every method with its lock held, except those of `MadeInSlab`
 NOTE [exactly once]: promise P2. A submission leaves the backlog only for a lane. Its attempt leaves the lane in exactly
 one of two ways: with its reply, or with the death of its worker, after which the submission returns to the backlog. A
 worker writes the ticket to STARTED before it starts on a batch, so a death counts only against the batch that was being
-made. A batch whose worker died is made again in careful mode, which records the sample that is read. With `on_error`, a
+made. A batch whose worker died is made again in careful mode, which notes the sample that is read. With `on_error`, a
 sample that is to blame for a death or a hang is given up: the submission keeps it in `given_up`, and returns to the
 backlog like after any death. So the batch is still made once, and the number of its attempts is limited by the number
 of its samples. After an interrupted call, `repair` computes the backlog and the slabs in use from the windows and the
@@ -41,7 +41,7 @@ from ...work.usage import LONG_LOG, Usage
 from ..base import Failed, Outcome, Submission, Window, check_not_inside
 from .blame import blame, worker_died
 from .lane import Attempt, Death, Lane, Memory, is_busy
-from .records import Reply, Status, encode_task
+from .messages import Reply, Status, encode_task
 from .remote import decode_error
 
 _LANE_DEPTH: Final = 32  # requests on one lane; so few that the socket is never full and neither side blocks

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ...memory.budget import MemoryStats
 from ...memory.slab import ROW, SINCE, STARTED, TICKET
 from ..base import Submission
-from .records import Reply, Request
+from .messages import Reply, Request
 
 
 @dataclass(slots=True, eq=False)

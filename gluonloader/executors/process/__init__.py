@@ -1,3 +1,3 @@
 """The process executor: persistent worker processes, each with its own lane."""
 
-from .executor import ProcessExecutor as ProcessExecutor
+from .process_executor import ProcessExecutor as ProcessExecutor

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from ...memory.slab import Slab
 from ...work.maker import BatchMaker
 from ...work.side_by_side import Threads
-from ..lanes.records import Request
+from ..lanes.messages import Request
 
 
 class Beside:

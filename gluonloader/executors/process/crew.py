@@ -20,11 +20,11 @@ from ...limits import oom_kills
 from ...memory.slab import anonymous_file
 from ...work.task import Job
 from ..lanes.lane import Death
-from ..lanes.records import Request, Verb
+from ..lanes.messages import Request, Verb
 from ..lanes.remote import cannot_start, decode_error
 from .death import describe_exit, reap
-from .lane import ProcessLane
-from .packed_job import PackedJob
+from .mapped_job import MappedJob
+from .socket_lane import ProcessLane
 from .supervisor import LaneProcess, Supervisor
 
 _FAILED_STARTS: Final = 3  # in a row, before an error is raised: probably the job itself makes its workers exit
@@ -47,7 +47,7 @@ class ProcessCrew:
         requested: processes that are still to be started, by `start_requested`.
     """
 
-    def __init__(self, job: Job, start_method: str, packed: PackedJob | None, waker: socket.socket) -> None:
+    def __init__(self, job: Job, start_method: str, packed: MappedJob | None, waker: socket.socket) -> None:
         self.lanes: dict[int, ProcessLane] = {}
         self.poll = select.poll()
         self.error: WorkerStartError | None = None

@@ -31,11 +31,11 @@ from ...work.maker import BatchMaker
 from ...work.task import Job
 from ...work.usage import process_resources
 from ..lanes.answer import answer, note_row
-from ..lanes.records import Reply, Request, RequestReader, Status, Verb
+from ..lanes.messages import Reply, Request, RequestReader, Status, Verb
 from ..lanes.remote import encode_error
 from .beside import Beside
 from .main_script import explain_missing, import_main
-from .packed_job import PackedJob, unpack_job
+from .mapped_job import MappedJob, unpack_job
 
 # "Write your stack to the log"; handled in C, even while another thread has the GIL.
 DUMP_SIGNAL: Final = signal.SIGUSR2
@@ -109,7 +109,7 @@ class _Worker:
         self._who = f"in worker {number} (pid {os.getpid()})"
         self._reader = RequestReader()
         self._requests: list[Request] = []  # received and not served, the next one last
-        self._descriptors: list[int] = []  # received, in order; each belongs to the next record that is `new`
+        self._descriptors: list[int] = []  # received, in order; each belongs to the next message that is `new`
         self._slabs: dict[int, Slab] = {}
         self._log: int | None = None  # the lane's log
         self.maker: BatchMaker | None = None
@@ -128,7 +128,7 @@ class _Worker:
             if job is None:
                 fd = self._descriptors.pop(0)
                 try:
-                    job = unpack_job(PackedJob(fd, hello.size, hello.length))
+                    job = unpack_job(MappedJob(fd, hello.size, hello.length))
                 except AttributeError as error:
                     explain_missing(error)
                     raise

@@ -25,11 +25,11 @@ from ...work.task import Job
 from ..lanes.ends import ring
 from ..lanes.lane import Death
 from ..lanes.remote import cannot_start, decode_error
+from .actor_lane import RayLane
 from .connection import Ray, import_ray
-from .lane import RayLane
 from .notes import Notes
 from .objects import ObjectMemory
-from .packed import pack_job
+from .stored_job import pack_job
 from .worker import WATCH, Worker
 
 _FAILED_STARTS: Final = 10  # in a row, before an error is raised; many, because Ray does not say why an actor ended

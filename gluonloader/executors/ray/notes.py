@@ -1,4 +1,4 @@
-"""An actor on the node of the main program that records which sample a worker reads, to know it after a death.
+"""An actor on the node of the main program that notes which sample a worker reads, to know it after a death.
 
     worker --Note(ticket, row)--> Board          the main program, after the death of the worker: Board.row_of(ticket)
 
@@ -31,7 +31,7 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A function that a worker calls to record the row that it is about to read."""
+    """A function that a worker calls to note the row that it is about to read."""
 
     board: Any  # the handle of the actor
 

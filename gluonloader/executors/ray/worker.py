@@ -29,9 +29,9 @@ from ...randomness import seed_all
 from ...work.maker import BatchMaker
 from ...work.usage import process_resources
 from ..lanes.answer import answer, note_row
-from ..lanes.records import Reply, Request, Status
+from ..lanes.messages import Reply, Request, Status
 from ..lanes.remote import encode_error
-from .packed import fetch_job
+from .stored_job import fetch_job
 
 WATCH: Final = "watch"  # the group of threads for all calls but `make`
 
@@ -78,7 +78,7 @@ class Worker:
         """Unpacks the job and runs `worker_init_fn`; returns b"", or an encoded error if the worker cannot start.
 
         Args:
-            packed: a list of one item, the reference of the `PackedJob`.
+            packed: a list of one item, the reference of the `StoredJob`.
         """
         try:
             keep_freed_memory(LARGEST_IN_WORKER)
@@ -196,6 +196,6 @@ class _Turns:
 
 
 def _note_twice(slab: Slab, note: Callable[[int], object], row: int) -> None:
-    """Records a row in the slab, where `look` finds it, and in the `Board`, which outlives the worker."""
+    """Notes a row in the slab, where `look` finds it, and in the `Board`, which outlives the worker."""
     note_row(slab, row)
     note(row)

@@ -1,4 +1,4 @@
-"""What both plans share: the protocol, and the record of which batches are settled.
+"""What both plans share: the protocol, and what keeps which batches are settled.
 
 NOTE [positions]: promise P8. A position counts delivered batches, not drawn ones. A batch is settled once it was
 delivered or has failed, or if its number turned out to have no batch. A position consists of the number of the first

@@ -28,7 +28,7 @@ from .main_script import main_script
 
 
 @dataclass(frozen=True, slots=True)
-class PackedJob:
+class MappedJob:
     """A file of `size` bytes; the last `length` bytes are pickles: where the buffers lie, what to call, and the job."""
 
     fd: int
@@ -87,7 +87,7 @@ def pickle_for(start_method: str, job: Job) -> PickledJob:
     return pickled
 
 
-def pack_job(job: PickledJob) -> PackedJob:
+def pack_job(job: PickledJob) -> MappedJob:
     """Writes a job into a new file without a name; raises SharedMemoryError if there is no room."""
     spans, end = [], 0
     for buffer in job.buffers:
@@ -103,7 +103,7 @@ def pack_job(job: PickledJob) -> PackedJob:
     except OSError:
         os.close(fd)
         raise
-    return PackedJob(fd, end + len(head), len(head))
+    return MappedJob(fd, end + len(head), len(head))
 
 
 def _write(fd: int, data: memoryview, offset: int) -> None:
@@ -112,7 +112,7 @@ def _write(fd: int, data: memoryview, offset: int) -> None:
         data, offset = data[written:], offset + written
 
 
-def unpack_job(packed: PackedJob) -> Job:
+def unpack_job(packed: MappedJob) -> Job:
     """The job; its arrays are views of the file's pages, and keep them mapped."""
     memory = memoryview(mmap.mmap(packed.fd, packed.size, flags=mmap.MAP_PRIVATE))
     head = io.BytesIO(memory[packed.size - packed.length :])

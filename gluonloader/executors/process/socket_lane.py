@@ -24,7 +24,7 @@ from ...memory.slab import HEADER, ROW, STARTED, TICKET, Slab
 from ..base import Submission
 from ..lanes.ends import close_end
 from ..lanes.lane import Attempt
-from ..lanes.records import REPLY_BYTES, Reply, Request, Verb, read_replies
+from ..lanes.messages import REPLY_BYTES, Reply, Request, Verb, read_replies
 from .death import kill_stuck
 from .supervisor import LaneProcess
 
@@ -85,10 +85,10 @@ class ProcessLane:
             self._known.discard(slab)
 
     def send(self, request: Request, descriptors: Iterable[int] = (), sent: list[int] | None = None) -> None:
-        """Sends a record. This never blocks: a lane has so few attempts at a time that its socket is never full.
+        """Sends a message. This never blocks: a lane has so few attempts at a time that its socket is never full.
 
         Args:
-            sent: gets one item when the record was sent; see NOTE [lane and interrupts].
+            sent: gets one item when the message was sent; see NOTE [lane and interrupts].
         """
         data, sent = request.encode(), [] if sent is None else sent
         try:

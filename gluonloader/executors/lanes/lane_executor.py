@@ -39,7 +39,7 @@ from .blame import lanes_of, makes_progress
 from .dispatch import STALL_S, Dispatcher
 from .ends import close_end, open_pair, ring
 from .lane import Crew, L, Memory
-from .records import Status
+from .messages import Status
 
 _SMALL: Final = 1 << 20  # bytes; sending such a batch takes about as long as making it, so more batches are in flight
 _MOST_SPINS: Final = 100

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from ...work.task import Job
 from ..base import usual_window
-from ..lanes.executor import LaneExecutor
+from ..lanes.lane_executor import LaneExecutor
+from .actor_lane import RayLane
 from .crew import RayCrew
-from .lane import RayLane
 from .objects import ObjectMemory
 
 # If gluonloader starts Ray, its store has room for batches of this size; Ray writes batches that do not fit to files. A

@@ -24,7 +24,7 @@ from ...memory.slab import HEADER, ROW, SINCE, STARTED, TICKET, Head
 from ..base import Submission
 from ..lanes.ends import close_end, open_pair, ring
 from ..lanes.lane import Attempt
-from ..lanes.records import Reply, Request, Status, Verb
+from ..lanes.messages import Reply, Request, Status, Verb
 from ..lanes.remote import encode_error
 from .connection import Ray
 from .notes import Notes
@@ -81,7 +81,7 @@ class RayLane:
         self._ringer.setblocking(False)
 
     def start(self, packed: Any, epoch: int) -> None:
-        """Starts the worker; `packed` is the reference of the `PackedJob`."""
+        """Starts the worker; `packed` is the reference of the `StoredJob`."""
         watch = self._call("watch")
         self._call("pid", self._note_pid)
         # `start` runs in the thread of `make`, so that `worker_init_fn` can set thread-local state. If `make` has many

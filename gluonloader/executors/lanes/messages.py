@@ -1,7 +1,7 @@
-"""The records that go through a lane: requests and replies of fixed size. All larger data lies in a slab.
+"""The messages that go through a lane: requests and replies of fixed size. All larger data lies in a slab.
 
-Records never change. Their dataclasses are not frozen, because a frozen dataclass takes 0.1 us more for each field, and
-both sides make records for every batch.
+Messages never change. Their dataclasses are not frozen, because a frozen dataclass takes 0.1 us more for each field,
+and both sides make messages for every batch.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Request:
     """From the loader's process to a worker."""
 
     verb: Verb
-    new: bool = False  # the slab's descriptor comes with this record
-    careful: bool = False  # record each sample in the slab before it is read, since the last worker died
+    new: bool = False  # the slab's descriptor comes with this message
+    careful: bool = False  # note each sample in the slab before it is read, since the last worker died
     slab: int = 0  # its number
     ticket: int = 0  # of the attempt, see NOTE [tickets] in lane.py; with HELLO the epoch
     size: int = 0  # bytes of the slab; with HELLO those of the file of the pickled job

@@ -7,10 +7,10 @@ from multiprocessing.process import BaseProcess
 from ...memory.slabs import SlabPool
 from ...work.task import Job
 from ..base import usual_window
-from ..lanes.executor import LaneExecutor
+from ..lanes.lane_executor import LaneExecutor
 from .crew import ProcessCrew
-from .lane import ProcessLane
-from .packed_job import pack_job, pickle_for
+from .mapped_job import pack_job, pickle_for
+from .socket_lane import ProcessLane
 
 
 class ProcessExecutor(LaneExecutor[ProcessLane]):

@@ -22,7 +22,7 @@ from ..lanes.pickled_job import load_job, pickle_job
 
 
 @dataclass(frozen=True, slots=True)
-class PackedJob:
+class StoredJob:
     """A pickled job, and where the main program finds modules."""
 
     path: list[str]
@@ -35,7 +35,7 @@ class PackedJob:
         return len(self.pickle) + sum(buffer.nbytes for buffer in self.buffers)
 
 
-def pack_job(job: Job) -> PackedJob:
+def pack_job(job: Job) -> StoredJob:
     """Pickles a job by cloudpickle, which also takes lambdas and classes of the main program.
 
     Raises:
@@ -48,14 +48,14 @@ def pack_job(job: Job) -> PackedJob:
         return pickled
 
     pickled = pickle_job(job, dump, "executor='ray'", "executor='thread'")
-    return PackedJob(sys.path, pickled.pickle, [np.frombuffer(buffer, np.uint8) for buffer in pickled.buffers])
+    return StoredJob(sys.path, pickled.pickle, [np.frombuffer(buffer, np.uint8) for buffer in pickled.buffers])
 
 
 def fetch_job(reference: Any) -> Job:
-    """The job of a `PackedJob` in the store; called by workers.
+    """The job of a `StoredJob` in the store; called by workers.
 
     Before, this adds those folders of the main program's `sys.path` that this machine has, too.
     """
-    packed: PackedJob = importlib.import_module("ray").get(reference)
+    packed: StoredJob = importlib.import_module("ray").get(reference)
     sys.path += [folder for folder in packed.path if folder not in sys.path and os.path.isdir(folder)]
     return load_job(io.BytesIO(packed.pickle), packed.buffers)

@@ -1,4 +1,4 @@
-"""`ShardSource`: one shard of an iterable dataset, opened at its start or at a hint, and read sample by sample.
+"""`OpenShard`: one shard of an iterable dataset, opened at its start or at a hint, and read sample by sample.
 
 It follows the convention of Hugging Face datasets and torchdata: `set_epoch`, `load_state_dict` and `iter` are called
 in this order, and `state_dict` during the iteration. Each is called on the dataset or its iterator, whichever has it.
@@ -24,7 +24,7 @@ from .task import Chunk, Hint
 _readers: Final[dict[int, object]] = {}  # the source that reads an iterator (not copyable), by the iterator's id
 
 
-class ShardSource:
+class OpenShard:
     """One shard of a dataset, opened at a hint; `dataset` and `steps` are the result of `unwrap`."""
 
     def __init__(self, dataset: Any, steps: tuple[Step, ...], chunk: Chunk, hint: Hint | None) -> None:
