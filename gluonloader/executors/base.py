@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, NoReturn, Protocol
 
 from ..memory.budget import MemoryStats
+from ..work.in_flight import InFlight
 from ..work.reading import side_by_side
 from ..work.task import Job, Task
 from ..work.usage import Usage
@@ -51,7 +52,7 @@ class Window:
     """The batches of one epoch that are in flight: drawn from the sampler and not delivered.
 
     Args:
-        in_flight: their tasks by number, in the order in which they were drawn; the plan adds, the epoch removes them.
+        in_flight: their tasks, which the plan of the epoch adds and the epoch settles.
         in_order: deliver batches in the order in which they were drawn; otherwise in the order in which they arrive.
         owner: the epoch; when it is deleted, nobody wants its batches any more.
 
@@ -65,16 +66,16 @@ class Window:
     `owner` was deleted counts as cancelled.
 
     >>> from gluonloader.work.task import Task
-    >>> tasks = {number: Task(0, number, 0, [number]) for number in range(2)}
-    >>> window = Window(tasks, in_order=True, owner=Window)
-    >>> window.put(Made(window.in_flight[1], "b")); window.ready
-    >>> window.put(Made(window.in_flight[0], "a")); window.ready
+    >>> tasks = [Task(0, number, 0, [number]) for number in range(2)]
+    >>> window = Window(InFlight(tasks), in_order=True, owner=Window)
+    >>> window.put(Made(tasks[1], "b")); window.ready
+    >>> window.put(Made(tasks[0], "a")); window.ready
     0
     """
 
     __slots__ = ("__weakref__", "_bell", "_is_cancelled", "_owner", "_waits", "arrived", "in_flight", "in_order")
 
-    def __init__(self, in_flight: dict[int, Task], in_order: bool, owner: object) -> None:
+    def __init__(self, in_flight: InFlight, in_order: bool, owner: object) -> None:
         self.in_flight, self.in_order = in_flight, in_order
         self.arrived: dict[int, Outcome] = {}
         self._owner = weakref.ref(owner)
@@ -93,17 +94,17 @@ class Window:
         if not self.in_order:
             # A copy, since other threads add outcomes meanwhile.
             return next((number for number in list(self.arrived) if number in self.in_flight), None)
-        number = next(iter(self.in_flight), None)
+        number = self.in_flight.first
         return number if number in self.arrived else None
 
     @property
     def missing(self) -> list[Task]:
         """The tasks that have no outcome yet, oldest first."""
-        return [task for number, task in list(self.in_flight.items()) if number not in self.arrived]
+        return self.in_flight.missing(self.arrived)
 
     def wants(self, task: Task) -> bool:
         """Whether the outcome of a task is still missing."""
-        return not self.cancelled and self.in_flight.get(task.batch) is task and task.batch not in self.arrived
+        return not self.cancelled and self.in_flight.has(task) and task.batch not in self.arrived
 
     def put(self, outcome: Outcome) -> None:
         """Adds an outcome, or discards it if it is not wanted; may be called from any thread."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import LoaderClosed, WorkerStartError
@@ -86,21 +86,19 @@ class Epoch:
     def _start(self) -> None:
         self._interrupted = True  # until the end of a method; see NOTE [interrupts] in executors/base.py
         self._window = Window(self.plan.in_flight, self._delivery.in_order, self)
-        self._ready = 0
-        self._errors: tuple[BadSample, ...] = ()  # in the batch that is delivered next
         self._counts = self._tally.start(self.plan.epoch, self._executor.window)
         self._drawn = False  # the plan has given out everything
         self.ended = self.workers_failed = False
         self._complete = True  # no batch was lost because the loader was closed
         self._final_error: Exception | None = None  # of the sampler or of too many samples; ends the epoch
         if self._executor.makes_ahead:
-            self._fill()
+            self._submit()
         self._interrupted = False
 
     def draw_ahead(self) -> None:
         """Draws the first indices, also if the executor makes batches only when the user asks for them."""
         before, self._interrupted = self._interrupted, True
-        self._fill()
+        self._submit()
         self._interrupted = before
 
     def next(self) -> tuple[Any, Delivered]:
@@ -115,19 +113,21 @@ class Epoch:
         if self._interrupted or self._window.cancelled:
             self._repair()
         self._interrupted = True
-        start, self._ready = time.perf_counter(), len(self._window.arrived)
-        outcome = self._wait_for_next()
-        while (batch := self._rebuild(outcome)) is NOTHING:
-            if not self.ended:  # it has ended if too many samples raised errors
-                self._settle(outcome.task)
-                self._interrupted = True
-            del outcome  # so that no error keeps the memory of the batch
+        start, ready = time.perf_counter(), len(self._window.arrived)
+        while True:
             outcome = self._wait_for_next()
+            if self.draws_ahead:
+                self._submit(1)  # first, so that a worker is busy while this batch is taken
+            if (batch := self._accept(outcome)) is not NOTHING:
+                break
+            del outcome  # so that no error keeps the memory of the batch
+        task = outcome.task
         if self._delivery.convert is not None:
-            batch = self._converted(outcome.task, batch)
-        waited_s = self._count(outcome, batch, start)
-        delivered = Delivered(outcome.task, outcome.worker, outcome.made_s, waited_s, self._errors)
-        self._settle(outcome.task)
+            batch = self._converted(task, batch)
+        errors = self.plan.errors.of(task)
+        waited_s = self._count(outcome, batch, errors, start, ready)
+        delivered = Delivered(task, outcome.worker, outcome.made_s, waited_s, errors)
+        self._settle(task)
         return batch, delivered
 
     def rewind(self) -> None:
@@ -160,12 +160,10 @@ class Epoch:
         with self.plan.lock:
             self.plan.resume()
         if self._window.cancelled:
-            in_flight = self.plan.in_flight
-            for number, task in list(in_flight.items()):
-                in_flight[number] = replace(task)  # not the task that workers still make for the cancelled window
+            self.plan.in_flight.renew()  # workers may still make the old tasks, for the cancelled window
             self._window = Window(self.plan.in_flight, self._delivery.in_order, self)
         self._window.drop_unwanted()
-        self._drawn = self._final_error is not None  # otherwise `_fill` asks the plan again for tasks
+        self._drawn = self._final_error is not None  # otherwise `_submit` asks the plan again for tasks
         self._executor.resubmit(self._window)
 
     def _wait_for_next(self) -> Outcome:
@@ -177,7 +175,7 @@ class Epoch:
                 outcome = window.arrived.get(number)
                 if outcome is not None:  # it is None if another thread has closed the epoch just now
                     return outcome
-            self._fill()
+            self._submit()
             if not window.in_flight:
                 self.end_if_drawn()
             else:
@@ -186,14 +184,13 @@ class Epoch:
         self._interrupted = False
         raise error or StopIteration
 
-    def _rebuild(self, outcome: Outcome) -> Any:
-        """The batch of an outcome, or NOTHING if the plan has no batch for the user now."""
-        if self.draws_ahead:
-            self._fill(1)  # first, so that a worker is busy while this batch is rebuilt
+    def _accept(self, outcome: Outcome) -> Any:
+        """The batch of an outcome, or NOTHING if there is no batch for the user; then its task is settled."""
+        task = outcome.task
         try:
             result = outcome.take()
             with self.plan.lock:
-                batch = self.plan.accept(outcome.task, result)
+                batch = self.plan.accept(task, result)
         except LoaderClosed:  # the batch counts as not delivered
             self._complete = False
             if self.ended:  # another thread has closed this epoch
@@ -203,18 +200,20 @@ class Epoch:
             refused = isinstance(error, CalledInHandler) and not isinstance(outcome, Failed)
             if refused or from_signal_handler(error):
                 raise
-            self._fail(outcome.task, error)
-            return NOTHING
-        return batch if self._allows_errors(outcome.task) else NOTHING
+            self._fail(task, error)
+            batch = NOTHING
+        if batch is not NOTHING and (self.plan.errors.limit is None or self._tolerates_errors(task)):
+            return batch
+        if not self.ended:  # it has ended if too many samples raised errors
+            self._settle(task)
+            self._interrupted = True
+        return NOTHING
 
-    def _allows_errors(self, task: Task) -> bool:
+    def _tolerates_errors(self, task: Task) -> bool:
         """Logs and counts the samples of a batch that raised an error; ends the epoch if there are too many."""
-        if self.plan.errors.limit is None:  # there is no `on_error`
-            return True
         with self.plan.lock:
             errors, excess = self.plan.errors.of(task), self.plan.errors.excess(task)
         if excess is None:
-            self._errors = errors
             self._tally.note(errors)
             return True
         self._final_error = excess
@@ -244,16 +243,16 @@ class Epoch:
             raise error
 
     def _settle(self, task: Task) -> None:
-        """Removes a task from the window. This is the last step: from now on the batch counts as delivered."""
+        """Settles a task. This is the last step: from now on the batch counts as delivered."""
         in_flight = self.plan.in_flight
         self._window.arrived.pop(task.batch, None)
         is_last = self._drawn and not self.ended and len(in_flight) == 1
         if is_last and self._final_error is None and self._complete:
             self.plan.finish()
         self._interrupted = False
-        del in_flight[task.batch]
+        in_flight.settle(task)
 
-    def _fill(self, spare: int = 0) -> None:
+    def _submit(self, spare: int = 0) -> None:
         """Submits tasks until the window is full. An error of a sampler is raised after the batches before it.
 
         Args:
@@ -296,20 +295,20 @@ class Epoch:
                 self._settle(task)
                 self._interrupted = True
 
-    def _count(self, outcome: Outcome, batch: Any, start: float) -> float:
-        """Counts a batch; returns the seconds since `start`."""
+    def _count(self, outcome: Outcome, batch: Any, errors: tuple[BadSample, ...], start: float, ready: int) -> float:
+        """Counts a batch; returns the seconds since `start`, when `ready` batches had arrived."""
         task = outcome.task
-        samples = delivered_samples(task, self._errors) if self._errors else len(task.work)
+        samples = delivered_samples(task, errors) if errors else len(task.work)
         now = count(self._counts, batch, task.batch, samples, outcome.made_s, start)
-        self._counts.ready += self._ready
+        self._counts.ready += ready
         if self._tally.trace is not None:
-            self._tally.trace.delivered(task, start, now, self._ready, len(self._window.in_flight))
+            self._tally.trace.delivered(task, start, now, ready, len(self._window.in_flight))
         return now - start
 
     def end_if_drawn(self) -> None:
         """Ends the epoch if the last batch was delivered."""
         before, self._interrupted = self._interrupted, True
-        self._fill()
+        self._submit()
         if self._drawn and not self.plan.in_flight and not self.ended:
             # If a batch was lost or the sampler failed, no samples move to the next epoch.
             if self._final_error is None and self._complete:

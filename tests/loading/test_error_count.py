@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gluonloader.loading.plan.errors import NOTHING, ErrorCount
+from gluonloader.work.in_flight import InFlight
 from gluonloader.work.task import Task
 from gluonloader.work.tolerance import BadSample, Tolerated
 
@@ -18,22 +19,23 @@ def tolerated(number, count):
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["accept", "settle", "rewind"])), max_size=40))
 def test_only_settled_batches_count(steps):
     """The number of errors of a batch is its number modulo 4; a window of four batches moves on."""
-    in_flight, first, settled = {}, 0, set()
+    in_flight, tasks, first, settled = InFlight(), {}, 0, set()
     count = ErrorCount(in_flight, 7)
     count.limit = 10**6
     accepted = set()
     for offset, action in steps:
         for number in range(first, first + 4):
-            if number not in settled:
-                in_flight.setdefault(number, Task(0, number, 0, [number]))
+            if number not in settled and number not in in_flight:
+                tasks[number] = Task(0, number, 0, [number])
+                in_flight.add(tasks[number])
         number = first + offset
         if action == "accept" and number not in settled:
             errors = number % 4
-            result = count.unwrap(in_flight[number], tolerated(number, errors) if errors else "whole")
+            result = count.unwrap(tasks[number], tolerated(number, errors) if errors else "whole")
             assert result is NOTHING if errors == 3 else result == (f"batch {number}" if errors else "whole")
             accepted.add(number)
         elif action == "settle" and number in accepted and number not in settled:
-            del in_flight[number]
+            in_flight.settle(tasks[number])
             settled.add(number)
         elif action == "rewind":
             count.rewind()
@@ -46,7 +48,7 @@ def test_only_settled_batches_count(steps):
 
 def test_without_on_error_nothing_is_saved_or_limited():
     task = Task(0, 0, 0, [0])
-    count = ErrorCount({0: task}, 0)
+    count = ErrorCount(InFlight([task]), 0)
     count.unwrap(task, tolerated(0, 2))
     assert count.state({}) == {}
     assert count.excess(task) is None

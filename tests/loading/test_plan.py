@@ -14,6 +14,7 @@ from gluonloader.loading.plan.sampler_state import fresh_state, load
 from gluonloader.loading.plan.shard_state import check
 from gluonloader.sampler import BatchSampler
 from gluonloader.state import ranges_field
+from gluonloader.work.in_flight import InFlight
 from gluonloader.work.streams import ShardBatch, ShardEnd
 from gluonloader.work.task import Chunk, Task
 
@@ -25,7 +26,7 @@ from gluonloader.work.task import Chunk, Task
     ),
 )
 def test_progress_agrees_with_a_set_of_settled_numbers(window, steps):
-    tasks = {}
+    tasks = InFlight()
     progress, settled = Progress(0, (), tasks), set()
     for step, choice in steps:
         while len(progress.in_flight) < window:
@@ -36,7 +37,7 @@ def test_progress_agrees_with_a_set_of_settled_numbers(window, steps):
         assert in_flight == list(itertools.islice(unsettled, window))
         if step == "settle":
             number = in_flight[choice % window]
-            del tasks[number]
+            tasks.settle(tasks.tasks[choice % window])
             settled.add(number)
         elif step == "rewind":
             progress.rewind()
@@ -45,7 +46,7 @@ def test_progress_agrees_with_a_set_of_settled_numbers(window, steps):
             progress.resume()
         else:
             state = json.loads(json.dumps(progress.state()))
-            tasks = {}
+            tasks = InFlight()
             progress = Progress(state["batch"], ranges_field(state, "ahead"), tasks)
         first = next(number for number in range(1000) if number not in settled)
         assert progress.position == first
@@ -81,12 +82,12 @@ class Run:
             assert exhausted
             return None
         chosen = 0 if self.in_order else self.data.draw(st.integers(0, len(in_flight) - 1))
-        task = list(in_flight.values())[chosen]
+        task = in_flight.tasks[chosen]
         batch = self.plan.accept(task, made(task, self.lengths))
         if self.data.draw(st.integers(0, 5)) == 0:  # an exception came before the task was settled
             self.plan.resume()
             batch = self.plan.accept(task, made(task, self.lengths))
-        del in_flight[task.batch]
+        in_flight.settle(task)
         return batch
 
 
@@ -154,9 +155,9 @@ def test_every_batch_of_indices_comes_once_despite_resumes(data, length, size, w
             pass
         if not plan.in_flight:
             break
-        task = data.draw(st.sampled_from(list(plan.in_flight.values())))
+        task = data.draw(st.sampled_from(plan.in_flight.tasks))
         seen.append((task.batch, plan.accept(task, task.indices)))
-        del plan.in_flight[task.batch]
+        plan.in_flight.settle(task)
         if data.draw(st.integers(0, 4)) == 0:
             state = json.loads(json.dumps(plan.state()))
             batches = BatchSampler(range(length), size, last_batch)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gluonloader.executors.base import Made, Window
+from gluonloader.work.in_flight import InFlight
 from gluonloader.work.task import Task
 
 
@@ -26,8 +27,16 @@ class Owner:
 OWNER = Owner()
 
 
-def a_window(count, in_order=True):
-    return Window({number: Task(0, number, 0, [number]) for number in range(count)}, in_order, OWNER)
+def task_of(number):
+    return Task(0, number, 0, [number])
+
+
+def a_window(count, in_order=True, owner=OWNER):
+    return Window(InFlight(map(task_of, range(count))), in_order, owner)
+
+
+def in_flight(window, number):
+    return next(task for task in window.in_flight.tasks if task.batch == number)
 
 
 @given(
@@ -44,47 +53,47 @@ def test_any_interleaving_agrees_with_a_model(in_order, steps):
         assert window.ready == ready
         assert [task.batch for task in window.missing] == sorted(making)
         if step == "draw":
-            window.in_flight[drawn] = Task(0, drawn, 0, [drawn])
+            window.in_flight.add(task_of(drawn))
             making.append(drawn)
             drawn += 1
         elif step == "put" and making:
             number = making.pop(choice % len(making))
-            window.put(Made(window.in_flight[number], f"batch {number}"))
+            window.put(Made(in_flight(window, number), f"batch {number}"))
             arrived.append(number)
         elif step == "deliver" and ready is not None:
             assert window.arrived.pop(ready).take() == f"batch {ready}"
-            del window.in_flight[ready]
+            window.in_flight.settle(in_flight(window, ready))
             arrived.remove(ready)
         elif step == "fail" and making:
-            del window.in_flight[making.pop(choice % len(making))]
+            window.in_flight.settle(in_flight(window, making.pop(choice % len(making))))
 
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_a_failed_batch_does_not_hold_up_the_others(in_order):
     window = a_window(3, in_order)
-    tasks = list(window.in_flight.values())
+    tasks = window.in_flight.tasks
     window.put(Made(tasks[2], "third"))
-    del window.in_flight[0]
+    window.in_flight.settle(tasks[0])
     assert window.missing == [tasks[1]]
     window.put(Made(tasks[1], "second"))
     delivered = []
     while (number := window.ready) is not None:
         delivered.append(window.arrived.pop(number).take())
-        del window.in_flight[number]
+        window.in_flight.settle(tasks[number])
     assert delivered == (["second", "third"] if in_order else ["third", "second"])
     assert not window.in_flight
 
 
 def test_a_batch_may_be_none():
     window = a_window(1)
-    window.put(Made(window.in_flight[0], None))
+    window.put(Made(in_flight(window, 0), None))
     assert window.ready == 0
     assert window.arrived[0].take() is None
 
 
 def test_a_second_outcome_of_a_task_is_discarded():
     window = a_window(1)
-    first, second = (Discardable(window.in_flight[0]) for _ in range(2))
+    first, second = (Discardable(in_flight(window, 0)) for _ in range(2))
     window.put(first)
     window.put(second)
     assert window.arrived == {0: first}
@@ -93,8 +102,8 @@ def test_a_second_outcome_of_a_task_is_discarded():
 
 def test_the_outcome_of_an_earlier_task_of_the_same_number_is_discarded():
     window = a_window(1)
-    late = Discardable(window.in_flight[0])
-    window.in_flight[0] = Task(0, 0, 0, [0])  # drawn again after a flush
+    late = Discardable(in_flight(window, 0))
+    window.in_flight.add(task_of(0))  # drawn again after a flush
     window.put(late)
     assert window.ready is None
     assert late.discarded == 1
@@ -103,7 +112,7 @@ def test_the_outcome_of_an_earlier_task_of_the_same_number_is_discarded():
 @given(in_order=st.booleans(), arrives=st.lists(st.booleans(), max_size=5))
 def test_cancel_discards_what_has_arrived_and_what_comes_later(in_order, arrives):
     window = a_window(len(arrives), in_order)
-    outcomes = [Discardable(task) for task in window.in_flight.values()]
+    outcomes = [Discardable(task) for task in window.in_flight.tasks]
     for outcome, is_early in zip(outcomes, arrives, strict=True):
         if is_early:
             window.put(outcome)
@@ -119,10 +128,10 @@ def test_cancel_discards_what_has_arrived_and_what_comes_later(in_order, arrives
 
 def test_outcomes_of_batches_that_have_left_are_dropped():
     window = a_window(2)
-    outcomes = [Discardable(task) for task in window.in_flight.values()]
+    outcomes = [Discardable(task) for task in window.in_flight.tasks]
     for outcome in outcomes:
         window.put(outcome)
-    del window.in_flight[0]  # as if an exception came before the outcome was removed
+    window.in_flight.settle(outcomes[0].task)  # as if an exception came before the outcome was removed
     window.drop_unwanted()
     assert [outcome.discarded for outcome in outcomes] == [1, 0]
     assert window.ready == 1
@@ -130,10 +139,10 @@ def test_outcomes_of_batches_that_have_left_are_dropped():
 
 def test_without_its_owner_a_window_takes_nothing():
     owner = Owner()
-    window = Window({0: Task(0, 0, 0, [0])}, True, owner)
+    window = a_window(1, owner=owner)
     assert not window.cancelled
     del owner
     assert window.cancelled
-    late = Discardable(window.in_flight[0])
+    late = Discardable(in_flight(window, 0))
     window.put(late)
     assert (late.discarded, window.arrived) == (1, {})

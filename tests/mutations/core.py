@@ -208,8 +208,7 @@ MUTATIONS = [
     Mutation(
         "the window delivers out of order",
         "executors/base.py",
-        "        number = next(iter(self.in_flight), None)\n"
-        "        return number if number in self.arrived else None\n",
+        "        number = self.in_flight.first\n        return number if number in self.arrived else None\n",
         "        return next((number for number in list(self.arrived) if number in self.in_flight), None)\n",
     ),
     Mutation(
@@ -229,8 +228,7 @@ MUTATIONS = [
         "a batch counts as delivered before it is converted",
         "loading/epoch.py",
         "        self._window.arrived.pop(task.batch, None)\n        try:\n",
-        "        self._window.arrived.pop(task.batch, None)\n"
-        "        self.plan.in_flight.pop(task.batch, None)\n        try:\n",
+        "        self._window.arrived.pop(task.batch, None)\n        self.plan.in_flight.settle(task)\n        try:\n",
     ),
     Mutation(
         "an error of the sampler is swallowed",

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from ...state import joined, range_with, save_ranges
+from ...work.in_flight import InFlight
 from ...work.task import Task
 from .errors import ErrorCount
 
@@ -37,7 +38,7 @@ class Plan(Protocol):
     """
 
     lock: threading.RLock
-    in_flight: dict[int, Task]  # the tasks that are not settled; the epoch settles a task by removing it
+    in_flight: InFlight  # the plan adds tasks, the epoch settles them
     epoch: int
     errors: ErrorCount
     outdated: bool  # the loader has loaded a position since then, so no samples move from this epoch to the next
@@ -78,22 +79,22 @@ class Progress:
     Args:
         number: the first number to issue.
         ahead: later numbers that are settled already, as ascending ranges. They may be very many.
-        in_flight: the tasks that are not settled, by number in the order of issue. Removing a task settles it.
+        in_flight: the tasks that are not settled.
 
     Attributes:
         upcoming: the next number to issue.
 
-    >>> in_flight = {}
+    >>> in_flight, tasks = InFlight(), [Task(0, number, 0, [number]) for number in range(3)]
     >>> progress = Progress(0, [], in_flight)
-    >>> [progress.issue(Task(0, number, 0, [number])) for number in range(3)]
+    >>> [progress.issue(task) for task in tasks]
     [True, True, True]
-    >>> del in_flight[1]; progress.position, progress.ahead
+    >>> in_flight.settle(tasks[1]); progress.position, progress.ahead
     (0, [range(1, 2)])
-    >>> del in_flight[0]; progress.position, progress.ahead
+    >>> in_flight.settle(tasks[0]); progress.position, progress.ahead
     (2, [])
     """
 
-    def __init__(self, number: int, ahead: Iterable[range], in_flight: dict[int, Task]) -> None:
+    def __init__(self, number: int, ahead: Iterable[range], in_flight: InFlight) -> None:
         self.upcoming = number
         self._in_flight = in_flight
         self._ahead = list(ahead)  # only numbers >= `upcoming` matter
@@ -108,7 +109,7 @@ class Progress:
         number = task.batch
         is_new = not self._ahead or not self.settled_from(number)
         if is_new:
-            self._in_flight[number] = task  # before `upcoming`: a lower number that is not in flight is settled
+            self._in_flight.add(task)  # before `upcoming`: a lower number that is not in flight is settled
         self.upcoming = number + 1
         return is_new
 
@@ -121,8 +122,7 @@ class Progress:
 
     @property
     def in_flight(self) -> list[int]:
-        """The numbers in flight, without those of leftovers that are read again, which are negative."""
-        return [number for number in list(self._in_flight) if number >= 0]
+        return self._in_flight.numbers
 
     @property
     def ahead(self) -> list[range]:
@@ -135,7 +135,7 @@ class Progress:
 
     def frozen(self) -> Progress:
         """A copy that does not change, since another thread may settle a task between two looks at the position."""
-        return Progress(self.upcoming, self._ahead, dict(self._in_flight))
+        return Progress(self.upcoming, self._ahead, InFlight(self._in_flight.tasks))
 
     def state(self) -> dict[str, Any]:
         """The fields `batch` and `ahead` of a position, for a frozen object."""

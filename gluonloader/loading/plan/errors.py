@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 from ...describe import counted
 from ...errors import TooManyErrors
 from ...state import int_field
+from ...work.in_flight import InFlight
 from ...work.info import BadSample
 from ...work.task import Task
 from ...work.tolerance import Tolerated
@@ -23,14 +24,14 @@ class ErrorCount:
     workers, and after a resume.
 
     Args:
-        in_flight: the tasks that are not settled.
+        in_flight: the batches that are not settled.
         count: of the position from which the epoch starts.
 
     Attributes:
         limit: the most that are allowed; None without `on_error`; may be set.
     """
 
-    def __init__(self, in_flight: Mapping[int, Task], count: int) -> None:
+    def __init__(self, in_flight: InFlight, count: int) -> None:
         self.limit: int | None = None
         self._in_flight = in_flight
         # How many samples of settled batches raised an error, the first of them, and those of other batches by number.
@@ -89,7 +90,7 @@ class ErrorCount:
         count, first, _ = self._counted
         self._counted = count, first, {}
 
-    def state(self, in_flight: Collection[int]) -> dict[str, Any]:
+    def state(self, in_flight: Container[int]) -> dict[str, Any]:
         """The field of a position in which batches with these numbers are not settled."""
         count, _, new = self._counted
         settled = [errors for number, errors in new.items() if number not in in_flight]

@@ -16,6 +16,7 @@ from ...errors import bad_argument
 from ...indices import Keys, as_list, is_int_array
 from ...interrupts import from_signal_handler
 from ...sampler import BatchPass, as_keys, changes_of, epochs_of, iterate, refreshed, saved_pass, skip
+from ...work.in_flight import InFlight
 from ...work.task import Task
 from . import sampler_state
 from .base import Progress, Start
@@ -46,7 +47,7 @@ class IndexPlan:
     def __init__(self, batch_sampler: Any, epoch: int, seed: int, start: Start) -> None:
         self.epoch, self.outdated, self._ends = epoch, False, False
         self.lock = threading.RLock()
-        self.in_flight: dict[int, Task] = {}
+        self.in_flight = InFlight()
         self.errors = ErrorCount(self.in_flight, start.errors)
         self.sampler = getattr(batch_sampler, "sampler", batch_sampler)
         self._batch_sampler = batch_sampler

@@ -12,6 +12,7 @@ from ...checks import LastBatch
 from ...errors import bad_state
 from ...frameworks import state_from_json
 from ...state import MOST, check_same, field, int_field, list_field, range_with, ranges_field
+from ...work.in_flight import InFlight
 from ...work.task import Chunk, Hint
 from .errors import count_in
 
@@ -181,6 +182,42 @@ def save_hint(hint: Hint | None) -> dict[str, Any] | None:
 
 def load_hint(saved: Any) -> Hint | None:
     return None if saved is None else Hint(saved["group"], saved["state"])
+
+
+class Hints:
+    """Where a worker that needs a new stream starts to read each shard.
+
+    A hint comes with a batch and counts once the batch is settled: otherwise it may lie beyond a batch that is read
+    again.
+
+    Args:
+        by_shard: the hints of a loaded position.
+    """
+
+    def __init__(self, shards: Shards, in_flight: InFlight, by_shard: dict[int, Hint | None]) -> None:
+        self._num_shards, self._in_flight = shards.num_shards, in_flight
+        self._by_shard = by_shard
+        self._new: dict[int, Hint | None] = {}  # by the number of their batches, which may not be settled
+
+    def of(self, shard: int) -> Hint | None:
+        return self._by_shard.get(shard)
+
+    def add(self, number: int, hint: Hint | None) -> None:
+        """Adds the hint of the batch with this number."""
+        self._new[number] = hint
+
+    def use_settled(self) -> None:
+        self._by_shard.update(self._settled())  # not a copy of all hints, since this is called for each task
+        self._new = {number: hint for number, hint in self._new.items() if number in self._in_flight}
+
+    def _settled(self) -> dict[int, Hint | None]:
+        settled = [(number, hint) for number, hint in list(self._new.items()) if number not in self._in_flight]
+        return {number % self._num_shards: hint for number, hint in settled}
+
+    def state(self) -> list[dict[str, Any]]:
+        known = {**self._by_shard, **self._settled()}
+        hints = [(shard, hint) for shard, hint in sorted(known.items(), key=itemgetter(0)) if hint]
+        return [{"shard": shard, "group": hint.group, "state": hint.state} for shard, hint in hints]
 
 
 def check(shards: Shards, state: Mapping[str, Any]) -> None:

@@ -17,19 +17,49 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from enum import Enum
 from itertools import pairwise
-from operator import itemgetter
 from typing import Any
 
 from ...errors import BatchTimeout, WorkerDied
 from ...state import ranges_field
+from ...work.in_flight import InFlight
 from ...work.streams import ShardBatch, ShardEnd
 from ...work.task import Chunk, Hint, Samples, Task
 from . import shard_state
 from .base import Progress
 from .errors import NOTHING, ErrorCount, count_in
 from .quota import Quota, Stop, chunk_at
-from .shard_state import Leftover, LeftoverKey, ShardEnds, Shards
+from .shard_state import Hints, Leftover, LeftoverKey, ShardEnds, Shards
+
+
+class Phase(Enum):
+    """What an epoch reads now."""
+
+    CHUNKS = "the chunks of the shards, in turn"
+    LEFTOVERS = "batches of leftovers"
+
+
+class UnreadLeftovers:
+    """The leftovers of a loaded position whose samples are not in memory, so that they are read again, before all else.
+
+    Their tasks make no batch. They have the numbers -1, -2, and so on, which no batch has.
+
+    Attributes:
+        by_number: the leftovers by the numbers of their tasks.
+    """
+
+    def __init__(self, leftovers: Iterable[Leftover]) -> None:
+        self.by_number = {-1 - i: leftover for i, leftover in enumerate(leftovers)}
+        self._next = -1  # the tasks before this number were issued
+
+    def next(self, in_flight: InFlight) -> int | None:
+        """The number of the next leftover to read; None if all were issued."""
+        while (leftover := self.by_number.get(self._next)) is not None:
+            if leftover.samples is None and self._next not in in_flight:
+                return self._next
+            self._next -= 1
+        return None
 
 
 class ShardPlan:
@@ -54,7 +84,7 @@ class ShardPlan:
     ) -> None:
         self.epoch, self.outdated, self._ends_here = epoch, False, False
         self.lock = threading.RLock()
-        self.in_flight: dict[int, Task] = {}
+        self.in_flight = InFlight()
         self.errors = ErrorCount(self.in_flight, 0 if state is None else count_in(state))
         self._shards, self._seed, self._carried, self._quota = shards, seed, carried, quota
         self._first_chunk = shards.first_chunk(epoch, seed, iteration)
@@ -66,8 +96,7 @@ class ShardPlan:
         self.errors.rewind()
         self.in_flight.clear()
         self._ends = ShardEnds(self._shards, {})
-        self._hints: dict[int, Hint | None] = {}
-        self._new_hints: dict[int, Hint | None] = {}  # by number: those that count once the task is settled
+        by_shard: dict[int, Hint | None] = {}
         self._leftovers = _by_chunk(self._carried)
         self._stop: Stop | None = None  # once it is known
         self._loaded = state
@@ -76,17 +105,17 @@ class ShardPlan:
             ended = {shard: chunk for shard, chunk in state["ended"] if self._shards.owns(shard)}
             self._ends = ShardEnds(self._shards, ended)
             hints = [hint for hint in state["hints"] if self._shards.owns(hint["shard"])]
-            self._hints = {hint["shard"]: shard_state.load_hint(hint) for hint in hints}
+            by_shard = {hint["shard"]: shard_state.load_hint(hint) for hint in hints}
             whole = replace(self._shards, rank=0, ranks=1)
             saved = shard_state.rest_of_leftovers(whole, state) if self._is_shared(state) else state["leftovers"]
             own = [saved for saved in saved if self._shards.owns(saved["shard"])]
             self._leftovers = _by_chunk(shard_state.load_leftover(self._first_chunk, saved) for saved in own)
             self._progress = self._progress_of(state)
             self._stop = Stop.load(state.get("stop"))
-        unread = [leftover for leftover in self._leftovers.values() if leftover.samples is None]
-        self._unread = {-1 - i: leftover for i, leftover in enumerate(unread)}  # by number: these tasks make no batch
-        self._next_unread = -1  # the tasks before this number were issued
-        self._in_leftovers = self._ends.all_known and self._progress.upcoming >= self._ends.first_leftover_batch
+        self._hints = Hints(self._shards, self.in_flight, by_shard)
+        self._unread = UnreadLeftovers(left for left in self._leftovers.values() if left.samples is None)
+        all_ended = self._ends.all_known and self._progress.upcoming >= self._ends.first_leftover_batch
+        self._phase = Phase.LEFTOVERS if all_ended else Phase.CHUNKS
         self._leftover_samples: list[Any] | None = None  # the samples of all leftovers, once all shards have ended
 
     def _is_shared(self, state: Mapping[str, Any]) -> bool:
@@ -106,13 +135,22 @@ class ShardPlan:
     def next(self) -> Task | None:
         if self._quota is not None and self._stop is None:
             self._stop = self._quota.stop(self._shards, self._loaded)
-        self._use_hints()
-        while (number := self._next_unread) in self._unread:
-            leftover = self._unread[number]
-            if leftover.samples is None and number not in self.in_flight:
-                task = self.in_flight[number] = self._task(number, leftover.chunk, leftover.chunk.shard)
-                return task
-            self._next_unread -= 1
+        self._hints.use_settled()
+        if (unread := self._unread.next(self.in_flight)) is not None:
+            chunk = self._unread.by_number[unread].chunk
+            self.in_flight.add(task := self._task(unread, chunk, chunk.shard))
+            return task
+        if self._phase is Phase.CHUNKS:
+            if (next_chunk := self._next_chunk()) is not None:
+                return next_chunk
+            if self._progress.in_flight:
+                return None  # leftover batches may get the numbers of these chunks, which lie beyond the ends of shards
+            progress = Progress(self._ends.first_leftover_batch, (), self.in_flight)
+            self._progress, self._phase = progress, Phase.LEFTOVERS
+        return self._next_of_leftovers()
+
+    def _next_chunk(self) -> Task | None:
+        """Issues the next chunk; None if all shards have ended before it; StopIteration at the stop of the ranks."""
         progress = self._progress
         first_leftover_batch = self._ends.first_leftover_batch if self._ends.all_known else None
         while first_leftover_batch is None or progress.upcoming < first_leftover_batch:
@@ -128,17 +166,12 @@ class ShardPlan:
                 return task
             else:
                 progress.upcoming += progress.settled_from(number + 1)
-        if not self._in_leftovers:
-            if progress.in_flight:
-                return None  # leftover batches may get the numbers of these chunks, which lie beyond the ends of shards
-            progress = Progress(first_leftover_batch, (), self.in_flight)
-            self._progress, self._in_leftovers = progress, True
-        return self._next_of_leftovers()
+        return None
 
     def chunk_task(self, number: int) -> Task:
         """Adds the task of any chunk, without the tasks before it."""
         chunk, shard = divmod(number, self._shards.num_shards)
-        task = self.in_flight[number] = self._task(number, self._chunk(shard, chunk), shard)
+        self.in_flight.add(task := self._task(number, self._chunk(shard, chunk), shard))
         return task
 
     @property
@@ -189,22 +222,13 @@ class ShardPlan:
         return leftover.chunk.epoch == self.epoch  # not if an earlier epoch carried it over
 
     def _chunk(self, shard: int, number: int) -> Chunk:
-        return replace(self._first_chunk, shard=shard, number=number, hint=self._hints.get(shard))
+        return replace(self._first_chunk, shard=shard, number=number, hint=self._hints.of(shard))
 
     def _task(self, number: int, work: Chunk | Samples, shard: int) -> Task:
         return Task(self.epoch, number, self._seed, work, self._shards.worker_of(shard))
 
-    def _use_hints(self) -> None:
-        """Stores the hints of settled tasks. Other hints wait: they may lie beyond a task that is not settled."""
-        self._hints.update(self._settled_hints())  # not a copy of all hints, since this is called for each task
-        self._new_hints = {number: hint for number, hint in self._new_hints.items() if number in self.in_flight}
-
-    def _settled_hints(self) -> dict[int, Hint | None]:
-        settled = [(number, hint) for number, hint in list(self._new_hints.items()) if number not in self.in_flight]
-        return {number % self._shards.num_shards: hint for number, hint in settled}
-
     def accept(self, task: Task, result: Any) -> Any:
-        leftover, chunk = self._unread.get(task.batch), task.work
+        leftover, chunk = self._unread.by_number.get(task.batch), task.work
         if leftover is not None:
             leftover.samples = _read_again(leftover, result)
             return NOTHING
@@ -220,10 +244,10 @@ class ShardPlan:
     def _accept_chunk(self, task: Task, chunk: Chunk, result: ShardBatch | ShardEnd) -> Any:
         if isinstance(result, ShardBatch):
             if task.batch == chunk.number * self._shards.num_shards + chunk.shard:  # it is not repeated
-                self._new_hints[task.batch] = result.hint
+                self._hints.add(task.batch, result.hint)
             return self.errors.unwrap(task, result.batch)
         if result.samples:
-            self._use_hints()
+            self._hints.use_settled()
             leftover = Leftover(self._chunk(chunk.shard, chunk.number), 0, len(result.samples), result.samples)
             self._leftovers[leftover.key] = leftover  # replaces that of the same chunk, if an interrupt came after it
         self._ends.add(chunk)
@@ -242,7 +266,7 @@ class ShardPlan:
             )
 
     def fail(self, task: Task, error: BaseException) -> bool:
-        leftover, chunk = self._unread.get(task.batch), task.work
+        leftover, chunk = self._unread.by_number.get(task.batch), task.work
         if leftover is not None:
             leftover.samples = []
             return True
@@ -270,18 +294,17 @@ class ShardPlan:
     def state(self) -> dict[str, Any]:
         if self._restart is not None:
             return dict(self._restart)
-        known = {**self._hints, **self._settled_hints()}
-        hints = [(shard, hint) for shard, hint in sorted(known.items(), key=itemgetter(0)) if hint]
+        hints = self._hints.state()
         progress = self._progress.frozen()
         errors = self.errors.state(progress.in_flight)
         # A chunk may have added its leftover, but is not settled yet; then it is read again.
         in_flight = [divmod(number, self._shards.num_shards) for number in progress.in_flight]
-        if self._ends.all_known and not self._in_leftovers:
+        if self._ends.all_known and self._phase is Phase.CHUNKS:
             # The chunks that are still in flight are empty, and leftover batches may have the same numbers.
             first = self._ends.first_leftover_batch
             edges = [range(progress.position, progress.position), *progress.ahead, range(first, first)]
             if not any(self._ends.has_chunk_in(range(one.stop, other.start)) for one, other in pairwise(edges)):
-                progress = Progress(first, (), {})
+                progress = Progress(first, (), InFlight())
         leftovers = [
             leftover
             for leftover in list(self._leftovers.values())
@@ -293,7 +316,7 @@ class ShardPlan:
             **self._shards.state(),
             **({} if self._stop is None else {"stop": asdict(self._stop)}),
             "ended": sorted([shard, chunk] for shard, chunk in self._ends.last_chunks.items()),
-            "hints": [{"shard": shard, "group": hint.group, "state": hint.state} for shard, hint in hints],
+            "hints": hints,
             "leftovers": [leftover.state() for leftover in leftovers],
         }
 
