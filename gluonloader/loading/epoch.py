@@ -249,8 +249,8 @@ class Epoch:
         is_last = self._drawn and not self.ended and len(in_flight) == 1
         if is_last and self._final_error is None and self._complete:
             self.plan.finish()
-        self._interrupted = False
         in_flight.settle(task)
+        self._interrupted = False  # no handler runs between the change of the dict and this statement
 
     def _submit(self, spare: int = 0) -> None:
         """Submits tasks until the window is full. An error of a sampler is raised after the batches before it.

@@ -6,6 +6,7 @@ import copy
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,34 @@ from .sources import Source
 from .workers import Workers
 
 
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The epoch that starts next. It is replaced as a whole, so that an interrupt never leaves a part of a change.
+
+    Attributes:
+        number: its number.
+        after: the plan of the epoch that was started last; None if none was, or if a position was loaded since then.
+        ahead: the epoch before it, if that was started ahead, so that the user gets it first.
+        loaded: the state that was loaded, where it starts; None for the start of the epoch.
+        loaded_number: the number in the state that was loaded last, until the user gets that epoch.
+        restore: takes back what an interrupted start did to the sampler.
+        set_generators: what loading the dataset does to the global generators. It comes after the sampler's pass has
+            started, as in torchdata: the state was saved after the sampler had drawn from these generators.
+    """
+
+    number: int = 0
+    after: Plan | None = None
+    ahead: Epoch | None = None
+    loaded: Mapping[str, Any] | None = None
+    loaded_number: int | None = None
+    restore: Callable[[], None] | None = None
+    set_generators: Callable[[], None] = _nothing
+
+
 class Epochs:
     """Starts the epochs of a loader, and saves and loads positions. The loader and its iterators share it.
 
@@ -35,7 +64,6 @@ class Epochs:
         seed_given: see above.
         any_started: whether an epoch has started or a position was loaded. If not, no batch was made with seeds that
             were drawn at random.
-        ahead: the next epoch, if `auto_reload` has started it ahead; may be set to None.
         lock: held while an epoch starts or a position is saved or loaded.
     """
 
@@ -45,18 +73,10 @@ class Epochs:
         self.workers, self.auto_reload = workers, auto_reload
         self.source, self.delivery, self.seed_given = source, delivery, seed_given
         self.any_started = False
-        self._number = 0  # of the next epoch
+        self._next = Next()
         self.lock = threading.RLock()
         self._open: list[weakref.ref[Epoch]] = []  # epochs that may still be read
-        self.ahead: Epoch | None = None
-        self._current: Plan | None = None  # of the epoch that was started last
         self._lengths = LengthCheck()
-        self._loaded: Mapping[str, Any] | None = None  # the state that was loaded, where the next epoch starts
-        self._loaded_number: int | None = None  # number of that epoch, until it starts
-        self._restore: Callable[[], None] | None = None  # takes back what an interrupted start did to the sampler
-        # What loading the dataset does to the global generators. It comes after the sampler's pass has started, as in
-        # torchdata: the state was saved after the sampler had drawn from these generators.
-        self._set_generators: Callable[[], None] = _nothing
 
     def __reduce__(self) -> Any:
         return Epochs, (self.source, self.workers, self.delivery, self.seed_given, self.auto_reload), self.state()
@@ -78,13 +98,19 @@ class Epochs:
 
     def start_ahead(self) -> None:
         """With auto_reload: starts the next epoch before the user asks for it."""
-        if self.auto_reload and not self.workers.closed and self.ahead is None:
+        if self.auto_reload and not self.workers.closed and self._next.ahead is None:
             self.start_now()
 
     def start_now(self) -> None:
         """Starts the next epoch, also without `auto_reload`."""
-        self.ahead = self._start()
-        self.ahead.draw_ahead()
+        self.drop_ahead()
+        epoch, known = self._start(), self._next
+        self._next = Next(epoch.plan.epoch + 1, known.after, epoch, loaded_number=known.loaded_number)
+        epoch.draw_ahead()
+
+    def drop_ahead(self) -> None:
+        """Drops the epoch that was started ahead: the user gets the epoch after it."""
+        self._next = replace(self._next, ahead=None)
 
     def next(self) -> Epoch:
         """The next epoch.
@@ -94,47 +120,47 @@ class Epochs:
         """
         with self.lock:
             self._finish_current()
-            if self.ahead is not None and not self.workers.in_this_process:  # the parent process has started it
-                self.load(self.state_of(self.ahead.plan))
-            epoch = self._start() if self.ahead is None else self.ahead
-            self.ahead, self._loaded_number, self._current = None, None, epoch.plan
+            ahead = self._next.ahead
+            if ahead is not None and not self.workers.in_this_process:  # the parent process has started it
+                self.load(self.state_of(ahead.plan))
+                ahead = None
+            epoch = self._start() if ahead is None else ahead
             self.any_started = True
+            self._next = Next(epoch.plan.epoch + 1, epoch.plan)
             return epoch
 
     def _start(self) -> Epoch:
+        """Starts an epoch. The caller replaces `_next` then; if an interrupt prevents that, the next start is the same."""
         open_epochs = [epoch for reference in self._open if (epoch := reference()) is not None and not epoch.ended]
-        executor = self.workers.next_executor(self._number, alone=not open_epochs)
+        executor = self.workers.next_executor(self._next.number, alone=not open_epochs)
         self._lengths.at_start(self.workers.job.dataset, self.source.fixed_length, self.workers.copied_length)
         plan = self._next_plan()
         epoch = Epoch(executor, plan, self.delivery, self.workers.tally)
         if self.source.draws_late:
             epoch.draw_ahead()
         self._open = [weakref.ref(other) for other in (*open_epochs, epoch)]
-        self._set_generators()
-        # Only now: if a signal handler raises before, the next start is the same. No handler runs from here to the
-        # statements after the call of this function.
-        self._loaded, self._number, self._restore, self._set_generators = None, plan.epoch + 1, None, _nothing
+        self._next.set_generators()
         return epoch
 
     def _next_plan(self) -> Plan:
-        if self._restore is not None:
-            self._restore()
-        self._restore = keep_pass(self.source.sampler)
-        plan = self.source.plan(self._number, self.workers.job.seed, self._loaded)
+        if self._next.restore is not None:
+            self._next.restore()
+        self._next = replace(self._next, restore=keep_pass(self.source.sampler))
+        plan = self.source.plan(self._next.number, self.workers.job.seed, self._next.loaded)
         plan.errors.limit = self.workers.job.reading.max_errors
         return plan
 
     @property
     def number(self) -> int:
         """The number of the epoch for which the samplers are set now; hold the lock."""
-        if self._restore is not None:  # a start was interrupted
-            self._restore()
-        return self._number
+        if self._next.restore is not None:  # a start was interrupted
+            self._next.restore()
+        return self._next.number
 
     @property
     def pending(self) -> int | None:
         """The epoch of a loaded position that has not started yet."""
-        return None if self._loaded is None else self._number
+        return None if self._next.loaded is None else self._next.number
 
     def finish(self, epoch: Epoch) -> None:
         """Called when the last batch of an epoch was delivered, or the epoch was closed."""
@@ -151,33 +177,34 @@ class Epochs:
 
     def _finish_current(self) -> None:
         """Moves what the last epoch carries over, if that epoch is finished, to the next epoch."""
-        if self._current is not None:
-            self.source.finish(self._current)
+        if self._next.after is not None:
+            self.source.finish(self._next.after)
 
     def _move_samplers(self) -> None:
         """Sets the user's samplers for the next epoch, if the newest epoch is finished; hold the lock."""
-        current = self._current
-        if current is not None and current.finished and not current.outdated and self._number == current.epoch + 1:
-            self.source.move_on(self._number)
+        plan, number = self._next.after, self._next.number
+        if plan is not None and plan.finished and not plan.outdated and number == plan.epoch + 1:
+            self.source.move_on(number)
 
     def set_number(self, number: int) -> None:
         with self.lock:
-            stays = number == self._loaded_number
-            self._restore = None
-            if not stays:
-                self._loaded_number = None
-                self.ahead = self._current = self._loaded = None
-                self._number = number
-            if self.source.set_epoch(number, loaded=stays) and self.ahead is not None:  # it has another epoch's order
-                self.load(self.state_of(self.ahead.plan))
+            stays = number == self._next.loaded_number
+            if stays:
+                self._next = replace(self._next, restore=None)
+            else:
+                self._next = Next(number, set_generators=self._next.set_generators)
+            ahead = self._next.ahead
+            if self.source.set_epoch(number, loaded=stays) and ahead is not None:  # it has another epoch's order
+                self.load(self.state_of(ahead.plan))
                 self.start_ahead()
 
     def close(self) -> None:
         """Ends the workers; the state stays at the position of the last epoch."""
         self.workers.closed = True
-        if self.ahead is not None and (self._current is None or self._current.finished):
-            self._current = self.ahead.plan
-        self.ahead = None
+        plan, ahead = self._next.after, self._next.ahead
+        if ahead is not None and (plan is None or plan.finished):
+            plan = ahead.plan
+        self._next = replace(self._next, after=plan, ahead=None)
         self.workers.close()
 
     def progress_of(self, epoch: Epoch) -> str:
@@ -195,19 +222,20 @@ class Epochs:
     def state(self) -> dict[str, Any]:
         """The position of the newest epoch, or of the start of the next epoch."""
         with self.lock:
-            plan = self._current
+            plan = self._next.after
             if isinstance(plan, IndexPlan) and not self.delivery.draws_ahead:
                 with plan.lock:
                     plan.finish_if_last()
             self._finish_current()
             self._move_samplers()
             if plan is None or plan.finished:
-                plan = None if self.ahead is None else self.ahead.plan
+                plan = None if self._next.ahead is None else self._next.ahead.plan
             if plan is not None:
                 return self.state_of(plan)
-            if self._loaded is not None:
-                return dict(self._loaded)
-            return self.sealed(self._number, self.source.fresh_state(self._number, self.workers.job.seed), False)
+            if self._next.loaded is not None:
+                return dict(self._next.loaded)
+            number = self._next.number
+            return self.sealed(number, self.source.fresh_state(number, self.workers.job.seed), False)
 
     def state_of(self, plan: Plan) -> dict[str, Any]:
         with plan.lock:
@@ -235,26 +263,27 @@ class Epochs:
         fitting = self.fit(fields, new_batch_size)
         job = self.workers.job
         new_job = job if fields["seed"] == job.seed else self.workers.job_with(fields["seed"])
-        self.source.load(fitting, partial(self._load_dataset, fields), fitting is not fields)
-        self._restore = None
-        self._number = self._loaded_number = fields["epoch"]
-        self.ahead = self._current = None
+        set_generators = self.source.load(fitting, partial(self._load_dataset, fields), fitting is not fields)
+        number = fields["epoch"]
+        self._next = Next(number, loaded=fitting, loaded_number=number, set_generators=set_generators)
+        self.any_started = True
         for reference in self._open:
             if (epoch := reference()) is not None:
                 epoch.plan.outdated = True
         if new_job is not job:
             self.workers.stop()
             self.workers.job = new_job
-        self._loaded, self.any_started = fitting, True
 
     def move(self, epoch: Epoch, state: Any, new_batch_size: bool) -> None:
         """Makes an epoch continue at the position `state`."""
         with self.lock:
             self.load(state, new_batch_size)
-            executor = self.workers.executor(self._number)  # new workers, if they have to start with a loaded dataset
+            executor = self.workers.executor(
+                self._next.number
+            )  # new workers, if they have to start with a loaded dataset
             plan = self._next_plan()
-            self._loaded, self._number, self._restore, self._current = None, plan.epoch + 1, None, plan
-            set_generators, self._set_generators = self._set_generators, _nothing
+            set_generators = self._next.set_generators
+            self._next = Next(plan.epoch + 1, plan, loaded_number=self._next.loaded_number)
         epoch.replace(executor, plan)
         set_generators()
 
@@ -290,11 +319,12 @@ class Epochs:
         dataset = self.workers.job.dataset
         return state_to_json(type(dataset).__name__, dataset.state_dict()) if self._keeps_dataset_state else None
 
-    def _load_dataset(self, fields: Mapping[str, Any]) -> None:
+    def _load_dataset(self, fields: Mapping[str, Any]) -> Callable[[], None]:
+        """Loads the state of the dataset; returns what this still has to do to the global generators."""
         dataset, saved = self.workers.job.dataset, fields["dataset"]
         if self.workers.job.iterable:
             _warn_of_reading(dataset, fields)
-            return
+            return _nothing
         set_generators = _nothing
         if saved is not None and saved != self._dataset_state():
             set_generators = postponed(partial(dataset.load_state_dict, state_from_json(saved)))
@@ -302,11 +332,7 @@ class Epochs:
         if not fields.get("started"):
             set_generators()
             set_generators = _nothing
-        self._set_generators = set_generators
-
-
-def _nothing() -> None:
-    pass
+        return set_generators
 
 
 def _warn_of_reading(dataset: Any, fields: Mapping[str, Any]) -> None:

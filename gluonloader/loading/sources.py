@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import bad_argument
 from ..sampler import BatchSampler, UsersEpochs, changes_of, epochs_of, set_epoch
@@ -15,6 +15,7 @@ from .plan.quota import Quota, check_stop
 from .plan.sampler_state import fresh_state, snapshot, stateful_part
 
 Fields = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class History:
@@ -138,8 +139,8 @@ class IndexSource:
         sampler_state.check(self.sampler, fitting)
         return fields if fitting is fields else add_checksum(fitting)
 
-    def load(self, fields: Fields, load_rest: Callable[[], None], new_batch_size: bool) -> None:
-        """Stores a position, which `fit` has returned, for the next plan.
+    def load(self, fields: Fields, load_rest: Callable[[], T], new_batch_size: bool) -> T:
+        """Stores a position, which `fit` has returned, for the next plan; returns what `load_rest` has returned.
 
         `load_rest` is called last. If it or this raises, nothing has changed.
 
@@ -149,13 +150,14 @@ class IndexSource:
         restore = sampler_state.keep(self.sampler)
         try:
             start = sampler_state.load(self.sampler, fields)
-            load_rest()
+            result = load_rest()
             if self.users_epochs.sets:
                 self.set_epoch(fields["epoch"], loaded=True)
         except BaseException:
             restore()
             raise
         self._start, self.history = start, History.of_state(self.sampler, fields, start, new_batch_size)
+        return result
 
     def set_epoch(self, number: int, loaded: bool = False) -> bool:
         """Sets the samplers for an epoch; see `gluonloader.sampler.set_epoch`."""
@@ -226,9 +228,10 @@ class ShardSource:
             check_stop(self._quota, self.shards, fields)
         return fields
 
-    def load(self, fields: Fields, load_rest: Callable[[], None], new_batch_size: bool) -> None:
-        load_rest()
+    def load(self, fields: Fields, load_rest: Callable[[], T], new_batch_size: bool) -> T:
+        result = load_rest()
         self._carried = shard_state.carried_of(self.shards, fields)
+        return result
 
     def set_epoch(self, number: int, loaded: bool = False) -> bool:
         return False

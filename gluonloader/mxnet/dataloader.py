@@ -128,7 +128,7 @@ class DataLoader(CoreDataLoader[Batch], _gluon.DataLoader):
     @_batch_sampler.setter
     def _batch_sampler(self, batch_sampler: Any) -> None:
         if hasattr(self, "epochs"):
-            self.epochs.ahead = None
+            self.epochs.drop_ahead()
             source = self.epochs.source
             self.epochs.source = IndexSource(batch_sampler, getattr(source, "history", None))
             self.epochs.source.leave_epochs()
@@ -165,11 +165,10 @@ class DataLoader(CoreDataLoader[Batch], _gluon.DataLoader):
 
     def clean(self) -> None:
         """Drops the next epoch if `auto_reload` has started it."""
-        self.epochs.ahead = None
+        self.epochs.drop_ahead()
 
     def refresh(self) -> None:
         """Starts the next epoch now, instead of the one that `auto_reload` may have started."""
-        self.epochs.ahead = None
         self.epochs.start_now()
 
 

@@ -275,8 +275,8 @@ MUTATIONS = [
     Mutation(
         "the next epoch has the number of the last one",
         "loading/epochs.py",
-        "self._loaded, self._number, self._restore, self._set_generators = None, plan.epoch + 1, None, _nothing",
-        "self._loaded, self._number, self._restore, self._set_generators = None, plan.epoch, None, _nothing",
+        "            self._next = Next(epoch.plan.epoch + 1, epoch.plan)\n",
+        "            self._next = Next(epoch.plan.epoch, epoch.plan)\n",
     ),
     Mutation(
         "merged states forget what one rank has delivered ahead",
