@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gluonloader import DataLoader, LoaderStats
+from gluonloader import DataLoader
+from gluonloader.types import LoaderStats
 from gluonloader.units import duration, percent
 
 from .report import machine

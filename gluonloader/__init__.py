@@ -1,7 +1,9 @@
 """gluonloader: a data loader with the interface of `mxnet.gluon.data`; it needs only NumPy, works with any framework.
 
-This file exports the public names. A module imports only from layers below its layer (tests/test_layers.py checks it):
+This file exports the names that programs use, and types.py those of what they get. A module imports only from layers
+below its layer (tests/test_layers.py checks it):
 
+    types        the classes of what the library returns
     __main__     the command line
     commands     the commands of the command line
     mxnet        replaces mxnet.gluon.data
@@ -27,9 +29,12 @@ This file exports the public names. A module imports only from layers below its 
     errors, forks, interrupts, progress, units
 """
 
-from . import batchify
+import typing
+import warnings
+
+from . import batchify, types
 from .batchify import Append, AsList, Dict, Group, NamedTuple, Pad, Split, Stack, default_batchify
-from .bridges import Bridge, BridgeIterator, bridge
+from .bridges import Bridge, bridge
 from .cached import CachedLoader
 from .dataset import (
     ArrayDataset,
@@ -63,13 +68,9 @@ from .errors import (
     WorkerDied,
     WorkerStartError,
 )
-from .iterator import LoaderIterator
 from .loader import DataLoader
 from .loading.merging import merge_states
-from .loading.stats import EpochStats, LoaderStats
-from .loading.trace import Trace
 from .memory import empty
-from .memory.budget import MemoryStats
 from .randomness import get_rng
 from .ranks import Ranks
 from .rows import Rows
@@ -92,23 +93,30 @@ from .sampler import (
     SubsetSampler,
     WeightedSampler,
 )
-from .tuning import Trial, Tuning, tune
-from .work.info import BadSample, BatchInfo, LoaderInfo, WorkerInfo, get_worker_info
+from .tuning import tune
+from .work.info import get_worker_info
 from .work.tolerance import SKIP
-from .work.usage import WorkerStats
 
 __all__ = [
-    "SKIP", "Append", "ArrayDataset", "ArrowDataset", "AsList", "BadSample", "BatchInfo", "BatchSampler",
-    "BatchTimeout", "BatchifyError", "BlockShuffleSampler", "Bridge", "BridgeIterator", "CachedLoader", "ConcatDataset",
-    "ConstWidthBucket", "DataLoader", "Dataset", "Dict", "EpochStats", "ExpWidthBucket", "FileDataset", "FilterSampler",
-    "FixedBucketSampler", "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset",
-    "LinearWidthBucket", "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats", "MemoryStats",
+    "SKIP", "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError",
+    "BlockShuffleSampler", "Bridge", "CachedLoader", "ConcatDataset", "ConstWidthBucket", "DataLoader", "Dataset",
+    "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler", "FixedBucketSampler", "GluonLoaderError", "Group",
+    "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
     "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "Ranks", "RecordError",
     "Rows", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset",
     "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
-    "TooManyErrors", "Trace", "TransportError", "Trial", "Tuning", "TupleDataset", "WeightedSampler", "WorkerDied",
-    "WorkerInfo", "WorkerStartError", "WorkerStats", "ZarrDataset", "batchify", "bridge", "default_batchify", "empty",
-    "get_rng", "get_worker_info", "gil_free", "merge_states", "random_split", "tune",
+    "TooManyErrors", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerStartError",
+    "ZarrDataset", "batchify", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free",
+    "merge_states", "random_split", "tune", "types",
 ]  # fmt: skip
 
 __version__ = "0.2.0"
+
+if not typing.TYPE_CHECKING:  # a type checker knows the names where they are now
+
+    def __getattr__(name: str) -> object:
+        """The names of `gluonloader.types`, which were here before version 0.3."""
+        if name not in types.__all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        warnings.warn(f"import {name} from gluonloader.types; it will leave gluonloader", DeprecationWarning, 2)
+        return getattr(types, name)

@@ -108,7 +108,7 @@ def test_a_part_that_contains_itself_is_described():
 
 
 def test_a_repr_of_an_unfinished_object_raises_nothing():
-    for kind in (gl.DataLoader, gl.LoaderIterator, gl.Subset, gl.Pad, gl.BatchSampler, gl.Bridge, gl.NpyDataset):
+    for kind in (gl.DataLoader, gl.types.LoaderIterator, gl.Subset, gl.Pad, gl.BatchSampler, gl.Bridge, gl.NpyDataset):
         assert repr(object.__new__(kind)) == f"{kind.__name__}(...)"
     assert repr(object.__new__(gl.ArrayDataset)) == "ArrayDataset()"
 

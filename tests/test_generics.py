@@ -7,7 +7,8 @@ from typing import TypeVar
 import pytest
 from conftest import load_mxnet
 
-from gluonloader import DataLoader, Dataset, IterableDataset, LoaderIterator
+from gluonloader import DataLoader, Dataset, IterableDataset
+from gluonloader.types import LoaderIterator
 
 Value = TypeVar("Value")
 

@@ -11,7 +11,8 @@ import pytest
 from conftest import SERIAL, THREAD
 from interrupting import Alarm, SignalAt, raise_alarm
 
-from gluonloader import BatchInfo, DataLoader, IterableDataset
+from gluonloader import DataLoader, IterableDataset
+from gluonloader.types import BatchInfo
 
 
 class Slow:

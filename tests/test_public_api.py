@@ -12,17 +12,20 @@ from conftest import modules
 import gluonloader
 
 PUBLIC = {
-    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BadSample", "BatchInfo", "BatchSampler", "BatchTimeout",
-    "BatchifyError", "BlockShuffleSampler", "Bridge", "BridgeIterator", "CachedLoader", "ConcatDataset",
-    "ConstWidthBucket", "DataLoader", "Dataset", "Dict", "EpochStats", "ExpWidthBucket", "FileDataset", "FilterSampler",
-    "FixedBucketSampler", "GluonLoaderError", "Group", "H5Dataset", "ImageError", "IntervalSampler",
-    "IterableDataset", "LinearWidthBucket", "LoaderClosed", "LoaderInfo", "LoaderIterator", "LoaderStats",
-    "MemoryStats", "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "Ranks",
-    "RecordError", "Rows", "SKIP", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError",
-    "SimpleDataset", "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset",
-    "Subset", "SubsetSampler", "TooManyErrors", "Trace", "TransportError", "Trial", "Tuning", "TupleDataset",
-    "WeightedSampler", "WorkerDied", "WorkerInfo", "WorkerStartError", "WorkerStats", "ZarrDataset", "bridge",
-    "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free", "merge_states", "random_split", "tune",
+    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError",
+    "BlockShuffleSampler", "Bridge", "CachedLoader", "ConcatDataset", "ConstWidthBucket", "DataLoader", "Dataset",
+    "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler", "FixedBucketSampler", "GluonLoaderError", "Group",
+    "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
+    "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "Ranks", "RecordError",
+    "Rows", "SKIP", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset",
+    "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
+    "TooManyErrors", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerStartError",
+    "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free", "merge_states",
+    "random_split", "tune",
+}  # fmt: skip
+RESULTS = {
+    "BadSample", "BatchInfo", "BridgeIterator", "EpochStats", "LoaderInfo", "LoaderIterator", "LoaderStats",
+    "MemoryStats", "Trace", "Trial", "Tuning", "WorkerInfo", "WorkerStats",
 }  # fmt: skip
 
 # The positional part is that of mxnet.gluon.data.DataLoader, in its order.
@@ -41,8 +44,8 @@ def tells(docstring):
 
 
 def documented():
-    for name in sorted(PUBLIC):
-        value = getattr(gluonloader, name)
+    for name in sorted(PUBLIC | RESULTS):
+        value = getattr(gluonloader if name in PUBLIC else gluonloader.types, name)
         yield name, value.__doc__
         if inspect.isclass(value):
             for attribute, member in vars(value).items():
@@ -59,6 +62,7 @@ def test_the_package_exports_exactly_the_documented_names():
         if not name.startswith("_") and not isinstance(value, ModuleType)
     }  # fmt: skip
     assert names == PUBLIC
+    assert set(gluonloader.types.__all__) == RESULTS
     assert re.fullmatch(r"\d+\.\d+\.\d+", gluonloader.__version__)
 
 
@@ -78,10 +82,18 @@ def test_a_module_says_what_it_is_for_and_exports_what_it_names(name):
 
 
 def test_public_classes_and_functions_name_their_public_place():
-    for name in PUBLIC - {"SKIP"}:  # neither a class nor a function
-        value = getattr(gluonloader, name)
+    for name in (PUBLIC | RESULTS) - {"SKIP"}:  # neither a class nor a function
+        value = getattr(gluonloader if name in PUBLIC else gluonloader.types, name)
         assert value.__name__ == {"TupleDataset": "StackDataset"}.get(name, name)  # torch's and Chainer's names
         assert name in vars(importlib.import_module(value.__module__))
+
+
+def test_the_names_of_results_can_still_be_imported_from_the_package():
+    for name in RESULTS:
+        with pytest.warns(DeprecationWarning, match=f"import {name} from gluonloader.types"):
+            assert getattr(gluonloader, name) is getattr(gluonloader.types, name)
+    with pytest.raises(AttributeError, match="module 'gluonloader' has no attribute 'Dataloader'"):
+        _ = gluonloader.Dataloader
 
 
 def test_the_loaders_positional_arguments_are_gluons():

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from typing_extensions import assert_type
 
 import gluonloader.mxnet
-from gluonloader import DataLoader, Dataset, IterableDataset, LoaderIterator, Pad, SimpleDataset
+from gluonloader import DataLoader, Dataset, IterableDataset, Pad, SimpleDataset
+from gluonloader.types import LoaderIterator
 
 Floats = NDArray[np.float64]
 

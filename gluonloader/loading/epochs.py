@@ -130,7 +130,7 @@ class Epochs:
             return epoch
 
     def _start(self) -> Epoch:
-        """Starts an epoch. The caller replaces `_next` then; if an interrupt prevents that, the next start is the same."""
+        """Starts an epoch; the caller then replaces `_next`. If an interrupt comes first, this start is made again."""
         open_epochs = [epoch for reference in self._open if (epoch := reference()) is not None and not epoch.ended]
         executor = self.workers.next_executor(self._next.number, alone=not open_epochs)
         self._lengths.at_start(self.workers.job.dataset, self.source.fixed_length, self.workers.copied_length)

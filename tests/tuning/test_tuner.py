@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from conftest import load_or_skip
 
-from gluonloader import DataLoader, MissingExtraError, Trial, Tuning, get_rng, tune
+from gluonloader import DataLoader, MissingExtraError, get_rng, tune
+from gluonloader.types import Trial, Tuning
 
 ROWS = np.zeros((1000, 64), np.float32)
 TRIALS = (

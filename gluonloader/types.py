@@ -1,0 +1,18 @@
+"""The classes of what gluonloader returns: iterators, statistics, and what is known about batches and workers.
+
+Programs get these objects, and do not make them. So the names are for annotations and for `isinstance`.
+"""
+
+from .bridges import BridgeIterator
+from .iterator import LoaderIterator
+from .loading.stats import EpochStats, LoaderStats
+from .loading.trace import Trace
+from .memory.budget import MemoryStats
+from .tuning import Trial, Tuning
+from .work.info import BadSample, BatchInfo, LoaderInfo, WorkerInfo
+from .work.usage import WorkerStats
+
+__all__ = [
+    "BadSample", "BatchInfo", "BridgeIterator", "EpochStats", "LoaderInfo", "LoaderIterator", "LoaderStats",
+    "MemoryStats", "Trace", "Trial", "Tuning", "WorkerInfo", "WorkerStats",
+]  # fmt: skip
