@@ -278,9 +278,7 @@ class Epochs:
         """Makes an epoch continue at the position `state`."""
         with self.lock:
             self.load(state, new_batch_size)
-            executor = self.workers.executor(
-                self._next.number
-            )  # new workers, if they have to start with a loaded dataset
+            executor = self.workers.executor(self._next.number)  # a new one, if workers need the loaded dataset
             plan = self._next_plan()
             set_generators = self._next.set_generators
             self._next = Next(plan.epoch + 1, plan, loaded_number=self._next.loaded_number)
