@@ -69,8 +69,13 @@ class Framework(Protocol):
 class Lent(np.ndarray[Any, Any]):
     """The bytes of the slab that a delivered batch lies in; the base of all its arrays."""
 
-    address: int  # of byte 0, in this process
     mappings: dict[Any, Any]  # a framework's own mappings of the slab; they live as long as the batch
+
+    @property
+    def address(self) -> int:
+        """The address of byte 0 in this process."""
+        address: int = self.__array_interface__["data"][0]
+        return address
 
     def share(self) -> int | None:
         """Returns a new descriptor of the slab, so that a framework can map it and become one of its holders.

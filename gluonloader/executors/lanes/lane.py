@@ -1,4 +1,4 @@
-"""What a transport provides: lanes to workers, the crew of workers, and the memory in which batches travel.
+"""What a transport provides: lanes to workers, and the crew of workers; memory.py says what memory it provides.
 
     dispatcher --give--> Lane --> worker            process/: a socket, a worker process, slabs
     executor <--replies-- Lane <-- worker           ray/:     calls of a Ray actor, objects in Ray's store
@@ -6,32 +6,29 @@
 
 A lane starts attempts, receives their replies, and reports the death of its worker. Everything else (which worker
 makes which batch, what happens after a death, who waits) is the same for all transports; see dispatch.py and
-executor.py.
+lane_executor.py.
 """
 
 from __future__ import annotations
 
 import select
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Generic, Protocol
 
-from numpy.typing import NDArray
-
-from ...memory.budget import MemoryStats
 from ...memory.slab import ROW, SINCE, STARTED, TICKET
 from ..base import Submission
+from .memory import S
 from .messages import Reply, Request
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
+class Attempt(Generic[S]):
     """One try at a batch by one worker."""
 
     submission: Submission
-    slab: Any  # the memory of its batch, from the lane's `Memory`
+    slab: S
     ticket: int
     request: Request
     sent: list[int] = field(default_factory=list)  # empty until the request was sent
@@ -60,15 +57,15 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class Death(Generic[S]):
     """The death of a worker."""
 
     pid: int | None
     how: str  # its exit code or signal, in words
-    attempts: list[Attempt]  # that were under way on its lane
+    attempts: list[Attempt[S]]  # that were under way on its lane
 
 
-class Lane(Protocol):
+class Lane(Protocol[S]):
     """The channel to one worker.
 
     Attributes:
@@ -78,7 +75,7 @@ class Lane(Protocol):
         busy_since: when the worker started on its current batch.
     """
 
-    attempts: dict[int, Attempt]
+    attempts: dict[int, Attempt[S]]
     ready: bool
     answered: bool
     busy_since: float
@@ -87,7 +84,7 @@ class Lane(Protocol):
     def worker(self) -> int:
         """The number of the worker."""
 
-    def give(self, submission: Submission, slab: Any, ticket: int, task: bytes) -> None:
+    def give(self, submission: Submission, slab: S, ticket: int, task: bytes) -> None:
         """Starts an attempt at an encoded task. Raises an OSError, and starts nothing, if the request is not sent."""
 
     def send_rest(self) -> None:
@@ -109,40 +106,43 @@ class Lane(Protocol):
         """Kills a worker that does not answer; returns a text for an error that shows where the worker was stuck."""
 
 
-L = TypeVar("L", bound=Lane)
-
-
-class Crew(Protocol[L]):
+class Crew(Protocol[S]):
     """The workers of one executor, each with its lane. The executor calls every method with its lock held, except
     `hang_up` and `shut`.
 
     Attributes:
-        lanes: the lanes of live workers, by file descriptor; a worker that died gets one when its replacement starts.
-        watched: the same lanes, by every descriptor that is readable if a lane has a reply or its worker has died.
-        poll: reports these descriptors.
-        error: the error to raise if workers cannot start, or are gone for good; otherwise None.
-        requested: the workers that `start_requested` has to start.
+        poll: reports the descriptors of `watched`.
     """
 
-    lanes: dict[int, L]
-    watched: dict[int, L]
     poll: select.poll
-    requested: deque[Any]
 
     @property
-    def error(self) -> Exception | None: ...
+    def lanes(self) -> Mapping[int, Lane[S]]:
+        """The lanes of live workers, by file descriptor. A worker that died has none until its replacement starts."""
+
+    @property
+    def watched(self) -> Mapping[int, Lane[S]]:
+        """The same lanes, by every descriptor that is readable if a lane has a reply or its worker has died."""
+
+    @property
+    def requested(self) -> Sized:
+        """The workers that `start_requested` has to start."""
+
+    @property
+    def error(self) -> Exception | None:
+        """The error to raise if workers cannot start, or are gone for good; otherwise None."""
 
     def start_requested(self, epoch: int) -> None:
         """Starts the missing workers. Raises an OSError if that is not possible now; the next call tries again."""
 
-    def has_answered(self, lane: L) -> None:
-        """The worker has sent its first reply about a batch."""
+    def has_answered(self) -> None:
+        """A worker has sent its first reply about a batch."""
 
-    def has_failed(self, lane: L, size: int) -> None:
-        """The worker has reported an error of `size` bytes, instead of starting or before it ends."""
+    def has_failed(self, descriptor: int, size: int) -> None:
+        """The worker of a watched lane has reported an error of `size` bytes, before it ends or instead of starting."""
 
-    def bury(self, lane: L) -> Death:
-        """Closes the lane of a dead worker, after making sure that the worker can write no more."""
+    def bury(self, descriptor: int) -> Death[S]:
+        """Closes the watched lane of a dead worker, after making sure that the worker can write no more."""
 
     def hang_up(self) -> None:
         """Tells all workers to end; may be called from any thread and in a signal handler, without the lock."""
@@ -154,46 +154,6 @@ class Crew(Protocol[L]):
         """Closes the lanes. Called after `shut`."""
 
 
-class Memory(Protocol):
-    """The memory in which the batches of one executor travel; worker processes use `SlabPool`.
-
-    Attributes:
-        window: batches that are usually in flight at once.
-        limit: `memory_limit` in bytes; None for no limit.
-        largest: bytes of the largest batch so far; 0 before the first.
-        lent: bytes on loan; 0 if there is no limit.
-        retired: numbers of slabs that are closed, until the dispatcher tells the workers and clears the list.
-    """
-
-    window: int
-    limit: int | None
-    largest: int
-    retired: list[int]
-
-    @property
-    def lent(self) -> int: ...
-
-    def take(self, nbytes: int, writer: int, needed: int = 0, last_room: bool = False) -> Any | None: ...
-
-    def lend(self, slab: Any, used: int) -> NDArray[Any]: ...
-
-    def copy_out(self, slab: Any, used: int) -> NDArray[Any]: ...
-
-    def give_back(self, slab: Any) -> None: ...
-
-    def reclaim(self, slab: Any) -> None: ...
-
-    def recount(self, in_flight: set[int]) -> None: ...
-
-    def demand(self, nbytes: int) -> bool: ...
-
-    def has_grown(self, slab: Any, size: int) -> None: ...
-
-    def stats(self) -> MemoryStats: ...
-
-    def close(self) -> None: ...
-
-
-def is_busy(lanes: Mapping[int, Lane]) -> bool:
+def is_busy(lanes: Mapping[int, Lane[S]]) -> bool:
     """Whether any worker has a batch to make."""
     return any(lane.attempts for lane in lanes.values())

@@ -56,7 +56,7 @@ class Request:
     new: bool = False  # the slab's descriptor comes with this message
     careful: bool = False  # note each sample in the slab before it is read, since the last worker died
     slab: int = 0  # its number
-    ticket: int = 0  # of the attempt, see NOTE [tickets] in lane.py; with HELLO the epoch
+    ticket: int = 0  # of the attempt, see NOTE [tickets] in process/socket_lane.py; with HELLO the epoch
     size: int = 0  # bytes of the slab; with HELLO those of the file of the pickled job
     allowance: int = 0  # bytes to which the slab may grow
     length: int = 0  # bytes of the encoded task at the slab's start; with HELLO those of the pickles in the job's file

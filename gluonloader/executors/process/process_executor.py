@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from multiprocessing.process import BaseProcess
 
+from ...memory.slab import Slab
 from ...memory.slabs import SlabPool
 from ...work.task import Job
 from ..base import usual_window
 from ..lanes.lane_executor import LaneExecutor
 from .crew import ProcessCrew
 from .mapped_job import pack_job, pickle_for
-from .socket_lane import ProcessLane
 
 
-class ProcessExecutor(LaneExecutor[ProcessLane]):
+class ProcessExecutor(LaneExecutor[Slab]):
     """Makes batches in `job.num_workers` processes; the other arguments are those of `DataLoader`.
 
     Raises:
         TransportError: the job has to be pickled and cannot be.
     """
+
+    crew: ProcessCrew
 
     def __init__(
         self,
@@ -41,5 +43,4 @@ class ProcessExecutor(LaneExecutor[ProcessLane]):
 
     @property
     def processes(self) -> list[BaseProcess]:
-        """The processes of the workers that run now, by the numbers of the workers."""
-        return [lane.process for lane in sorted(self.crew.lanes.values(), key=lambda lane: lane.worker)]
+        return self.crew.processes

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -35,10 +35,10 @@ _LOOK_S: Final = 2.0  # how long a worker may take to tell where it is stuck
 
 
 @dataclass(slots=True, eq=False)
-class RayAttempt(Attempt):
+class RayAttempt(Attempt[StoredBatch]):
     """An attempt on the lane of an actor."""
 
-    lane: Any = None
+    lane: RayLane = field(kw_only=True)
 
     def cancel(self) -> None:
         # Not `super()`, which does not work in a dataclass with slots.
@@ -68,7 +68,7 @@ class RayLane:
     ) -> None:
         self._ray, self.actor, self.worker, self._notes, self._memory = ray, actor, worker, notes, memory
         self._side_by_side = side_by_side
-        self.attempts: dict[int, Attempt] = {}
+        self.attempts: dict[int, Attempt[StoredBatch]] = {}
         self.ready = self.answered = False
         self.busy_since = time.monotonic()
         self.pid: int | None = None
@@ -155,7 +155,7 @@ class RayLane:
             self._note_started()
             future.add_done_callback(partial(self._has_answered, ticket))
 
-    def has_cancelled(self, attempt: Attempt) -> None:
+    def has_cancelled(self, attempt: Attempt[StoredBatch]) -> None:
         """Tells the worker. A worker that has not started may never answer, so the attempt is gone at once."""
         if not self.ready:
             self.attempts.pop(attempt.ticket, None)

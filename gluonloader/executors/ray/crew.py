@@ -28,7 +28,7 @@ from ..lanes.remote import cannot_start, decode_error
 from .actor_lane import RayLane
 from .connection import Ray, import_ray
 from .notes import Notes
-from .objects import ObjectMemory
+from .objects import ObjectMemory, StoredBatch
 from .stored_job import pack_job
 from .worker import WATCH, Worker
 
@@ -92,17 +92,18 @@ class RayCrew:
         self.lanes[lane.bell.fileno()] = lane
         self.poll.register(lane.bell, select.POLLIN)
 
-    def has_answered(self, lane: RayLane) -> None:
-        lane.answered, self._failed_starts = True, 0
+    def has_answered(self) -> None:
+        self._failed_starts = 0
 
-    def has_failed(self, lane: RayLane, size: int) -> None:
+    def has_failed(self, descriptor: int, size: int) -> None:
+        lane = self.lanes[descriptor]
         self._error = cannot_start(f"worker {lane.worker}", decode_error(lane.error))
 
-    def bury(self, lane: RayLane) -> Death:
+    def bury(self, descriptor: int) -> Death[StoredBatch]:
         with Uninterrupted():
-            return self._bury(lane)
+            return self._bury(self.lanes[descriptor])
 
-    def _bury(self, lane: RayLane) -> Death:
+    def _bury(self, lane: RayLane) -> Death[StoredBatch]:
         self.poll.unregister(lane.bell)
         del self.lanes[lane.bell.fileno()]
         attempts, reason = list(lane.attempts.values()), _reason(lane.death)
