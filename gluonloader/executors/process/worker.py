@@ -82,7 +82,7 @@ def serve_lane(job: Job | None) -> None:
 
 
 def _give_way() -> None:
-    """Makes sure that the training thread keeps its core when this worker wakes; see NOTE [spinning] in lanes/lane_executor.py."""
+    """Makes sure that the training thread keeps its core when this worker wakes; see NOTE [spinning]."""
     try:
         if os.sched_getscheduler(0) == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
