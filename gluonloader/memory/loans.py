@@ -8,7 +8,7 @@ to it, and users need not release batches.
 
 NOTE [holders]: a framework can map a slab by itself and use it after the last NumPy view has died. MXNet does this,
 because its engine runs operations later. When such a holder no longer uses the slab, it subtracts 1 from the word
-HOLDERS, in any thread and without Python. `Loans.start` sets the word while there are no holders; after that only
+HOLDERS, in any thread and without Python. `Slab.share` sets the word for the first holder of a loan; after that only
 holders change it. The loan ends when its arrays are dead and every holder has subtracted 1. A forked child subtracts as
 well, for the mappings that it inherited, but by NOTE [loans and fork] in slabs.py such a slab is not used again.
 """
@@ -74,7 +74,7 @@ class Loans(Generic[S]):
         loan: Loan = Loan(used, _BYTE, buffer)  # not more, since the rest may be freed
         loan.slab, loan.mappings = slab, {}
         if slab is not None:
-            slab.forget_holders()
+            slab.holders = 0
         reference: LoanRef[S] = LoanRef(loan, self._dead.append)  # type: ignore[arg-type]  # it is called with itself
         reference.number, reference.slab, reference.used = number, slab, used
         self._by_number[number] = reference

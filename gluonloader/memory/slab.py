@@ -165,13 +165,9 @@ class Slab:
         os.ftruncate(self.fd, size)
         self.size = size
 
-    def forget_holders(self) -> None:
-        """Called when a loan starts, which no framework uses yet; see NOTE [holders] in loans.py."""
-        self.control[HOLDERS], self.holders = NO_HOLDERS, 0
-
     @property
     def is_held(self) -> bool:
-        """Whether a framework still uses the memory of a loan."""
+        """Whether a framework still uses the memory of a loan; see NOTE [holders] in loans.py."""
         return bool(self.holders) and self.control[HOLDERS] > NO_HOLDERS - self.holders
 
     def share(self) -> int | None:
@@ -183,6 +179,8 @@ class Slab:
         if not leaves_room(descriptor):
             os.close(descriptor)
             return None
+        if not self.holders:
+            self.control[HOLDERS] = NO_HOLDERS
         self.holders += 1
         return descriptor
 

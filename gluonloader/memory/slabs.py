@@ -212,11 +212,11 @@ class SlabPool:
 
         A slab of at least half the largest batch's size counts as large enough, because most batches are smaller.
         """
-        best = max(
-            reversed(self._free), key=lambda slab: (2 * slab.size >= self.largest, slab.writer == writer), default=None
-        )
-        if best is not None:
-            self._free.remove(best)
+        free = self._free
+        if len(free) < 2:  # nearly always
+            return free.pop() if free else None
+        best = max(reversed(free), key=lambda slab: (2 * slab.size >= self.largest, slab.writer == writer))
+        free.remove(best)
         return best
 
     def _reserve(self, budget: Budget, nbytes: int) -> bool:
