@@ -110,7 +110,7 @@ def options(**changes):
 def workers(dataset, waits=(), makes=(), **changes):
     """The workers of a loader, after these seconds were measured."""
     job = Job(dataset, gl.default_batchify, changes.pop("worker_init_fn", None), 2, 0, changes.pop("iterable", False))
-    started = Workers(job, options(**changes), None, None)
+    started = Workers(job, options(**changes), lambda seed: ())
     started.start(0)
     counts = started.tally.start(epoch=0, window=0)
     counts.waits.extend(waits)
