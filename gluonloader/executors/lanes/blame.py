@@ -17,8 +17,7 @@ from ...errors import BatchTimeout, WorkerDied
 from ...work.caught import BULK
 from ...work.task import Samples, Task
 from ..base import Failed, Submission
-from .lane import Attempt, Death, Lane
-from .memory import S
+from .lane import Attempt, Death, Lane, S
 
 _SHOWN_INDICES: Final = 16
 

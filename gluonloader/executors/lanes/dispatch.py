@@ -43,8 +43,7 @@ from ...work.task import Task
 from ...work.usage import LONG_LOG, Usage
 from ..base import Failed, Outcome, Submission, Window, check_not_inside
 from .blame import blame, worker_died
-from .lane import Attempt, Death, Lane, is_busy
-from .memory import Memory, S
+from .lane import Attempt, Death, Lane, Memory, S, is_busy
 from .messages import Reply, Status, encode_task
 from .remote import decode_error
 

@@ -38,8 +38,7 @@ from ..base import LONGEST_WAIT_S, Window, check_not_inside, usual_window
 from .blame import lanes_of, makes_progress
 from .dispatch import STALL_S, Dispatcher
 from .ends import close_end, open_pair, ring
-from .lane import Crew, Lane
-from .memory import Memory, S
+from .lane import Crew, Lane, Memory, S
 from .messages import Status
 
 _SMALL: Final = 1 << 20  # bytes; sending such a batch takes about as long as making it, so more batches are in flight
