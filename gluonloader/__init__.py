@@ -10,7 +10,7 @@ This file exports the public names. A module imports only from layers below its 
     comparing    differences between two batches
     loader       DataLoader: builds its parts from its arguments
     iterator     one epoch
-    loading      arguments, plan, window, choice of executor, statistics
+    loading      arguments, epochs, plans, positions, choice of executor, statistics
     executors    where batches are made: in the caller, in threads, in processes or by Ray
     work         a task, and how one batch is made
     vision       images: decoding, datasets, transforms, a pipeline

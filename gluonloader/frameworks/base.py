@@ -1,7 +1,7 @@
 """The interface of a framework, the dtypes that NumPy lacks, and restrictions on frameworks in a worker.
 
     worker   array of a framework --to_numpy--> NumPy view --> slab
-    parent   slab --> NumPy view --from_numpy--> array of the framework, over the same memory
+    main     slab --> NumPy view --from_numpy--> array of the framework, over the same memory
 
 An array of a dtype that NumPy lacks (bfloat16, the 8-bit floats) travels with a carrier dtype. A carrier is a
 structured dtype with one field of unsigned integers, whose name is that of the missing dtype. So does MXNet for
@@ -131,7 +131,7 @@ def without_carrier(array: Array, framework: str, cure: str) -> Array:
 
 
 def is_numeric(dtype: np.dtype[Any]) -> bool:
-    """Whether frameworks have this dtype; arrays of texts, times, objects and records stay NumPy arrays."""
+    """Whether frameworks have this dtype; texts, times, objects and structured dtypes stay NumPy arrays."""
     return dtype.kind in "biufc" or carried(dtype) is not None
 
 

@@ -3,7 +3,7 @@
     byte 0         64         128               128 + task                 head
     | five words   | report   | task            | arrays, aligned ...      | head
       HOLDERS        written    written by the    written by batchify_fn     written by reduce
-      TICKET         by the     parent            in the worker              in the worker
+      TICKET         by the     main program      in the worker              in the worker
       STARTED        worker
       ROW
       SINCE

@@ -134,8 +134,7 @@ def test_batches_that_are_cheap_to_make_are_made_in_the_caller_from_the_next_epo
         assert isinstance(started.next_executor(1, alone=True), SerialExecutor)
         assert (started.stats().executor, started.stats().num_workers) == ("serial", 0)
         assert (
-            started.stats().why
-            == "a batch is made in 10 us in the loader's process, but took 50 us to arrive from workers"
+            started.stats().why == "a batch is made in 10 us in the main program, but took 50 us to arrive from workers"
         )
         assert multiprocessing.active_children() == []
         assert isinstance(started.next_executor(2, alone=True), SerialExecutor)

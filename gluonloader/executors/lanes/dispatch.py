@@ -245,7 +245,7 @@ class Dispatcher(Generic[S]):
         """If nothing is in flight, frees slabs by copying batches that wait for delivery out of their slabs.
 
         Raises:
-            SharedMemoryError: the batches that the program keeps leave no room; see NOTE [memory limit] in budget.py.
+            SharedMemoryError: the batches that the program keeps leave no room; see NOTE [memory limit].
         """
         if is_busy(self._lanes):
             return None

@@ -1,4 +1,4 @@
-"""The executor over lanes, in the loader's process: threads wait for batches, and one of these threads reads the lanes.
+"""The executor over lanes, in the main program: threads wait for batches, and one of these threads reads the lanes.
 
     submit --> dispatcher --> lanes --> workers                                (dispatch.py, lane.py)
     wait   <-- window <-- dispatcher <-- lanes <-- poll              a worker has ended --> the crew buries its lane

@@ -50,7 +50,7 @@ _STATUSES: Final = tuple(Status)
 
 @dataclass(slots=True)
 class Request:
-    """From the loader's process to a worker."""
+    """From the main program to a worker."""
 
     verb: Verb
     new: bool = False  # the slab's descriptor comes with this message
@@ -68,7 +68,7 @@ class Request:
 
 @dataclass(slots=True)
 class Reply:
-    """From a worker to the loader's process; slab and ticket are those of the request."""
+    """From a worker to the main program; slab and ticket are those of the request."""
 
     status: Status
     slab: int = 0

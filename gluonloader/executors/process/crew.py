@@ -37,7 +37,7 @@ class ProcessCrew:
     """The worker processes of one executor, each with its lane.
 
     Args:
-        packed: the pickled job; None under fork, because workers inherit the job.
+        mapped: the job in a file; None under fork, because workers inherit the job.
         waker: a byte sent through this socket wakes the thread that waits.
 
     Attributes:
@@ -45,23 +45,23 @@ class ProcessCrew:
         lanes, poll, error, requested: see `Crew`.
     """
 
-    def __init__(self, job: Job, start_method: str, packed: MappedJob | None, waker: socket.socket) -> None:
+    def __init__(self, job: Job, start_method: str, mapped: MappedJob | None, waker: socket.socket) -> None:
         self.lanes: dict[int, ProcessLane] = {}
         self.poll = select.poll()
         self.error: WorkerStartError | None = None
         self.watched: dict[int, ProcessLane] = {}
         self._num_workers = job.num_workers
-        self._packed = packed
+        self._mapped = mapped
         self._failed_starts = 0
         self._hangs_up = False
         self._oom_kills = oom_kills()
-        self._supervisor = Supervisor(job.num_workers, start_method, job if packed is None else None, waker)
+        self._supervisor = Supervisor(job.num_workers, start_method, job if mapped is None else None, waker)
         self.requested = self._supervisor.requested
 
     @property
     def forks(self) -> bool:
         """Whether workers inherit this process's memory."""
-        return self._packed is None
+        return self._mapped is None
 
     def start_requested(self, epoch: int) -> None:
         """Starts the processes that the Pool has requested; see NOTE [who forks] in supervisor.py.
@@ -96,12 +96,12 @@ class ProcessCrew:
             self.poll.register(process.pidfd, select.POLLIN)
         if self._hangs_up:
             lane.hang_up()
-        packed = self._packed
-        if packed is None:
+        mapped = self._mapped
+        if mapped is None:
             lane.send(Request(Verb.HELLO, ticket=epoch), (lane.log,))
         else:
-            hello = Request(Verb.HELLO, ticket=epoch, size=packed.size, length=packed.length)
-            lane.send(hello, (lane.log, packed.fd))
+            hello = Request(Verb.HELLO, ticket=epoch, size=mapped.size, length=mapped.length)
+            lane.send(hello, (lane.log, mapped.fd))
 
     @property
     def processes(self) -> list[BaseProcess]:
@@ -179,5 +179,5 @@ class ProcessCrew:
             lane.close()
         self.lanes.clear()
         self.watched.clear()
-        if self._packed is not None:
-            os.close(self._packed.fd)
+        if self._mapped is not None:
+            os.close(self._mapped.fd)

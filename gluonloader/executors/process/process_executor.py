@@ -10,7 +10,7 @@ from ...work.task import Job
 from ..base import usual_window
 from ..lanes.lane_executor import LaneExecutor
 from .crew import ProcessCrew
-from .mapped_job import pack_job, pickle_for
+from .mapped_job import pickle_for, write_job
 
 
 class ProcessExecutor(LaneExecutor[Slab]):
@@ -35,7 +35,7 @@ class ProcessExecutor(LaneExecutor[Slab]):
         super().__init__(
             job,
             SlabPool(prefetch or usual_window(job), memory_limit),
-            lambda waker: ProcessCrew(job, start_method, None if pickled is None else pack_job(pickled), waker),
+            lambda waker: ProcessCrew(job, start_method, None if pickled is None else write_job(pickled), waker),
             prefetch,
             max_retries,
             max_per_worker,

@@ -33,7 +33,7 @@ _RECEIVED_BYTES = 65536  # more than all replies that can be under way on one la
 
 @dataclass(slots=True, eq=False)
 class ProcessLane:
-    """The end of the channel to one worker in the loader's process."""
+    """The end of the channel to one worker in the main program."""
 
     process: LaneProcess
     forked: bool  # the worker inherits the memory of this process

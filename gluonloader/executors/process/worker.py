@@ -35,7 +35,7 @@ from ..lanes.messages import Reply, Request, RequestReader, Status, Verb
 from ..lanes.remote import encode_error
 from .beside import Beside
 from .main_script import explain_missing, import_main
-from .mapped_job import MappedJob, unpack_job
+from .mapped_job import MappedJob, read_job
 
 # "Write your stack to the log"; handled in C, even while another thread has the GIL.
 DUMP_SIGNAL: Final = signal.SIGUSR2
@@ -128,7 +128,7 @@ class _Worker:
             if job is None:
                 fd = self._descriptors.pop(0)
                 try:
-                    job = unpack_job(MappedJob(fd, hello.size, hello.length))
+                    job = read_job(MappedJob(fd, hello.size, hello.length))
                 except AttributeError as error:
                     explain_missing(error)
                     raise

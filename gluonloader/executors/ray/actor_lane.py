@@ -80,15 +80,15 @@ class RayLane:
         self.bell.setblocking(False)
         self._ringer.setblocking(False)
 
-    def start(self, packed: Any, epoch: int) -> None:
-        """Starts the worker; `packed` is the reference of the `StoredJob`."""
+    def start(self, stored: Any, epoch: int) -> None:
+        """Starts the worker; `stored` is the reference of the `StoredJob`."""
         watch = self._call("watch")
         self._call("pid", self._note_pid)
         # `start` runs in the thread of `make`, so that `worker_init_fn` can set thread-local state. If `make` has many
         # threads, `start` runs in another one, since calls of `make` could occupy all of them and wait for `start`. The
         # reference is in a list, or Ray would fetch the job before it calls `start`.
         start = self.actor.start if self._side_by_side == 1 else self.actor.start.options(concurrency_group=WATCH)
-        self._ray.future(start.remote([packed], epoch)).add_done_callback(self._has_started)
+        self._ray.future(start.remote([stored], epoch)).add_done_callback(self._has_started)
         watch.add_done_callback(self._has_ended)
 
     def _call(self, method: str, then: Any = None) -> Future[Any]:
