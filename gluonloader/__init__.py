@@ -12,7 +12,7 @@ below its layer (tests/test_layers.py checks it):
     comparing    differences between two batches
     loader       DataLoader: builds its parts from its arguments
     iterator     one epoch
-    loading      arguments, plan, window, choice of executor, statistics
+    loading      arguments, epochs, plans, positions, choice of executor, statistics
     executors    where batches are made: in the caller, in threads, in processes or by Ray
     work         a task, and how one batch is made
     vision       images: decoding, datasets, transforms, a pipeline

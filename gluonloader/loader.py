@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import partial
 from types import FunctionType
 from typing import Any, Generic, Literal
 
@@ -45,7 +46,7 @@ from .loading.epochs import Epochs
 from .loading.plan import only_sample
 from .loading.stats import LoaderStats
 from .loading.trace import Trace
-from .loading.workers import Workers
+from .loading.workers import Workers, payloads_for
 from .randomness import draw_seed
 from .ranks import Ranks
 from .tree import Batch
@@ -194,11 +195,18 @@ class DataLoader(Generic[Batch]):
         if batchify_fn is None:
             batchify_fn = only_sample if iterable and batch_size is None else default_batchify
         reading = choose_reading(dataset, batching, concurrency, on_error, max_errors, reseed_generators)
+        payloads = partial(payloads_for, worker_payload, dataset, batch_size, options.num_workers)
         job = Job(
-            dataset, batchify_fn, worker_init_fn, options.num_workers, used_seed, iterable=iterable, reading=reading
+            dataset,
+            batchify_fn,
+            worker_init_fn,
+            options.num_workers,
+            used_seed,
+            iterable=iterable,
+            payloads=payloads(used_seed),
+            reading=reading,
         )
-        workers = Workers(job, options, batch_size, worker_payload)
-        workers.job = workers.job_with(used_seed)
+        workers = Workers(job, options, payloads)
         delivery = choose_delivery(in_order, timeout, output, pin_memory, pin_device_id)
         self.epochs = Epochs(source, workers, delivery, seed is not None, bool(auto_reload))
         workers.start(epoch=0)

@@ -27,7 +27,7 @@ from ..loading.stats import EpochTally, LoaderStats, Tally, summarize
 from ..state import add_checksum, check_same, field, int_field, parse_state
 from ..tree import leaves
 from .reader import BridgeEpoch, Position, ReaderThread, Result
-from .source import Source, convert
+from .source import BridgeSource, convert
 
 
 def bridge(
@@ -83,13 +83,13 @@ class Bridge:
         pin_memory: bool = False,
         timeout: float | None = 120,
     ) -> None:
-        self._sized, self._source = source, Source(source)
+        self._sized, self._source = source, BridgeSource(source)
         self._prefetch = check_int("prefetch", prefetch, 1)
         check_pins(pin_memory, 0, output)
         check_timeout(timeout)
         self._timeout = timeout
         self._next = self._position = Position()  # where the next iteration starts; where the bridge stands now
-        self._run: BridgeEpoch | None = None  # the run whose deliveries move the position
+        self._current: BridgeEpoch | None = None  # the epoch whose deliveries move the position
         self._lock = threading.Lock()
         self._tally, self._counts = Tally(), EpochTally(0)
         finish = choose_output(output, pin_memory, 0)
@@ -101,10 +101,10 @@ class Bridge:
         """Starts the next epoch. The previous iterator raises `LoaderClosed` from now on."""
         with self._lock:
             start = self._next
-            self._run = run = self._reader.start(start, self._prefetch)
+            self._current = epoch = self._reader.start(start, self._prefetch)
             self._next, self._position = Position(start.epoch + 1), start
             self._counts = self._tally.start(start.epoch, self._prefetch)
-            return BridgeIterator(self, run)
+            return BridgeIterator(self, epoch)
 
     def __len__(self) -> int:
         """The length of the source; raises TypeError if the source has no length."""
@@ -188,16 +188,16 @@ class Bridge:
     def _move_to(self, position: Position) -> None:
         with self._lock:
             self._next = self._position = position
-            self._run = None
+            self._current = None
 
-    def _take(self, run: BridgeEpoch) -> Result:
-        """Waits for the next result of a run, and moves the position."""
+    def _take(self, epoch: BridgeEpoch) -> Result:
+        """Waits for the next result of an epoch, and moves the position."""
         start = perf_counter()
-        result = self._reader.take(run, self._timeout)
+        result = self._reader.take(epoch, self._timeout)
         with self._lock:
-            if result.position is not None and run is self._run:
+            if result.position is not None and epoch is self._current:
                 self._position = result.position
-            if result.ended and run is self._run:  # if the epoch could not start, the next iteration tries again
+            if result.ended and epoch is self._current:  # if the epoch could not start, the next iteration tries again
                 self._next = self._position
             if result.position is not None and not result.ended:
                 number = result.position.batch - 1
@@ -216,9 +216,9 @@ def _samples_in(batch: Any) -> int:
 class BridgeIterator(Iterator[Any]):
     """An iterator over one epoch of a bridge; after an error it continues if the source can continue."""
 
-    def __init__(self, bridge: Bridge, run: BridgeEpoch) -> None:
+    def __init__(self, bridge: Bridge, epoch: BridgeEpoch) -> None:
         self._bridge: Bridge | None = bridge  # an iteration keeps its bridge open
-        self._run = run
+        self._epoch = epoch
         self._lock = threading.RLock()
 
     def __iter__(self) -> BridgeIterator:
@@ -235,7 +235,7 @@ class BridgeIterator(Iterator[Any]):
         with self._lock:
             if self._bridge is None:
                 raise StopIteration
-            result = self._bridge._take(self._run)
+            result = self._bridge._take(self._epoch)
             if result.ended:
                 self.close()
             try:
@@ -243,21 +243,21 @@ class BridgeIterator(Iterator[Any]):
                     raise result.error or StopIteration
                 return result.batch
             finally:
-                self._run.permits.put(True)
+                self._epoch.permits.put(True)
                 del result  # or the traceback of an error, with this frame, would keep the bridge open
 
     @short_repr
     def __repr__(self) -> str:
-        bridge, run = self._bridge, self._run
-        if bridge is None or run.stopped:
-            return call(self, f"epoch {run.start.epoch}, ended")
-        batches = f", {counted(bridge._position.batch, 'batch', 'batches')}" if run is bridge._run else ""
-        return call(self, f"epoch {run.start.epoch}{batches} of {describe(bridge._sized)}")
+        bridge, epoch = self._bridge, self._epoch
+        if bridge is None or epoch.stopped:
+            return call(self, f"epoch {epoch.start.epoch}, ended")
+        batches = f", {counted(bridge._position.batch, 'batch', 'batches')}" if epoch is bridge._current else ""
+        return call(self, f"epoch {epoch.start.epoch}{batches} of {describe(bridge._sized)}")
 
     def close(self) -> None:
         """Ends the epoch, and drops batches that were read but not delivered. Deleting the iterator does the same."""
         self._bridge = None
-        self._run.stop("this iterator was closed")
+        self._epoch.stop("this iterator was closed")
 
     def __del__(self) -> None:
         self.close()

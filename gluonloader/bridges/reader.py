@@ -12,7 +12,7 @@ v
 thread: reads on
 
 Permits and ready batches travel in a SimpleQueue: even the garbage collector may call its `put`, so an iterator that is
-deleted stops its run without a lock.
+deleted stops its epoch without a lock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any, Final
 from ..errors import BatchTimeout, LoaderClosed, add_note, bad_state
 from ..work.maker import Timer
 from ..work.usage import Usage, thread_resources
-from .source import Opened, Source, state_of
+from .source import BridgeSource, Opened, state_of
 
 _CLOSING_S: Final = 0.5  # how long `close` waits for the thread
 
@@ -68,7 +68,7 @@ class BridgeEpoch:
             self.permits.put(True)
 
     def stop(self, why: str) -> None:
-        """Ends the run, and wakes the thread and the iterator if they wait for each other."""
+        """Ends the epoch, and wakes the thread and the iterator if they wait for each other."""
         self.stopped = self.stopped or why
         self.permits.put(False)
         self.ready.put(None)
@@ -78,16 +78,16 @@ class BridgeEpoch:
 
 
 class ReaderThread:
-    """Reads a source in a thread that starts with the first run.
+    """Reads a source in a thread that starts with the first epoch.
 
     Attributes:
         usage: how the thread spends its time.
     """
 
-    def __init__(self, source: Source, convert: Callable[[Any], Any]) -> None:
+    def __init__(self, source: BridgeSource, convert: Callable[[Any], Any]) -> None:
         self._source, self._convert = source, convert
-        self._runs: SimpleQueue[BridgeEpoch | None] = SimpleQueue()
-        self._run: BridgeEpoch | None = None
+        self._epochs: SimpleQueue[BridgeEpoch | None] = SimpleQueue()
+        self._current: BridgeEpoch | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._closed = False
@@ -97,30 +97,30 @@ class ReaderThread:
         self.check_process()
         if self._closed:
             raise LoaderClosed("this Bridge is closed; make a new one, or iterate inside its `with` block")
-        if self._run is not None:
-            self._run.stop("a newer iteration of this Bridge has started; to run two at a time, make two bridges")
+        if self._current is not None:
+            self._current.stop("a newer iteration of this Bridge has started; to run two at a time, make two bridges")
         if self._thread is None:
             self._pid = os.getpid()
             self._thread = threading.Thread(target=self._serve, name="gluonloader-bridge", daemon=True)
             self._thread.start()
-        self._run = run = BridgeEpoch(position, prefetch)
-        self._runs.put(run)
-        return run
+        self._current = epoch = BridgeEpoch(position, prefetch)
+        self._epochs.put(epoch)
+        return epoch
 
-    def take(self, run: BridgeEpoch, timeout: float | None) -> Result:
+    def take(self, epoch: BridgeEpoch, timeout: float | None) -> Result:
         """Waits for the next result; while batches are skipped, `timeout` applies to each of them."""
         self.check_process()
-        while not run.stopped:
-            number = run.number
+        while not epoch.stopped:
+            number = epoch.number
             try:
-                result = run.ready.get(timeout=timeout)
+                result = epoch.ready.get(timeout=timeout)
             except Empty:
-                if run.number == number:
-                    raise self._overdue(run, timeout) from None
+                if epoch.number == number:
+                    raise self._overdue(epoch, timeout) from None
                 continue
-            if result is not None and not run.stopped:
+            if result is not None and not epoch.stopped:
                 return result
-        raise LoaderClosed(run.stopped)
+        raise LoaderClosed(epoch.stopped)
 
     def check_process(self) -> None:
         if self._thread is not None and os.getpid() != self._pid:
@@ -129,84 +129,84 @@ class ReaderThread:
     def close(self) -> None:
         """Ends the thread, and waits up to half a second for its end: a thread that is stuck cannot be killed."""
         self._closed = True
-        if self._run is not None:
-            self._run.stop("this Bridge is closed")
-        self._runs.put(None)
+        if self._current is not None:
+            self._current.stop("this Bridge is closed")
+        self._epochs.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_CLOSING_S)
 
-    def _overdue(self, run: BridgeEpoch, timeout: float | None) -> BatchTimeout:
+    def _overdue(self, epoch: BridgeEpoch, timeout: float | None) -> BatchTimeout:
         frame = sys._current_frames().get(getattr(self._thread, "ident", None) or 0)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "the thread has ended\n"
-        late = f"{run} of {self._source.name} took more than timeout={timeout} seconds"
+        late = f"{epoch} of {self._source.name} took more than timeout={timeout} seconds"
         return BatchTimeout(f"{late}; the stack of its thread is\n{stack}")
 
     # -- in the thread ----------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
         self._timer = Timer(thread_resources)
-        while (run := self._runs.get()) is not None:
-            if not run.stopped:
-                self._read(run)
-            del run
+        while (epoch := self._epochs.get()) is not None:
+            if not epoch.stopped:
+                self._read(epoch)
+            del epoch
 
-    def _read(self, run: BridgeEpoch) -> None:
+    def _read(self, epoch: BridgeEpoch) -> None:
         """Reads one epoch, until it ends or is stopped."""
-        start = run.start
+        start = epoch.start
         try:
             opened = self._source.open(start.epoch, start.source if start.load else None)
         except BaseException as error:
-            run.ready.put(Result(error=_noted(error, run), ended=True))
+            epoch.ready.put(Result(error=_noted(error, epoch), ended=True))
             return
         if start.source is not None:
-            run.number = start.batch
-        while self._wait_for_permit(run):
-            skips = run.number < start.batch
-            result = self._next(run, opened, skips)
+            epoch.number = start.batch
+        while self._wait_for_permit(epoch):
+            skips = epoch.number < start.batch
+            result = self._next(epoch, opened, skips)
             if skips and result.error is None:
-                run.permits.put(True)
+                epoch.permits.put(True)
                 continue
-            run.ready.put(result)
+            epoch.ready.put(result)
             if result.ended:
                 return
             del result  # only the user keeps the batch alive
 
-    def _wait_for_permit(self, run: BridgeEpoch) -> bool:
-        return run.permits.get() and not run.stopped
+    def _wait_for_permit(self, epoch: BridgeEpoch) -> bool:
+        return epoch.permits.get() and not epoch.stopped
 
-    def _next(self, run: BridgeEpoch, opened: Opened, skips: bool) -> Result:
+    def _next(self, epoch: BridgeEpoch, opened: Opened, skips: bool) -> Result:
         """Reads the next batch, and converts it unless it is to be skipped."""
         self._timer.start()
         try:
             batch = next(opened.batches)
         except StopIteration:
-            return self._end(run, opened, skips)
+            return self._end(epoch, opened, skips)
         except BaseException as error:
-            return Result(error=_noted(error, run))
+            return Result(error=_noted(error, epoch))
         try:
             result = Result()
             if not skips:
                 batch = self._convert(batch)
-                result = Result(batch, Position(run.start.epoch, run.number + 1, state_of(opened.stateful)))
+                result = Result(batch, Position(epoch.start.epoch, epoch.number + 1, state_of(opened.stateful)))
         except BaseException as error:
-            result = Result(error=_noted(error, run))
-        run.number += 1
-        self.usage.add(0, self._timer.stop(run.start.epoch, run.number))
+            result = Result(error=_noted(error, epoch))
+        epoch.number += 1
+        self.usage.add(0, self._timer.stop(epoch.start.epoch, epoch.number))
         return replace(result, made_s=self._timer.took * 1e-9)
 
-    def _end(self, run: BridgeEpoch, opened: Opened, skips: bool) -> Result:
+    def _end(self, epoch: BridgeEpoch, opened: Opened, skips: bool) -> Result:
         if skips:
-            missing = bad_state("batch", run.start.batch, f"this source ended after {run.number} batches")
+            missing = bad_state("batch", epoch.start.batch, f"this source ended after {epoch.number} batches")
             return Result(error=missing, ended=True)
         # If the next epoch reads a new object, that starts at its first batch, so no state is needed.
         state = state_of(opened.stateful) if opened.lasts else None
-        return Result(position=Position(run.start.epoch + 1, 0, state), ended=True)
+        return Result(position=Position(epoch.start.epoch + 1, 0, state), ended=True)
 
 
-def _noted(error: BaseException, run: BridgeEpoch) -> BaseException:
+def _noted(error: BaseException, epoch: BridgeEpoch) -> BaseException:
     """The error with a note on the batch; a StopIteration, which would end the iteration, becomes a RuntimeError."""
     if isinstance(error, StopIteration):
         stop, error = error, RuntimeError("a bridge's source or output raised StopIteration outside of next()")
         error.__cause__ = stop
-    add_note(error, f"gluonloader: in the source of a bridge, {run}")
+    add_note(error, f"gluonloader: in the source of a bridge, {epoch}")
     return error

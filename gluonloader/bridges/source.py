@@ -25,7 +25,7 @@ class Opened:
     lasts: bool  # whether `stateful` is used again in the next epoch
 
 
-class Source:
+class BridgeSource:
     """The source that was given to `bridge`."""
 
     def __init__(self, source: Any) -> None:

@@ -128,7 +128,7 @@ class Bench:
     failed: tuple[str, ...] = ()
 
 
-class _Failed(ValueError):
+class _LoaderFailed(ValueError):
     """A loader that is measured has raised an error."""
 
 
@@ -173,13 +173,13 @@ def _measure(options: argparse.Namespace, torch_data: Any) -> Bench:
         if torch_data is not None:
             try:
                 contenders.append(_torch(torch_data, loader))
-            except _Failed as error:
+            except _LoaderFailed as error:
                 failed.append(str(error))
         for _ in range(_ROUNDS):
             for contender in list(contenders):
                 try:
                     contender.run((1 - _ALONE) * options.seconds / _ROUNDS / len(contenders), step)
-                except _Failed as error:
+                except _LoaderFailed as error:
                     if contender.name in (_OURS, _PERFECT):
                         raise
                     contenders.remove(contender)
@@ -222,7 +222,7 @@ def _batches(name: str, loader: Iterable[Any]) -> Iterator[Any]:
     try:
         yield from endless(loader)
     except Exception as error:
-        raise _Failed(f"{name} raised {_summary_of(error)}") from error
+        raise _LoaderFailed(f"{name} raised {_summary_of(error)}") from error
 
 
 def _summary_of(error: Exception) -> str:

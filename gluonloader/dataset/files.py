@@ -25,10 +25,11 @@ from .packed import PackedList
 
 
 class FileDataset(Dataset[bytes]):
-    """A dataset of the bytes of files: of local files, or of files in any store that fsspec can read.
+    """A dataset of the bytes of files: of local files, or of files in any filesystem that fsspec knows.
 
-    Decode the bytes with a transform, e.g. `FileDataset("data/*.jpg").transform(decode)`. If the store can send several
-    files at the same time, as HTTP servers and object stores can, a bulk read requests all files of a batch at once.
+    Decode the bytes with a transform, e.g. `FileDataset("data/*.jpg").transform(decode)`. If the filesystem can send
+    several files at the same time, as those of HTTP and of object stores can, a bulk read requests all files of a batch
+    at once.
 
     Args:
         paths: a list of paths or URLs. Or a pattern as a single text, such as `"data/*.jpg"` or
@@ -38,27 +39,27 @@ class FileDataset(Dataset[bytes]):
 
     Raises:
         MissingExtraError: `fs` or a URL was passed, but fsspec is not installed.
-        ValueError: no file matches the pattern, the list is empty, or the URLs are in different stores.
+        ValueError: no file matches the pattern, the list is empty, or the URLs are in different filesystems.
         FileNotFoundError: raised when a sample is read, if its file does not exist; the text names the path.
     """
 
     def __init__(self, paths: Any, fs: Any = None) -> None:
         _check_filesystem(fs)
-        self._store: _Store | None = None  # None if the files are local
-        self._prefix = ""  # the part of each path that precedes the name by which the store knows the file
+        self._remote: _RemoteFiles | None = None  # None if the files are local
+        self._prefix = ""  # the part of each path that precedes the name by which the filesystem knows the file
         is_pattern = isinstance(paths, (str, os.PathLike))
         found = _as_texts([paths] if is_pattern else paths)
         if fs is not None or any("://" in path for path in found):
-            self._store, names = _store_of(found, fs)
+            self._remote, names = _remote_files(found, fs)
             self._prefix = found[0][: -len(names[0])] if found[0].endswith(names[0]) else ""
             if is_pattern:
-                names = _not_empty(found[0], self._store.matches(names[0]))
+                names = _not_empty(found[0], self._remote.matches(names[0]))
                 found = [self._prefix + name for name in names]
             elif found != [self._prefix + name for name in names]:
                 found, self._prefix = names, ""
         elif is_pattern:
             found = _not_empty(found[0], _local_matches(found[0]))
-        if self._store is None:
+        if self._remote is None:
             here = os.getcwd()  # workers may start in another folder
             found = [os.path.join(here, path) for path in found]
         self._paths = PackedList(found)
@@ -70,18 +71,18 @@ class FileDataset(Dataset[bytes]):
 
     def __getitem__(self, index: Any) -> bytes:
         path = self.paths[checked_index(index, len(self))]
-        if self._store is not None:
-            return self._store.read(path, path[len(self._prefix) :])
+        if self._remote is not None:
+            return self._remote.read(path, path[len(self._prefix) :])
         with open(path, "rb", buffering=0) as file:
             return file.read()
 
     # Not for local files: if the file cache of the system contains them, a bulk read gains nothing. Otherwise it is as
     # fast as single reads in 16 threads, which need less memory for decoded samples.
-    @bulk_read(lambda self: self._store is not None and self._store.reads_many)
+    @bulk_read(lambda self: self._remote is not None and self._remote.reads_many)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[bytes]:
-        assert self._store is not None
+        assert self._remote is not None
         paths = [self.paths[index] for index in checked_indices(indices, len(self)).tolist()]
-        return each(self._store.read_many(paths, len(self._prefix)), paths, indices)
+        return each(self._remote.read_many(paths, len(self._prefix)), paths, indices)
 
     _parts = ()
 
@@ -94,7 +95,7 @@ class FileDataset(Dataset[bytes]):
         return call(self, f"{counted(len(self), 'file', 'files')}: {self.paths[0]}{others}")
 
 
-class _Store:
+class _RemoteFiles:
     """Files that a filesystem of fsspec reads.
 
     Each process makes the filesystem itself; so does each thread, unless the filesystem can be used by several threads.
@@ -234,17 +235,17 @@ def _local_matches(pattern: str) -> list[str]:
     return sorted(filter(os.path.isfile, glob.iglob(os.path.expanduser(pattern), recursive=True)))
 
 
-def _store_of(urls: list[str], fs: Any) -> tuple[_Store, list[str]]:
-    """The store that contains the files, and the names by which it knows them."""
+def _remote_files(urls: list[str], fs: Any) -> tuple[_RemoteFiles, list[str]]:
+    """The files of these URLs, and the names by which their filesystem knows them."""
     if fs is not None:
-        return _Store(fs), [fs._strip_protocol(url) for url in urls]
+        return _RemoteFiles(fs), [fs._strip_protocol(url) for url in urls]
     resolved = list(map(_resolved, urls))
     origin, options, _ = resolved[0]
-    for url, (*store, _) in zip(urls, resolved, strict=True):
-        if store != [origin, options]:
-            right = "pass their filesystem as fs, or make a FileDataset for each store and join them with +"
-            raise ValueError(f"paths: {url!r} and {urls[0]!r} are not in the same store; {right}")
-    return _Store(origin, options), [name for *_, name in resolved]
+    for url, (*filesystem, _) in zip(urls, resolved, strict=True):
+        if filesystem != [origin, options]:
+            right = "pass their filesystem as fs, or make a FileDataset for each of them and join them with +"
+            raise ValueError(f"paths: {url!r} and {urls[0]!r} are not in the same filesystem; {right}")
+    return _RemoteFiles(origin, options), [name for *_, name in resolved]
 
 
 def _resolved(url: str) -> tuple[Any, dict[str, Any] | None, str]:

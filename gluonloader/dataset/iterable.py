@@ -241,7 +241,7 @@ class ChainDataset:
     def __init__(self, datasets: list[IterableDataset[Any]]) -> None:
         self.datasets = datasets
         self._made_by_shard: tuple[int, int] | None = None  # the arguments of `shard` that made this chain
-        self._opened = _Opened()
+        self._opened = _NewestIterators()
 
     def __iter__(self) -> Iterator[Any]:
         return chain.from_iterable(map(self._open, range(len(self.datasets))))
@@ -289,11 +289,11 @@ class ChainDataset:
         return shard
 
 
-class _Opened(dict[Any, Any]):
+class _NewestIterators(dict[Any, Any]):
     """The newest iterator of each part of a `ChainDataset` and of its shards; a pickle contains no iterators."""
 
     def __reduce__(self) -> Any:
-        return _Opened, ()
+        return _NewestIterators, ()
 
 
 def unwrap(dataset: Any) -> tuple[Any, tuple[Step, ...]]:

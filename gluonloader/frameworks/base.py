@@ -1,7 +1,7 @@
 """The interface of a framework, the dtypes that NumPy lacks, and restrictions on frameworks in a worker.
 
     worker   array of a framework --to_numpy--> NumPy view --> slab
-    parent   slab --> NumPy view --from_numpy--> array of the framework, over the same memory
+    main     slab --> NumPy view --from_numpy--> array of the framework, over the same memory
 
 An array of a dtype that NumPy lacks (bfloat16, the 8-bit floats) travels with a carrier dtype. A carrier is a
 structured dtype with one field of unsigned integers, whose name is that of the missing dtype. So does MXNet for
@@ -69,8 +69,13 @@ class Framework(Protocol):
 class Lent(np.ndarray[Any, Any]):
     """The bytes of the slab that a delivered batch lies in; the base of all its arrays."""
 
-    address: int  # of byte 0, in this process
     mappings: dict[Any, Any]  # a framework's own mappings of the slab; they live as long as the batch
+
+    @property
+    def address(self) -> int:
+        """The address of byte 0 in this process."""
+        address: int = self.__array_interface__["data"][0]
+        return address
 
     def share(self) -> int | None:
         """Returns a new descriptor of the slab, so that a framework can map it and become one of its holders.
@@ -126,7 +131,7 @@ def without_carrier(array: Array, framework: str, cure: str) -> Array:
 
 
 def is_numeric(dtype: np.dtype[Any]) -> bool:
-    """Whether frameworks have this dtype; arrays of texts, times, objects and records stay NumPy arrays."""
+    """Whether frameworks have this dtype; texts, times, objects and structured dtypes stay NumPy arrays."""
     return dtype.kind in "biufc" or carried(dtype) is not None
 
 

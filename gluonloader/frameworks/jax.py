@@ -12,7 +12,7 @@ from .base import Array, Empty, in_worker, without_carrier
 
 
 class Promised(np.ndarray[Any, Any]):
-    """A NumPy array in a worker that becomes a JAX array in the parent."""
+    """A NumPy array in a worker that becomes a JAX array in the main program."""
 
 
 class Jax:

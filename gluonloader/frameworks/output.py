@@ -40,7 +40,7 @@ def map_arrays(fn: Leaf, batch: Any) -> Any:
 def converter(output: str | Framework | Leaf) -> Leaf:
     """Returns the function that converts one array to the framework `output`; a function is returned as it is.
 
-    Arrays of texts, times, objects and records stay NumPy arrays.
+    Arrays of texts, times and objects, and structured arrays, stay NumPy arrays.
     """
     if callable(output):
         return output

@@ -110,7 +110,7 @@ def cheaper(job: Job, tally: Tally, window: int) -> Choice | None:
     if made_s + _CALLER_S + _GENERATORS_S * draws >= wait_s:
         return None
     made = f"a batch is made in {made_s * 1e6:.0f} us"
-    return Choice("serial", f"{made} in the loader's process, but took {wait_s * 1e6:.0f} us to arrive from workers")
+    return Choice("serial", f"{made} in the main program, but took {wait_s * 1e6:.0f} us to arrive from workers")
 
 
 def _has_small_rows(dataset: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..declared import slow_in_random_order
 from ..errors import bad_argument
-from ..sampler import OrderedSampler
+from ..sampler import OrderedSampler, iterating_class
 
 _LIBRARIES: Final = ("gluonloader.sampler.", "torch.utils.data.", "mxnet.gluon.data.", "accelerate.")
 _WRAP: Final = ("BatchSampler", "ShardedSampler", "BatchSamplerShard")  # they yield the order of the sampler in them
@@ -41,7 +41,7 @@ def _mixed_by(order: Any, whole: range) -> Any:
     """The indices that a sampler or batch sampler mixes at random, an array or a range; None if it is not random."""
     while (kind := _kind(order)) in _WRAP:
         order = getattr(order, "sampler", getattr(order, "batch_sampler", None))
-    if isinstance(order, OrderedSampler) and type(order).__iter__ is OrderedSampler.__iter__:
+    if iterating_class(order) is OrderedSampler:
         return order.random_over
     is_random = kind in _SHUFFLE or (kind == "DistributedSampler" and order.shuffle)
     return getattr(order, "indices", whole) if is_random else None
@@ -49,5 +49,5 @@ def _mixed_by(order: Any, whole: range) -> Any:
 
 def _kind(sampler: Any) -> str:
     """The name of the class that decides the order of a sampler; "" if it is a class of the user's."""
-    owner = next((kind for kind in type(sampler).__mro__ if "__iter__" in vars(kind)), object)
+    owner = iterating_class(sampler) or object
     return owner.__name__ if owner.__module__.startswith(_LIBRARIES) else ""

@@ -34,7 +34,7 @@ class _Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class _Delivered:
+class _TracedBatch:
     epoch: int
     batch: int
     start_ns: int
@@ -62,7 +62,7 @@ class Trace:
         self.path, self.batches, self.verdict = Path(path), batches, ""
         self._lent, self._find_verdict = lent, verdict
         self._drawn: list[_Drawn] = []
-        self._delivered: list[_Delivered] = []
+        self._delivered: list[_TracedBatch] = []
         self._usages: list[Usage] = []
         self._stopped = False
         with self.path.open("w"):  # an error of the path is raised now, not at the end of the run
@@ -88,7 +88,7 @@ class Trace:
         """A call of `next` from `start` to `end` has returned a batch."""
         if not self.full:
             times = int(start * 1e9), int(end * 1e9)
-            self._delivered.append(_Delivered(task.epoch, task.batch, *times, ready, in_flight, self._lent()))
+            self._delivered.append(_TracedBatch(task.epoch, task.batch, *times, ready, in_flight, self._lent()))
             if self.full:
                 self.verdict = self._find_verdict()  # now, since later batches do not belong to the recording
 
@@ -122,11 +122,11 @@ def _span(name: str, row: int, start: int, end: int, **arguments: Any) -> dict[s
     return {**span, "args": arguments} if arguments else span
 
 
-def _name(made: _Drawn | _Delivered | BatchReport) -> str:
+def _name(made: _Drawn | _TracedBatch | BatchReport) -> str:
     return f"batch {made.batch} of epoch {made.epoch}"
 
 
-def _flow(phase: str, made: _Drawn | _Delivered | BatchReport, row: int, at: int) -> dict[str, Any]:
+def _flow(phase: str, made: _Drawn | _TracedBatch | BatchReport, row: int, at: int) -> dict[str, Any]:
     """A point of the arrow from draw to delivery: its start, a step or its end."""
     key = f"{made.epoch}.{made.batch}"
     end = {"bp": "e"} if phase == "f" else {}  # the arrow ends at the span around this point, not at the next span
@@ -156,7 +156,7 @@ def _rows(reports: list[BatchReport]) -> Iterator[dict[str, Any]]:
             start += length
 
 
-def _program(drawn: list[_Drawn], delivered: list[_Delivered]) -> Iterator[dict[str, Any]]:
+def _program(drawn: list[_Drawn], delivered: list[_TracedBatch]) -> Iterator[dict[str, Any]]:
     """The spans of the program, and the counters."""
     came = {(batch.epoch, batch.batch) for batch in delivered}
     for draw in drawn:

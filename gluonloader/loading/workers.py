@@ -33,7 +33,21 @@ from .trace import Trace
 
 _log = logging.getLogger("gluonloader")
 
-Payload = Callable[[LoaderInfo, int], Any]
+Payloads = Callable[[int], tuple[Any, ...]]  # takes a seed, returns the payloads of all workers
+
+
+def payloads_for(
+    worker_payload: Callable[[LoaderInfo, int], Any] | None,
+    dataset: Any,
+    batch_size: int | None,
+    num_workers: int,
+    seed: int,
+) -> tuple[Any, ...]:
+    """What `worker_payload` returns for each worker; empty without `worker_payload`."""
+    if worker_payload is None:
+        return ()
+    info = LoaderInfo(dataset, batch_size, num_workers, seed)
+    return tuple([worker_payload(info, worker) for worker in range(max(1, num_workers))])
 
 
 class Workers:
@@ -41,22 +55,22 @@ class Workers:
 
     Args:
         job, options: what workers make, and how.
-        batch_size, worker_payload: used to compute the payloads of another job; see `job_with`.
+        payloads: computes the payloads of a job with another seed.
 
     Attributes:
-        job: may be set after `stop`.
+        job: as above; see `change_job`.
         tally: the counts of all iterators.
         closed: the loader was closed, so no worker will start any more.
         block_ended: the `with` block of the loader has ended; may be set.
         lock_here: held while the calling thread makes a batch that no executor makes.
     """
 
-    def __init__(self, job: Job, options: Options, batch_size: int | None, worker_payload: Payload | None) -> None:
+    def __init__(self, job: Job, options: Options, payloads: Payloads) -> None:
         self.job, self.options, self.closed = job, options, False
         self.block_ended = False
         self.tally = Tally()
         self._copied_length: int | None = None
-        self._batch_size, self._worker_payload = batch_size, worker_payload
+        self._payloads = payloads
         self._lock = threading.RLock()  # while the executor changes
         self.lock_here = threading.RLock()
         self._maker_here: tuple[Job, int, BatchMaker] | None = None  # with its job and its process
@@ -68,15 +82,17 @@ class Workers:
         self._finalizer: Finalize | None = None  # closes the executor when the program ends or this object is deleted
 
     def __reduce__(self) -> Any:
-        arguments = self.job, self.options, self._batch_size, self._worker_payload
-        return Workers, arguments, {"closed": self.closed}
+        return Workers, (self.job, self.options, self._payloads), {"closed": self.closed}
 
     def job_with(self, seed: int) -> Job:
-        """The job with a different seed, and with the payloads that `worker_payload` computes for that seed."""
-        job, payload = self.job, self._worker_payload
-        info = LoaderInfo(job.dataset, self._batch_size, job.num_workers, seed)
-        payloads = [payload(info, worker) for worker in range(max(1, job.num_workers))] if payload else []
-        return replace(job, seed=seed, payloads=tuple(payloads))
+        """The job with this seed, and with the payloads that `worker_payload` computes for this seed."""
+        return self.job if seed == self.job.seed else replace(self.job, seed=seed, payloads=self._payloads(seed))
+
+    def change_job(self, job: Job) -> None:
+        """Ends the workers if they have a different job; when workers are needed again, new ones start with `job`."""
+        if job is not self.job:
+            self.stop()
+            self.job = job
 
     def start(self, epoch: int) -> Executor:
         """Starts workers in this process; `epoch` is the first epoch for which they make batches."""

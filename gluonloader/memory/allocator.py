@@ -1,7 +1,8 @@
 """`empty` makes the arrays of a batch, in memory that the executor supplies.
 
-In a worker process an `Arena` hands out the slab of the batch, so its arrays are not copied to reach the parent. In the
-loader's own process `empty` takes recycled buffers (buffers.py). Everywhere else it calls `numpy.empty`.
+In a worker process an `Arena` hands out the slab of the batch, so its arrays are not copied to reach the main program.
+For a batch that is made in the main program, `empty` takes recycled buffers (buffers.py). Everywhere else it calls
+`numpy.empty`.
 """
 
 from __future__ import annotations

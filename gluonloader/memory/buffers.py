@@ -1,4 +1,4 @@
-"""Recycled private memory for batches that are made in the loader's own process.
+"""Recycled private memory for batches that are made in the main program.
 
     empty -> an idle buffer of the right size, or a new one -> array over it -> ... its last view dies -> idle
 

@@ -1,11 +1,11 @@
 """`reduce` turns a batch into a small head and arrays in a slab; `rebuild` turns them into the batch again.
 
     worker   reduce(batch, arena)   arrays -> slab (unless they lie there already), everything else -> head
-    parent   rebuild(memory, head)  head -> the same objects; arrays are views on `memory`, without a copy
+    main     rebuild(memory, head)  head -> the same objects; arrays are views on `memory`, without a copy
 
 A batch with any number of arrays has only one head. Most batches are an array, or a tuple, list or dict of arrays;
 their head only says where the arrays lie. The head of any other batch is a pickle (protocol 5); see pickled.py. The
-parent reads heads only from slabs that its own workers wrote, so unpickling them is safe.
+main program reads heads only from slabs that its own workers wrote, so unpickling them is safe.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     byte 0         64         128               128 + task                 head
     | five words   | report   | task            | arrays, aligned ...      | head
       HOLDERS        written    written by the    written by batchify_fn     written by reduce
-      TICKET         by the     parent            in the worker              in the worker
+      TICKET         by the     main program      in the worker              in the worker
       STARTED        worker
       ROW
       SINCE
@@ -35,13 +35,14 @@ from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
 from ..forks import no_fork
+from ..frameworks import leaves_room
 from ..interrupts import from_signal_handler
 from ..limits import available_memory
 
 ALIGNMENT: Final = 64  # bytes: a cache line, and what JAX and AVX-512 need
 
 HEADER: Final = 128  # bytes
-# The words of the header, 8 bytes each. HOLDERS: NOTE [holders] in slabs.py; it comes first in MXNet's format, too.
+# The words of the header, 8 bytes each. HOLDERS: NOTE [holders] in loans.py; it comes first in MXNet's format, too.
 # TICKET, STARTED: NOTE [tickets] in executors/process/socket_lane.py. ROW: the row of the sample that is being read,
 # plus 1; 0 if it is not tracked. SINCE: when the worker started on the batch or, if ROW is tracked, on that sample;
 # nanoseconds of the monotonic clock. TOOK: a word of the report, the nanoseconds that making the batch took; see
@@ -163,6 +164,25 @@ class Slab:
         """Gives memory beyond `size` bytes back to the system; see NOTE [slab growth]."""
         os.ftruncate(self.fd, size)
         self.size = size
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a framework still uses the memory of a loan; see NOTE [holders] in loans.py."""
+        return bool(self.holders) and self.control[HOLDERS] > NO_HOLDERS - self.holders
+
+    def share(self) -> int | None:
+        """Returns a new descriptor for one more holder; None if the process may open no more files."""
+        try:
+            descriptor = os.dup(self.fd)
+        except OSError:  # the loader is closed, or there are too many descriptors
+            return None
+        if not leaves_room(descriptor):
+            os.close(descriptor)
+            return None
+        if not self.holders:
+            self.control[HOLDERS] = NO_HOLDERS
+        self.holders += 1
+        return descriptor
 
     def close(self) -> None:
         """Closes the file; its memory is freed when the last array over it, in any process, is gone.

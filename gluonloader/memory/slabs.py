@@ -4,19 +4,9 @@
                       -> copy_out: the batch moves to private memory --------------------------> free
                       -> give_back: nobody wants the batch ------------------------------------> free
 
-budget.py counts slabs against `memory_limit`; see NOTE [memory limit] there.
+budget.py counts slabs against `memory_limit`, see NOTE [memory limit] there; loans.py knows which loans have ended.
 
-NOTE [loans]: all arrays of a delivered batch have the same `_Loan` as their base. When the last array dies, the loan
-dies, and its weak reference appends itself to a deque. The weak reference does nothing else, because this can happen in
-any thread, at any point of any function, and it calls no function of Python, which a signal handler could interrupt.
-The slab is free when `take` reads the deque. So no batch is overwritten while anything refers to it, and users need not
-release batches.
-
-NOTE [holders]: a framework can map a slab by itself and use it after the last NumPy view has died. MXNet does this,
-because its engine runs operations later. When such a holder no longer uses the slab, it subtracts 1 from the word
-HOLDERS, in any thread and without Python. `lend` sets the word while there are no holders; after that only holders
-change it. The loan ends when its arrays are dead and every holder has subtracted 1. A forked child subtracts as well,
-for the mappings that it inherited, but by NOTE [loans and fork] such a slab is not used again.
+NOTE [loans and fork] such a slab is not used again.
 
 NOTE [loans and fork]: a forked child can read the batches that were on loan at the fork, but the parent does not see
 the child's references. So a slab that is on loan at a fork is closed after its loan, not used again.
@@ -28,47 +18,24 @@ import errno
 import mmap
 import os
 import weakref
-from collections import deque
 from collections.abc import Collection
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
 from ..forks import no_fork
-from ..frameworks import Lent, leaves_room
+from ..frameworks import leaves_room
 from ..interrupts import Uninterrupted
 from .budget import SPARE_LOANS, UNLIMITED, Budget, MemoryStats
 from .buffers import aligned_copy
-from .slab import HEADER, HOLDERS, NO_HOLDERS, Slab, align, anonymous_file, reserve
+from .loans import Loans
+from .slab import HEADER, Slab, align, anonymous_file, reserve
 
 _FIRST_SIZE: Final = 64 * 1024  # bytes of the slab for the first batch; it grows if the batch is larger
-_BYTE: Final = np.dtype(np.uint8)
 
 _pools: weakref.WeakSet[SlabPool] = weakref.WeakSet()
-
-
-class _Loan(Lent):
-    """The memory of one delivered batch; because it is a subclass, NumPy makes it the base of all views."""
-
-    slab: Slab
-
-    def share(self) -> int | None:
-        try:
-            descriptor = os.dup(self.slab.fd)
-        except OSError:  # the loader is closed, or there are too many descriptors
-            return None
-        if not leaves_room(descriptor):
-            os.close(descriptor)
-            return None
-        self.slab.holders += 1
-        return descriptor
-
-
-class _LoanRef(weakref.ref[_Loan]):
-    slab: Slab
-    used: int  # bytes of the slab that its batch uses
 
 
 class SlabPool:
@@ -91,8 +58,7 @@ class SlabPool:
         self._slabs: dict[int, Slab] = {}
         self._next_number = 0
         self._free: list[Slab] = []  # the last slab in the list was used last and is warmest in the caches
-        self._lent: dict[int, _LoanRef] = {}  # by the number of the slab
-        self._returned: deque[weakref.ref[_Loan]] = deque()  # those whose loan has died
+        self._loans: Loans[Slab] = Loans()
         self.retired: list[int] = []
         _pools.add(self)
 
@@ -154,12 +120,7 @@ class SlabPool:
         self.largest = max(self.largest, used)
         if not self._may_lend(slab, used):
             return self.copy_out(slab, used)
-        loan: _Loan = _Loan(used, _BYTE, slab.memory)  # not more, since `_trim_loans` may free the rest
-        loan.slab, loan.address, loan.mappings = slab, slab.address, {}
-        slab.control[HOLDERS], slab.holders = NO_HOLDERS, 0
-        reference = _LoanRef(loan, self._returned.append)
-        reference.slab, reference.used = slab, used
-        self._lent[slab.number] = reference
+        loan = self._loans.start(slab.number, slab, slab.memory, used)
         if self._budget is not None:
             self._budget.lent += slab.size
         self._end_flight(slab)
@@ -190,21 +151,17 @@ class SlabPool:
         Args:
             in_flight: the numbers of the slabs that a worker may write or that contain a batch that is not delivered.
         """
-        self._lent = {
-            number: loan
-            for number, loan in self._lent.items()
-            if number not in in_flight and (loan() is not None or _is_held(self._slabs[number]))
-        }
-        self._returned.extend(loan for loan in self._lent.values() if loan() is None)
+        self._loans.recount(in_flight)
+        lent = {loan.number for loan in self._loans}
         self._free = []
         for number, slab in list(self._slabs.items()):
-            if number not in in_flight and number not in self._lent:
+            if number not in in_flight and number not in lent:
                 slab.size = max(slab.size, os.fstat(slab.fd).st_size)  # a worker may have grown it
                 slab.allowance = slab.size
                 self._put(slab)
         if self._budget is not None:
             flying = {number for number in in_flight if number in self._slabs}
-            self._budget.lent = sum(self._slabs[number].size for number in self._lent)
+            self._budget.lent = sum(loan.slab.size for loan in self._loans)
             self._budget.reserved = sum(
                 slab.allowance if number in flying else slab.size for number, slab in self._slabs.items()
             )
@@ -225,14 +182,15 @@ class SlabPool:
 
     def stats(self) -> MemoryStats:
         nbytes = sum(slab.size for slab in list(self._slabs.values()))
-        lent = sum(loan() is not None for loan in list(self._lent.values()))
+        lent = sum(loan() is not None for loan in self._loans)
         return MemoryStats(len(self._slabs), lent, nbytes, self.limit, self._copies, self._refusals)
 
     def close(self) -> None:
         """Closes all slabs; delivered batches stay valid as long as anything refers to them."""
         for slab in self._slabs.values():
             slab.close()
-        self._slabs, self._free, self._lent = {}, [], {}
+        self._slabs, self._free = {}, []
+        self._loans.clear()
 
     def _make(self, size: int) -> Slab:
         """Makes a slab; raises OSError if the system has no memory or no descriptor left."""
@@ -254,15 +212,11 @@ class SlabPool:
 
         A slab of at least half the largest batch's size counts as large enough, because most batches are smaller.
         """
-        best, most = None, -1
-        for slab in reversed(self._free):
-            score = 2 * (2 * slab.size >= self.largest) + (slab.writer == writer)
-            if score > most:
-                best, most = slab, score
-                if most == 3:
-                    break
-        if best is not None:
-            self._free.remove(best)
+        free = self._free
+        if len(free) < 2:  # nearly always
+            return free.pop() if free else None
+        best = max(reversed(free), key=lambda slab: (2 * slab.size >= self.largest, slab.writer == writer))
+        free.remove(best)
         return best
 
     def _reserve(self, budget: Budget, nbytes: int) -> bool:
@@ -288,7 +242,7 @@ class SlabPool:
 
     def _trim_loans(self, budget: Budget) -> None:
         """Frees the memory of slabs on loan that their batches do not use."""
-        for loan in list(self._lent.values()):
+        for loan in self._loans:
             size = align(loan.used, mmap.PAGESIZE)
             with Uninterrupted():
                 excess = loan.slab.size - size
@@ -303,14 +257,14 @@ class SlabPool:
             return False
         if self._budget is None:
             most = self.window + SPARE_LOANS
-            if len(self._lent) >= most:
+            if len(self._loans) >= most:
                 self._collect()
-            return len(self._lent) < most
+            return len(self._loans) < most
         self._collect()
         if self._budget.may_lend(slab.size, self.window):
             return True
-        if len(self._lent) > 1:  # a usual loop keeps only the previous batch
-            kept = sum(loan.used for loan in self._lent.values())
+        if len(self._loans) > 1:  # a usual loop keeps only the previous batch
+            kept = sum(loan.used for loan in self._loans)
             if kept + used > self._budget.lendable(self.window) // 2:  # otherwise larger batches have grown their slabs
                 self._budget.warn_of_copies(kept)
         return False
@@ -321,18 +275,10 @@ class SlabPool:
             self._budget.reserved -= slab.allowance - slab.size
 
     def _collect(self) -> None:
-        for _ in range(len(self._returned)):
-            loan = self._returned.popleft()
-            slab = cast("_LoanRef", loan).slab
-            if self._lent.get(slab.number) is not loan:  # `recount` has put it there as well
-                continue
-            if _is_held(slab):
-                self._returned.append(loan)  # checked again the next time
-                continue
-            del self._lent[slab.number]
+        for loan in self._loans.ended():
             if self._budget is not None:
-                self._budget.lent -= slab.size
-            self._put(slab)
+                self._budget.lent -= loan.slab.size
+            self._put(loan.slab)
 
     def _put(self, slab: Slab) -> None:
         if slab.inherited or len(self._free) > self.window + 1:
@@ -351,14 +297,9 @@ class SlabPool:
             slab.close()
 
 
-def _is_held(slab: Slab) -> bool:
-    """Whether a framework still uses the memory of a loan; see NOTE [holders]."""
-    return bool(slab.holders) and slab.control[HOLDERS] > NO_HOLDERS - slab.holders
-
-
 def _before_fork() -> None:
     for pool in list(_pools):
-        for loan in list(pool._lent.values()):
+        for loan in pool._loans:
             loan.slab.inherited = True  # NOTE [loans and fork]
 
 

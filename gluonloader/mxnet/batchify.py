@@ -1,6 +1,6 @@
 """Gluon 2.0's `mxnet.gluon.data.batchify`: the functions of `gluonloader.batchify`, which here return NDArrays.
 
-In a worker the NDArrays refer to the shared memory of the batch, so they reach the main process without a copy.
+In a worker the NDArrays refer to the shared memory of the batch, so they reach the main program without a copy.
 """
 
 from __future__ import annotations

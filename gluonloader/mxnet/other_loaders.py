@@ -124,7 +124,7 @@ class RandomTransformDataLoader(DataLoader):
         interval = max(int(interval), 1)
         plain = DataLoader(dataset, batch_size, shuffle, sampler, last_batch, batch_sampler)
         super().__init__(
-            _Transformed(dataset, transforms),
+            _ByTransform(dataset, transforms),
             batch_sampler=_RandomTransforms(plain._batch_sampler, len(transforms), interval),
             batchify_fn=batchify_fn,
             num_workers=num_workers,
@@ -153,7 +153,7 @@ class _RandomTransforms(Sampler):
         return len(self._batches)
 
 
-class _Transformed:
+class _ByTransform:
     """A dataset whose keys are (number of a transform, index)."""
 
     def __init__(self, dataset: Any, transforms: Sequence[Callable[..., Any]]) -> None:

@@ -2,13 +2,13 @@
 
 from .drawn import Draws
 from .held import Held, find_generators, seed_also
-from .postponed import postponed
 from .seeds import (
     CurrentBatch,
     batch_seed,
     current_batch,
     draw_seed,
     get_rng,
+    postponed,
     preserved_generators,
     seed_all,
     seed_restorable,

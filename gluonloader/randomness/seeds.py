@@ -1,4 +1,4 @@
-"""The seeds of batches, and what they seed: the global generators and `get_rng`.
+"""The seeds of batches, and what they seed: the global generators, whose states are saved and restored, and `get_rng`.
 
 NOTE [batch seeds]: promise P1. The seed of a batch is a hash of the loader's seed, the epoch and the batch number. So
 random augmentation is the same for any executor and number of workers, and after a resume. Which generators are seeded
@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
@@ -111,14 +111,42 @@ def seed_restorable(seed: int) -> None:
 @contextmanager
 def preserved_generators(held: Iterable[Any] = ()) -> Iterator[None]:
     """Saves the states of the global and the `held` generators, and restores them after the block; seed them in it."""
-    used = [generator for package, generator in RESTORABLE.items() if package in sys.modules]
-    saved = [(generator, generator.save()) for generator in (*used, *held)]
+    saved = [(generator, generator.save()) for generator in (*_loaded(), *held)]
     batch = _current.get()
     try:
         yield
     finally:
         _current.set(batch)
         restore_all(saved)
+
+
+def postponed(function: Callable[[], object]) -> Callable[[], None]:
+    """Calls `function` and restores the global generators; returns a function that sets those which it had changed."""
+    before = _states()
+    try:
+        function()
+        after = _states()
+    finally:
+        restore_all(before.copy())
+    changed = [new for new, old in zip(after, before, strict=False) if not _are_equal(new[1], old[1])]
+    return lambda: restore_all(changed.copy())
+
+
+def _states() -> list[tuple[Any, Any]]:
+    states = [(generator, generator.save()) for generator in _loaded()]
+    restore_all(states.copy())  # since `save` may draw a number
+    return states
+
+
+def _loaded() -> list[ModuleType]:
+    return [generator for package, generator in RESTORABLE.items() if package in sys.modules]
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    if type(one) is type(other) and isinstance(one, (tuple, dict)):
+        parts = zip(one, other, strict=False) if isinstance(one, tuple) else ((one[key], other[key]) for key in one)
+        return len(one) == len(other) and all(_are_equal(*pair) for pair in parts)
+    return one is other or np.array_equal(one, other)
 
 
 def restore_all(saved: list[tuple[Any, Any]]) -> None:

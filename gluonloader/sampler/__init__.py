@@ -12,10 +12,9 @@ epochs          the epochs of samplers, also of a user's samplers
 copies          copies of samplers for any epoch, to draw an order again
 saved           the state of an iterator of one epoch, as JSON
 bijection       a shuffled order of any length, without a table
-ranks           the rank of this process
 """
 
-from .base import BatchSampler, OrderedSampler, Sampler, SeededSampler, iterate, keep_pass
+from .base import BatchSampler, OrderedSampler, Sampler, SeededSampler, iterate, iterating_class, keep_pass
 from .buckets import (
     ConstWidthBucket,
     ExpWidthBucket,

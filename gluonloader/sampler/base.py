@@ -3,6 +3,7 @@
 Sampler, OrderedSampler, SeededSampler       base classes: all samplers, samplers with a known order, those that shuffle
 BatchSampler                                 lists of indices
 chained                                      an order of several arrays
+iterating_class                              whose order a sampler yields: its own, or that of a user's subclass
 check_length, check_ints                     checks of arguments
 """
 
@@ -94,11 +95,16 @@ class OrderedSampler(Sampler):
         return drawn
 
 
+def iterating_class(sampler: Any) -> type | None:
+    """The class whose `__iter__` a sampler has: a class of gluonloader, unless a subclass of the user overrides it."""
+    return next((kind for kind in type(sampler).__mro__ if "__iter__" in vars(kind)), None)
+
+
 def start_order(sampler: Any) -> tuple[Sliceable | None, int]:
     """The order of a pass that starts now (None if the sampler has only `__iter__`), and how far to read ahead."""
     if type(sampler) in FIXED:
         return list(sampler) if isinstance(sampler, np.ndarray) and not is_int_array(sampler) else sampler, READ_AHEAD
-    if isinstance(sampler, OrderedSampler) and type(sampler).__iter__ is OrderedSampler.__iter__:
+    if iterating_class(sampler) is OrderedSampler:
         return sampler._order(), sampler._read_ahead
     return None, 0
 
@@ -272,8 +278,9 @@ class BatchSampler(Sampler):
 
 def iterate(batch_sampler: Iterable[Any]) -> Iterator[Any]:
     """One pass over any batch sampler; for a `BatchSampler` it is a `BatchPass`, to be committed after delivery."""
-    unchanged = getattr(type(batch_sampler), "__iter__", None) is BatchSampler.__iter__  # a subclass may override it
-    return batch_sampler.begin() if unchanged and isinstance(batch_sampler, BatchSampler) else iter(batch_sampler)
+    if isinstance(batch_sampler, BatchSampler) and iterating_class(batch_sampler) is BatchSampler:
+        return batch_sampler.begin()
+    return iter(batch_sampler)
 
 
 def chained(length: int, ends: Sequence[int] | Integers, make: Callable[[int], Sliceable]) -> Computed:

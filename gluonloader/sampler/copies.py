@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ..indices import as_list
 from ..randomness import seed_restorable
-from .base import BatchSampler, OrderedSampler, SeededSampler, iterate, start_pass
+from .base import BatchSampler, OrderedSampler, SeededSampler, iterate, iterating_class, start_pass
 from .epochs import set_epoch
 from .passes import cut, skip
 from .saved import FIXED, chain_of
@@ -25,15 +25,10 @@ _MOST_COMPARED: Final = 100_000
 
 def is_computed(sampler: Any) -> bool:
     """Whether the order of any epoch can be computed: this is a sampler of gluonloader, and so are those in it."""
-    kind = type(sampler)
-    if kind in FIXED:
+    if type(sampler) in FIXED:
         return True
-    if isinstance(sampler, OrderedSampler):
-        return kind.__iter__ is OrderedSampler.__iter__
-    for ours in (BatchSampler, ShardedSampler):
-        if isinstance(sampler, ours):
-            return kind.__iter__ is ours.__iter__ and is_computed(sampler.sampler)
-    return False
+    kind = iterating_class(sampler)
+    return kind is OrderedSampler or (kind in (BatchSampler, ShardedSampler) and is_computed(sampler.sampler))
 
 
 def unseeded(batch_sampler: Any) -> Any:

@@ -17,7 +17,7 @@ from .order import TorchOrder, as_states, as_text, generators_of, restore, save,
 from .utils_data import torchs
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class TorchPass:
     """One pass over the sampler.
 
@@ -36,6 +36,25 @@ class TorchPass:
     draws_seed: bool
     skipped: int = 0
     exhausted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PassState:
+    """Where a pass stands, or the next one starts.
+
+    Attributes:
+        generators: the states of torch's generators at the start of the pass.
+        draws_seed: whether its start draws a seed for the workers.
+        ended: all of its batches were delivered, but `next` has not raised StopIteration.
+        sampler_epoch: the epoch of the pass, if torch's sampler has `set_epoch`.
+        position: that of the core loader; None if the pass has not started.
+    """
+
+    generators: list[Any]
+    draws_seed: bool
+    ended: bool = False
+    sampler_epoch: int | None = None
+    position: dict[str, Any] | None = None
 
 
 class Passes:
@@ -84,9 +103,11 @@ class Passes:
         skipped = iterator._num_yielded
         if last is None:
             core = core_loader(loader, order, seed, loader.num_workers, self.more)
-            self.newest = TorchPass(core, 0, states, True, skipped)
+            self.newest = TorchPass(core=core, epoch=0, generators=states, draws_seed=True, skipped=skipped)
         else:
-            self.newest = TorchPass(last.core, last.epoch + 1, states, False, skipped)
+            self.newest = TorchPass(
+                core=last.core, epoch=last.epoch + 1, generators=states, draws_seed=False, skipped=skipped
+            )
         self._loaded = None
         return self.newest, iter(self.newest.core)
 
@@ -104,7 +125,7 @@ class Passes:
             if state["ended"]:
                 deque(order, maxlen=0)  # draws the rest of the pass, so that the next pass draws other random numbers
         set_generators()  # those that the dataset's state contains were saved after the pass was drawn
-        newest = TorchPass(core, position["epoch"], states, state["draws_seed"])
+        newest = TorchPass(core=core, epoch=position["epoch"], generators=states, draws_seed=state["draws_seed"])
         self._loaded = None
         if not state["ended"]:
             self.newest = newest
@@ -120,15 +141,23 @@ class Passes:
         newest, now, keeps = self.newest, save(generators_of(loader)), _keeps_workers(loader)
         self._check_known(loader)
         if newest is None:
-            return _sealed(loader, now, True, False, None)
+            return _sealed(loader, _PassState(generators=now, draws_seed=True))
         position = newest.core.state_dict()
         ended = position["epoch"] != newest.epoch
         if ended and newest.exhausted:
             own = not (keeps or isinstance(newest.core.batch_sampler, TorchOrder) or is_iterable(loader))
-            return _sealed(loader, now, not keeps, False, position if keeps or own else None)
+            known = position if keeps or own else None
+            return _sealed(loader, _PassState(generators=now, draws_seed=not keeps, position=known))
         order = newest.core.batch_sampler
         epoch = order.epoch_of_pass() if isinstance(order, TorchOrder) else None
-        return _sealed(loader, newest.generators, newest.draws_seed, ended, position, epoch)
+        state = _PassState(
+            generators=newest.generators,
+            draws_seed=newest.draws_seed,
+            ended=ended,
+            sampler_epoch=epoch,
+            position=position,
+        )
+        return _sealed(loader, state)
 
     def _check_known(self, loader: Any) -> None:
         """Raises a RuntimeError if another library decides which batch comes next."""
@@ -251,8 +280,6 @@ def _about(loader: Any) -> dict[str, Any]:
     return {**about, "num_workers": loader.num_workers} if is_iterable(loader) else about
 
 
-def _sealed(
-    loader: Any, generators: Any, draws_seed: bool, ended: bool, position: Any, epoch: int | None = None
-) -> dict[str, Any]:
-    fields = {"generators": [as_text(state) for state in generators], "draws_seed": draws_seed, "ended": ended}
-    return add_checksum({**_about(loader), **fields, "sampler_epoch": epoch, "position": position})
+def _sealed(loader: Any, state: _PassState) -> dict[str, Any]:
+    fields = {name: getattr(state, name) for name in _PassState.__slots__}
+    return add_checksum({**_about(loader), **fields, "generators": [as_text(saved) for saved in state.generators]})

@@ -27,11 +27,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real)
 
 
-def checked_size(size: Any, name: str = "size") -> Size:
-    """Returns (width, height), from an int or a pair."""
+def checked_size(size: Any) -> Size:
+    """Returns (width, height), from the argument `size`, an int or a pair."""
     pair = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
     if len(pair) != 2 or not all(isinstance(side, (int, np.integer)) and side >= 1 for side in pair):
-        raise bad_argument(name, size, "must be an int >= 1, or a pair (width, height) of such ints")
+        raise bad_argument("size", size, "must be an int >= 1, or a pair (width, height) of such ints")
     return int(pair[0]), int(pair[1])
 
 

@@ -107,7 +107,7 @@ class ImagePipeline(Dataset):
         )
         self._flip = RandomFlipLeftRight(flip) if flip else None
         self._size: Size = self._crop.size
-        self._store = _Store(self._size, 3 if self._dataset.flag else 1, np.dtype(dtype), layout, mean, std)
+        self._rows = _RowWriter(self._size, 3 if self._dataset.flag else 1, np.dtype(dtype), layout, mean, std)
 
     def __getitem__(self, index: Any) -> Any:
         return self.__getitems__([checked_index(index, len(self))])[0]
@@ -115,8 +115,8 @@ class ImagePipeline(Dataset):
     @bulk_read(lambda self: True)
     def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
         keys = as_list(indices)
-        images = empty((len(keys), *self._store.shape), self._store.dtype)
-        rows, scratch = iter(images), _Scratch(self._size, self._store.channels)
+        images = empty((len(keys), *self._rows.shape), self._rows.dtype)
+        rows, scratch = iter(images), _Scratch(self._size, self._rows.channels)
         if hasattr(self._encoded, "__getitems__"):
             samples = iter(read(self._encoded, keys))
         else:  # the samples are read one after another, so that only one image file is in memory at a time
@@ -144,11 +144,11 @@ class ImagePipeline(Dataset):
             part = self._decoded_part(encoded, header, scratch)
         except ImageError as error:
             raise self._dataset.named(error, key) from None
-        pixels = row if self._store.holds_pixels else scratch.pixels
+        pixels = row if self._rows.holds_pixels else scratch.pixels
         geometry.resize(part, self._size, self._interpolation, pixels)
         if self._flip is not None and get_rng().random() < self._flip.p:
             opencv().flip(pixels, 1, dst=pixels)
-        self._store.write(pixels, row)
+        self._rows.write(pixels, row)
         return label
 
     def _decoded_part(self, data: bytes, header: Header, scratch: _Scratch) -> Image:
@@ -170,11 +170,12 @@ class ImagePipeline(Dataset):
         return geometry.crop(image, box)
 
     def _resized(self, width: int, height: int) -> Size:
-        assert self._shorter is not None
-        return geometry.size_by_shorter_side(width, height, self._shorter)
+        """The size of an image before it is cropped."""
+        shorter = self._shorter
+        return (width, height) if shorter is None else geometry.size_by_shorter_side(width, height, shorter)
 
     def _box(self, width: int, height: int) -> Box:
-        return self._crop.box(*(self._resized(width, height) if self._shorter is not None else (width, height)))
+        return self._crop.box(*self._resized(width, height))
 
     def _divisor(self, header: Header, box: Box) -> int:
         """Returns 1, 2, 4 or 8: the decoder decodes the image at 1/1, 1/2, 1/4 or 1/8 of its size."""
@@ -202,8 +203,8 @@ class _Scratch:
         return self._memory[:nbytes].reshape(height, width, self._channels)
 
 
-class _Store:
-    """Writes uint8 pixels of shape (H, W, C) into the batch, in the dtype and layout of the batch.
+class _RowWriter:
+    """Writes uint8 pixels of shape (H, W, C) into a row of the batch, in the dtype and layout of the batch.
 
     Attributes:
         holds_pixels: whether the batch contains the uint8 pixels unchanged, so that `write` has nothing to do.
@@ -220,25 +221,34 @@ class _Store:
         self.channels, self.dtype, self._planar = channels, dtype, layout == "CHW"
         self.shape = (channels, size[1], size[0]) if self._planar else (size[1], size[0], channels)
         self.holds_pixels = dtype == np.uint8 and not self._planar
-        self._pairs = [channel for channel in range(channels) for _ in range(2)]  # channel of pixels, plane of the row
-        self._tables: Array | None = None
+        self._tables: _Tables | None = None
         if dtype != np.uint8:
-            tables = normalizing_tables(means, stds, channels, dtype)
-            # OpenCV only copies the entries of the tables; it accepts float16 entries only as uint16.
-            self._entries = np.dtype(np.uint16) if dtype == np.float16 else dtype
-            self._tables = (tables if self._planar else np.ascontiguousarray(tables.T)[None]).view(self._entries)
+            self._tables = _Tables(normalizing_tables(means, stds, channels, dtype), self._planar)
 
     def write(self, pixels: Image, row: Array) -> None:
-        cv2 = opencv()
         if self._tables is not None:
-            out = row.view(self._entries)
-            if not self._planar:
-                cv2.LUT(pixels, self._tables, dst=out)
-                return
-            for plane, table, part in zip(cv2.split(pixels), self._tables, out, strict=True):
-                cv2.LUT(plane, table, dst=part)
+            self._tables.write(pixels, row)
         elif self._planar:
-            cv2.mixChannels([pixels], list(row), self._pairs)
+            pairs = [channel for channel in range(self.channels) for _ in range(2)]  # of pixels, and of row
+            opencv().mixChannels([pixels], list(row), pairs)
+
+
+class _Tables:
+    """Writes pixels as normalized floats, by a table for each channel that contains the result for each value."""
+
+    def __init__(self, tables: Array, planar: bool) -> None:
+        # OpenCV only copies the entries of the tables; it accepts float16 entries only as uint16.
+        self._entries = np.dtype(np.uint16) if tables.dtype == np.float16 else tables.dtype
+        self._tables = (tables if planar else np.ascontiguousarray(tables.T)[None]).view(self._entries)
+        self._planar = planar
+
+    def write(self, pixels: Image, row: Array) -> None:
+        cv2, out = opencv(), row.view(self._entries)
+        if not self._planar:
+            cv2.LUT(pixels, self._tables, dst=out)
+            return
+        for plane, table, part in zip(cv2.split(pixels), self._tables, out, strict=True):
+            cv2.LUT(plane, table, dst=part)
 
 
 def _checked_dataset(dataset: Any) -> ImageDataset:

@@ -30,7 +30,7 @@ __all__ = [
 Transform = Callable[[Any], Any]
 
 
-class _Transform:
+class _ImageTransform:
     """Base class of the transforms, with their `repr`."""
 
     @short_repr
@@ -38,7 +38,7 @@ class _Transform:
         return call(self, *[f"{name}={value}" for name, value in vars(self).items()])
 
 
-class Compose(_Transform):
+class Compose(_ImageTransform):
     """Applies several transforms one after another.
 
     Args:
@@ -63,7 +63,7 @@ class Compose(_Transform):
         return call(self, *map(describe, self.transforms))
 
 
-class RandomApply(_Transform):
+class RandomApply(_ImageTransform):
     """Applies transforms with probability `p`; otherwise returns the image unchanged.
 
     Args:
@@ -84,7 +84,7 @@ class RandomApply(_Transform):
         return all(map(is_gil_free, self.transforms))
 
 
-class Cast(_Transform):
+class Cast(_ImageTransform):
     """Converts an array to another dtype.
 
     Args:
@@ -101,7 +101,7 @@ class Cast(_Transform):
         return image.astype(self.dtype)
 
 
-class ToTensor(_Transform):
+class ToTensor(_ImageTransform):
     """Converts an image of shape (H, W, C) with values 0..255 to float32 of shape (C, H, W) with values 0..1.
 
     It also converts a batch of images, from shape (N, H, W, C) to (N, C, H, W).
@@ -119,7 +119,7 @@ class ToTensor(_Transform):
         return out
 
 
-class Normalize(_Transform):
+class Normalize(_ImageTransform):
     """Subtracts `mean` from each channel of a float image of shape (C, H, W) or (N, C, H, W), and divides by `std`.
 
     Args:
@@ -141,7 +141,7 @@ class Normalize(_Transform):
         return (image - self.mean[:, None, None]) / self.std[:, None, None]
 
 
-class Resize(_Transform):
+class Resize(_ImageTransform):
     """Resizes an image, or a batch of images of shape (N, H, W, C).
 
     Args:
@@ -169,7 +169,7 @@ class Resize(_Transform):
         return geometry.resize(image, size, self.interpolation)
 
 
-class CenterCrop(_Transform):
+class CenterCrop(_ImageTransform):
     """Crops the centre of an image. If the image is smaller than `size`, a smaller crop is enlarged to `size`.
 
     Args:
@@ -191,7 +191,7 @@ class CenterCrop(_Transform):
         return _cropped(image, self)
 
 
-class RandomCrop(_Transform):
+class RandomCrop(_ImageTransform):
     """Crops an image at a random place. If the image is smaller than `size`, a smaller crop is enlarged to `size`.
 
     Args:
@@ -231,7 +231,7 @@ class RandomCrop(_Transform):
         return _cropped(image, self)
 
 
-class RandomResizedCrop(_Transform):
+class RandomResizedCrop(_ImageTransform):
     """Crops an image at a random place, with a random area and a random aspect ratio, and resizes the crop.
 
     Args:
@@ -262,7 +262,7 @@ class RandomResizedCrop(_Transform):
         return _cropped(image, self)
 
 
-class _RandomFlip(_Transform):
+class _RandomFlip(_ImageTransform):
     _axis: int
 
     def __init__(self, p: float = 0.5) -> None:
@@ -298,7 +298,7 @@ class RandomFlipTopBottom(_RandomFlip):
     _axis = 0
 
 
-class _ColorChange(_Transform):
+class _ColorChange(_ImageTransform):
     """Base class of the transforms of colours; `amounts` are the arguments of their constructors, by name."""
 
     gil_free = True
@@ -386,7 +386,7 @@ class RandomHue(_ColorChange):
         super().__init__(hue=hue)
 
 
-class RandomLighting(_Transform):
+class RandomLighting(_ImageTransform):
     """Adds a random colour to an image with three channels, as in the paper on AlexNet.
 
     The colour is a random combination of the principal components of the colours of ImageNet. Images with other numbers

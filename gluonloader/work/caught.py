@@ -48,11 +48,11 @@ def catching(dataset: Any, given_up: GivenUp | None = None, in_bulk: bool = Fals
         given_up: the slots that are not read, and the errors of their samples.
         in_bulk: the view has `__getitems__`, too. If a bulk read raises an error, the samples are read one by one.
     """
-    views = (_AwaitedOneByOne, _AwaitedInBulk) if is_async(dataset) else (_OneByOne, _InBulk)
+    views = (_AsyncCatcher, _AsyncBulkCatcher) if is_async(dataset) else (_Catcher, _BulkCatcher)
     return views[in_bulk](dataset, given_up or {})
 
 
-class _OneByOne:
+class _Catcher:
     def __init__(self, dataset: Any, given_up: GivenUp) -> None:
         self._dataset, self._given_up = dataset, given_up
 
@@ -72,7 +72,7 @@ class _OneByOne:
         return Caught(tolerable(error, f"dataset[{index!r}]"), index)
 
 
-class _InBulk(_OneByOne):
+class _BulkCatcher(_Catcher):
     def __getitems__(self, indices: Any) -> Sequence[Any]:
         try:
             return read_by(self._dataset.__getitems__, indices)
@@ -81,7 +81,7 @@ class _InBulk(_OneByOne):
         return [self[index] for index in _row_by_row(indices)]
 
 
-class _AwaitedOneByOne(_OneByOne):
+class _AsyncCatcher(_Catcher):
     async def __getitem__(self, index: Any) -> Any:
         if (known := self._error_of_row()) is not None:
             return Caught(known, index)
@@ -95,7 +95,7 @@ class _AwaitedOneByOne(_OneByOne):
             raise
 
 
-class _AwaitedInBulk(_AwaitedOneByOne):
+class _AsyncBulkCatcher(_AsyncCatcher):
     async def __getitems__(self, indices: Any) -> Sequence[Any]:
         try:
             samples: Sequence[Any] = await settled(read_by(self._dataset.__getitems__, indices))
@@ -122,5 +122,5 @@ def _is_cancelled_by_sample(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and hasattr(task, "cancelling") and not task.cancelling()
 
 
-for _view in (_InBulk, _AwaitedInBulk):
+for _view in (_BulkCatcher, _AsyncBulkCatcher):
     vars(_view.__getitems__)["takes_arrays"] = True  # see `read_by`

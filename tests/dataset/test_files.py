@@ -265,14 +265,14 @@ def test_a_list_of_urls_starts_no_thread_that_forked_workers_would_lack():
         (("memory://none/*.bin",), "no file matches this pattern; files of memory:// exist only in the process"),
         (
             (["memory://a", "file://b"],),
-            "'file://b' and 'memory://a' are not in the same store; pass their",
+            "'file://b' and 'memory://a' are not in the same filesystem; pass their",
         ),
-        ((["memory://a", "b"],), "'b' and 'memory://a' are not in the same store"),
-        ((["simplecache::memory://a", "memory://a"],), "are not in the same store"),
+        ((["memory://a", "b"],), "'b' and 'memory://a' are not in the same filesystem"),
+        ((["simplecache::memory://a", "memory://a"],), "are not in the same filesystem"),
         (("*", "s3"), "fs='s3': must be a filesystem of fsspec"),
     ],
 )
-def test_wrong_stores_are_refused(arguments, text):
+def test_wrong_filesystems_are_refused(arguments, text):
     with pytest.raises(ValueError, match=text):
         FileDataset(*arguments)
 
@@ -288,7 +288,7 @@ def test_a_filesystem_for_coroutines_is_refused(tmp_path):
 @needs_fsspec
 def test_hosts_are_not_mixed_up():
     urls = ["ftp://one/a", "ftp://two/a"]
-    with pytest.raises(ValueError, match="'ftp://two/a' and 'ftp://one/a' are not in the same store"):
+    with pytest.raises(ValueError, match="'ftp://two/a' and 'ftp://one/a' are not in the same filesystem"):
         FileDataset(urls)
 
 

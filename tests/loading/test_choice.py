@@ -110,7 +110,7 @@ def options(**changes):
 def workers(dataset, waits=(), makes=(), **changes):
     """The workers of a loader, after these seconds were measured."""
     job = Job(dataset, gl.default_batchify, changes.pop("worker_init_fn", None), 2, 0, changes.pop("iterable", False))
-    started = Workers(job, options(**changes), None, None)
+    started = Workers(job, options(**changes), lambda seed: ())
     started.start(0)
     counts = started.tally.start(epoch=0, window=0)
     counts.waits.extend(waits)
@@ -134,8 +134,7 @@ def test_batches_that_are_cheap_to_make_are_made_in_the_caller_from_the_next_epo
         assert isinstance(started.next_executor(1, alone=True), SerialExecutor)
         assert (started.stats().executor, started.stats().num_workers) == ("serial", 0)
         assert (
-            started.stats().why
-            == "a batch is made in 10 us in the loader's process, but took 50 us to arrive from workers"
+            started.stats().why == "a batch is made in 10 us in the main program, but took 50 us to arrive from workers"
         )
         assert multiprocessing.active_children() == []
         assert isinstance(started.next_executor(2, alone=True), SerialExecutor)

@@ -64,3 +64,28 @@ def test_without_a_limit_some_loans_beyond_the_window_are_views():
     views = sum(type(array) is not np.ndarray for array in kept)
     assert views == 4 + 16
     assert [int(array[-1]) for array in kept] == list(range(30))
+
+
+@pytest.mark.filterwarnings("ignore:memory_limit")
+@pytest.mark.parametrize("limit", [None, LIMIT])
+def test_the_arrays_of_a_batch_keep_its_loan(limit):
+    memory = ObjectMemory(4, limit)
+    arrays = [rebuilt(memory, value) for value in range(5)]
+    assert memory.stats().lent == 5
+    arrays = [array[1:] for array in arrays[:3]]
+    gc.collect()
+    assert memory.stats().lent == 3
+    assert not any(array.flags.writeable for array in arrays)
+    arrays.clear()
+    gc.collect()
+    assert memory.stats().lent == 0
+
+
+def rebuilt(memory, value):
+    """An array of a batch that was delivered; Ray's arrays are read-only views."""
+    batch = memory.take(100, 0)
+    data = np.full(HEADER + 100, value, np.uint8)
+    data.flags.writeable = False
+    batch.arrive(data[:])
+    memory.has_grown(batch, HEADER + 100)
+    return np.ndarray((100,), np.uint8, memory.lend(batch, HEADER + 100), HEADER)

@@ -15,19 +15,19 @@ MUTATIONS = [
     Mutation(
         "a loan is forgotten, so a batch that the user keeps is overwritten",
         "memory/slabs.py",
-        "        self._lent[slab.number] = reference\n",
-        "        self._lent[slab.number] = reference\n        self._free.append(slab)\n",
+        "        loan = self._loans.start(slab.number, slab, slab.memory, used)\n",
+        "        loan = self._loans.start(slab.number, slab, slab.memory, used)\n        self._free.append(slab)\n",
     ),
     Mutation(
         "a loan that ended is never free again",
-        "memory/slabs.py",
-        "            del self._lent[slab.number]\n            if",
-        "            continue\n            if",
+        "memory/loans.py",
+        "            del self._by_number[loan.number]\n            ended",
+        "            continue\n            ended",
     ),
     Mutation(
         "a slab is used again although a framework holds it",
-        "memory/slabs.py",
-        "            if _is_held(slab):\n",
+        "memory/loans.py",
+        "            if loan.slab is not None and loan.slab.is_held:\n",
         "            if False:\n",
     ),
     Mutation(

@@ -28,6 +28,7 @@ from gluonloader.sampler import (
     SubsetSampler,
     WeightedSampler,
     cut,
+    is_computed,
     iterate,
     load_saved_pass,
     refreshed,
@@ -413,8 +414,21 @@ def test_a_subclass_that_overrides_iter_is_iterated():
         def __iter__(self):
             return reversed(list(super().__iter__()))
 
-    assert list(BatchSampler(Reversed(5), 2)) == [[4, 3], [2, 1], [0]]
-    assert list(ShardedSampler(Reversed(5), 2, 0)) == [4, 2, 0]
+    class Backwards:
+        def __iter__(self):
+            return reversed(list(super().__iter__()))
+
+    class Mixed(Backwards, SequentialSampler):
+        pass
+
+    class Same(SequentialSampler):
+        pass
+
+    for kind in (Reversed, Mixed):
+        assert list(BatchSampler(kind(5), 2)) == [[4, 3], [2, 1], [0]]
+        assert list(ShardedSampler(kind(5), 2, 0)) == [4, 2, 0]
+        assert not is_computed(BatchSampler(kind(5), 2))
+    assert is_computed(BatchSampler(ShardedSampler(Same(5), 2, 0), 2))
 
 
 def test_refreshed_updates_a_state_with_weights_that_changed():

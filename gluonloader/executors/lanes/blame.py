@@ -17,12 +17,12 @@ from ...errors import BatchTimeout, WorkerDied
 from ...work.caught import BULK
 from ...work.task import Samples, Task
 from ..base import Failed, Submission
-from .lane import Attempt, Death, Lane
+from .lane import Attempt, Death, Lane, S
 
 _SHOWN_INDICES: Final = 16
 
 
-def blame(attempt: Attempt, slot: int | None, death: Death, max_retries: int) -> tuple[bool, int]:
+def blame(attempt: Attempt[S], slot: int | None, death: Death[S], max_retries: int) -> tuple[bool, int]:
     """Gives up the sample that a worker was reading when it died, if the sample has killed too many workers.
 
     Returns:
@@ -41,7 +41,7 @@ def blame(attempt: Attempt, slot: int | None, death: Death, max_retries: int) ->
     return deaths > max_retries and slot is None and attempt.request.careful, deaths
 
 
-def lanes_of(task: Task, lanes: Iterable[Lane]) -> list[Lane]:
+def lanes_of(task: Task, lanes: Iterable[Lane[S]]) -> list[Lane[S]]:
     """The lane of a task's attempt; all lanes if the task waits for one of them."""
     every = list(lanes)
     for lane in every:
@@ -50,7 +50,7 @@ def lanes_of(task: Task, lanes: Iterable[Lane]) -> list[Lane]:
     return every
 
 
-def makes_progress(lane: Lane, timeout: float) -> tuple[bool, list[Submission]]:
+def makes_progress(lane: Lane[S], timeout: float) -> tuple[bool, list[Submission]]:
     """Whether batches of a lane will still arrive, and those that have to be sent again.
 
     They will if the worker is not stuck, or if the sample on which it is stuck can be given up; then the worker is
@@ -70,7 +70,7 @@ def makes_progress(lane: Lane, timeout: float) -> tuple[bool, list[Submission]]:
     return True, _give_up(lane, attempt, slot, error)
 
 
-def worker_died(death: Death, task: Task, deaths: int, row: int | None, all_read: bool) -> WorkerDied:
+def worker_died(death: Death[S], task: Task, deaths: int, row: int | None, all_read: bool) -> WorkerDied:
     """The error for a batch whose workers died; `death` is that of the last one.
 
     Args:
@@ -97,7 +97,7 @@ def worker_died(death: Death, task: Task, deaths: int, row: int | None, all_read
     )
 
 
-def _give_up(lane: Lane, attempt: Attempt, slot: int | None, error: Exception) -> list[Submission]:
+def _give_up(lane: Lane[S], attempt: Attempt[S], slot: int | None, error: Exception) -> list[Submission]:
     """Cancels the attempts of a lane whose worker was killed, since it was stuck at `slot` of one of the attempts."""
     again: list[Submission] = []
     for other in list(lane.attempts.values()):

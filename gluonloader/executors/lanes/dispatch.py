@@ -29,7 +29,10 @@ import weakref
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import LoaderClosed, SharedMemoryError, add_note
 from ...interrupts import from_signal_handler
@@ -40,7 +43,7 @@ from ...work.task import Task
 from ...work.usage import LONG_LOG, Usage
 from ..base import Failed, Outcome, Submission, Window, check_not_inside
 from .blame import blame, worker_died
-from .lane import Attempt, Death, Lane, Memory, is_busy
+from .lane import Attempt, Death, Lane, Memory, S, is_busy
 from .messages import Reply, Status, encode_task
 from .remote import decode_error
 
@@ -50,17 +53,17 @@ STALL_S: Final = 0.005  # idle workers take over batches that wait behind a batc
 
 
 @dataclass(slots=True, eq=False)
-class MadeInSlab(Outcome):
+class MadeInSlab(Outcome, Generic[S]):
     """A batch that lies in a slab, not delivered yet.
 
     Attributes:
         memory: the memory of the batch, once it was lent to the user or copied out of its slab.
     """
 
-    dispatcher: Dispatcher
-    slab: Any
+    dispatcher: Dispatcher[S]
+    slab: S
     head: Head
-    memory: Any = None
+    memory: NDArray[np.uint8] | None = None
 
     @property
     def size(self) -> int:
@@ -71,8 +74,8 @@ class MadeInSlab(Outcome):
         check_not_inside(self.dispatcher.lock)
         try:
             with self.dispatcher.lock:
-                self.dispatcher.lend(self)
-            batch = rebuild(self.memory, self.head)
+                memory = self.dispatcher.lend(self)
+            batch = rebuild(memory, self.head)
             # Leftovers stay alive to the end of the epoch. They are copied, so that batches can use their slabs.
             return copy.deepcopy(batch) if isinstance(batch, ShardEnd) else batch
         except LoaderClosed:
@@ -86,7 +89,7 @@ class MadeInSlab(Outcome):
         self.dispatcher.discarded.append(self)  # without the lock: see NOTE [cancelled] in executors/base.py
 
 
-class Dispatcher:
+class Dispatcher(Generic[S]):
     """Gives submissions to lanes.
 
     Args:
@@ -104,20 +107,20 @@ class Dispatcher:
     def __init__(
         self,
         lock: threading.RLock,
-        lanes: Mapping[int, Lane],
-        slabs: Memory,
+        lanes: Mapping[int, Lane[S]],
+        slabs: Memory[S],
         max_retries: int,
         max_per_worker: int | None,
         sharded: bool,
         tolerates: bool,
     ) -> None:
         self.lock = lock
-        self.discarded: deque[MadeInSlab] = deque()
+        self.discarded: deque[MadeInSlab[S]] = deque()
         self._lanes, self._slabs = lanes, slabs
         self._max_retries, self._sharded, self.tolerates = max_retries, sharded, tolerates
         self._depth = min(max_per_worker or _LANE_DEPTH, _LANE_DEPTH)
         self._backlog: deque[Submission] = deque()
-        self._undelivered: dict[int, MadeInSlab] = {}  # by slab
+        self._undelivered: dict[int, MadeInSlab[S]] = {}  # by slab
         self._windows: list[weakref.ref[Window]] = []  # windows with submissions, the most recent last
         self._submitted, self._tickets, self._closed = 0, 0, False
         self._made_s = 0.0  # seconds that the last batch took
@@ -208,7 +211,7 @@ class Dispatcher:
         if self._slabs.retired:
             self._drop_retired()
 
-    def _least_loaded(self, worker: int | None) -> Lane | None:
+    def _least_loaded(self, worker: int | None) -> Lane[S] | None:
         """The lane for the next batch (of `worker`, unless None); None if no lane has room."""
         found, least = None, 2 * self._depth
         for lane in self._lanes.values():
@@ -219,7 +222,7 @@ class Dispatcher:
                 found, least = lane, load
         return found
 
-    def _send(self, lane: Lane, submission: Submission) -> bool:
+    def _send(self, lane: Lane[S], submission: Submission) -> bool:
         """Starts an attempt; returns False if the memory limit leaves no room for a slab now.
 
         Raises:
@@ -238,11 +241,11 @@ class Dispatcher:
             raise
         return True
 
-    def _make_room(self, submission: Submission, nbytes: int, worker: int) -> Any | None:
+    def _make_room(self, submission: Submission, nbytes: int, worker: int) -> S | None:
         """If nothing is in flight, frees slabs by copying batches that wait for delivery out of their slabs.
 
         Raises:
-            SharedMemoryError: the batches that the program keeps leave no room; see NOTE [memory limit] in budget.py.
+            SharedMemoryError: the batches that the program keeps leave no room; see NOTE [memory limit].
         """
         if is_busy(self._lanes):
             return None
@@ -266,11 +269,11 @@ class Dispatcher:
 
     # -- what comes back ----------------------------------------------------------------------------------------------
 
-    def handle(self, lane: Lane, reply: Reply) -> None:
+    def handle(self, lane: Lane[S], reply: Reply) -> None:
         """Turns a reply about a batch into an outcome."""
         attempt = lane.attempts.get(reply.ticket)
         if attempt is None:
-            return  # see NOTE [lane and interrupts] in lane.py
+            return  # see NOTE [lane and interrupts] in process/socket_lane.py
         slab, submission = attempt.slab, attempt.submission
         wanted = not attempt.cancelled and not submission.window.cancelled
         if reply.size > slab.size:
@@ -293,7 +296,7 @@ class Dispatcher:
         del lane.attempts[reply.ticket]
         self._slabs.give_back(slab)
 
-    def _failed(self, submission: Submission, slab: Any, reply: Reply) -> Outcome | None:
+    def _failed(self, submission: Submission, slab: S, reply: Reply) -> Outcome | None:
         """The outcome of a reply without a batch; None if the batch is tried again, or if nobody wants it."""
         task, offset, length = submission.task, reply.head.offset, reply.head.length
         if reply.status is Status.NO_ROOM:
@@ -315,7 +318,7 @@ class Dispatcher:
             self.requeue(submission)
         return None
 
-    def handle_death(self, death: Death) -> None:
+    def handle_death(self, death: Death[S]) -> None:
         """Puts the batches of a dead worker back into the backlog; see NOTE [exactly once]."""
         # If several batches were made side by side, any of them may have killed the worker, so none is lost: each is
         # made again in careful mode, in which a worker makes no other batch.
@@ -343,8 +346,8 @@ class Dispatcher:
         """Puts a submission back into the backlog, sorted by age: the program waits for the oldest batch."""
         self._backlog = deque(sorted((*self._backlog, submission), key=lambda other: other.number))
 
-    def lend(self, made: MadeInSlab) -> None:
-        """Sets the memory of a batch that is delivered now."""
+    def lend(self, made: MadeInSlab[S]) -> NDArray[np.uint8]:
+        """Returns the memory of a batch that is delivered now."""
         self.begin()
         if made.memory is None:
             if self._closed or self._undelivered.get(made.slab.number) is not made:
@@ -352,8 +355,9 @@ class Dispatcher:
             made.memory = self._slabs.lend(made.slab, made.size)
             del self._undelivered[made.slab.number]
         self.changing = False
+        return made.memory
 
-    def _claim(self, made: MadeInSlab) -> bool:
+    def _claim(self, made: MadeInSlab[S]) -> bool:
         """Removes a batch from the undelivered batches; returns False if its slab is no longer its own."""
         if self._undelivered.get(made.slab.number) is not made:
             return False
@@ -367,7 +371,7 @@ class Dispatcher:
         """Whether batches wait behind a slow one, or for a worker that starts, while another worker is idle."""
         return self._find_stalled() is not None
 
-    def _find_stalled(self) -> tuple[Lane, Attempt] | None:
+    def _find_stalled(self) -> tuple[Lane[S], Attempt[S]] | None:
         """A stalled lane, and its last attempt that has not started."""
         if self._sharded or not any(lane.ready and not lane.attempts for lane in self._lanes.values()):
             return None
@@ -399,7 +403,7 @@ class Dispatcher:
                 return
             attempt.cancel()
 
-    def give_up(self, task: Task) -> Lane | None:
+    def give_up(self, task: Task) -> Lane[S] | None:
         """Forgets a task that timed out; returns the lane of its attempt, or None if there is no attempt."""
         for lane in self._lanes.values():
             for attempt in lane.attempts.values():

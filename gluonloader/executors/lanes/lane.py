@@ -6,18 +6,18 @@
 
 A lane starts attempts, receives their replies, and reports the death of its worker. Everything else (which worker
 makes which batch, what happens after a death, who waits) is the same for all transports; see dispatch.py and
-executor.py.
+lane_executor.py.
 """
 
 from __future__ import annotations
 
 import select
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sized
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ...memory.budget import MemoryStats
@@ -26,12 +26,34 @@ from ..base import Submission
 from .messages import Reply, Request
 
 
+class SlabLike(Protocol):
+    """The memory of one batch, with the layout of a slab: a slab, or the room of a batch in Ray's store.
+
+    Attributes:
+        number: differs between all slabs of a memory.
+        size: bytes that it has.
+        allowance: bytes that it may grow to while it is in flight.
+        control: the words of its header; see memory/slab.py.
+    """
+
+    number: int
+    size: int
+    allowance: int
+    control: memoryview
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Returns some bytes of it; raises OSError if it cannot be mapped."""
+
+
+S = TypeVar("S", bound=SlabLike)
+
+
 @dataclass(slots=True, eq=False)
-class Attempt:
+class Attempt(Generic[S]):
     """One try at a batch by one worker."""
 
     submission: Submission
-    slab: Any  # the memory of its batch, from the lane's `Memory`
+    slab: S
     ticket: int
     request: Request
     sent: list[int] = field(default_factory=list)  # empty until the request was sent
@@ -60,15 +82,15 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class Death(Generic[S]):
     """The death of a worker."""
 
     pid: int | None
     how: str  # its exit code or signal, in words
-    attempts: list[Attempt]  # that were under way on its lane
+    attempts: list[Attempt[S]]  # that were under way on its lane
 
 
-class Lane(Protocol):
+class Lane(Protocol[S]):
     """The channel to one worker.
 
     Attributes:
@@ -78,7 +100,7 @@ class Lane(Protocol):
         busy_since: when the worker started on its current batch.
     """
 
-    attempts: dict[int, Attempt]
+    attempts: dict[int, Attempt[S]]
     ready: bool
     answered: bool
     busy_since: float
@@ -87,7 +109,7 @@ class Lane(Protocol):
     def worker(self) -> int:
         """The number of the worker."""
 
-    def give(self, submission: Submission, slab: Any, ticket: int, task: bytes) -> None:
+    def give(self, submission: Submission, slab: S, ticket: int, task: bytes) -> None:
         """Starts an attempt at an encoded task. Raises an OSError, and starts nothing, if the request is not sent."""
 
     def send_rest(self) -> None:
@@ -109,40 +131,43 @@ class Lane(Protocol):
         """Kills a worker that does not answer; returns a text for an error that shows where the worker was stuck."""
 
 
-L = TypeVar("L", bound=Lane)
-
-
-class Crew(Protocol[L]):
+class Crew(Protocol[S]):
     """The workers of one executor, each with its lane. The executor calls every method with its lock held, except
     `hang_up` and `shut`.
 
     Attributes:
-        lanes: the lanes of live workers, by file descriptor; a worker that died gets one when its replacement starts.
-        watched: the same lanes, by every descriptor that is readable if a lane has a reply or its worker has died.
-        poll: reports these descriptors.
-        error: the error to raise if workers cannot start, or are gone for good; otherwise None.
-        requested: the workers that `start_requested` has to start.
+        poll: reports the descriptors of `watched`.
     """
 
-    lanes: dict[int, L]
-    watched: dict[int, L]
     poll: select.poll
-    requested: deque[Any]
 
     @property
-    def error(self) -> Exception | None: ...
+    def lanes(self) -> Mapping[int, Lane[S]]:
+        """The lanes of live workers, by file descriptor. A worker that died has none until its replacement starts."""
+
+    @property
+    def watched(self) -> Mapping[int, Lane[S]]:
+        """The same lanes, by every descriptor that is readable if a lane has a reply or its worker has died."""
+
+    @property
+    def requested(self) -> Sized:
+        """The workers that `start_requested` has to start."""
+
+    @property
+    def error(self) -> Exception | None:
+        """The error to raise if workers cannot start, or are gone for good; otherwise None."""
 
     def start_requested(self, epoch: int) -> None:
         """Starts the missing workers. Raises an OSError if that is not possible now; the next call tries again."""
 
-    def has_answered(self, lane: L) -> None:
-        """The worker has sent its first reply about a batch."""
+    def has_answered(self) -> None:
+        """A worker has sent its first reply about a batch."""
 
-    def has_failed(self, lane: L, size: int) -> None:
-        """The worker has reported an error of `size` bytes, instead of starting or before it ends."""
+    def has_failed(self, descriptor: int, size: int) -> None:
+        """The worker of a watched lane has reported an error of `size` bytes, before it ends or instead of starting."""
 
-    def bury(self, lane: L) -> Death:
-        """Closes the lane of a dead worker, after making sure that the worker can write no more."""
+    def bury(self, descriptor: int) -> Death[S]:
+        """Closes the watched lane of a dead worker, after making sure that the worker can write no more."""
 
     def hang_up(self) -> None:
         """Tells all workers to end; may be called from any thread and in a signal handler, without the lock."""
@@ -154,8 +179,8 @@ class Crew(Protocol[L]):
         """Closes the lanes. Called after `shut`."""
 
 
-class Memory(Protocol):
-    """The memory in which the batches of one executor travel; worker processes use `SlabPool`.
+class Memory(Protocol[S]):
+    """The memory in which the batches of one executor travel; for the methods see `SlabPool`.
 
     Attributes:
         window: batches that are usually in flight at once.
@@ -173,27 +198,27 @@ class Memory(Protocol):
     @property
     def lent(self) -> int: ...
 
-    def take(self, nbytes: int, writer: int, needed: int = 0, last_room: bool = False) -> Any | None: ...
+    def take(self, nbytes: int, writer: int, needed: int = 0, last_room: bool = False) -> S | None: ...
 
-    def lend(self, slab: Any, used: int) -> NDArray[Any]: ...
+    def lend(self, slab: S, used: int) -> NDArray[np.uint8]: ...
 
-    def copy_out(self, slab: Any, used: int) -> NDArray[Any]: ...
+    def copy_out(self, slab: S, used: int) -> NDArray[np.uint8]: ...
 
-    def give_back(self, slab: Any) -> None: ...
+    def give_back(self, slab: S) -> None: ...
 
-    def reclaim(self, slab: Any) -> None: ...
+    def reclaim(self, slab: S) -> None: ...
 
-    def recount(self, in_flight: set[int]) -> None: ...
+    def recount(self, in_flight: Collection[int]) -> None: ...
 
     def demand(self, nbytes: int) -> bool: ...
 
-    def has_grown(self, slab: Any, size: int) -> None: ...
+    def has_grown(self, slab: S, size: int) -> None: ...
 
     def stats(self) -> MemoryStats: ...
 
     def close(self) -> None: ...
 
 
-def is_busy(lanes: Mapping[int, Lane]) -> bool:
+def is_busy(lanes: Mapping[int, Lane[S]]) -> bool:
     """Whether any worker has a batch to make."""
     return any(lane.attempts for lane in lanes.values())

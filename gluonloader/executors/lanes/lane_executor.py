@@ -1,4 +1,4 @@
-"""The executor over lanes, in the loader's process: threads wait for batches, and one of these threads reads the lanes.
+"""The executor over lanes, in the main program: threads wait for batches, and one of these threads reads the lanes.
 
     submit --> dispatcher --> lanes --> workers                                (dispatch.py, lane.py)
     wait   <-- window <-- dispatcher <-- lanes <-- poll              a worker has ended --> the crew buries its lane
@@ -38,7 +38,7 @@ from ..base import LONGEST_WAIT_S, Window, check_not_inside, usual_window
 from .blame import lanes_of, makes_progress
 from .dispatch import STALL_S, Dispatcher
 from .ends import close_end, open_pair, ring
-from .lane import Crew, L, Memory
+from .lane import Crew, Lane, Memory, S
 from .messages import Status
 
 _SMALL: Final = 1 << 20  # bytes; sending such a batch takes about as long as making it, so more batches are in flight
@@ -52,7 +52,7 @@ _Events = list[tuple[int, int]]  # what poll returns: descriptor and event
 _yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
-class LaneExecutor(Generic[L]):
+class LaneExecutor(Generic[S]):
     """Makes batches in the `job.num_workers` workers of a crew.
 
     Args:
@@ -68,8 +68,8 @@ class LaneExecutor(Generic[L]):
     def __init__(
         self,
         job: Job,
-        memory: Memory,
-        open_crew: Callable[[socket.socket], Crew[L]],
+        memory: Memory[S],
+        open_crew: Callable[[socket.socket], Crew[S]],
         prefetch: int | None,
         max_retries: int,
         max_per_worker: int | None,
@@ -250,7 +250,7 @@ class LaneExecutor(Generic[L]):
         for fd, _ in events:
             lane = self.crew.watched.get(fd)
             if lane is not None:
-                self._receive(lane)
+                self._receive(fd, lane)
             elif fd == self._woken.fileno():
                 self._woken.recv(4096)  # the crew has requested a worker, or a window was cancelled
 
@@ -271,18 +271,19 @@ class LaneExecutor(Generic[L]):
         self._spins = max(self._spins // 2, _LEAST_SPINS) if late or not events else min(2 * self._spins, _MOST_SPINS)
         return events
 
-    def _receive(self, lane: L) -> None:
+    def _receive(self, fd: int, lane: Lane[S]) -> None:
         replies = lane.replies()
         if replies is None:
-            self._dispatcher.handle_death(self.crew.bury(lane))
+            self._dispatcher.handle_death(self.crew.bury(fd))
             return
         for reply in replies:
             if reply.status is Status.READY:
                 lane.ready = True
             elif reply.status is Status.BROKEN:
-                self.crew.has_failed(lane, reply.size)
+                self.crew.has_failed(fd, reply.size)
             else:
                 if not lane.answered:
-                    self.crew.has_answered(lane)
+                    self.crew.has_answered()
+                    lane.answered = True
                 self._dispatcher.handle(lane, reply)
         lane.remove(replies)

@@ -50,13 +50,13 @@ _STATUSES: Final = tuple(Status)
 
 @dataclass(slots=True)
 class Request:
-    """From the loader's process to a worker."""
+    """From the main program to a worker."""
 
     verb: Verb
     new: bool = False  # the slab's descriptor comes with this message
     careful: bool = False  # note each sample in the slab before it is read, since the last worker died
     slab: int = 0  # its number
-    ticket: int = 0  # of the attempt, see NOTE [tickets] in lane.py; with HELLO the epoch
+    ticket: int = 0  # of the attempt, see NOTE [tickets] in process/socket_lane.py; with HELLO the epoch
     size: int = 0  # bytes of the slab; with HELLO those of the file of the pickled job
     allowance: int = 0  # bytes to which the slab may grow
     length: int = 0  # bytes of the encoded task at the slab's start; with HELLO those of the pickles in the job's file
@@ -68,7 +68,7 @@ class Request:
 
 @dataclass(slots=True)
 class Reply:
-    """From a worker to the loader's process; slab and ticket are those of the request."""
+    """From a worker to the main program; slab and ticket are those of the request."""
 
     status: Status
     slab: int = 0

@@ -1,4 +1,4 @@
-"""Exceptions of workers, sent to the loader's process with type, arguments, and traceback as text.
+"""Exceptions of workers, sent to the main program with type, arguments, and traceback as text.
 
 The code of an exception (`__str__`, `__reduce__`, properties) may raise. Then the exception is sent in a simpler form:
 first by class and arguments, then as text.

@@ -12,12 +12,13 @@ import os
 import select
 import signal
 import socket
+from multiprocessing.process import BaseProcess
 from typing import Final
 
 from ...errors import WorkerStartError, text_of
 from ...interrupts import Uninterrupted
 from ...limits import oom_kills
-from ...memory.slab import anonymous_file
+from ...memory.slab import Slab, anonymous_file
 from ...work.task import Job
 from ..lanes.lane import Death
 from ..lanes.messages import Request, Verb
@@ -36,34 +37,31 @@ class ProcessCrew:
     """The worker processes of one executor, each with its lane.
 
     Args:
-        packed: the pickled job; None under fork, because workers inherit the job.
+        mapped: the job in a file; None under fork, because workers inherit the job.
         waker: a byte sent through this socket wakes the thread that waits.
 
     Attributes:
-        lanes: the lanes of live workers, by file descriptor; a worker that died gets one when its replacement starts.
-        watched: the same lanes, also by the descriptors of their processes; see NOTE [pidfd] in supervisor.py.
-        poll: reports the descriptors of lanes with something to read, and of workers that have ended.
-        error: the error to raise if workers cannot start; otherwise None.
-        requested: processes that are still to be started, by `start_requested`.
+        watched: the lanes by their own descriptors and by those of their processes; see NOTE [pidfd] in supervisor.py.
+        lanes, poll, error, requested: see `Crew`.
     """
 
-    def __init__(self, job: Job, start_method: str, packed: MappedJob | None, waker: socket.socket) -> None:
+    def __init__(self, job: Job, start_method: str, mapped: MappedJob | None, waker: socket.socket) -> None:
         self.lanes: dict[int, ProcessLane] = {}
         self.poll = select.poll()
         self.error: WorkerStartError | None = None
         self.watched: dict[int, ProcessLane] = {}
         self._num_workers = job.num_workers
-        self._packed = packed
+        self._mapped = mapped
         self._failed_starts = 0
         self._hangs_up = False
         self._oom_kills = oom_kills()
-        self._supervisor = Supervisor(job.num_workers, start_method, job if packed is None else None, waker)
+        self._supervisor = Supervisor(job.num_workers, start_method, job if mapped is None else None, waker)
         self.requested = self._supervisor.requested
 
     @property
     def forks(self) -> bool:
         """Whether workers inherit this process's memory."""
-        return self._packed is None
+        return self._mapped is None
 
     def start_requested(self, epoch: int) -> None:
         """Starts the processes that the Pool has requested; see NOTE [who forks] in supervisor.py.
@@ -98,31 +96,36 @@ class ProcessCrew:
             self.poll.register(process.pidfd, select.POLLIN)
         if self._hangs_up:
             lane.hang_up()
-        packed = self._packed
-        if packed is None:
+        mapped = self._mapped
+        if mapped is None:
             lane.send(Request(Verb.HELLO, ticket=epoch), (lane.log,))
         else:
-            hello = Request(Verb.HELLO, ticket=epoch, size=packed.size, length=packed.length)
-            lane.send(hello, (lane.log, packed.fd))
+            hello = Request(Verb.HELLO, ticket=epoch, size=mapped.size, length=mapped.length)
+            lane.send(hello, (lane.log, mapped.fd))
 
-    def has_answered(self, lane: ProcessLane) -> None:
-        """The worker has sent its first reply about a batch."""
-        lane.answered, self._failed_starts = True, 0
+    @property
+    def processes(self) -> list[BaseProcess]:
+        """The processes of the workers that run now, by the numbers of the workers."""
+        return [lane.process for lane in sorted(self.lanes.values(), key=lambda lane: lane.worker)]
 
-    def has_failed(self, lane: ProcessLane, size: int) -> None:
+    def has_answered(self) -> None:
+        self._failed_starts = 0
+
+    def has_failed(self, descriptor: int, size: int) -> None:
         """The worker wrote an error of `size` bytes to its log, instead of starting or before it ends."""
+        lane = self.watched[descriptor]
         error = decode_error(os.pread(lane.log, size, 0))
         if lane.ready:
             lane.error = error
             return
         self.error = cannot_start(f"worker {lane.worker} (pid {lane.process.pid})", error)
 
-    def bury(self, lane: ProcessLane) -> Death:
+    def bury(self, descriptor: int) -> Death[Slab]:
         """Closes the lane of a dead worker, after making sure that the process can write no more."""
         with Uninterrupted():
-            return self._bury(lane)
+            return self._bury(self.watched[descriptor])
 
-    def _bury(self, lane: ProcessLane) -> Death:
+    def _bury(self, lane: ProcessLane) -> Death[Slab]:
         del self.lanes[lane.socket.fileno()]
         for watched in (lane.socket, lane.process.pidfd):
             if watched is not None:
@@ -176,5 +179,5 @@ class ProcessCrew:
             lane.close()
         self.lanes.clear()
         self.watched.clear()
-        if self._packed is not None:
-            os.close(self._packed.fd)
+        if self._mapped is not None:
+            os.close(self._mapped.fd)

@@ -1,9 +1,9 @@
-"""Packs the job for workers that do not inherit it by fork: its pickle and its arrays lie in shared memory.
+"""The job for workers that do not inherit it by fork: its pickle and its arrays lie in a file that all workers map.
 
-Tensors of torch and NDArrays are packed as NumPy arrays, so that workers share their pages as well.
+Tensors of torch and NDArrays are written as NumPy arrays, so that workers share their pages as well.
 
-parent   pack: one file | buffer, buffer, ... (64-byte aligned) | pickle |     every worker maps the same pages
-worker   unpack: arrays are views on a private (copy-on-write) mapping, so a worker that writes gets its own page
+main     write: one file | buffer, buffer, ... (64-byte aligned) | pickle |     every worker maps the same pages
+worker   read: arrays are views on a private (copy-on-write) mapping, so a worker that writes gets its own page
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def pickle_for(start_method: str, job: Job) -> PickledJob:
     return pickled
 
 
-def pack_job(job: PickledJob) -> MappedJob:
+def write_job(job: PickledJob) -> MappedJob:
     """Writes a job into a new file without a name; raises SharedMemoryError if there is no room."""
     spans, end = [], 0
     for buffer in job.buffers:
@@ -112,9 +112,9 @@ def _write(fd: int, data: memoryview, offset: int) -> None:
         data, offset = data[written:], offset + written
 
 
-def unpack_job(packed: MappedJob) -> Job:
+def read_job(mapped: MappedJob) -> Job:
     """The job; its arrays are views of the file's pages, and keep them mapped."""
-    memory = memoryview(mmap.mmap(packed.fd, packed.size, flags=mmap.MAP_PRIVATE))
-    head = io.BytesIO(memory[packed.size - packed.length :])
+    memory = memoryview(mmap.mmap(mapped.fd, mapped.size, flags=mmap.MAP_PRIVATE))
+    head = io.BytesIO(memory[mapped.size - mapped.length :])
     spans = pickle.load(head)
     return load_job(head, [memory[offset : offset + size] for offset, size in spans])

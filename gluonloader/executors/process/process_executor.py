@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from multiprocessing.process import BaseProcess
 
+from ...memory.slab import Slab
 from ...memory.slabs import SlabPool
 from ...work.task import Job
 from ..base import usual_window
 from ..lanes.lane_executor import LaneExecutor
 from .crew import ProcessCrew
-from .mapped_job import pack_job, pickle_for
-from .socket_lane import ProcessLane
+from .mapped_job import pickle_for, write_job
 
 
-class ProcessExecutor(LaneExecutor[ProcessLane]):
+class ProcessExecutor(LaneExecutor[Slab]):
     """Makes batches in `job.num_workers` processes; the other arguments are those of `DataLoader`.
 
     Raises:
         TransportError: the job has to be pickled and cannot be.
     """
+
+    crew: ProcessCrew
 
     def __init__(
         self,
@@ -33,7 +35,7 @@ class ProcessExecutor(LaneExecutor[ProcessLane]):
         super().__init__(
             job,
             SlabPool(prefetch or usual_window(job), memory_limit),
-            lambda waker: ProcessCrew(job, start_method, None if pickled is None else pack_job(pickled), waker),
+            lambda waker: ProcessCrew(job, start_method, None if pickled is None else write_job(pickled), waker),
             prefetch,
             max_retries,
             max_per_worker,
@@ -41,5 +43,4 @@ class ProcessExecutor(LaneExecutor[ProcessLane]):
 
     @property
     def processes(self) -> list[BaseProcess]:
-        """The processes of the workers that run now, by the numbers of the workers."""
-        return [lane.process for lane in sorted(self.crew.lanes.values(), key=lambda lane: lane.worker)]
+        return self.crew.processes

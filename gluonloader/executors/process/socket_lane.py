@@ -33,7 +33,7 @@ _RECEIVED_BYTES = 65536  # more than all replies that can be under way on one la
 
 @dataclass(slots=True, eq=False)
 class ProcessLane:
-    """The end of the channel to one worker in the loader's process."""
+    """The end of the channel to one worker in the main program."""
 
     process: LaneProcess
     forked: bool  # the worker inherits the memory of this process
@@ -43,7 +43,7 @@ class ProcessLane:
     ready: bool = False  # the worker has started
     answered: bool = False  # the worker has sent a reply about a batch
     error: BaseException | None = None  # why the worker ends
-    attempts: dict[int, Attempt] = field(default_factory=dict)  # by ticket, oldest first
+    attempts: dict[int, Attempt[Slab]] = field(default_factory=dict)  # by ticket, oldest first
     _known: set[int] = field(default_factory=set)  # slabs whose descriptor the worker has
 
     @property
@@ -66,7 +66,7 @@ class ProcessLane:
                 del self.attempts[ticket]
             raise
 
-    def _ask(self, attempt: Attempt) -> None:
+    def _ask(self, attempt: Attempt[Slab]) -> None:
         slab, request = attempt.slab, attempt.request
         request.new = slab.number not in self._known
         self.send(request, (slab.fd,) if request.new else (), attempt.sent)

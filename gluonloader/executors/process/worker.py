@@ -35,7 +35,7 @@ from ..lanes.messages import Reply, Request, RequestReader, Status, Verb
 from ..lanes.remote import encode_error
 from .beside import Beside
 from .main_script import explain_missing, import_main
-from .mapped_job import MappedJob, unpack_job
+from .mapped_job import MappedJob, read_job
 
 # "Write your stack to the log"; handled in C, even while another thread has the GIL.
 DUMP_SIGNAL: Final = signal.SIGUSR2
@@ -64,7 +64,7 @@ def serve_lane(job: Job | None) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _give_way()
     keep_freed_memory(LARGEST_IN_WORKER)
-    worker = _Worker(lane, process.worker, process.main)
+    worker = _WorkerEnd(lane, process.worker, process.main)
     threading.Thread(target=_watch, args=(worker, lane.fileno()), name="gluonloader-watch", daemon=True).start()
     try:
         _job, maker = worker.start(job)
@@ -82,7 +82,7 @@ def serve_lane(job: Job | None) -> None:
 
 
 def _give_way() -> None:
-    """Makes sure that the training thread keeps its core when this worker wakes; see NOTE [spinning] in executor.py."""
+    """Makes sure that the training thread keeps its core when this worker wakes; see NOTE [spinning]."""
     try:
         if os.sched_getscheduler(0) == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -90,7 +90,7 @@ def _give_way() -> None:
         pass  # not Linux, or forbidden; it only matters for speed
 
 
-def _watch(worker: _Worker, lane: int) -> None:
+def _watch(worker: _WorkerEnd, lane: int) -> None:
     """Ends the worker when the other end of its lane is gone, even in the middle of a long sample."""
     poll = select.poll()
     poll.register(lane, 0)  # hang-up is reported even if no event is requested
@@ -101,7 +101,7 @@ def _watch(worker: _Worker, lane: int) -> None:
     os._exit(1)
 
 
-class _Worker:
+class _WorkerEnd:
     """The worker's end of a lane: reads requests and sends replies."""
 
     def __init__(self, lane: socket.socket, number: int, main: Mapping[str, str]) -> None:
@@ -128,7 +128,7 @@ class _Worker:
             if job is None:
                 fd = self._descriptors.pop(0)
                 try:
-                    job = unpack_job(MappedJob(fd, hello.size, hello.length))
+                    job = read_job(MappedJob(fd, hello.size, hello.length))
                 except AttributeError as error:
                     explain_missing(error)
                     raise

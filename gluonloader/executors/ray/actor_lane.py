@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -35,10 +35,10 @@ _LOOK_S: Final = 2.0  # how long a worker may take to tell where it is stuck
 
 
 @dataclass(slots=True, eq=False)
-class RayAttempt(Attempt):
+class RayAttempt(Attempt[StoredBatch]):
     """An attempt on the lane of an actor."""
 
-    lane: Any = None
+    lane: RayLane = field(kw_only=True)
 
     def cancel(self) -> None:
         # Not `super()`, which does not work in a dataclass with slots.
@@ -68,7 +68,7 @@ class RayLane:
     ) -> None:
         self._ray, self.actor, self.worker, self._notes, self._memory = ray, actor, worker, notes, memory
         self._side_by_side = side_by_side
-        self.attempts: dict[int, Attempt] = {}
+        self.attempts: dict[int, Attempt[StoredBatch]] = {}
         self.ready = self.answered = False
         self.busy_since = time.monotonic()
         self.pid: int | None = None
@@ -80,15 +80,15 @@ class RayLane:
         self.bell.setblocking(False)
         self._ringer.setblocking(False)
 
-    def start(self, packed: Any, epoch: int) -> None:
-        """Starts the worker; `packed` is the reference of the `StoredJob`."""
+    def start(self, stored: Any, epoch: int) -> None:
+        """Starts the worker; `stored` is the reference of the `StoredJob`."""
         watch = self._call("watch")
         self._call("pid", self._note_pid)
         # `start` runs in the thread of `make`, so that `worker_init_fn` can set thread-local state. If `make` has many
         # threads, `start` runs in another one, since calls of `make` could occupy all of them and wait for `start`. The
         # reference is in a list, or Ray would fetch the job before it calls `start`.
         start = self.actor.start if self._side_by_side == 1 else self.actor.start.options(concurrency_group=WATCH)
-        self._ray.future(start.remote([packed], epoch)).add_done_callback(self._has_started)
+        self._ray.future(start.remote([stored], epoch)).add_done_callback(self._has_started)
         watch.add_done_callback(self._has_ended)
 
     def _call(self, method: str, then: Any = None) -> Future[Any]:
@@ -155,7 +155,7 @@ class RayLane:
             self._note_started()
             future.add_done_callback(partial(self._has_answered, ticket))
 
-    def has_cancelled(self, attempt: Attempt) -> None:
+    def has_cancelled(self, attempt: Attempt[StoredBatch]) -> None:
         """Tells the worker. A worker that has not started may never answer, so the attempt is gone at once."""
         if not self.ready:
             self.attempts.pop(attempt.ticket, None)

@@ -28,8 +28,8 @@ from ..lanes.remote import cannot_start, decode_error
 from .actor_lane import RayLane
 from .connection import Ray, import_ray
 from .notes import Notes
-from .objects import ObjectMemory
-from .stored_job import pack_job
+from .objects import ObjectMemory, StoredBatch
+from .stored_job import pickle_for_store
 from .worker import WATCH, Worker
 
 _FAILED_STARTS: Final = 10  # in a row, before an error is raised; many, because Ray does not say why an actor ended
@@ -57,11 +57,11 @@ class RayCrew:
         self._failed_starts, self._hangs_up = 0, False
         self._error: WorkerStartError | None = None
         import_ray()
-        packed = pack_job(job)
-        self._ray = Ray(job.num_workers, room + 2 * packed.nbytes, partial(ring, waker))
+        stored = pickle_for_store(job)
+        self._ray = Ray(job.num_workers, room + 2 * stored.nbytes, partial(ring, waker))
         try:
             self._side_by_side, self._notes = side_by_side(job), Notes(self._ray)
-            self._packed = self._ray.put(packed)
+            self._stored = self._ray.put(stored)
             self._class = self._ray.module.remote(concurrency_groups={WATCH: _WATCHING})(Worker)
             self._options = {**_defaults(self._ray), **options}
         except BaseException:
@@ -88,21 +88,22 @@ class RayCrew:
         fixed = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": self._side_by_side}
         actor = self._class.options(**self._options, **fixed).remote(worker)
         lane = RayLane(self._ray, actor, worker, self._side_by_side, self._notes, self._memory)
-        lane.start(self._packed, epoch)
+        lane.start(self._stored, epoch)
         self.lanes[lane.bell.fileno()] = lane
         self.poll.register(lane.bell, select.POLLIN)
 
-    def has_answered(self, lane: RayLane) -> None:
-        lane.answered, self._failed_starts = True, 0
+    def has_answered(self) -> None:
+        self._failed_starts = 0
 
-    def has_failed(self, lane: RayLane, size: int) -> None:
+    def has_failed(self, descriptor: int, size: int) -> None:
+        lane = self.lanes[descriptor]
         self._error = cannot_start(f"worker {lane.worker}", decode_error(lane.error))
 
-    def bury(self, lane: RayLane) -> Death:
+    def bury(self, descriptor: int) -> Death[StoredBatch]:
         with Uninterrupted():
-            return self._bury(lane)
+            return self._bury(self.lanes[descriptor])
 
-    def _bury(self, lane: RayLane) -> Death:
+    def _bury(self, lane: RayLane) -> Death[StoredBatch]:
         self.poll.unregister(lane.bell)
         del self.lanes[lane.bell.fileno()]
         attempts, reason = list(lane.attempts.values()), _reason(lane.death)
@@ -143,7 +144,7 @@ class RayCrew:
             lane.close()
         self.lanes.clear()
         self._notes.close()
-        self._packed = None  # Ray deletes the job
+        self._stored = None  # Ray deletes the job
         self._ray.close()
 
 

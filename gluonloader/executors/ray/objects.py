@@ -4,39 +4,27 @@
                                                  -> copy_out: the batch moves to private memory
                                        -> give_back: nobody wants the batch
 
-These are the rules of slabs (memory/slabs.py, NOTE [loans] and NOTE [memory limit]), except that nothing is recycled:
-Ray deletes an object when nothing refers to it. Ray maps objects read-only, so the arrays of a batch are read-only.
+These are the rules of slabs (NOTE [loans] and NOTE [memory limit] in memory/), except that nothing is recycled: Ray
+deletes an object when nothing refers to it. Ray maps objects read-only, so the arrays of a batch are read-only.
 """
 
 from __future__ import annotations
 
 import errno
-import weakref
-from collections import deque
-from typing import Any, Final, cast
+from collections.abc import Collection
+from pickle import PickleBuffer
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import SharedMemoryError
-from ...frameworks import Lent
 from ...memory.budget import SPARE_LOANS, UNLIMITED, Budget, MemoryStats
 from ...memory.buffers import aligned_copy
+from ...memory.loans import Loans
 from ...memory.slab import HEADER
 
 _NO_BYTES: Final = np.empty(0, np.uint8)
-
-
-class _Loan(Lent):
-    """The memory of one delivered batch; because it is a subclass, NumPy makes it the base of all views."""
-
-    def share(self) -> None:
-        return None  # Ray's store has no descriptor for a single object
-
-
-class _LoanRef(weakref.ref[_Loan]):
-    number: int
-    size: int
 
 
 class StoredBatch:
@@ -78,8 +66,7 @@ class ObjectMemory:
         self._budget = None if limit is None else Budget(limit, window)
         self._next_number = 0
         self._flying: dict[int, StoredBatch] = {}
-        self._loans: dict[int, _LoanRef] = {}  # by the number of the batch
-        self._dead: deque[weakref.ref[_Loan]] = deque()  # loans that have ended
+        self._loans: Loans[None] = Loans()
 
     def take(self, nbytes: int, writer: int, needed: int = 0, last_room: bool = False) -> StoredBatch | None:
         """Room for a batch whose task has `nbytes`; None while the limit leaves no room. See `SlabPool.take`."""
@@ -100,23 +87,19 @@ class ObjectMemory:
         batch = self._flying[self._next_number] = StoredBatch(self._next_number, allowance)
         return batch
 
-    def lend(self, batch: StoredBatch, used: int) -> NDArray[Any]:
+    def lend(self, batch: StoredBatch, used: int) -> NDArray[np.uint8]:
         """Returns the memory of a batch that is delivered now: a view of the store, or a copy if too many are lent."""
         self.largest = max(self.largest, used)
-        if not self._may_lend(batch.size):
+        if not self._may_lend(used):
             return self.copy_out(batch, used)
-        loan: _Loan = batch.data.view(_Loan)
-        loan.address, loan.mappings = loan.__array_interface__["data"][0], {}
-        reference = _LoanRef(loan, self._dead.append)
-        reference.number, reference.size = batch.number, batch.size
-        self._loans[batch.number] = reference
+        loan = self._loans.start(batch.number, None, PickleBuffer(batch.data.data), used)
         if self._budget is not None:
-            self._budget.reserved += batch.size
-            self._budget.lent += batch.size
+            self._budget.reserved += used
+            self._budget.lent += used
         self._end_flight(batch)
         return loan
 
-    def copy_out(self, batch: StoredBatch, used: int) -> NDArray[Any]:
+    def copy_out(self, batch: StoredBatch, used: int) -> NDArray[np.uint8]:
         """Returns a private copy of the first `used` bytes of a batch, and frees its room."""
         self._copies += 1
         private = aligned_copy(batch.data, used)
@@ -137,12 +120,12 @@ class ObjectMemory:
         """Frees the room of a batch whose worker has died."""
         self.give_back(batch)
 
-    def recount(self, in_flight: set[int]) -> None:
+    def recount(self, in_flight: Collection[int]) -> None:
         """Computes again how much memory is in use, after a method was interrupted; see `SlabPool.recount`."""
         self._flying = {number: batch for number, batch in self._flying.items() if number in in_flight}
-        self._loans = {number: loan for number, loan in self._loans.items() if loan() is not None}
+        self._loans.recount(in_flight)
         if self._budget is not None:
-            self._budget.lent = sum(loan.size for loan in self._loans.values())
+            self._budget.lent = sum(loan.used for loan in self._loans)
             self._budget.reserved = self._budget.lent + sum(batch.allowance for batch in self._flying.values())
 
     def demand(self, nbytes: int) -> bool:
@@ -160,13 +143,14 @@ class ObjectMemory:
         return 0 if self._budget is None else self._budget.lent
 
     def stats(self) -> MemoryStats:
-        flying, loans = list(self._flying.values()), [loan for loan in list(self._loans.values()) if loan() is not None]
-        nbytes = sum(batch.size for batch in flying) + sum(loan.size for loan in loans)
+        flying, loans = list(self._flying.values()), [loan for loan in self._loans if loan() is not None]
+        nbytes = sum(batch.size for batch in flying) + sum(loan.used for loan in loans)
         return MemoryStats(len(flying) + len(loans), len(loans), nbytes, self.limit, self._copies, self._refusals)
 
     def close(self) -> None:
         """Forgets all batches; those that were delivered stay valid as long as anything refers to them."""
-        self._flying, self._loans = {}, {}
+        self._flying = {}
+        self._loans.clear()
 
     def _may_lend(self, nbytes: int) -> bool:
         self._collect()
@@ -179,11 +163,7 @@ class ObjectMemory:
         return False
 
     def _collect(self) -> None:
-        while self._dead:
-            loan = cast("_LoanRef", self._dead.popleft())
-            if self._loans.get(loan.number) is not loan:  # `recount` has removed it, or the batch was lent again
-                continue
-            del self._loans[loan.number]
+        for loan in self._loans.ended():
             if self._budget is not None:
-                self._budget.reserved -= loan.size
-                self._budget.lent -= loan.size
+                self._budget.reserved -= loan.used
+                self._budget.lent -= loan.used

@@ -9,9 +9,8 @@ from typing import Any, Final
 from ...work.task import Job
 from ..base import usual_window
 from ..lanes.lane_executor import LaneExecutor
-from .actor_lane import RayLane
 from .crew import RayCrew
-from .objects import ObjectMemory
+from .objects import ObjectMemory, StoredBatch
 
 # If gluonloader starts Ray, its store has room for batches of this size; Ray writes batches that do not fit to files. A
 # larger store would stay slow for longer: Ray goes through all of its pages before it reuses one, and the first use of
@@ -19,7 +18,7 @@ from .objects import ObjectMemory
 _USUAL_BATCH: Final = 64 << 20  # bytes
 
 
-class RayExecutor(LaneExecutor[RayLane]):
+class RayExecutor(LaneExecutor[StoredBatch]):
     """Makes batches in `job.num_workers` Ray actors; the other arguments are those of `DataLoader`.
 
     Raises:

@@ -35,7 +35,7 @@ class StoredJob:
         return len(self.pickle) + sum(buffer.nbytes for buffer in self.buffers)
 
 
-def pack_job(job: Job) -> StoredJob:
+def pickle_for_store(job: Job) -> StoredJob:
     """Pickles a job by cloudpickle, which also takes lambdas and classes of the main program.
 
     Raises:
@@ -56,6 +56,6 @@ def fetch_job(reference: Any) -> Job:
 
     Before, this adds those folders of the main program's `sys.path` that this machine has, too.
     """
-    packed: StoredJob = importlib.import_module("ray").get(reference)
-    sys.path += [folder for folder in packed.path if folder not in sys.path and os.path.isdir(folder)]
-    return load_job(io.BytesIO(packed.pickle), packed.buffers)
+    stored: StoredJob = importlib.import_module("ray").get(reference)
+    sys.path += [folder for folder in stored.path if folder not in sys.path and os.path.isdir(folder)]
+    return load_job(io.BytesIO(stored.pickle), stored.buffers)

@@ -74,15 +74,15 @@ class Worker:
     def pid(self) -> int:
         return getpid()
 
-    def start(self, packed: list[Any], epoch: int) -> bytes:
+    def start(self, stored: list[Any], epoch: int) -> bytes:
         """Unpacks the job and runs `worker_init_fn`; returns b"", or an encoded error if the worker cannot start.
 
         Args:
-            packed: a list of one item, the reference of the `StoredJob`.
+            stored: a list of one item, the reference of the `StoredJob`.
         """
         try:
             keep_freed_memory(LARGEST_IN_WORKER)
-            job = fetch_job(packed[0])
+            job = fetch_job(stored[0])
             frameworks.enter_worker()  # only now: unpickling the job may have imported a framework
             maker = BatchMaker(job, self._number, seed_all, process_resources)
             with maker.running():

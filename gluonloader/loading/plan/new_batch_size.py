@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import bad_argument, bad_state
-from ...sampler import BatchSampler, ShardedSampler
+from ...sampler import BatchSampler, ShardedSampler, iterating_class
 from ...state import field, int_field
 from .sampler_state import stateful_part
 
@@ -28,7 +28,7 @@ def with_new_batch_size(batch_sampler: Any, state: Mapping[str, Any], allowed: b
     Raises:
         ValueError: it differs and may not, or the delivered samples are not the first samples of the epoch.
     """
-    if getattr(type(batch_sampler), "__iter__", None) is not BatchSampler.__iter__:
+    if iterating_class(batch_sampler) is not BatchSampler:
         if allowed:
             right = (
                 f"a {type(batch_sampler).__name__} chooses the samples of each batch itself, so batches of another "
