@@ -122,7 +122,7 @@ def _on_idle_workers(stats: LoaderStats) -> str:
 
 def _on_used_cores(stats: LoaderStats) -> str:
     """Workers could compute, but other threads and programs use the cores."""
-    if stats.waiting_for_core < _CORE:
+    if stats.waiting_for_core < max(_CORE, stats.waiting):
         return ""
     who, workers = ("Workers", stats.num_workers) if stats.num_workers else ("The program", 1)
     cores = counted(stats.cores, "core", "cores")

@@ -1,4 +1,4 @@
-"""How long a thread has waited for a core: each thread by itself, also after a fork, and 0 if the system does not say."""
+"""How long a thread has waited for a core: each thread for itself, also after a fork; 0 if the system does not say."""
 
 import os
 import subprocess

@@ -45,7 +45,8 @@ def test_a_report_divides_a_batch_into_stages(monkeypatch):
     usage.add(3, timer.stop(0, 0))
     assert timer.took == 7 * MS
     spent = usage.fold()[3]
-    assert spent == WorkerStats(1, *(pytest.approx(ms / 1000) for ms in (4, 2, 1, 7, 3)), page_faults=3, core_wait_s=0.002)
+    times = (pytest.approx(ms / 1000) for ms in (4, 2, 1, 7, 3))
+    assert spent == WorkerStats(1, *times, page_faults=3, core_wait_s=0.002)
     assert spent.made_s == pytest.approx(0.007)
 
 
