@@ -288,14 +288,20 @@ STATIONS = """
 from benchmarks.cases import CASES
 from benchmarks.stations import trace
 found = trace(CASES["small"])
-assert {"iterator.py", "executors/process/worker.py", "work/maker.py"} < set(found.files)
-assert found.main_calls > 0 < found.worker_calls
-assert found.lines > len(found.files)
+assert {"iterator.py", "executors/process/worker.py", "work/maker.py"} < found.files
+names = {name: {function.name: calls for function, calls in way.calls.items()} for name, way in vars(found).items()}
+assert names["main"]["LoaderIterator.__next__"] == names["worker"]["BatchMaker.make"] == 1
+assert names["main"]["Submission.__init__ (generated)"] == names["worker"]["Task.__init__ (generated)"] == 1
+assert "BatchMaker.make" not in names["main"]
+assert names["worker"]["_Worker.serve"] == 0  # a loop, which runs all the time
+for way in (found.main, found.worker):
+    assert 0 < way.crossings < sum(way.calls.values())
+assert len(found.files) < len(found.functions) < found.lines
 """
 
 
 @pytest.mark.spawn
-def test_the_stations_of_a_small_batch_are_found_in_both_processes():
+def test_the_functions_that_run_for_a_small_batch_are_counted_in_both_processes():
     done = run_program(STATIONS)  # where no framework is loaded
     assert done.returncode == 0, done.stderr
 

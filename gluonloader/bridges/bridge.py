@@ -22,7 +22,6 @@ from ..errors import warn
 from ..frameworks import state_from_json
 from ..loading.advice import advise_on_source
 from ..loading.arguments import check_pins, choose_output
-from ..loading.epoch import count
 from ..loading.stats import EpochTally, LoaderStats, Tally, summarize
 from ..state import add_checksum, check_same, field, int_field, parse_state
 from ..tree import leaves
@@ -201,7 +200,7 @@ class Bridge:
                 self._next = self._position
             if result.position is not None and not result.ended:
                 number = result.position.batch - 1
-                count(self._counts, result.batch, number, _samples_in(result.batch), result.made_s, start)
+                self._counts.count(result.batch, number, _samples_in(result.batch), result.made_s, start)
         return result
 
 

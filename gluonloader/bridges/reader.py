@@ -27,8 +27,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from ..errors import BatchTimeout, LoaderClosed, add_note, bad_state
-from ..work.maker import Timer
-from ..work.usage import Usage, thread_resources
+from ..work.usage import Timer, Usage, thread_resources
 from .source import BridgeSource, Opened, state_of
 
 _CLOSING_S: Final = 0.5  # how long `close` waits for the thread

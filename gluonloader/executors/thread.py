@@ -27,7 +27,7 @@ from ..interrupts import Uninterrupted
 from ..memory.buffers import BatchMemory, BufferPool
 from ..memory.warm import LARGEST_IN_PROGRAM, keep_freed_memory
 from ..randomness import set_current_seed
-from ..work.maker import BatchMaker
+from ..work.maker import BatchMaker, Maker
 from ..work.reading import side_by_side
 from ..work.task import Job, Task
 from ..work.usage import Usage
@@ -152,7 +152,9 @@ class ThreadExecutor:
                 text = f"worker_init_fn({worker}) raised {type(error).__name__}: {text_of(error)}"
                 self._start_error = WorkerStartError(text)
                 self._start_error.__cause__ = error
-            makers = [maker.beside() for _ in range(maker.side_by_side)] if maker.side_by_side > 1 else [maker]
+            makers: list[Maker] = [maker]
+            if maker.side_by_side > 1:
+                makers = [maker.beside() for _ in range(maker.side_by_side)]
             for other in makers[1:]:
                 thread = threading.Thread(target=self._serve_beside, args=(other,), daemon=True)
                 thread.start()
@@ -160,12 +162,12 @@ class ThreadExecutor:
             with makers[0].running():
                 self._serve_queue(makers[0], self._own[worker] if self._job.iterable else self._shared)
 
-    def _serve_beside(self, maker: BatchMaker) -> None:
+    def _serve_beside(self, maker: Maker) -> None:
         """What each additional thread of a worker does, so that bulk reads of several batches run side by side."""
         with maker.running():
             self._serve_queue(maker, self._shared)
 
-    def _serve_queue(self, maker: BatchMaker, queue: _Queue) -> None:
+    def _serve_queue(self, maker: Maker, queue: _Queue) -> None:
         ident, memory = threading.get_ident(), BatchMemory(self._buffers)
         while (submission := queue.get()) is not None:
             task, window = submission.task, submission.window
@@ -181,7 +183,7 @@ class ThreadExecutor:
         """Whether a thread makes this batch now."""
         return any(running is task for running in list(self._running.values()))
 
-    def _make(self, maker: BatchMaker, memory: BatchMemory, task: Task) -> Outcome:
+    def _make(self, maker: Maker, memory: BatchMemory, task: Task) -> Outcome:
         try:
             with memory:
                 batch = maker.make_measured(task, self.usage)

@@ -6,7 +6,6 @@ LoaderStats --> does the program wait? --> why are the workers slow? --> is memo
 from __future__ import annotations
 
 import mmap
-import os
 import time
 from contextlib import suppress
 from functools import cache
@@ -21,7 +20,8 @@ _TINY_S: Final = 200e-6  # getting a batch from a worker takes 25 to 50 us in ea
 _LEAST_FAULT_S: Final = 0.2e-6
 _PAGES: Final = 1024  # whose faults are measured
 _FAULTY: Final = 0.2  # share of the time of workers that page faults may take
-_MOST_COMPUTING: Final = 0.5  # the share of a worker's time; workers that compute more do not wait
+_DATA: Final = 0.5  # the share of a worker's time; workers that wait less for data do not need `concurrency`
+_CORE: Final = 0.4  # the same for a core; a program that computes beside as many workers as cores causes 0.33
 _MOST_CONCURRENCY: Final = 32  # the largest value that is advised
 _IDLE: Final = 0.6  # the share of the time of workers; if it is larger, they are not the limit
 _SLOW: Final = 0.5  # the share of the time that the program waits; slow batches that took longer are the cause
@@ -42,6 +42,7 @@ def advise(stats: LoaderStats, overlaps: bool) -> str:
             _on_slow_batches,
             _on_tiny_batches,
             _on_idle_workers,
+            _on_used_cores,
             *on_waiting,
             _on_page_faults,
             _on_batchify,
@@ -119,19 +120,30 @@ def _on_idle_workers(stats: LoaderStats) -> str:
     )
 
 
+def _on_used_cores(stats: LoaderStats) -> str:
+    """Workers could compute, but other threads and programs use the cores."""
+    if stats.waiting_for_core < max(_CORE, stats.waiting):
+        return ""
+    who, workers = ("Workers", stats.num_workers) if stats.num_workers else ("The program", 1)
+    cores = counted(stats.cores, "core", "cores")
+    text = f"{who} waited for a core {percent(stats.waiting_for_core)} of the time for a batch"
+    if workers > stats.cores:
+        return f"{text}: {workers} workers share {cores}: pass num_workers={stats.cores}, or stop other programs."
+    fewer = ", pass fewer workers" if workers > 1 else ""
+    return f"{text}: other programs or threads use the {cores}: stop them{fewer}, or set OMP_NUM_THREADS=1."
+
+
 def _on_waiting_workers(stats: LoaderStats) -> str:
-    """Workers wait, and not for free cores, so that they should read several samples at the same time."""
-    computes, workers = 1 - stats.waiting, max(1, stats.num_workers)
-    if stats.concurrency > 1 or computes > _MOST_COMPUTING or workers * computes > stats.cores / 2:
+    """Workers wait for data, and cores are free, so that they should read several samples at the same time."""
+    computes, workers = 1 - stats.waiting, max(1, stats.num_workers)  # or would, if they had a core
+    if stats.concurrency > 1 or stats.waiting < _DATA or workers * computes > stats.cores / 2:
         return ""
     # With this concurrency, workers would keep all cores busy.
     useful = stats.cores / workers / max(computes, 1 / _MOST_CONCURRENCY)
     advised = min(_MOST_CONCURRENCY, 1 << max(1, int(useful).bit_length() - 1))
     who = "Workers spent" if stats.num_workers else "Making batches spent"
     share = f"{who} {percent(stats.waiting)} of the time waiting"
-    text = f"{share}: if samples wait for a disk or a network, pass concurrency={advised}."
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    return f"{text} They also waited for cores: the load average is {load:.1f}." if load > stats.cores else text
+    return f"{share}: if samples wait for a disk or a network, pass concurrency={advised}."
 
 
 def _on_page_faults(stats: LoaderStats) -> str:

@@ -16,7 +16,7 @@ from ..interrupts import from_signal_handler
 from ..work.info import BadSample
 from ..work.task import Task
 from .plan import NOTHING, Plan
-from .stats import SIZED, EpochTally, Tally
+from .stats import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +49,6 @@ class Delivered:
 def delivered_samples(task: Task, errors: Iterable[BadSample]) -> int:
     """How many samples a batch contains: those of its task, without those that were skipped."""
     return len(task.work) - sum(bad.skipped for bad in errors)
-
-
-def count(tally: EpochTally, batch: Any, number: int, samples: int, made_s: float, start: float) -> float:
-    """Counts a batch that `next`, called at `start`, is about to return; returns the time now."""
-    now = time.perf_counter()
-    if not tally.batches % SIZED:
-        tally.size(batch)
-    tally.batches += 1
-    tally.samples += samples
-    tally.waited_s += now - start
-    tally.waits.append(now - start)
-    tally.program_s += start - tally.returned if tally.returned else 0.0
-    tally.made_s += made_s
-    tally.makes.append(made_s)
-    if made_s > tally.slowest_s:
-        tally.slowest_s, tally.slowest = made_s, number
-    tally.returned = now
-    return now
 
 
 class Epoch:
@@ -299,7 +281,7 @@ class Epoch:
         """Counts a batch; returns the seconds since `start`, when `ready` batches had arrived."""
         task = outcome.task
         samples = delivered_samples(task, errors) if errors else len(task.work)
-        now = count(self._counts, batch, task.batch, samples, outcome.made_s, start)
+        now = self._counts.count(batch, task.batch, samples, outcome.made_s, start)
         self._counts.ready += ready
         if self._tally.trace is not None:
             self._tally.trace.delivered(task, start, now, ready, len(self._window.in_flight))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -30,7 +31,7 @@ _BURST: Final = 8  # batches; fewer would measure the gaps inside a burst
 _SUMS: Final = "batches", "samples", "nbytes", "waited_s", "program_s", "made_s", "slow_s", "deaths", "retries"
 _LOGGED: Final = 1000  # different errors of samples
 ENOUGH: Final = 32  # batches, before there is advice
-SIZED: Final = 64  # one batch of so many is measured in bytes, since this takes as long as all other counting
+_SIZED: Final = 64  # one batch of so many is measured in bytes, since this takes as long as all other counting
 
 _log = logging.getLogger("gluonloader")
 
@@ -100,7 +101,24 @@ class EpochTally:
     _sized: int = 0  # batches whose bytes were counted
     _nbytes: int = 0
 
-    def size(self, batch: Any) -> None:
+    def count(self, batch: Any, number: int, samples: int, made_s: float, start: float) -> float:
+        """Counts a batch that `next`, called at `start`, is about to return; returns the time now."""
+        now = time.perf_counter()
+        if not self.batches % _SIZED:
+            self._size(batch)
+        self.batches += 1
+        self.samples += samples
+        self.waited_s += now - start
+        self.waits.append(now - start)
+        self.program_s += start - self.returned if self.returned else 0.0
+        self.made_s += made_s
+        self.makes.append(made_s)
+        if made_s > self.slowest_s:
+            self.slowest_s, self.slowest = made_s, number
+        self.returned = now
+        return now
+
+    def _size(self, batch: Any) -> None:
         """Counts the bytes of a batch."""
         self._sized += 1
         self._nbytes += sum(_nbytes_of(leaf) for _, leaf in leaves(batch))
@@ -189,9 +207,18 @@ class LoaderStats(EpochStats):
 
     @property
     def waiting(self) -> float:
-        """The share of the time for batches in which workers did not compute, but waited, from 0 to 1."""
-        made_s = self.work.made_s
-        return min(1.0, max(0.0, 1 - self.work.cpu_s / made_s)) if made_s else 0.0
+        """The share of the time for batches in which workers waited for data, from 0 to 1.
+
+        Workers wait for data if they neither compute nor wait for a core. If the system does not say how long they
+        waited for a core, that time counts as well.
+        """
+        work = self.work
+        return min(1.0, max(0.0, 1 - (work.cpu_s + work.core_wait_s) / work.made_s)) if work.made_s else 0.0
+
+    @property
+    def waiting_for_core(self) -> float:
+        """The share of the time for batches in which workers waited for a core, from 0 to 1; 0 if that is unknown."""
+        return self.work.core_wait_s / self.work.made_s if self.work.made_s else 0.0
 
     def __str__(self) -> str:
         kind = f"{self.executor} worker"

@@ -148,7 +148,8 @@ def _rows(reports: list[BatchReport]) -> Iterator[dict[str, Any]]:
         row = 1 + _MOST_ROWS * report.worker + min(free, _MOST_ROWS - 1)
         if report.idle:
             yield _span("waiting", row, start - report.idle, start)
-        yield _span(_name(report), row, start, report.end, cpu_ms=report.cpu / 1e6, page_faults=report.faults)
+        times = {"cpu_ms": report.cpu / 1e6, "core_wait_ms": report.core_wait / 1e6}
+        yield _span(_name(report), row, start, report.end, **times, page_faults=report.faults)
         yield _flow("t", report, row, start)
         for stage, length in (("read", report.read), ("batchify", report.batchify), ("transport", report.transport)):
             if length:

@@ -1,6 +1,6 @@
 """A slab: one growable file of anonymous shared memory, and its layout.
 
-    byte 0         64         128               128 + task                 head
+    byte 0         56         128               128 + task                 head
     | five words   | report   | task            | arrays, aligned ...      | head
       HOLDERS        written    written by the    written by batchify_fn     written by reduce
       TICKET         by the     main program      in the worker              in the worker
@@ -48,8 +48,8 @@ HEADER: Final = 128  # bytes
 # nanoseconds of the monotonic clock. TOOK: a word of the report, the nanoseconds that making the batch took; see
 # work/usage.py.
 HOLDERS, TICKET, STARTED, ROW, SINCE = range(5)
-REPORT: Final = slice(8, 16)
-REPORT_BYTES: Final = slice(64, 128)
+REPORT: Final = slice(7, 16)
+REPORT_BYTES: Final = slice(56, 128)
 TOOK: Final = REPORT.start + 2
 
 # The word HOLDERS while there are no holders. It must stay above 0 after every holder has subtracted 1, because MXNet

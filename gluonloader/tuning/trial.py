@@ -53,12 +53,13 @@ class Trial:
         shared_nbytes: bytes of shared memory for batches; 0 without worker processes.
         worker_nbytes: private memory of the largest worker process, in bytes; 0 without worker processes, or if the
             system does not report it.
-        waiting: the share of the time for batches in which the workers (or the program, without workers) did not
-            compute, from 0 to 1.
+        waiting: the share of the time for batches in which the workers (or the program, without workers) waited for
+            data, from 0 to 1.
         took_s: seconds that all runs took, including the start and the end of the workers.
         runs: how often the loader ran for these figures; more than once if it was compared with others at the end.
         draws: the random generators that threads share and from which samples drew, with `executor="thread"`.
         error: why there are no figures; "" without an error.
+        waiting_for_core: the share of the time for batches in which they waited for a core; 0 if that is unknown.
     """
 
     arguments: Mapping[str, Any]
@@ -74,6 +75,7 @@ class Trial:
     runs: int = 1
     draws: tuple[str, ...] = ()
     error: str = ""
+    waiting_for_core: float = 0.0
 
 
 def measure(factory: Factory, arguments: Mapping[str, Any], seconds: float, limit_s: float, step: Step) -> Trial:
@@ -180,6 +182,7 @@ class _Child:
                     shared_nbytes=0 if stats.memory is None else stats.memory.nbytes,
                     worker_nbytes=_largest_worker(),
                     waiting=stats.waiting,
+                    waiting_for_core=stats.waiting_for_core,
                 )
             )
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..checks import check_flags, check_function, parse_bytes
 from ..errors import bad_argument
 from ..limits import available_cores, available_memory
-from ..units import duration, size
+from ..units import duration, percent, size
 from .plot import draw
 from .search import Search
 from .setting import Setting, text_of
@@ -27,6 +27,7 @@ _THREADS: Final = (
     "threads=False (--no-threads)."
 )
 _BUSY: Final = 0.5  # share of the cores; a higher load average means that other programs compute
+_SHARED: Final = 0.2  # the share of their time that workers wait for a core, if they do not have their cores alone
 _LEAST_S: Final = 1.0  # a shorter budget is not enough for one trial
 
 
@@ -86,6 +87,9 @@ class Tuning:
         lines += ["", f"Best, found in {duration(self.took_s)}: {self.line}"]
         if {"executor", "concurrency"} & self.best.arguments.keys():
             lines.append(_THREADS)
+        if self.best.waiting_for_core > _SHARED:
+            waited = f"With this, workers waited for a core {percent(self.best.waiting_for_core)} of the time"
+            lines.append(f"{waited}: your program or other programs used the cores, too.")
         if self.load:
             busy = f"The load average of this machine was {self.load:.1f} before the first trial"
             lines.append(f"{busy}: run tune again when no other program computes.")

@@ -6,7 +6,7 @@ catching(dataset)[index] --> the sample, or Caught(error, index)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..dataset.bulk import read_by, settled
@@ -15,13 +15,32 @@ from ..errors import SharedMemoryError
 from ..indices import as_list
 from ..interrupts import from_signal_handler
 from ..randomness import CurrentBatch, current_batch
-from .task import as_exception
+from .task import OnRow, as_exception
 
 # What `on_row` is called with instead of a row: while no sample is read, and while all samples are read in bulk again.
 NO_ROW: Final = -1
 BULK: Final = 1 << 40
 
 GivenUp = Mapping[int, Exception]  # samples that killed their workers or hung, by slot; see `Tolerance`
+
+
+@dataclass(frozen=True, slots=True)
+class Precautions:
+    """What an attempt does about samples that kill or stop their worker.
+
+    Attributes:
+        on_row: called with the row of each sample before it is read, unless the samples are read in bulk or side by
+            side; with `on_error` it is called with slots, and with NO_ROW before other code runs.
+        careful: with `on_error`, call `on_row` for each sample in any case.
+        given_up: with `on_error`, slots that are not read, and the errors that they count as.
+    """
+
+    on_row: OnRow | None = None
+    careful: bool = False
+    given_up: GivenUp = field(default_factory=dict)
+
+
+NO_PRECAUTIONS: Final = Precautions()
 _ERRORS: Final = (Exception, SystemExit)
 
 

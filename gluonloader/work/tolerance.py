@@ -19,10 +19,10 @@ from ..declared import is_async
 from ..errors import add_note, notes_of, text_of
 from ..indices import Keys
 from ..randomness import CurrentBatch, batch_seed, current_batch, set_current_batch
-from .caught import BULK, NO_ROW, Caught, GivenUp, catching, tolerable
+from .caught import BULK, NO_ROW, Caught, GivenUp, Precautions, catching, tolerable
 from .info import BadSample
-from .reading import reader_of
-from .task import Job, OnRow, Task, located
+from .reading import Reader, reader_of
+from .task import Job, Task, located
 
 TRIES: Final = 10  # how many other samples "replace" tries
 _LONGEST_TEXT: Final = 500  # characters of an error
@@ -95,93 +95,111 @@ class Tolerance:
     n samples. Slot BULK stands for a bulk read after all its samples were read one by one.
 
     Attributes:
+        policy, replace_from: see `Reading`.
+        in_bulk: whether the dataset reads in bulk.
         reader: reads the samples; those that raise an error are a `Caught`.
     """
 
     def __init__(self, job: Job) -> None:
-        self._job, self._policy = job, job.reading.on_error
-        self._in_bulk, self._event_loop = hasattr(job.dataset, "__getitems__"), None
+        self._job, self.policy, self.replace_from = job, job.reading.on_error, job.reading.replace_from
+        self.in_bulk, self._event_loop = hasattr(job.dataset, "__getitems__"), None
         if is_async(job.dataset):
             from .event_loop import EventLoop  # importing asyncio takes 50 ms
 
             self._event_loop = EventLoop()  # all readers share it, since the dataset may keep connections in it
-        self.reader = reader_of(catching(job.dataset, in_bulk=self._in_bulk), job, True, self._event_loop)
+        self.reader = reader_of(catching(job.dataset, in_bulk=self.in_bulk), job, True, self._event_loop)
 
     def read(
-        self,
-        task: Task,
-        keys: Keys,
-        on_row: OnRow | None,
-        careful: bool,
-        given_up: GivenUp,
-        seed: Callable[[], None],
+        self, task: Task, keys: Keys, precautions: Precautions, seed: Callable[[], None]
     ) -> Sequence[Any] | Gathered:
         """The samples, and a `Bad` for each sample that raised an error.
 
         Args:
-            on_row: is called with the slot of each sample before it is read, and with NO_ROW before other code runs.
-            careful: call `on_row` for each sample, although samples are read in bulk or side by side.
-            given_up: slots that are not read again, and the errors that they count as.
             seed: seeds the random generators for this batch again.
         """
-        if careful or given_up:
-            samples = self._read_one_by_one(task, keys, on_row, given_up, seed)
+        return _TolerantRead(self, task, precautions).run(keys, seed)
+
+    def view(self, given_up: GivenUp) -> Reader:
+        """Reads samples one by one, without those that are given up."""
+        return reader_of(catching(self._job.dataset, given_up), self._job, True, self._event_loop)
+
+    def read_one(self, index: Any) -> Any:
+        dataset = catching(self._job.dataset)
+        return dataset[index] if self._event_loop is None else self._event_loop.run(lambda: dataset[index])
+
+
+class _TolerantRead:
+    """Reads the samples of one batch.
+
+    Args:
+        tolerance: reads samples, and has the policy.
+        task: the batch.
+        precautions: see there.
+    """
+
+    def __init__(self, tolerance: Tolerance, task: Task, precautions: Precautions) -> None:
+        self._tolerance, self._task = tolerance, task
+        self._on_row, self._given_up = precautions.on_row, precautions.given_up
+        self._is_careful = precautions.careful or bool(precautions.given_up)
+
+    def run(self, keys: Keys, seed: Callable[[], None]) -> Sequence[Any] | Gathered:
+        """The samples, and a `Bad` for each sample that raised an error; `seed` is that of `Tolerance.read`."""
+        if self._is_careful:
+            samples = self._read_one_by_one(keys, seed)
         else:
-            samples = self.reader.read(task, keys, on_row)
+            samples = self._tolerance.reader.read(self._task, keys, self._on_row)
         if isinstance(samples, Gathered) and samples.has_others:
             samples = samples.samples()
         if isinstance(samples, list):
             # No variable refers to a `Caught` here: the traceback of its error refers to this frame, so they would keep
             # all samples of the batch in memory until the next garbage collection.
             for row in [row for row, sample in enumerate(samples) if type(sample) is Caught]:
-                samples[row] = self._bad(task, row, samples[row], on_row, given_up)
-        if on_row is not None:
-            on_row(NO_ROW)
+                samples[row] = self._bad(row, samples[row])
+        self._note(NO_ROW)
         return samples
 
-    def _read_one_by_one(
-        self, task: Task, keys: Keys, on_row: OnRow | None, given_up: GivenUp, seed: Callable[[], None]
-    ) -> Sequence[Any] | Gathered:
-        one_by_one = reader_of(catching(self._job.dataset, given_up), self._job, True, self._event_loop)
-        samples = one_by_one.read(task, keys, on_row)
-        if not self._in_bulk or given_up:
+    def _note(self, slot: int) -> None:
+        if self._on_row is not None:
+            self._on_row(slot)
+
+    def _read_one_by_one(self, keys: Keys, seed: Callable[[], None]) -> Sequence[Any] | Gathered:
+        samples = self._tolerance.view(self._given_up).read(self._task, keys, self._on_row)
+        if not self._tolerance.in_bulk or self._given_up:
             return samples
         # No sample has killed this worker, so the death had another cause. The random numbers of the batch must be
         # those of a bulk read, which draws them from other generators.
         del samples
-        if on_row is not None:
-            on_row(BULK)
+        self._note(BULK)
         seed()
-        return self.reader.read(task, keys, None)
+        return self._tolerance.reader.read(self._task, keys, None)
 
-    def _bad(self, task: Task, row: int, caught: Caught, on_row: OnRow | None, given_up: GivenUp) -> Bad:
+    def _bad(self, row: int, caught: Caught) -> Bad:
         """Applies the policy to a sample."""
         text = describe_error(caught.error)
-        if on_row is not None:
-            on_row(NO_ROW)  # so that the sample is not blamed if the user's function kills or stops its worker
-        if self._policy == "skip":
+        self._note(NO_ROW)  # so that the sample is not blamed if the user's function kills or stops its worker
+        if self._tolerance.policy == "skip":
             return Bad(text, SKIP)
         before = current_batch()
         own = CurrentBatch(0 if before is None else before.seed)
         own.row = row  # `get_rng` returns the generator of this sample, always from its first number on
         try:
             set_current_batch(own)
-            return Bad(text, self._replacement(task, row, caught, on_row, given_up))
+            return Bad(text, self._replacement(row, caught))
         finally:
             set_current_batch(before)
 
-    def _replacement(self, task: Task, row: int, caught: Caught, on_row: OnRow | None, given_up: GivenUp) -> Any:
+    def _replacement(self, row: int, caught: Caught) -> Any:
         """What a sample is replaced by; SKIP if the user's function says so."""
-        error = caught.error
+        error, task, policy = caught.error, self._task, self._tolerance.policy
         try:
-            if callable(self._policy):
-                return _decided(self._policy, error, caught.index, task.sample(row))
+            if callable(policy):
+                return _decided(policy, error, caught.index, task.sample(row))
         except (Exception, SystemExit) as failure:
             call = f"on_error for {task.sample(row)}"
             failure = located(failure, call, f"{call}, {task}")
             raise failure from error
-        others = self._others(task, row)
-        value = self._other(task, row, others, on_row, given_up)
+        others = self._others(row)
+        value = self._other(row, others)
         if type(value) is Caught:
             why = f"{TRIES} others also raised errors" if others else "the batch has only this one"
             add_note(error, f'gluonloader: on_error="replace" found no other sample: {why}')
@@ -189,31 +207,27 @@ class Tolerance:
             raise error
         return value
 
-    def _other(self, task: Task, row: int, others: Sequence[Any], on_row: OnRow | None, given_up: GivenUp) -> Any:
+    def _other(self, row: int, others: Sequence[Any]) -> Any:
         """Another sample for this row, one of `others`; a `Caught` if none can be read."""
+        task = self._task
         size, seed = len(task.indices or []), batch_seed(task.seed, task.epoch, task.batch)
         value: Any = Caught(LookupError("there is no other sample"), None)
         for number in range(1, TRIES + 1 if others else 0):
             slot = row + number * size
-            if slot in given_up:
+            if slot in self._given_up:
                 continue
-            if on_row is not None:
-                on_row(slot)
+            self._note(slot)
             index = others[batch_seed(seed, row, number) % len(others)]
-            value = self._read_one(index)
+            value = self._tolerance.read_one(index)
             if type(value) is not Caught:
                 break
         return value
 
-    def _others(self, task: Task, row: int) -> Sequence[Any]:
+    def _others(self, row: int) -> Sequence[Any]:
         """The indices from which "replace" draws another sample."""
-        if count := self._job.reading.replace_from:
+        if count := self._tolerance.replace_from:
             return range(count)
-        return [index for other, index in enumerate(task.indices or []) if other != row]
-
-    def _read_one(self, index: Any) -> Any:
-        dataset = catching(self._job.dataset)
-        return dataset[index] if self._event_loop is None else self._event_loop.run(lambda: dataset[index])
+        return [index for other, index in enumerate(self._task.indices or []) if other != row]
 
 
 def _decided(policy: Callable[[Exception, Any], Any], error: Exception, sample: Any, name: str) -> Any:

@@ -1,6 +1,6 @@
-"""What workers report about their time: a report for each batch, and the sums of these reports.
+"""What workers report about their time: a report on each batch, and the sums of these reports.
 
-    Timer.stop (maker.py) --REPORT, 64 bytes--> Usage.logs --> Usage.fold --> a `WorkerStats` for each worker
+    Timer.stop --report, 72 bytes--> Usage.add --> Usage.fold --> a `WorkerStats` for each worker
 
 A worker process writes its report into the slab of the batch, after the words of the header. The main program appends
 it to the log of the worker, and adds the logs up only when somebody asks or when a log is long.
@@ -8,29 +8,40 @@ it to the log of the worker, and adds the logs up only when somebody asks or whe
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .core_wait import core_wait_ns
+
 try:
     import resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-_FIELDS: Final = ("end", "idle", "took", "read", "batchify", "cpu", "faults", "key")
-LONG_LOG: Final = 4096 * 64  # bytes; a longer log should be folded
+_FIELDS: Final = ("end", "idle", "took", "read", "batchify", "cpu", "core_wait", "faults", "key")
+_REPORT: Final = struct.Struct(f"={len(_FIELDS)}q")
+_LONG_LOG: Final = 4096 * _REPORT.size  # bytes; a longer log is folded
+_LONG_NS: Final = 1_000_000  # to measure resources takes some us, so it is done only if batches take longer than this
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a process or a thread has used since its start."""
+    """What a process or a thread has used since its start.
+
+    Attributes:
+        core_wait_ns: how long the calling thread has waited for a core; 0 if the system does not say.
+    """
 
     cpu_ns: int
     page_faults: int = 0
+    core_wait_ns: int = 0
 
 
 def process_resources() -> Resources:
@@ -46,7 +57,55 @@ def thread_resources() -> Resources:
 
 def _resources(who: int) -> Resources:
     used = resource.getrusage(who)
-    return Resources(int((used.ru_utime + used.ru_stime) * 1e9), used.ru_minflt + used.ru_majflt)
+    return Resources(int((used.ru_utime + used.ru_stime) * 1e9), used.ru_minflt + used.ru_majflt, core_wait_ns())
+
+
+class Timer:
+    """Measures the batches of one worker, one after another.
+
+    A batch counts as computed without waiting and page faults if the batch before it took less than 1 ms.
+
+    Args:
+        resources: measures the resources that the worker has used.
+
+    Attributes:
+        took: nanoseconds that the last batch took.
+    """
+
+    def __init__(self, resources: Callable[[], Resources]) -> None:
+        self._resources, self._before, self._is_long = resources, resources(), True
+        self.took = 0
+        self._start = self._end = time.perf_counter_ns()
+        self._read = self._made = 0  # times that were noted since `start`
+
+    def start(self) -> None:
+        if self._is_long:
+            self._before = self._resources()
+        self._read = self._made = 0
+        self._start = time.perf_counter_ns()
+
+    def note_read(self) -> None:
+        """The samples were read."""
+        self._read = time.perf_counter_ns()
+
+    def note_made(self) -> None:
+        """`batchify_fn` has returned; what follows is transport."""
+        self._made = time.perf_counter_ns()
+
+    def stop(self, epoch: int, batch: int) -> bytes:
+        """Returns the report on a batch, from the numbers of its epoch and in its epoch."""
+        start, last, self._end = self._start, self._end, time.perf_counter_ns()
+        cpu = self.took = self._end - start
+        core_wait = faults = 0
+        if self._is_long:
+            before, now = self._before, self._resources()
+            cpu, faults = min(cpu, now.cpu_ns - before.cpu_ns), now.page_faults - before.page_faults
+            core_wait = max(0, min(self.took - cpu, now.core_wait_ns - before.core_wait_ns))
+        self._is_long = self.took > _LONG_NS
+        read = self._read or self._end  # the end if the batch has failed before
+        key = (epoch & 0x7FFFFFFF) << 32 | batch & 0xFFFFFFFF
+        batchify = (self._made or self._end) - read
+        return _REPORT.pack(self._end, start - last, self.took, read - start, batchify, cpu, core_wait, faults, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +118,12 @@ class WorkerStats:
         batchify_s: in `batchify_fn`.
         transport_s: packing the batch for the main program.
         idle_s: waiting for a batch to make, since the worker has started.
-        cpu_s: the part of the time for batches in which the worker computed; in the rest it waited for a disk, a
-            network, a lock or a core. A batch of less than 1 ms counts as computed.
+        cpu_s: the part of the time for batches in which the worker computed; in the rest it waited for a core, a disk,
+            a network or a lock. A batch of less than 1 ms counts as computed.
         page_faults: how often the system had to map a page of memory while the worker made batches; batches of less
             than 1 ms are not counted.
+        core_wait_s: the part of the time for batches in which the worker waited for a core, because other threads and
+            programs used all cores. It is 0 if the system does not say, and for batches of less than 1 ms.
     """
 
     batches: int = 0
@@ -72,6 +133,7 @@ class WorkerStats:
     idle_s: float = 0.0
     cpu_s: float = 0.0
     page_faults: int = 0
+    core_wait_s: float = 0.0
 
     @property
     def made_s(self) -> float:
@@ -97,7 +159,7 @@ class BatchReport:
         end: when the batch was made.
         idle: how long the worker had waited before.
         took: how long making the batch took; of this, `read` for reading samples and `batchify` for `batchify_fn`.
-        cpu: the part of `took` in which the worker computed.
+        cpu, core_wait: the parts of `took` in which the worker computed, and waited for a core.
         faults: number of page faults.
         key: the numbers of the epoch (the upper 32 bits) and of the batch.
     """
@@ -109,6 +171,7 @@ class BatchReport:
     read: int
     batchify: int
     cpu: int
+    core_wait: int
     faults: int
     key: int
 
@@ -146,11 +209,11 @@ class Usage:
         self._room = 0  # for how many more reports
         self._sums: defaultdict[int, NDArray[Any]] = defaultdict(lambda: np.zeros(len(_FIELDS) + 1, np.int64))
 
-    def add(self, worker: int, report: bytes) -> None:
+    def add(self, worker: int, report: bytes | memoryview) -> None:
         """Adds the report on a batch."""
         log = self.logs[worker]
         log += report
-        if len(log) > LONG_LOG:
+        if len(log) > _LONG_LOG:
             self.fold()
 
     def keep(self, count: int) -> None:
@@ -179,12 +242,13 @@ class Usage:
 
 
 def _spent(sums: NDArray[Any]) -> WorkerStats:
-    _, idle, took, read, batchify, cpu, faults, _, batches = sums.tolist()
+    _, idle, took, read, batchify, cpu, core_wait, faults, _, batches = sums.tolist()
     nanoseconds = {
         "read_s": read,
         "batchify_s": batchify,
         "transport_s": took - read - batchify,
         "idle_s": idle,
         "cpu_s": cpu,
+        "core_wait_s": core_wait,
     }
     return WorkerStats(batches, page_faults=faults, **{name: ns * 1e-9 for name, ns in nanoseconds.items()})

@@ -14,6 +14,7 @@ from gluonloader.memory.budget import MemoryStats
 from gluonloader.work.usage import Usage
 from gluonloader.work.usage import WorkerStats as Spent
 
+BUSY = Spent(100, 0.9, 0.05, 0.05, 0.1, 0.35, core_wait_s=0.6)
 MEMORY = MemoryStats(slabs=4, lent=1, nbytes=10**6, limit=10**6, copies=0, refusals=0)
 
 
@@ -58,6 +59,11 @@ def test_a_slow_program_is_the_limit():
     [
         ({"work": Spent(100, 0.1, 0.85, 0.05, 0.1, 0.95)}, "batchify_fn takes 85 % of the time for a batch (8.5 ms"),
         ({"work": Spent(100, 0.9, 0.05, 0.05, 0.1, 0.05)}, "Workers spent 95 % of the time waiting: if samples wait"),
+        ({"work": BUSY}, "of the time: workers are the limit. Workers waited for a core 60 % of the time for a batch:"),
+        ({"work": BUSY}, "other programs or threads use the 2 cores: stop them, or set OMP_NUM_THREADS=1."),
+        ({"work": BUSY, "num_workers": 2}, "use the 2 cores: stop them, pass fewer workers, or set OMP_NUM_THREADS=1."),
+        ({"work": BUSY, "num_workers": 8}, "8 workers share 2 cores: pass num_workers=2, or stop other programs."),
+        ({"work": BUSY, "num_workers": 0, "cores": 1}, "The program waited for a core 60 % of the time for a batch"),
         ({"tally": usual(made_s=0.002, slowest_s=0.0001)}, "Making a batch takes only 20 us, about as long as"),
         ({"work": Spent(100, 0.9, 0.05, 0.05, 0.1, 0.95, 10**7)}, "Each sample had 10,000 page faults, about 100 % of"),
         ({"memory": replace(MEMORY, copies=312)}, "memory_limit forced 312 copies of batches: raise memory_limit, or"),
@@ -75,6 +81,16 @@ def test_a_few_slow_batches_are_named():
     text = advise(stats(tally), True)
     assert "A few slow batches took 3 s: batch 7 of epoch 0 took 3 s, a usual batch 10 ms" in text
     assert "loader.replay(0, 7)" in text
+
+
+def test_waiting_for_a_core_is_no_waiting_for_data():
+    busy = stats(work=BUSY)
+    assert (busy.waiting, busy.waiting_for_core) == (pytest.approx(0.05), pytest.approx(0.6))
+    assert "concurrency" not in advise(busy, True)
+    both = stats(work=replace(BUSY, cpu_s=0.02, core_wait_s=0.42))
+    assert "Workers spent 56 % of the time waiting: if samples wait" in advise(both, True)
+    unknown = stats(work=replace(BUSY, core_wait_s=0.0))
+    assert "for a core" not in advise(unknown, True)
 
 
 @given(

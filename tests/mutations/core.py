@@ -357,6 +357,6 @@ MUTATIONS = [
         "a replaced sample depends on the worker",
         "work/tolerance.py",
         "            index = others[batch_seed(seed, row, number) % len(others)]\n",
-        "            index = others[id(self) // 64 % len(others)]\n",
+        "            index = others[id(self._tolerance) // 64 % len(others)]\n",
     ),
 ]

@@ -171,6 +171,23 @@ def test_without_threads_no_samples_are_read_side_by_side(model):
     assert best is not None
 
 
+def test_no_threads_are_tried_after_samples_drew_from_shared_generators():
+    model = Model(cores=4, cpu_s=1e-4, wait_s=1e-3, transport_s=1e-5)
+    measure = model.measure
+
+    def draw(setting, seconds, limit_s):
+        trial = measure(setting, seconds, limit_s)
+        return (
+            replace(trial, samples_per_s=0.0, draws=("`numpy.random`",), error="no") if setting.has_threads else trial
+        )
+
+    model.measure = draw
+    search, best = model.search()
+    assert [setting.has_threads for setting in model.measured].count(True) == 1
+    assert not best.has_threads
+    assert all(not setting.has_threads for setting in search.finals)
+
+
 @pytest.mark.parametrize("iterable", [False, True])
 def test_concurrency_is_tried_if_samples_wait(iterable):
     model = Model(cores=2, cpu_s=1e-5, wait_s=1e-2, transport_s=1e-5)

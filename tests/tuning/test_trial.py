@@ -6,8 +6,9 @@ import time
 
 import numpy as np
 import pytest
+from conftest import eventually
 
-from gluonloader import DataLoader, SimpleDataset
+from gluonloader import DataLoader, SimpleDataset, get_rng
 from gluonloader.tuning.speed import Step, endless, run
 from gluonloader.tuning.trial import measure
 
@@ -89,14 +90,34 @@ def is_running(pid):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_trial_that_hangs_is_ended_with_its_workers(tmp_path, workers):
-    path = tmp_path / "pids"
-    found = trial(factory(Hanging(path)), limit_s=2.0, num_workers=workers)
-    assert found.error == "no result after 2.0 s, so the trial was ended: pass a larger budget, unless the loader hangs"
-    assert found.samples_per_s == 0
-    pids = set(path.read_text().split())
-    assert len(pids) == max(1, workers)
-    while any(map(is_running, pids)):
-        time.sleep(0.01)
+    for limit_s in (0.5, 2.0, 8.0, 32.0):  # on a busy machine workers start slowly
+        path = tmp_path / f"pids{limit_s}"
+        path.touch()
+        found = trial(factory(Hanging(path)), limit_s=limit_s, num_workers=workers)
+        late = f"no result after {limit_s} s, so the trial was ended: pass a larger budget, unless the loader hangs"
+        assert (found.error, found.samples_per_s) == (late, 0)
+        pids = set(path.read_text().split())
+        assert eventually(lambda: not any(map(is_running, pids)))
+        if len(pids) == max(1, workers):
+            return
+    raise AssertionError("the workers have not started")
+
+
+class Drawing:
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        return index + np.random.random()
+
+
+def test_samples_that_draw_from_shared_generators_cannot_be_read_in_threads():
+    found = trial(factory(Drawing()), num_workers=2, executor="thread")
+    assert (found.draws, found.samples_per_s) == (("`numpy.random`",), 0)
+    assert found.error.startswith("samples drew from `numpy.random`, which threads share, so runs would differ")
+    assert trial(factory(Drawing()), num_workers=2).error == ""
+    fair = SimpleDataset(range(100)).transform(lambda index: index + get_rng().random())
+    assert trial(factory(fair), num_workers=2, executor="thread").draws == ()
 
 
 @pytest.mark.parametrize("busy", [False, True])

@@ -3,13 +3,13 @@
 import json
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from conftest import load_or_skip
 
-from gluonloader import DataLoader, MissingExtraError, get_rng, tune
+from gluonloader import DataLoader, MissingExtraError, tune
 from gluonloader.types import Trial, Tuning
 
 ROWS = np.zeros((1000, 64), np.float32)
@@ -55,21 +55,12 @@ def test_a_busy_machine_and_threads_are_mentioned():
     assert "The load average of this machine was 3.2 before the first trial" in text
 
 
-@pytest.mark.parametrize("fair", [False, True])
-def test_threads_are_not_chosen_if_samples_draw_from_shared_generators(fair):
-    class Waiting:
-        def __len__(self):
-            return 1000
-
-        def __getitem__(self, index):
-            time.sleep(0.001)
-            return index + (get_rng().random() if fair else np.random.random())
-
-    tuning = tune(lambda **options: DataLoader(Waiting(), 10, seed=0, **options), 6)
-    errors = [trial.error for trial in tuning.trials if trial.draws]
-    assert bool(errors) != fair
-    assert all("samples drew from `numpy.random`" in error for error in errors)
-    assert fair or not {"executor", "concurrency"} & tuning.best.arguments.keys()
+def test_waiting_for_a_core_is_mentioned():
+    waited = replace(TRIALS[0], waiting_for_core=0.42)
+    text = "With this, workers waited for a core 42 % of the time: your program or other programs used the cores, too."
+    assert text in str(Tuning(waited, (waited,), 6.1))
+    assert "for a core" not in str(TUNING)
+    assert "for a core" not in str(Tuning(TRIALS[0], (TRIALS[0], waited), 6.1))  # it is not the best one
 
 
 def test_a_plot(tmp_path):

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import Numbered
 
-from gluonloader.work.maker import Timer
-from gluonloader.work.usage import LONG_LOG, Resources, Usage, WorkerStats, process_resources, thread_resources
+from gluonloader.work.usage import Resources, Timer, Usage, WorkerStats, process_resources, thread_resources
 
 MS = 1_000_000
 
@@ -34,7 +33,7 @@ class Broken(Numbered):
 
 def test_a_report_divides_a_batch_into_stages(monkeypatch):
     clock, usage = Clock(monkeypatch), Usage()
-    used = iter([Resources(0), Resources(10 * MS, 5), Resources(13 * MS, 8)])
+    used = iter([Resources(0), Resources(10 * MS, 5, 20 * MS), Resources(13 * MS, 8, 22 * MS)])
     timer = Timer(lambda: next(used))
     clock.pass_ms(7)
     timer.start()
@@ -46,7 +45,8 @@ def test_a_report_divides_a_batch_into_stages(monkeypatch):
     usage.add(3, timer.stop(0, 0))
     assert timer.took == 7 * MS
     spent = usage.fold()[3]
-    assert spent == WorkerStats(1, *(pytest.approx(ms / 1000) for ms in (4, 2, 1, 7, 3)), page_faults=3)
+    times = (pytest.approx(ms / 1000) for ms in (4, 2, 1, 7, 3))
+    assert spent == WorkerStats(1, *times, page_faults=3, core_wait_s=0.002)
     assert spent.made_s == pytest.approx(0.007)
 
 
@@ -65,6 +65,20 @@ def test_resources_are_asked_for_only_after_a_long_batch(monkeypatch):
     assert usage.fold()[0].cpu_s == pytest.approx((0.25 + 0.25 + 0.5 + 5 + 0.25) / 1000)
 
 
+@pytest.mark.parametrize(("cpu", "core_wait", "expected"), [(1, 5, 5), (1, 9, 6), (9, 5, 0), (1, -3, 0)])
+def test_a_wait_for_a_core_is_a_part_of_the_time_that_is_not_cpu_time(monkeypatch, cpu, core_wait, expected):
+    """The counters are read before and after the clock, and other threads of a process compute, too."""
+    clock, usage = Clock(monkeypatch), Usage()
+    used = iter([Resources(0, 0, 5 * MS), Resources(0, 0, 5 * MS), Resources(cpu * MS, 0, (5 + core_wait) * MS)])
+    timer = Timer(lambda: next(used))
+    timer.start()
+    clock.pass_ms(7)
+    usage.add(0, timer.stop(0, 0))
+    spent = usage.fold()[0]
+    assert spent.core_wait_s == pytest.approx(expected / 1000)
+    assert spent.cpu_s + spent.core_wait_s <= spent.made_s + 1e-9
+
+
 @pytest.mark.parametrize("noted", ["", "read", "made"])
 def test_a_batch_that_fails_counts_up_to_its_end(monkeypatch, noted):
     clock, usage = Clock(monkeypatch), Usage()
@@ -81,7 +95,7 @@ def test_a_batch_that_fails_counts_up_to_its_end(monkeypatch, noted):
     assert stages[noted] == pytest.approx(spent.made_s) == pytest.approx(0.003)
 
 
-WORDS = st.lists(st.integers(0, 2**40), min_size=8, max_size=8)
+WORDS = st.lists(st.integers(0, 2**40), min_size=9, max_size=9)
 
 
 @given(reports=st.lists(st.tuples(st.integers(0, 3), WORDS), max_size=20))
@@ -98,10 +112,10 @@ def test_sums_do_not_depend_on_when_they_are_computed(reports):
 
 def test_a_log_stays_short():
     usage = Usage()
-    for _ in range(3 * LONG_LOG // 64):
-        usage.add(0, bytes(64))
-    assert len(usage.logs[0]) <= LONG_LOG
-    assert usage.fold()[0].batches == 3 * LONG_LOG // 64
+    for _ in range(3 * 4096):
+        usage.add(0, bytes(9 * 8))
+    assert len(usage.logs[0]) <= 4096 * 9 * 8
+    assert usage.fold()[0].batches == 3 * 4096
 
 
 @pytest.mark.parametrize("resources", [process_resources, thread_resources])

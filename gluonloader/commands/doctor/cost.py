@@ -36,6 +36,7 @@ class Cost:
         samples: how many were measured.
         batch_bytes: of the largest batch.
         wall_s, cpu_s: seconds for a sample and its share of `batchify_fn`; the CPU time of all threads.
+        core_wait_s: seconds of `wall_s` in which other programs or threads used all cores; 0 if that is unknown.
         page_faults: for each sample.
         batch_share: bytes of a sample in the batch.
         read_bytes: for each sample, by calls that read; mapped files are not counted.
@@ -46,6 +47,7 @@ class Cost:
     batch_bytes: int
     wall_s: float
     cpu_s: float
+    core_wait_s: float
     page_faults: float
     batch_share: float
     read_bytes: float
@@ -53,8 +55,13 @@ class Cost:
 
     @property
     def waiting(self) -> float:
-        """The share of the time in which no thread computed, from 0 to 1."""
-        return max(0.0, 1 - self.cpu_s / self.wall_s) if self.wall_s else 0.0
+        """The share of the time in which no thread computed or waited for a core, from 0 to 1."""
+        return max(0.0, 1 - (self.cpu_s + self.core_wait_s) / self.wall_s) if self.wall_s else 0.0
+
+    @property
+    def waiting_for_core(self) -> float:
+        """The share of the time of waiting for a core, from 0 to 1."""
+        return self.core_wait_s / self.wall_s if self.wall_s else 0.0
 
 
 def measure(loader: DataLoader[Any], batches: int, made: Callable[[int], object]) -> Cost:
@@ -101,37 +108,45 @@ def _count(
     memory = BatchMemory(BufferPool(1))
     for task in tasks:
         draws.mark()
-        before = _Count.now()
+        # The counters are read before and after the clock, so they cover at least the time that it measures.
+        before, start = _Count.now(), time.perf_counter()
         with memory:
             batch = _batch_of(maker.make(task))
+        wall_s = time.perf_counter() - start
         count = _Count.now() - before
         names.update(draws.found())
         if batch is None:
             break
-        counts.append(replace(count, samples=_samples(task), nbytes=_nbytes(items_of(batch))))
+        core_wait_s = min(count.core_wait_s, wall_s)
+        nbytes = _nbytes(items_of(batch))
+        counts.append(replace(count, wall_s=wall_s, core_wait_s=core_wait_s, samples=_samples(task), nbytes=nbytes))
         del batch  # its memory is used again
         made(1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """Counters of this process, or their differences."""
+    """Counters of this process, or their differences for one batch."""
 
-    wall_s: float
     cpu_s: float
+    core_wait_s: float
     faults: int
     read: int
+    wall_s: float = 0.0
     samples: int = 0
     nbytes: int = 0
 
     @classmethod
     def now(cls) -> _Count:
-        read, used = _bytes_read(), process_resources()
-        return cls(time.perf_counter(), used.cpu_ns / 1e9, used.page_faults, read)
+        used = process_resources()
+        return cls(used.cpu_ns / 1e9, used.core_wait_ns / 1e9, used.page_faults, _bytes_read())
 
     def __sub__(self, other: _Count) -> _Count:
         return _Count(
-            self.wall_s - other.wall_s, self.cpu_s - other.cpu_s, self.faults - other.faults, self.read - other.read
+            self.cpu_s - other.cpu_s,
+            self.core_wait_s - other.core_wait_s,
+            self.faults - other.faults,
+            self.read - other.read,
         )
 
 
@@ -143,6 +158,7 @@ def _mean(counts: list[_Count], draws: tuple[str, ...]) -> Cost:
         batch_bytes=max(count.nbytes for count in counts),
         wall_s=sum(count.wall_s for count in used) / samples,
         cpu_s=sum(count.cpu_s for count in used) / samples,
+        core_wait_s=sum(count.core_wait_s for count in used) / samples,
         page_faults=sum(count.faults for count in used) / samples,
         batch_share=sum(count.nbytes for count in used) / samples,
         read_bytes=sum(count.read for count in used) / samples,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...describe import counted
-from ...units import duration, size
+from ...units import duration, percent, size
 from .cost import Cost
 from .finding import Finding, Level
 from .machine import Machine
@@ -16,6 +16,7 @@ from .probe import LATE, Comparison, Dataset, ProbeOptions
 
 _SMALL: Final = 1 << 20  # bytes; up to this size of batches a loader has two more in flight for each worker
 _MUCH_WAITING: Final = 0.5  # of the time of a sample
+_BUSY: Final = 0.2  # the share of the time of a sample in which it waits for a core
 _SHORT_S: Final = 1e-3  # concurrency does not help samples that take less
 _MANY_FAULTS: Final = 256  # for each sample; the kernel needs about 0.1 ms for so many
 
@@ -53,6 +54,7 @@ def dataset_findings(facts: Dataset) -> Iterator[Finding]:
     yield from _comparisons(facts)
     if facts.cost is not None:
         yield _sample(facts.cost)
+        yield from _busy_cores(facts.cost)
         yield _random_numbers(facts.cost, facts.options)
 
 
@@ -126,19 +128,28 @@ def _comparisons(facts: Dataset) -> Iterator[Finding]:
     same, serial, resumed = facts.same, facts.serial, facts.resumed
     if same is None:
         return
+    workers = counted(same.workers, "worker", "workers")
+    if same.error == LATE and facts.cost is not None and facts.cost.waiting_for_core > _BUSY:
+        text = f"no batch of {workers} arrived in time, perhaps because other programs use the cores"
+        yield Finding("batches", "warning", text, "stop other programs, or pass a larger --seconds")
+        return
     if same.error:
         cure = "see 'threads' above; or start_method='forkserver'"
         cure += ", or a larger --seconds if workers start slowly" if same.error == LATE else ""
-        workers = counted(same.workers, "worker", "workers")
         text = f"the main program can make batches, but {workers} cannot: {same.error}"
         yield Finding("batches", "problem", text, cure)
         return
     if same.difference:
         yield Finding("batches", "warning", f"two loaders with the same seed differ: {same.difference}", _cure(facts))
         return
-    text = f"the first {same.batches} are equal in two loaders with the same seed"
-    given = facts.options is not None and facts.options.seed_given
-    yield Finding("batches", "ok", text if given else f"{text}; pass seed= if all runs should have the same batches")
+    if same.is_late:
+        text = f"{workers} made batches, but those of a second loader made none in time"
+        yield Finding("batches", "warning", text, "a larger --seconds, if workers start slowly")
+    else:
+        text = f"the first {same.batches} are equal in two loaders with the same seed"
+        given = facts.options is not None and facts.options.seed_given
+        text += "" if given else "; pass seed= if all runs should have the same batches"
+        yield Finding("batches", "ok", text)
     if serial is not None:
         yield _serial(serial, facts)
     if resumed is not None:
@@ -177,11 +188,19 @@ def _sample(cost: Cost) -> Finding:
     text = f"{duration(cost.wall_s)}, {duration(cost.cpu_s)} of CPU time ({waiting} waiting), "
     faults = counted(round(cost.page_faults), "page fault", "page faults")
     text += f"{faults}, {size(cost.batch_share)} in the batch, {size(cost.read_bytes)} read"
-    if cost.waiting > _MUCH_WAITING and cost.wall_s > _SHORT_S:
+    if cost.waiting > _MUCH_WAITING and cost.wall_s - cost.core_wait_s > _SHORT_S:
         return Finding("sample", "note", text, "concurrency=16, if samples wait for a network or a disk")
     if cost.page_faults > _MANY_FAULTS:
         return Finding("sample", "note", text, "reuse large temporary arrays (out=...); see also 'allocator' above")
     return Finding("sample", "ok", text)
+
+
+def _busy_cores(cost: Cost) -> Iterator[Finding]:
+    if cost.waiting_for_core > _BUSY:
+        share, alone = percent(cost.waiting_for_core), duration(cost.wall_s - cost.core_wait_s)
+        text = f"samples waited for a core {share} of the time, because other programs or threads compute"
+        cure = "stop other programs while you measure"
+        yield Finding("busy cores", "note", f"{text}; with a free core a sample takes {alone}", cure)
 
 
 def _random_numbers(cost: Cost, options: ProbeOptions | None) -> Finding:

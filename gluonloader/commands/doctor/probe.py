@@ -82,6 +82,7 @@ class Comparison:
         batches: how many were compared.
         difference: the first difference; "" if there is none.
         error: why a loader failed; "" if none did.
+        is_late: the other loader delivered no batch in time, so nothing was compared.
     """
 
     workers: int
@@ -89,6 +90,7 @@ class Comparison:
     batches: int
     difference: str = ""
     error: str = ""
+    is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +239,10 @@ class Prober:
             facts = replace(facts, same=_compare(first, first))
             if not first.error:
                 # The second loader forks before this process reads samples, which may open files.
-                facts = replace(facts, same=_compare(first, self._read(_WITH_WORKERS)))
+                second = self._read(_WITH_WORKERS)
+                # The workers of the first loader made batches, so those of the second one only start slowly.
+                late = Comparison(first.workers, second.workers, 0, is_late=True)
+                facts = replace(facts, same=late if second.error == LATE else _compare(first, second))
                 serial = self._read(_WITHOUT_WORKERS)
                 if serial.error != LATE:
                     facts = replace(facts, serial=_compare(first, serial), resumed=self._resume(serial))

@@ -13,7 +13,8 @@ from ...memory import set_allocator
 from ...memory.allocator import Arena
 from ...memory.reduce import reduce
 from ...memory.slab import HEADER, REPORT_BYTES, ROW, SINCE, Head, Slab
-from ...work.maker import BatchMaker
+from ...work.caught import NO_PRECAUTIONS, Precautions
+from ...work.maker import Maker
 from ...work.task import OnRow
 from .messages import Reply, Request, Status, decode_task
 from .remote import encode_error, shorten_error
@@ -21,7 +22,7 @@ from .remote import encode_error, shorten_error
 _ERROR_BYTES: Final = 32 * 1024  # fits into the smallest slab
 
 
-def answer(maker: BatchMaker, request: Request, slab: Slab, on_row: OnRow, who: str) -> Reply:
+def answer(maker: Maker, request: Request, slab: Slab, on_row: OnRow, who: str) -> Reply:
     """Makes the batch of the task in the slab.
 
     Args:
@@ -32,10 +33,12 @@ def answer(maker: BatchMaker, request: Request, slab: Slab, on_row: OnRow, who: 
     used = HEADER + request.length
     task, given_up = decode_task(slab.memory[HEADER:used])
     arena = Arena(slab, used, request.allowance)
-    notes_rows = request.careful or maker.notes_rows
+    precautions = NO_PRECAUTIONS
+    if request.careful or maker.notes_rows:
+        precautions = Precautions(on_row, request.careful, given_up or {})
     try:
         set_allocator(arena.empty)
-        batch = maker.make(task, on_row if notes_rows else None, request.careful, given_up)
+        batch = maker.make(task, precautions)
         maker.timer.note_made()
         head = reduce(batch, arena)
     except BaseException as error:

@@ -40,7 +40,7 @@ from ...memory.reduce import rebuild
 from ...memory.slab import REPORT, TOOK, Head
 from ...work.streams import ShardEnd
 from ...work.task import Task
-from ...work.usage import LONG_LOG, Usage
+from ...work.usage import Usage
 from ..base import Failed, Outcome, Submission, Window, check_not_inside
 from .blame import blame, worker_died
 from .lane import Attempt, Death, Lane, Memory, S, is_busy
@@ -279,10 +279,7 @@ class Dispatcher(Generic[S]):
         if reply.size > slab.size:
             self._slabs.has_grown(slab, reply.size)
         if reply.status in _MEASURED:
-            log = self.usage.logs[lane.worker]
-            log += slab.control[REPORT]
-            if len(log) > LONG_LOG:
-                self.usage.fold()
+            self.usage.add(lane.worker, slab.control[REPORT])
         if wanted and reply.status is Status.MADE:
             made_s = slab.control[TOOK] * 1e-9
             made = MadeInSlab(submission.task, self, slab, reply.head, made_s=made_s, worker=lane.worker)

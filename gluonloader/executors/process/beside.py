@@ -8,7 +8,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from ...memory.slab import Slab
-from ...work.maker import BatchMaker
+from ...work.maker import BatchMaker, Maker
 from ...work.side_by_side import Threads
 from ..lanes.messages import Request
 
@@ -28,11 +28,11 @@ class Beside:
     def __init__(
         self,
         maker: BatchMaker,
-        answer: Callable[[BatchMaker, Request, Slab], None],
+        answer: Callable[[Maker, Request, Slab], None],
         report: Callable[[BaseException], None],
     ) -> None:
         self._maker, self._make, self._report = maker, answer, report
-        self._free: SimpleQueue[BatchMaker] = SimpleQueue()  # a maker for each thread that makes no batch now
+        self._free: SimpleQueue[Maker] = SimpleQueue()  # a maker for each thread that makes no batch now
         for _ in range(maker.side_by_side):
             self._free.put(maker.beside())
         self._threads = Threads("gluonloader-bulk")
@@ -48,7 +48,7 @@ class Beside:
         for maker in makers:
             self._free.put(maker)
 
-    def _answer(self, maker: BatchMaker, request: Request, slab: Slab) -> None:
+    def _answer(self, maker: Maker, request: Request, slab: Slab) -> None:
         try:
             with maker.running():
                 self._make(maker, request, slab)

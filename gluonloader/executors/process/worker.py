@@ -27,7 +27,7 @@ from ... import frameworks
 from ...memory.slab import SINCE, STARTED, TICKET, Slab
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
-from ...work.maker import BatchMaker
+from ...work.maker import BatchMaker, Maker
 from ...work.task import Job
 from ...work.usage import process_resources
 from ..lanes.answer import answer, note_row
@@ -167,11 +167,11 @@ class _WorkerEnd:
             else:
                 self.answer(maker, request, self._slab(request))
 
-    def answer(self, maker: BatchMaker, request: Request, slab: Slab) -> None:
+    def answer(self, maker: Maker, request: Request, slab: Slab) -> None:
         """Makes a batch and sends the reply."""
         self._reply(self._make(maker, request, slab))
 
-    def _make(self, maker: BatchMaker, request: Request, slab: Slab) -> Reply:
+    def _make(self, maker: Maker, request: Request, slab: Slab) -> Reply:
         control = slab.control
         if control[TICKET] != request.ticket:
             return Reply(Status.SKIPPED, slab.number, request.ticket, slab.size)

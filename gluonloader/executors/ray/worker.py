@@ -26,7 +26,7 @@ from ... import frameworks
 from ...memory.slab import HEADER, ROW, SINCE, Slab, anonymous_file, reserve
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
-from ...work.maker import BatchMaker
+from ...work.maker import BatchMaker, Maker
 from ...work.usage import process_resources
 from ..lanes.answer import answer, note_row
 from ..lanes.messages import Reply, Request, Status
@@ -151,7 +151,7 @@ class Worker:
 class _Desk:
     """The maker and the slab of one thread. The slab stays in this process, so it need not be shared."""
 
-    def __init__(self, maker: BatchMaker) -> None:
+    def __init__(self, maker: Maker) -> None:
         self.maker, self.is_busy = maker, False
         fd = anonymous_file()
         reserve(fd, HEADER)
