@@ -74,10 +74,14 @@ RAY = Way("ray", {"num_workers": 2, "executor": "ray"})
 
 # `nox -s ray` runs the tests that run over every way over actors of Ray instead, and no other tests.
 OVER_RAY = "GLUONLOADER_RAY" in os.environ
-WAYS = [RAY] if OVER_RAY else [SERIAL, THREAD, FORK, ONE_FORK, FORKSERVER, SPAWN, AUTO]
-PROCESSES = [RAY] if OVER_RAY else [FORK, FORKSERVER, SPAWN]
-EVERY = [RAY] if OVER_RAY else [SERIAL, THREAD, FORK, FORKSERVER, SPAWN]
-ANY = [RAY] if OVER_RAY else [SERIAL, THREAD, FORK]  # the others start slowly where workers import a framework
+# `nox -s soak` runs them over all ways. Otherwise what depends on the start method is tested in test_start_methods.py.
+OVER_ALL = "GLUONLOADER_WAYS" in os.environ
+NEW_INTERPRETERS = [FORKSERVER, SPAWN]
+START_METHODS = [RAY] if OVER_RAY else [FORK, *NEW_INTERPRETERS]
+ANY = [RAY] if OVER_RAY else [SERIAL, THREAD, FORK]
+EVERY = [*ANY, *NEW_INTERPRETERS] if OVER_ALL else ANY
+WAYS = [*EVERY, ONE_FORK, AUTO] if OVER_ALL else EVERY
+PROCESSES = [way for way in EVERY if way.processes]
 
 
 def pytest_unconfigure() -> None:
@@ -107,6 +111,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.spawn)
         if ONE_FORK in ways or AUTO in ways:
             item.add_marker(pytest.mark.slow)
+        if OVER_ALL and any(way not in ANY for way in ways):
+            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(scope="session", autouse=OVER_RAY)
@@ -135,6 +141,12 @@ def parallel_way(request: pytest.FixtureRequest) -> Way:
 
 @pytest.fixture(params=PROCESSES, ids=str)
 def process_way(request: pytest.FixtureRequest) -> Way:
+    return request.param
+
+
+@pytest.fixture(params=START_METHODS, ids=str)
+def start_way(request: pytest.FixtureRequest) -> Way:
+    """Processes, with every start method, in each session: for what a start method can get wrong."""
     return request.param
 
 

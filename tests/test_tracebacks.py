@@ -204,7 +204,7 @@ def test_a_timeout_shows_the_program_and_the_stack_of_the_worker():
 
         time.sleep(60)
 
-    error = error_of(FORK, Raising(hang), timeout=0.5)
+    error = error_of(FORK, Raising(hang), timeout=3)
     assert type(error) is BatchTimeout
     assert functions_of(error) == ["error_of", "__next__"]
     assert " in hang" in str(error)
