@@ -31,10 +31,10 @@ from gluonloader import (
     SortedBucketSampler,
     TooManyErrors,
     WeightedSampler,
+    bridge,
     get_rng,
     merge_states,
 )
-from gluonloader.bridges import bridge
 from gluonloader.randomness import batch_seed
 
 STATES = int(os.environ.get("GLUONLOADER_STATES", 600))

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gluonloader as gl
-from gluonloader.batchify import Gathered, default_batchify, holds_large_array
+from gluonloader import default_batchify
+from gluonloader.batchify import Gathered, holds_large_array
 from gluonloader.batchify.default import LARGE_BYTES
 
 LARGE = 40_000  # bytes

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from stored_files import COLUMNS, KINDS
 
 import gluonloader as gl
-from gluonloader import Rows
-from gluonloader.batchify import default_batchify
-from gluonloader.errors import BatchifyError
+from gluonloader import BatchifyError, Rows, default_batchify
 
 pa = load("pyarrow")
 

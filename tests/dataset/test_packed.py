@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gluonloader import SimpleDataset
-from gluonloader.dataset import PackedList
+from gluonloader import PackedList, SimpleDataset
 
 MB = 1 << 20
 

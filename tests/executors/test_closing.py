@@ -18,8 +18,7 @@ import pytest
 from conftest import FORK, FORKSERVER, SERIAL, THREAD, children, eventually, run_program
 from interrupting import SignalAt
 
-from gluonloader import DataLoader
-from gluonloader.errors import LoaderClosed
+from gluonloader import DataLoader, LoaderClosed
 
 pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytest.mark.soak]
 

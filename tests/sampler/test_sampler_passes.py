@@ -10,30 +10,21 @@ from hypothesis import strategies as st
 
 from gluonloader import (
     BatchSampler,
+    BlockShuffleSampler,
     FilterSampler,
     FixedBucketSampler,
     IntervalSampler,
     RandomSampler,
     SequentialSampler,
+    ShardedSampler,
     SortedBucketSampler,
     SortedSampler,
     SplitSampler,
-)
-from gluonloader.indices import as_list
-from gluonloader.sampler import (
-    BlockShuffleSampler,
-    OrderedSampler,
-    Pass,
-    ShardedSampler,
     SubsetSampler,
     WeightedSampler,
-    cut,
-    iterate,
-    load_saved_pass,
-    refreshed,
-    saved_pass,
-    skip,
 )
+from gluonloader.indices import as_list
+from gluonloader.sampler import OrderedSampler, Pass, cut, iterate, load_saved_pass, refreshed, saved_pass, skip
 
 N = 23
 LENGTHS = [i * 5 % 7 for i in range(N)]

@@ -14,9 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from orders import WITHOUT_WEIGHTS
 
-from gluonloader import BatchSampler, DataLoader, MissingExtraError, RandomSampler, SequentialSampler, get_rng
+from gluonloader import (
+    BatchSampler,
+    BlockShuffleSampler,
+    DataLoader,
+    MissingExtraError,
+    RandomSampler,
+    SequentialSampler,
+    ShardedSampler,
+    SubsetSampler,
+    WeightedSampler,
+    get_rng,
+)
 from gluonloader import ranks as ranks_module
-from gluonloader.sampler import BlockShuffleSampler, ShardedSampler, SubsetSampler, WeightedSampler, iterate
+from gluonloader.sampler import iterate
 
 orders = st.sampled_from(list(WITHOUT_WEIGHTS.values()))
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gluonloader import BatchSampler, RandomSampler
-from gluonloader.sampler import BlockShuffleSampler, SubsetSampler, WeightedSampler, iterate
+from gluonloader import BatchSampler, BlockShuffleSampler, RandomSampler, SubsetSampler, WeightedSampler
+from gluonloader.sampler import iterate
 from gluonloader.sampler.bijection import Bijection, hashes
 
 pytestmark = pytest.mark.numpy_only
