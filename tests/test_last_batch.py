@@ -129,6 +129,7 @@ def test_shards_and_chunks_of_an_iterable_dataset(any_way):
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.numpy_only
 @pytest.mark.parametrize("way", [SERIAL, THREAD], ids=str)

@@ -136,6 +136,7 @@ def test_a_flush_of_a_sampler_that_cannot_go_back_raises_and_changes_nothing():
 # -- ranks ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["permutation", "bijection"])
 def test_every_sample_once_over_all_ranks_however_often_their_number_changes(method):
     rng = random.Random(method)

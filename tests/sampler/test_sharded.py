@@ -419,6 +419,7 @@ def test_ranks_of_torchs_sampler_have_different_random_numbers():
     assert len(set(drawn)) == 40
 
 
+@pytest.mark.slow
 def test_a_share_of_large_blocks_computes_only_its_own_indices():
     order = list(BlockShuffleSampler([700_000, 600_000, 5], 2, seed=3))
     assert sorted(order) == list(range(1_300_005))

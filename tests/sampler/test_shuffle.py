@@ -300,6 +300,7 @@ def test_wrong_arguments_of_blocks_are_named(make, text):
 WEIGHTS = [0, 1, 0, 2, 3.5, 0.5, 0]
 
 
+@pytest.mark.slow
 def test_indices_come_in_proportion_to_their_weights():
     counts = np.bincount(list(WeightedSampler(WEIGHTS, 70_000, seed=0)), minlength=len(WEIGHTS))
     assert counts[[0, 2, 6]].tolist() == [0, 0, 0], "never one without weight"
