@@ -40,6 +40,7 @@ RUNNERS = ["-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal"]
 TORCH = "torch==2.13.0"
 MXNET = "mxnet==1.9.1"
 TRAINERS = ["lightning", "accelerate", "transformers"]
+TRAINERS_TESTS = "tests/pytorch/trainers"
 QUICK = "not slow and not spawn and not kill"
 BLOCKS = "tests/test_docs.py::test_blocks_run_and_print_what_the_page_shows"
 
@@ -66,10 +67,6 @@ def run_tests(session: nox.Session, *arguments: str) -> None:
     # Tests start many interpreters, which load modules faster from bytecode.
     session.env["PYTHONDONTWRITEBYTECODE"] = ""
     session.run("python", "-m", "pytest", *RUNNERS, *arguments, *session.posargs)
-
-
-def run_trainers(session: nox.Session) -> None:
-    run_tests(session, "tests/pytorch/trainers", f"{BLOCKS}[trainers.md]")
 
 
 @nox.session
@@ -102,26 +99,24 @@ def modern(session: nox.Session) -> None:
     network = ["fsspec", "aiohttp", "requests"]
     images = ["simplejpeg", "opencv-python-headless", "pillow", "albumentations"]
     examples = ["scikit-learn", "tqdm", "rich", "matplotlib"]
-    session.install("numpy>=2", TORCH, "jax", *data, *network, *images, *examples, *TEST, "-e", ".")
+    session.install("numpy>=2", TORCH, "jax", *data, *network, *images, *examples, *TRAINERS, *TEST, "-e", ".")
     session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy
     if session.posargs:
         run_tests(session)
         return
     # In processes of their own: the loaders of Gluon and torch fork, and then they sometimes hang if another framework
     # has started threads.
-    suites = ["tests/pytorch", "tests/gluon"]
-    for suite in suites:
-        run_tests(session, "-m", "not numpy_only", suite)
-    run_tests(session, "-m", "not numpy_only", *(f"--ignore={suite}" for suite in suites))
-    session.install(*TRAINERS)
-    run_trainers(session)
+    run_tests(session, "-m", "not numpy_only", "tests/pytorch", f"--ignore={TRAINERS_TESTS}")
+    run_tests(session, "-m", "not numpy_only", "tests/gluon")
+    run_tests(session, "-m", "not numpy_only", "--ignore=tests/pytorch", "--ignore=tests/gluon")
+    run_tests(session, TRAINERS_TESTS)
 
 
 @nox.session(python="3.11")
 def trainers(session: nox.Session) -> None:
     """Lightning, Fabric, Accelerate and the Trainer of transformers."""
     session.install("numpy>=2", TORCH, "torchdata", *TRAINERS, *TEST, "-e", ".")
-    run_trainers(session)
+    run_tests(session, TRAINERS_TESTS, f"{BLOCKS}[trainers.md]")
 
 
 @nox.session(python="3.11")
