@@ -123,7 +123,9 @@ def trainers(session: nox.Session) -> None:
 def ray(session: nox.Session) -> None:
     """Workers that are actors of Ray."""
     session.install("numpy>=2", "ray", "simplejpeg", "pillow", "scikit-learn", "tqdm", *TEST, "-e", ".")
-    session.env.update(GLUONLOADER_RAY="1", RAY_USAGE_STATS_ENABLED="0")
+    session.env.update(
+        GLUONLOADER_RAY="1", RAY_USAGE_STATS_ENABLED="0", GLUONLOADER_INTERRUPTS="20", GLUONLOADER_KILLS="20"
+    )
     tests = [
         "tests/executors",
         "tests/test_iterable.py",

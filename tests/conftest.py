@@ -98,7 +98,10 @@ def ways_of(item: pytest.Item) -> list[Way]:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads the markers for -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks tests by the way that they run over: `spawn` for new interpreters, `slow` for ways much like `FORK`."""
+    """Marks tests by the way that they run over: `spawn` for new interpreters, `slow` for ways much like others.
+
+    Where workers are not what is tested, processes are much like threads.
+    """
     if OVER_RAY:
         names = "test_ray", "[scaling.md]", "test_many_nodes"
         over_ray = [item for item in items if RAY in ways_of(item) or any(name in item.nodeid for name in names)]
@@ -109,7 +112,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ways = ways_of(item)
         if any(not way.quick for way in ways):
             item.add_marker(pytest.mark.spawn)
-        if ONE_FORK in ways or AUTO in ways:
+        about_workers = not {"executors", "memory"}.isdisjoint(item.path.parts)
+        if ONE_FORK in ways or AUTO in ways or (FORK in ways and not about_workers):
             item.add_marker(pytest.mark.slow)
         if OVER_ALL and any(way not in ANY for way in ways):
             item.add_marker(pytest.mark.soak)

@@ -122,6 +122,7 @@ def test_an_error_in_a_worker_takes_25_lines_and_starts_with_the_note(tmp_path):
     assert any("GLUONLOADER_FULL_TRACEBACK=1 shows all frames" in line for line in lines)
 
 
+@pytest.mark.spawn
 def test_a_variable_shows_all_frames(tmp_path):
     assert len(run_script(tmp_path, GLUONLOADER_FULL_TRACEBACK="0")) <= 25
     lines = run_script(tmp_path, GLUONLOADER_FULL_TRACEBACK="1")
