@@ -8,7 +8,7 @@ modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxne
          streams: pyarrow, pandas, polars, h5py, zarr, fsspec, Hugging Face datasets, WebDataset; all other tests; then
          those of `trainers`
 gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow, h5py, zarr: where Gluon users are; all
-         tests of the Gluon drop-in, and otherwise the tests of `core`
+         tests of the Gluon drop-in and of arrays of frameworks, and otherwise the tests of `core`
 ray      Python 3.11, Ray: the tests of the executors over actors of Ray, and Ray's own tests
 lint     ruff, mypy --strict
 docs     the documentation, warnings are errors
@@ -88,7 +88,9 @@ def gluon(session: nox.Session) -> None:
         return
     run_tests(session, "tests/gluon")
     # In a process of its own: Gluon's loader forks, and then sometimes hangs if another framework has started threads.
-    others = ["--ignore=tests/gluon", "--ignore=tests/pytorch"]
+    with_mxnet = ["tests/frameworks", "tests/test_patch_numpy.py"]
+    run_tests(session, *with_mxnet)
+    others = (f"--ignore={tests}" for tests in ("tests/gluon", "tests/pytorch", *with_mxnet))
     run_tests(session, "-m", QUICK, "--hypothesis-profile=quick", *others)
 
 

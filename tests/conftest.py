@@ -25,12 +25,12 @@ from gluonloader import DataLoader
 from gluonloader.mxnet import patch_numpy
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one may take its time
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)  # `nox -s core` selects it
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=15)  # `nox -s core` selects it
 hypothesis.settings.load_profile("any machine")
 
 
 def examples(count: int) -> int:
-    """How many examples a test tries that asks for `count`: in the quick profile a quarter of them."""
+    """How many examples a test tries that asks for `count`: in the quick profile fewer of them."""
     return count * hypothesis.settings.default.max_examples // 100
 
 

@@ -107,6 +107,7 @@ def run_script(tmp_path, **variables):
     return done.stderr.splitlines()
 
 
+@pytest.mark.spawn
 def test_an_error_in_a_worker_takes_25_lines_and_starts_with_the_note(tmp_path):
     lines = run_script(tmp_path)
     assert len(lines) <= 25, lines

@@ -174,6 +174,7 @@ def check(dataset, data):
     assert str(outside) in str(caught.value) + "".join(getattr(caught.value, "__notes__", ()))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200), suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_bulk_reads_are_the_samples_one_by_one(folder, data):
@@ -193,6 +194,7 @@ def test_so_are_those_of_columns_in_files(kind, folder, data):
     check(data.draw(views(kind.open(folder / kind.name, *names), folder), "dataset"), data)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_loaders_give_the_samples_one_by_one(folder, data):

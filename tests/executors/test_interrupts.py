@@ -362,6 +362,7 @@ def test_a_position_loaded_after_an_interrupted_start_keeps_its_order():
             assert first_items(loader) == expected, signalled.where
 
 
+@pytest.mark.slow
 def test_a_batch_that_an_interrupt_kept_back_does_not_survive_a_load_or_close():
     with SERIAL.loader(Samples(), 4) as loader:
         for signalled in at_every_point(1):
@@ -434,6 +435,7 @@ def test_delayed_handlers_all_run_and_are_restored():
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 
 
+@pytest.mark.slow
 def test_a_handler_that_reads_the_interrupted_loader_gets_an_error_and_no_batch_is_lost(any_way):
     errors = []
     with any_way.loader(Samples(), 4, timeout=20) as loader:

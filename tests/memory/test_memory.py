@@ -226,6 +226,7 @@ def read_and_keep(loader, sizes, kept_at_a_time):
     return refused
 
 
+@pytest.mark.slow
 @settings(max_examples=LIMITS, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     limit=st.integers(1 * MB, 4 * MB),
