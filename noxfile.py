@@ -1,22 +1,25 @@
 """The environments that the project is tested in: `nox` runs them all, `nox -s core` is for daily work.
 
 core     the default Python, newest NumPy, nothing else; without the tests that are marked slow, spawn or kill, and with
-         fewer random examples: about two minutes of processor time
-gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow, h5py, zarr: where Gluon users are;
-         `nox -s gluon -- --cov` takes half as long again, and tells the coverage
+         fewer random examples
+newest   the newest Python at hand, NumPy alone: the tests of `core` with all random examples, and those that are marked
+         numpy_only
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
-         streams: pyarrow, pandas, polars, h5py, zarr, fsspec, Hugging Face datasets, WebDataset; without the tests
-         marked numpy_only
-trainers Python 3.11, torch with Lightning, Fabric, Hugging Face Accelerate and transformers: only the tests with them
+         streams: pyarrow, pandas, polars, h5py, zarr, fsspec, Hugging Face datasets, WebDataset; all other tests; then
+         those of `trainers`
+gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow, h5py, zarr: where Gluon users are; all
+         tests of the Gluon drop-in and of arrays of frameworks, and otherwise the tests of `core`
 ray      Python 3.11, Ray: the tests of the executors over actors of Ray, and Ray's own tests
-newest   the newest Python at hand, NumPy alone
 lint     ruff, mypy --strict
 docs     the documentation, warnings are errors
-package  the wheel and the source distribution: for each Python at hand, each is installed into an environment that is
-         empty (the second finds NumPy there), and runs the example of README.md
-soak     the tests that are marked soak, at full length: hundreds of kills, gigabytes (not part of a plain `nox`)
+package  the wheel for each Python at hand, and the source distribution for the newest: each is installed into an empty
+         environment, and runs the example of README.md
+trainers Python 3.11, torch with Lightning, Fabric, Hugging Face Accelerate and transformers: only the tests with them
+         (not part of a plain `nox`, since `modern` runs them)
+soak     the tests that are marked soak, at full length: hundreds of kills, gigabytes; and all tests of executors over
+         each start method (not part of a plain `nox`)
 
-The markers are explained in pyproject.toml.
+`nox -s modern -- --cov` takes half as long again, and tells the coverage. The markers are explained in pyproject.toml.
 """
 
 import os
@@ -28,7 +31,7 @@ from pathlib import Path
 
 import nox
 
-nox.options.sessions = ["lint", "docs", "package", "newest", "trainers", "ray", "modern", "gluon"]
+nox.options.sessions = ["lint", "docs", "package", "newest", "ray", "modern", "gluon"]
 nox.options.default_venv_backend = "virtualenv"
 
 TEST = ["pytest>=8", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypothesis"]
@@ -36,6 +39,9 @@ TEST = ["pytest>=8", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypo
 RUNNERS = ["-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal"]
 TORCH = "torch==2.13.0"
 MXNET = "mxnet==1.9.1"
+TRAINERS = ["lightning", "accelerate", "transformers"]
+TRAINERS_TESTS = "tests/pytorch/trainers"
+QUICK = "not slow and not spawn and not kill"
 BLOCKS = "tests/test_docs.py::test_blocks_run_and_print_what_the_page_shows"
 
 
@@ -58,31 +64,17 @@ def example(page: str) -> tuple[str, str]:
 
 
 def run_tests(session: nox.Session, *arguments: str) -> None:
+    # Tests start many interpreters, which load modules faster from bytecode.
+    session.env["PYTHONDONTWRITEBYTECODE"] = ""
     session.run("python", "-m", "pytest", *RUNNERS, *arguments, *session.posargs)
-
-
-def run_suites(session: nox.Session, *arguments: str) -> None:
-    """Runs all tests; the parity suites in processes of their own.
-
-    The loaders of Gluon and torch fork, and then they sometimes hang if another framework has started threads.
-    """
-    if session.posargs:
-        run_tests(session, *arguments)
-        return
-    suites = ["tests/pytorch", "tests/gluon"]
-    for suite in suites:
-        run_tests(session, *arguments, suite)
-    run_tests(session, *arguments, *(f"--ignore={suite}" for suite in suites))
 
 
 @nox.session
 def core(session: nox.Session) -> None:
     """NumPy alone, quick."""
     session.install("numpy", *TEST, "-e", ".")
-    # Each pytest process imports all test modules: as many as there are cores, and from bytecode after the first run.
-    session.env["PYTHONDONTWRITEBYTECODE"] = ""
-    quick = ["-m", "not slow and not spawn and not kill", "--hypothesis-profile=quick"]
-    run_tests(session, "-n", str(os.cpu_count() or 1), *quick)
+    # Each pytest process imports all test modules: as many as there are cores.
+    run_tests(session, "-n", str(os.cpu_count() or 1), "-m", QUICK, "--hypothesis-profile=quick")
 
 
 @nox.session(python="3.11")
@@ -91,7 +83,15 @@ def gluon(session: nox.Session) -> None:
     toolkits = ["gluonnlp==0.10.0", "gluoncv==0.10.5.post0"]
     files = ["pyarrow<20", "h5py<3.11", "zarr==2.18.2", "numcodecs==0.13.1"]  # the last ones that work beside NumPy 1
     session.install("numpy<1.24", MXNET, *toolkits, TORCH, *files, "scikit-learn", "tqdm", *TEST, "-e", ".")
-    run_suites(session, "-m", "not (numpy_only and (spawn or kill))")  # `newest` runs these
+    if session.posargs:
+        run_tests(session)
+        return
+    run_tests(session, "tests/gluon")
+    # In a process of its own: Gluon's loader forks, and then sometimes hangs if another framework has started threads.
+    with_mxnet = ["tests/frameworks", "tests/test_patch_numpy.py"]
+    run_tests(session, *with_mxnet)
+    others = (f"--ignore={tests}" for tests in ("tests/gluon", "tests/pytorch", *with_mxnet))
+    run_tests(session, "-m", QUICK, "--hypothesis-profile=quick", *others)
 
 
 @nox.session(python="3.11")
@@ -101,23 +101,33 @@ def modern(session: nox.Session) -> None:
     network = ["fsspec", "aiohttp", "requests"]
     images = ["simplejpeg", "opencv-python-headless", "pillow", "albumentations"]
     examples = ["scikit-learn", "tqdm", "rich", "matplotlib"]
-    session.install("numpy>=2", TORCH, "jax", *data, *network, *images, *examples, *TEST, "-e", ".")
+    session.install("numpy>=2", TORCH, "jax", *data, *network, *images, *examples, *TRAINERS, *TEST, "-e", ".")
     session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy
-    run_suites(session, "-m", "not numpy_only")
+    if session.posargs:
+        run_tests(session)
+        return
+    # In processes of their own: the loaders of Gluon and torch fork, and then they sometimes hang if another framework
+    # has started threads.
+    run_tests(session, "-m", "not numpy_only", "tests/pytorch", f"--ignore={TRAINERS_TESTS}")
+    run_tests(session, "-m", "not numpy_only", "tests/gluon")
+    run_tests(session, "-m", "not numpy_only", "--ignore=tests/pytorch", "--ignore=tests/gluon")
+    run_tests(session, TRAINERS_TESTS)
 
 
 @nox.session(python="3.11")
 def trainers(session: nox.Session) -> None:
     """Lightning, Fabric, Accelerate and the Trainer of transformers."""
-    session.install("numpy>=2", TORCH, "torchdata", "lightning", "accelerate", "transformers", *TEST, "-e", ".")
-    run_tests(session, "tests/pytorch/trainers", f"{BLOCKS}[trainers.md]")
+    session.install("numpy>=2", TORCH, "torchdata", *TRAINERS, *TEST, "-e", ".")
+    run_tests(session, TRAINERS_TESTS, f"{BLOCKS}[trainers.md]")
 
 
 @nox.session(python="3.11")
 def ray(session: nox.Session) -> None:
     """Workers that are actors of Ray."""
     session.install("numpy>=2", "ray", "simplejpeg", "pillow", "scikit-learn", "tqdm", *TEST, "-e", ".")
-    session.env.update(GLUONLOADER_RAY="1", RAY_USAGE_STATS_ENABLED="0")
+    session.env.update(
+        GLUONLOADER_RAY="1", RAY_USAGE_STATS_ENABLED="0", GLUONLOADER_INTERRUPTS="20", GLUONLOADER_KILLS="20"
+    )
     tests = [
         "tests/executors",
         "tests/test_iterable.py",
@@ -132,7 +142,7 @@ def ray(session: nox.Session) -> None:
 def newest(session: nox.Session) -> None:
     """The newest Python, NumPy alone."""
     session.install("numpy", *TEST, "-e", ".")
-    run_tests(session)
+    run_tests(session, *([] if session.posargs else ["-m", f"numpy_only or ({QUICK})"]))
 
 
 @nox.session
@@ -153,7 +163,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def package(session: nox.Session) -> None:
-    """Builds the wheel and the source distribution, installs each into empty environments, and runs an example."""
+    """Builds the wheel and the source distribution, installs them into empty environments, and runs an example."""
     session.install("build", "twine", "virtualenv")
     folder = Path(session.create_tmp())
     shutil.rmtree(folder)  # what an earlier run has left
@@ -165,9 +175,11 @@ def package(session: nox.Session) -> None:
     program.write_text(code)
     environment = folder / "environment"
     inside = str(environment / "bin" / "python")
-    for python in pythons():
+    for number, python in enumerate(pythons()):
         session.run("virtualenv", "-q", "--clear", "-p", python, str(environment))
         for file in files:
+            if number > 0 and not file.endswith(".whl"):
+                continue  # the wheel was built from the source distribution, so one Python is enough for that
             session.run(inside, "-m", "pip", "install", "-q", "--no-compile", file, external=True)
             # -I: Python does not look for modules in the working directory, which contains the package, too.
             printed = session.run(inside, "-I", "-W", "error", str(program), external=True, silent=True)
@@ -191,7 +203,7 @@ def soak(session: nox.Session) -> None:
         "-e",
         ".",
     )
-    session.env.update(GLUONLOADER_KILLS="300", GLUONLOADER_BIG="1")
+    session.env.update(GLUONLOADER_WAYS="all", GLUONLOADER_KILLS="300", GLUONLOADER_BIG="1")
     session.env.update(GLUONLOADER_DAMAGES="1000", GLUONLOADER_RECORDS="100000")
     session.env.update(GLUONLOADER_BATCHES="10000", GLUONLOADER_DELETES="300", GLUONLOADER_LOADERS="100")
     session.env.update(GLUONLOADER_INTERRUPTS="1000", GLUONLOADER_CLOSES="300", GLUONLOADER_BAD_SAMPLES="100000")

@@ -5,8 +5,7 @@ from conftest import OVER_RAY
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gluonloader import default_batchify
-from gluonloader.errors import BatchifyError
+from gluonloader import BatchifyError, default_batchify
 
 NUMBERS = ["?", "i1", "<u2", ">i4", "i8", "f2", ">f4", "f8", "c8", "M8[s]", ">m8[ms]"]
 

@@ -25,12 +25,12 @@ from gluonloader import DataLoader
 from gluonloader.mxnet import patch_numpy
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one may take its time
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)  # `nox -s core` selects it
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=15)  # `nox -s core` selects it
 hypothesis.settings.load_profile("any machine")
 
 
 def examples(count: int) -> int:
-    """How many examples a test tries that asks for `count`: in the quick profile a quarter of them."""
+    """How many examples a test tries that asks for `count`: in the quick profile fewer of them."""
     return count * hypothesis.settings.default.max_examples // 100
 
 
@@ -74,10 +74,14 @@ RAY = Way("ray", {"num_workers": 2, "executor": "ray"})
 
 # `nox -s ray` runs the tests that run over every way over actors of Ray instead, and no other tests.
 OVER_RAY = "GLUONLOADER_RAY" in os.environ
-WAYS = [RAY] if OVER_RAY else [SERIAL, THREAD, FORK, ONE_FORK, FORKSERVER, SPAWN, AUTO]
-PROCESSES = [RAY] if OVER_RAY else [FORK, FORKSERVER, SPAWN]
-EVERY = [RAY] if OVER_RAY else [SERIAL, THREAD, FORK, FORKSERVER, SPAWN]
-ANY = [RAY] if OVER_RAY else [SERIAL, THREAD, FORK]  # the others start slowly where workers import a framework
+# `nox -s soak` runs them over all ways. Otherwise what depends on the start method is tested in test_start_methods.py.
+OVER_ALL = "GLUONLOADER_WAYS" in os.environ
+NEW_INTERPRETERS = [FORKSERVER, SPAWN]
+START_METHODS = [RAY] if OVER_RAY else [FORK, *NEW_INTERPRETERS]
+ANY = [RAY] if OVER_RAY else [SERIAL, THREAD, FORK]
+EVERY = [*ANY, *NEW_INTERPRETERS] if OVER_ALL else ANY
+WAYS = [*EVERY, ONE_FORK, AUTO] if OVER_ALL else EVERY
+PROCESSES = [way for way in EVERY if way.processes]
 
 
 def pytest_unconfigure() -> None:
@@ -94,7 +98,10 @@ def ways_of(item: pytest.Item) -> list[Way]:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads the markers for -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks tests by the way that they run over: `spawn` for new interpreters, `slow` for ways much like `FORK`."""
+    """Marks tests by the way that they run over: `spawn` for new interpreters, `slow` for ways much like others.
+
+    Where workers are not what is tested, processes are much like threads.
+    """
     if OVER_RAY:
         names = "test_ray", "[scaling.md]", "test_many_nodes"
         over_ray = [item for item in items if RAY in ways_of(item) or any(name in item.nodeid for name in names)]
@@ -105,8 +112,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ways = ways_of(item)
         if any(not way.quick for way in ways):
             item.add_marker(pytest.mark.spawn)
-        if ONE_FORK in ways or AUTO in ways:
+        about_workers = not {"executors", "memory"}.isdisjoint(item.path.parts)
+        if ONE_FORK in ways or AUTO in ways or (FORK in ways and not about_workers):
             item.add_marker(pytest.mark.slow)
+        if OVER_ALL and any(way not in ANY for way in ways):
+            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(scope="session", autouse=OVER_RAY)
@@ -135,6 +145,12 @@ def parallel_way(request: pytest.FixtureRequest) -> Way:
 
 @pytest.fixture(params=PROCESSES, ids=str)
 def process_way(request: pytest.FixtureRequest) -> Way:
+    return request.param
+
+
+@pytest.fixture(params=START_METHODS, ids=str)
+def start_way(request: pytest.FixtureRequest) -> Way:
+    """Processes, with every start method, in each session: for what a start method can get wrong."""
     return request.param
 
 

@@ -8,8 +8,15 @@ import sys
 
 import numpy as np
 
-from gluonloader import BatchSampler, DataLoader, IterableDataset, ShardedSampler, WeightedSampler, get_rng
-from gluonloader.sampler import RandomSampler
+from gluonloader import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    ShardedSampler,
+    WeightedSampler,
+    get_rng,
+)
 
 LENGTH, SIZE, EPOCHS = 23, 4, 2
 

@@ -21,6 +21,8 @@ from benchmarks.page import page
 from benchmarks.report import auto_rows, base_of, case_table, share_of_limit, time_of
 from benchmarks.variants import CHOICES, LOADERS, Auto, Serial, Threads
 
+pytestmark = pytest.mark.slow  # no part of the library
+
 BATCHES, BATCH_SIZE = 3, 4
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "RESULTS.md"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -122,7 +124,6 @@ def memory_of_this_test():
     return usage.memory_of("Anon", "Shmem")
 
 
-@pytest.mark.slow
 def test_usage_counts_what_workers_take():
     short = {"counted_s": 0.1, "sampled_s": 0.1, "memory": memory_of_this_test}
     case = Case("hungry", "", lambda length: Hungry(), 2, 2)

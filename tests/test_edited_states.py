@@ -14,6 +14,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from orders import Foreign
 from state_editor import as_saved, edited, sealed
 from state_models import cut, is_ahead, of_indices, of_shards, weights_in
 
@@ -30,10 +31,10 @@ from gluonloader import (
     SortedBucketSampler,
     TooManyErrors,
     WeightedSampler,
+    bridge,
     get_rng,
     merge_states,
 )
-from gluonloader.bridges import bridge
 from gluonloader.randomness import batch_seed
 
 STATES = int(os.environ.get("GLUONLOADER_STATES", 600))
@@ -98,21 +99,19 @@ class Drawn:
         self.at = state["at"]
 
 
-class Epoched:
+class Epoched(Foreign):
     """A user's sampler with an epoch."""
 
-    epoch = 0
-
-    def __len__(self):
-        return LENGTH
+    def __init__(self):
+        super().__init__(LENGTH)
 
     def __iter__(self):
         calls.append("__iter__")
-        return iter(np.random.default_rng(self.epoch).permutation(LENGTH).tolist())
+        return super().__iter__()
 
     def set_epoch(self, epoch):
         calls.append("set_epoch")
-        self.epoch = epoch
+        super().set_epoch(epoch)
 
 
 def with_rng(samples):

@@ -6,12 +6,12 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from conftest import FORK, FORKSERVER, SERIAL, SPAWN, THREAD, Way
+from conftest import FORK, NEW_INTERPRETERS, OVER_ALL, SERIAL, THREAD, Way
 
 from gluonloader import DataLoader, IterableDataset, RandomSampler, SimpleDataset, get_worker_info
 
 LENGTH, SIZE = 16, 2
-WAYS = [SERIAL, *(Way(f"fork-{n}", {"num_workers": n}) for n in (1, 2, 4)), SPAWN, FORKSERVER]
+WAYS = [SERIAL, *(Way(f"fork-{n}", {"num_workers": n}) for n in (1, 2, 4)), *(NEW_INTERPRETERS if OVER_ALL else [])]
 
 
 class Noise:

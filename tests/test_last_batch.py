@@ -130,6 +130,7 @@ def test_shards_and_chunks_of_an_iterable_dataset(any_way):
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.numpy_only
 @pytest.mark.parametrize("way", [SERIAL, THREAD], ids=str)

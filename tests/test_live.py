@@ -17,7 +17,6 @@ from gluonloader import (
     ShardedSampler,
     WeightedSampler,
     get_rng,
-    get_worker_info,
 )
 from gluonloader.state import add_checksum
 
@@ -137,6 +136,7 @@ def test_a_flush_of_a_sampler_that_cannot_go_back_raises_and_changes_nothing():
 # -- ranks ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["permutation", "bijection"])
 def test_every_sample_once_over_all_ranks_however_often_their_number_changes(method):
     rng = random.Random(method)
@@ -202,39 +202,6 @@ def test_a_position_far_into_a_huge_epoch_needs_no_memory():
 
 
 # -- what workers know ---------------------------------------------------------------------------------------------
-
-
-class Known:
-    """A sample is what `worker_init_fn` knew about its worker, and what the dataset knows now."""
-
-    at_start = None
-
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
-        info = get_worker_info()
-        return self.at_start, [info.id, info.num_workers, info.epoch, info.payload]
-
-
-def remember(info):
-    name = type(info.dataset).__name__
-    Known.at_start = [info.id, info.num_workers, info.epoch, info.payload, info.seed, int(info), name]
-
-
-def payload(loader_info, worker):
-    return worker * 100 + loader_info.batch_size + len(loader_info.dataset) + loader_info.num_workers
-
-
-def test_worker_init_fn_gets_what_it_needs(process_way):
-    kwargs = {"worker_init_fn": remember, "worker_payload": payload, "batchify_fn": list, "seed": 5}
-    with process_way.loader(Known(), 1, **kwargs) as loader:
-        for epoch in range(2):
-            for ((at_start, now),) in loader:
-                worker = at_start[0]
-                assert at_start[:4] == [worker, 2, 0, worker * 100 + 1 + 8 + 2]
-                assert at_start[5:] == [worker, "Known"]
-                assert now == [worker, 2, epoch, at_start[3]]
 
 
 def test_a_worker_info_can_be_used_as_a_plain_number():

@@ -234,6 +234,7 @@ except LoaderClosed:
 """
 
 
+@pytest.mark.spawn
 def test_a_signal_handler_may_close_the_loader_while_it_gives_out_a_batch():
     process = subprocess.Popen([sys.executable, "-c", CLOSES_IN_A_HANDLER], stdout=subprocess.PIPE, text=True)
     try:
@@ -302,6 +303,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.spawn
 @pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
 def test_a_daemon_thread_that_iterates_when_the_program_ends_prints_nothing(way):
     for _ in range(5):

@@ -15,8 +15,18 @@ import pytest
 from conftest import load_mxnet, load_or_skip
 
 import gluonloader as gl
-from gluonloader import ArrayDataset, BatchifyError, BatchSampler, RandomSampler, SequentialSampler, SimpleDataset
-from gluonloader.batchify import Dict, Group, Pad, Stack
+from gluonloader import (
+    ArrayDataset,
+    BatchifyError,
+    BatchSampler,
+    Dict,
+    Group,
+    Pad,
+    RandomSampler,
+    SequentialSampler,
+    SimpleDataset,
+    Stack,
+)
 
 X, Y = np.arange(12.0).reshape(6, 2), np.arange(6)
 NUMBERS = list(range(8))

@@ -466,6 +466,7 @@ def test_wrong_arguments(dataset, arguments, text):
 # -- many samples ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.parametrize("policy", ["skip", "replace"])
 def test_many_bad_samples_change_nothing_between_executors_and_after_a_resume(policy):

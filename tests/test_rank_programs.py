@@ -1,6 +1,7 @@
 """Programs with several processes: torchrun with gloo, and processes that are told their ranks, as with JAX."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -100,14 +101,17 @@ def test_processes_that_are_told_their_ranks(tmp_path, then):
     assert sorted(flat(before) + flat(after)) == ALL
 
 
-@pytest.mark.parametrize(("then", "policy"), [(1, "uneven"), (3, "uneven"), (3, "repeat")])
-def test_torchrun(tmp_path, then, policy):
+def test_torchrun(tmp_path):
+    """Two ranks read the first batches once; each of the other programs goes on from their state."""
     load_or_skip("torch")
-    before = torchrun(tmp_path, 2, "drop", 5)
+    first = tmp_path / "first"
+    first.mkdir()
+    before = torchrun(first, 2, "drop", 5)
     assert [len(batches) for batches in before] == [5, 5]
-    after = torchrun(tmp_path, then, policy, 1000)
-    if policy == "uneven":
-        assert sorted(flat(before) + flat(after)) == ALL
-    else:
-        assert len({len(batches) for batches in after}) == 1
-        assert sorted(set(flat(before) + flat(after))) == ALL
+    for then, policy in [(1, "uneven"), (3, "uneven"), (3, "repeat")]:
+        after = torchrun(shutil.copytree(first, tmp_path / f"{then}-{policy}"), then, policy, 1000)
+        if policy == "uneven":
+            assert sorted(flat(before) + flat(after)) == ALL
+        else:
+            assert len({len(batches) for batches in after}) == 1
+            assert sorted(set(flat(before) + flat(after))) == ALL

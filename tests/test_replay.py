@@ -164,6 +164,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200))
 @given(
     kind=st.sampled_from(sorted(ORDERS)),

@@ -292,6 +292,7 @@ def nested(depth, wrap):
     return value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}], ids=["list", "dict"])
 @pytest.mark.parametrize("depth", [900, 100_000])
 def test_a_state_that_is_nested_deeply_is_refused(depth, wrap):

@@ -107,6 +107,7 @@ def run_script(tmp_path, **variables):
     return done.stderr.splitlines()
 
 
+@pytest.mark.spawn
 def test_an_error_in_a_worker_takes_25_lines_and_starts_with_the_note(tmp_path):
     lines = run_script(tmp_path)
     assert len(lines) <= 25, lines
@@ -122,6 +123,7 @@ def test_an_error_in_a_worker_takes_25_lines_and_starts_with_the_note(tmp_path):
     assert any("GLUONLOADER_FULL_TRACEBACK=1 shows all frames" in line for line in lines)
 
 
+@pytest.mark.spawn
 def test_a_variable_shows_all_frames(tmp_path):
     assert len(run_script(tmp_path, GLUONLOADER_FULL_TRACEBACK="0")) <= 25
     lines = run_script(tmp_path, GLUONLOADER_FULL_TRACEBACK="1")
@@ -204,7 +206,7 @@ def test_a_timeout_shows_the_program_and_the_stack_of_the_worker():
 
         time.sleep(60)
 
-    error = error_of(FORK, Raising(hang), timeout=0.5)
+    error = error_of(FORK, Raising(hang), timeout=3)
     assert type(error) is BatchTimeout
     assert functions_of(error) == ["error_of", "__next__"]
     assert " in hang" in str(error)

@@ -9,15 +9,22 @@ from conftest import FORK, SERIAL, load_or_skip
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import AsList, BatchifyError, Dict, Group, NamedTuple, Pad, Stack, batchify
-from gluonloader.sampler import (
+from gluonloader import (
+    AsList,
+    BatchifyError,
     ConstWidthBucket,
+    Dict,
     ExpWidthBucket,
     FixedBucketSampler,
+    Group,
     LinearWidthBucket,
+    NamedTuple,
+    Pad,
     SortedBucketSampler,
     SortedSampler,
     SplitSampler,
+    Stack,
+    batchify,
 )
 
 Point = namedtuple("Point", ["x", "y"])

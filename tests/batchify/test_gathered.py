@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gluonloader as gl
-from gluonloader.batchify import Gathered, default_batchify, holds_large_array
+from gluonloader import default_batchify
+from gluonloader.batchify import Gathered, holds_large_array
 from gluonloader.batchify.default import LARGE_BYTES
 
 LARGE = 40_000  # bytes
@@ -57,6 +58,7 @@ def batch_as_read(samples):
     return gathered.batch() if isinstance(gathered, Gathered) else default_batchify(gathered)
 
 
+@pytest.mark.slow
 @given(first=samples, others=st.lists(samples, max_size=2), copies=st.integers(0, 3))
 def test_it_is_the_same_batch_or_the_same_error(first, others, copies):
     rows = [first] * (copies + 1) + others + [first] * (copies // 2)

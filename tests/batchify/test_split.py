@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gluonloader.mxnet
-from gluonloader import AsList, BatchifyError, Dict, Group, Pad, Stack
-from gluonloader.batchify import Split
+from gluonloader import AsList, BatchifyError, Dict, Group, Pad, Split, Stack
 from gluonloader.memory import set_allocator
 
 

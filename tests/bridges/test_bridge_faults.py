@@ -206,8 +206,8 @@ def test_timeout_applies_to_each_skipped_batch():
         for _ in range(58):
             next(iterator)
         state = batches.state_dict()
-    pause = 0.02
-    with bridge(slow, timeout=1) as batches:
+    pause = 0.05
+    with bridge(slow, timeout=2) as batches:
         batches.load_state_dict(state)
         assert list(batches) == [58, 59]
 

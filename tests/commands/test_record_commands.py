@@ -218,6 +218,7 @@ def deep(tmp_path):
     subprocess.run(["rm", "-rf", tmp_path / "deep"], check=True)  # shutil.rmtree is recursive, too
 
 
+@pytest.mark.slow
 def test_folders_may_be_nested_deeply(deep, tmp_path):
     """1,100 folders are more than Python's limit of recursion; each has an image, so each has a label."""
     deep.mkdir()

@@ -111,6 +111,7 @@ def test_help_has_examples(capsys):
     assert "python -m gluonloader tune train:make --step 0.05" in capsys.readouterr().out
 
 
+@pytest.mark.spawn
 def test_progress_on_a_terminal(train):
     terminal, slave = pty.openpty()
     command = [sys.executable, "-m", "gluonloader", "tune", f"{train}:make", "--seconds", "2"]

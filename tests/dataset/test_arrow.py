@@ -16,10 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gluonloader as gl
-from gluonloader.dataset import ArrowDataset, ConcatDataset
-from gluonloader.errors import BatchifyError, MissingExtraError
-from gluonloader.rows import Rows
-from gluonloader.sampler import BlockShuffleSampler
+from gluonloader import ArrowDataset, BatchifyError, BlockShuffleSampler, ConcatDataset, MissingExtraError, Rows
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -17,21 +17,24 @@ from gluonloader import (
     Append,
     ArrayDataset,
     AsList,
+    ConcatDataset,
     DataLoader,
     Dataset,
     Dict,
     Group,
     NamedTuple,
+    PackedList,
     Pad,
     RandomSampler,
+    Rows,
     SimpleDataset,
     Stack,
+    StackDataset,
+    Subset,
     SubsetSampler,
     default_batchify,
     get_rng,
 )
-from gluonloader.dataset import ConcatDataset, PackedList, StackDataset, Subset
-from gluonloader.rows import Rows
 
 
 class Point(typing.NamedTuple):

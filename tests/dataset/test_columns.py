@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from stored_files import COLUMNS, KINDS
 
 import gluonloader as gl
-from gluonloader import Rows
-from gluonloader.batchify import default_batchify
-from gluonloader.errors import BatchifyError
+from gluonloader import BatchifyError, Rows, default_batchify
 
 pa = load("pyarrow")
 
@@ -176,6 +174,7 @@ def check(dataset, data):
     assert str(outside) in str(caught.value) + "".join(getattr(caught.value, "__notes__", ()))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200), suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_bulk_reads_are_the_samples_one_by_one(folder, data):
@@ -195,6 +194,7 @@ def test_so_are_those_of_columns_in_files(kind, folder, data):
     check(data.draw(views(kind.open(folder / kind.name, *names), folder), "dataset"), data)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_loaders_give_the_samples_one_by_one(folder, data):

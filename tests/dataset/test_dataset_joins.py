@@ -8,8 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import ArrayDataset, IterableDataset, RandomSampler, Rows, SimpleDataset, default_batchify
-from gluonloader.dataset import ConcatDataset, PackedList, StackDataset, Subset, TupleDataset, random_split
+from gluonloader import (
+    ArrayDataset,
+    ConcatDataset,
+    IterableDataset,
+    PackedList,
+    RandomSampler,
+    Rows,
+    SimpleDataset,
+    StackDataset,
+    Subset,
+    TupleDataset,
+    default_batchify,
+    random_split,
+)
 
 values = st.lists(st.integers(-9, 9), max_size=6)
 

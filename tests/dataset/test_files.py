@@ -11,9 +11,8 @@ from conftest import FORK, SERIAL, SPAWN, THREAD, in_child, load, run_program
 from remote_files import NAMES, content, http_server
 
 import gluonloader as gl
-from gluonloader import AsList, FileDataset
+from gluonloader import AsList, FileDataset, MissingExtraError
 from gluonloader.declared import draws, is_gil_free
-from gluonloader.errors import MissingExtraError
 
 fsspec, aiohttp = load("fsspec"), load("aiohttp")
 needs_fsspec = pytest.mark.skipif(fsspec is None, reason="needs fsspec")

@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from gluonloader import ArrayDataset, SimpleDataset
-from gluonloader.dataset.iterable import IterableDataset, check_iterable, is_iterable
+from gluonloader import ArrayDataset, IterableDataset, SimpleDataset
+from gluonloader.dataset.iterable import check_iterable, is_iterable
 
 
 def count():

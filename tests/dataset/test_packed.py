@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gluonloader import SimpleDataset
-from gluonloader.dataset import PackedList
+from gluonloader import PackedList, SimpleDataset
 
 MB = 1 << 20
 
@@ -102,6 +101,7 @@ def sample(number):
     return number, float(number), f"sample {number}"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's /proc/<pid>/smaps_rollup")
 def test_workers_do_not_copy_it():
     number = 200_000

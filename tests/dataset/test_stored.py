@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from stored_files import COLUMNS, KINDS, LENGTH, write_h5, write_npy
 
 import gluonloader as gl
+from gluonloader import MissingExtraError
 from gluonloader.declared import draws, in_memory, is_gil_free
-from gluonloader.errors import MissingExtraError
 
 h5py, zarr = load("h5py"), load("zarr")
 

@@ -161,6 +161,7 @@ def test_closing_cancels_what_workers_await(process_way, tmp_path):
     assert eventually(lambda: notes.read_text() == "+" * 6 + "-" * 6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as in test_interrupts.py
 @pytest.mark.parametrize("bulk", [False, True])
 def test_an_interrupt_at_any_point_loses_nothing(bulk):
@@ -196,6 +197,7 @@ print(next(iter(loader)).tolist())
 """
 
 
+@pytest.mark.spawn
 @pytest.mark.parametrize("way", [SERIAL, THREAD, "process"], ids=str)
 def test_a_program_ends_quietly_while_samples_are_awaited(way):
     arguments = {"num_workers": 2} if way == "process" else way.arguments

@@ -47,7 +47,7 @@ def test_samples_that_kill_their_worker_are_left_out(way, kind, policy):
 @pytest.mark.parametrize(("way", "kind"), [(FORK, Dangerous), (FORK, DangerousInBulk), (SPAWN, Dangerous)])
 def test_samples_that_hang_are_left_out(way, kind):
     dataset = kind(20, hangs=(3, 5), raises=(4,), kills=(11,))
-    timeout = 0.5 if way is FORK else 3
+    timeout = 2 if way is FORK else 5
     assert indices_of(load(way, dataset, 8, on_error="skip", timeout=timeout)) == dataset.good()
 
 
@@ -60,7 +60,7 @@ def test_they_are_left_out_although_several_samples_are_read_at_a_time(kind):
         8,
         on_error="skip",
     )
-    assert load(FORK, dataset, 8, on_error="skip", timeout=0.5, concurrency=4) == expected
+    assert load(FORK, dataset, 8, on_error="skip", timeout=2, concurrency=4) == expected
 
 
 def name_of(error, index):
@@ -69,7 +69,7 @@ def name_of(error, index):
 
 def test_a_function_gets_the_errors_of_the_workers():
     dataset = Dangerous(8, kills=(3,), hangs=(5,), raises=(6,))
-    (batch,) = load(FORK, dataset, 8, on_error=name_of, timeout=0.5)
+    (batch,) = load(FORK, dataset, 8, on_error=name_of, timeout=2)
     assert [row for row in batch if row[0] < 0] == [[-3, 1], [-5, 2], [-6, 3]]
 
 
@@ -108,7 +108,7 @@ def test_a_batchify_fn_that_hangs_is_an_error():
             threading.Event().wait(3600)
         return np.stack(samples)
 
-    with FORK.loader(Dangerous(12), 4, on_error="skip", max_errors=9, batchify_fn=batchify, timeout=0.5) as loader:
+    with FORK.loader(Dangerous(12), 4, on_error="skip", max_errors=9, batchify_fn=batchify, timeout=2) as loader:
         iterator = iter(loader)
         assert len(next(iterator)) == 4
         with pytest.raises(gl.BatchTimeout, match=r"(?s)batch 1 of epoch 0.*in batchify"):
@@ -129,7 +129,7 @@ def hang(error, index):
     ("on_error", "error"), [(crash, gl.WorkerDied), (hang, gl.BatchTimeout)], ids=["crash", "hang"]
 )
 def test_a_function_that_kills_or_stops_its_worker_is_an_error(kind, on_error, error):
-    arguments = {"on_error": on_error, "max_errors": 9, "max_retries": 0, "timeout": 0.5}
+    arguments = {"on_error": on_error, "max_errors": 9, "max_retries": 0, "timeout": 2}
     with FORK.loader(kind(12, raises=(4, 7)), 4, num_workers=1, **arguments) as loader:
         iterator = iter(loader)
         assert len(next(iterator)) == 4
@@ -155,13 +155,13 @@ class BadInBulk(Dangerous):
 @pytest.mark.parametrize("fault", [crash, hang])
 @pytest.mark.parametrize("max_retries", [0, 1])
 def test_if_only_bulk_reads_fail_all_samples_are_read_one_by_one(fault, max_retries):
-    arguments = {"on_error": "skip", "max_errors": 0, "max_retries": max_retries, "timeout": 0.5}
+    arguments = {"on_error": "skip", "max_errors": 0, "max_retries": max_retries, "timeout": 2}
     assert indices_of(load(FORK, BadInBulk(fault), 4, **arguments)) == list(range(8))
 
 
 def test_a_bad_sample_is_left_out_again_after_a_resume():
     dataset = Dangerous(20, kills=(9, 10), hangs=(13,))
-    arguments = {"on_error": "skip", "max_errors": 3, "timeout": 0.5}
+    arguments = {"on_error": "skip", "max_errors": 3, "timeout": 2}
     with FORK.loader(dataset, 4, **arguments) as loader:
         iterator = iter(loader)
         next(iterator), next(iterator), next(iterator)

@@ -18,8 +18,7 @@ import pytest
 from conftest import FORK, FORKSERVER, SERIAL, THREAD, children, eventually, run_program
 from interrupting import SignalAt
 
-from gluonloader import DataLoader
-from gluonloader.errors import LoaderClosed
+from gluonloader import DataLoader, LoaderClosed
 
 pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytest.mark.soak]
 
@@ -52,6 +51,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.spawn
 @pytest.mark.parametrize("exits", [False, True], ids=["close", "close and sys.exit"])
 @pytest.mark.parametrize("closing_way", [SERIAL, THREAD, FORK, FORKSERVER], ids=str)
 def test_a_program_that_closes_its_loader_on_sigterm_ends_as_it_asked(closing_way, exits, tmp_path):
@@ -195,6 +195,7 @@ def test_a_loader_in_a_reference_cycle_is_closed_by_the_garbage_collector(any_wa
     assert eventually(lambda: not children())
 
 
+@pytest.mark.spawn
 def test_closing_at_exit_while_a_daemon_thread_reads_is_silent():
     code = """
 import atexit, threading
@@ -296,6 +297,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.spawn
 @pytest.mark.parametrize("closing_way", [SERIAL, THREAD, FORK, FORKSERVER], ids=str)
 def test_a_program_whose_objects_read_on_at_its_exit_ends(closing_way, tmp_path):
     script, keepers = tmp_path / "program.py", ["cycle", "modules", "builtins", "cycle with the loader"]
@@ -349,6 +351,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.spawn
 @pytest.mark.parametrize("forking_way", [FORK, FORKSERVER], ids=str)
 def test_a_forked_child_that_exits_is_silent_and_leaves_the_workers_alone(forking_way, tmp_path):
     script = tmp_path / "program.py"
@@ -388,6 +391,7 @@ print(codes)
 """
 
 
+@pytest.mark.spawn
 def test_a_child_that_is_forked_while_another_thread_closes_keeps_nothing_open(tmp_path):
     script = tmp_path / "program.py"
     script.write_text(FORKS_WHILE_ANOTHER_CLOSES)

@@ -105,8 +105,8 @@ def plain(batch):
 @pytest.mark.filterwarnings("ignore:last_batch='discard' drops all")
 @pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
 def test_every_size_from_none_to_three_batches_over_three_epochs(way, last_batch):
-    # Counting is the parent's business: where each loader starts two interpreters, the turning points will do.
-    for size in range(13) if way.quick else (0, 1, 4, 5, 12):
+    # Counting is the parent's business: where each loader starts two processes, the turning points will do.
+    for size in (0, 1, 4, 5, 12) if way.processes else range(13):
         reference = gl.BatchSampler(range(size), 4, last_batch)
         with way.loader(Squares(size), 4, last_batch=last_batch) as loader:
             for _ in range(3):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import multiprocessing
 import os
 import random
 import resource
@@ -13,11 +11,10 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 
 import numpy as np
 import pytest
-from conftest import FORK, OVER_RAY, PROCESSES, children, eventually, in_child, workers
+from conftest import FORK, OVER_RAY, children, eventually, workers
 from samples import Numbered
 
 import gluonloader as gl
@@ -215,46 +212,6 @@ def test_a_batch_past_its_timeout_is_an_error_with_the_stack(parallel_way):
             assert workers(loader)
 
 
-class BadPickle(Numbered):
-    def __reduce__(self):
-        return fail_to_unpickle, ()
-
-
-def fail_to_unpickle():
-    raise LookupError("the file is gone")
-
-
-class DiesUnpickling(Numbered):
-    def __reduce__(self):
-        return os._exit, (9,)
-
-
-@pytest.mark.parametrize("way", PROCESSES[1:], ids=str)
-def test_a_dataset_that_cannot_be_unpickled_is_an_error_once(way):
-    loader = way.loader(BadPickle(), 4)
-    with pytest.raises(gl.WorkerStartError, match="LookupError: the file is gone"):
-        list(loader)
-    with pytest.raises(
-        gl.WorkerStartError, match="3 workers in a row ended while they started, the last worker with exit code 9"
-    ):
-        list(way.loader(DiesUnpickling(), 4))
-
-
-@pytest.mark.parametrize("way", PROCESSES[1:], ids=str)
-def test_a_dataset_that_cannot_be_pickled_is_an_error_in_the_constructor(way):
-    for dataset, batchify, part in (
-        (gl.SimpleDataset([lambda: 0]), None, "dataset"),
-        ([1], lambda s: s, "batchify_fn"),
-    ):
-        with pytest.raises(gl.TransportError, match=rf"pickle {part}.*start_method='fork'"):
-            way.loader(dataset, 1, batchify_fn=batchify)
-
-
-def test_fork_takes_any_dataset():
-    with FORK.loader(gl.SimpleDataset([1, 2]).transform(lambda x: -x), 2, batchify_fn=lambda s: s) as loader:
-        assert list(loader) == [[-1, -2]]
-
-
 class Unsendable(Numbered):
     def __getitem__(self, index):
         return {"ok": 1, "parts": (2, threading.Lock() if index == 1 else 0)}
@@ -292,78 +249,6 @@ def test_a_batch_that_cannot_be_unpickled_is_an_error_and_the_next_comes(process
             next(iterator)
         assert "rebuilding batch 0" in "".join(caught.value.__notes__)
         assert next(iterator) == [1]
-
-
-class Nested(Numbered):
-    def __getitem__(self, index):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            with gl.DataLoader([1, 2, 3], 3, num_workers=2) as inner:
-                (batch,) = inner
-        return batch, len(caught), "uses threads" in str(caught[0].message)
-
-
-@pytest.mark.local
-def test_a_loader_inside_a_worker_uses_threads_and_says_so(process_way):
-    with process_way.loader(Nested(2), 1) as loader:
-        for batch, warned, said in loader:
-            assert batch.tolist() == [[1, 2, 3]]
-            assert warned.tolist() == [1]
-            assert said.tolist() == [True]
-
-
-def in_daemon(call):
-    """What a call returns in a daemonic process, with the texts of its warnings."""
-
-    def run():
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            writer.send((call(), [str(warning.message) for warning in caught]))
-
-    reader, writer = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=run, daemon=True)
-    process.start()
-    process.join(60)
-    return reader.recv()
-
-
-@pytest.mark.local
-@pytest.mark.parametrize("earlier", [True, False])
-def test_a_loader_in_a_daemonic_process_uses_threads_and_says_so_once(process_way, earlier):
-    """Also a loader that another process has made, and one that was made there with start_method=..."""
-
-    def read():
-        with loader or process_way.loader(range(6), 2) as inner:
-            return [[batch.tolist() for batch in inner] for _ in range(2)], inner.stats().executor
-
-    with process_way.loader(range(6), 2) if earlier else contextlib.nullcontext() as loader:
-        (epochs, executor), said = in_daemon(read)
-        assert epochs == [[[0, 1], [2, 3], [4, 5]]] * 2
-        assert executor == "thread"
-        assert len(said) == 1
-        assert "cannot start worker processes, so this DataLoader uses threads" in said[0]
-        if earlier:
-            assert len(list(loader)) == 3
-            assert loader.stats().executor == "process"
-
-
-@pytest.mark.local
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_forked_child_has_workers_with_every_start_method(process_way, times):
-    """The fork server of multiprocessing belongs to the parent process."""
-
-    def read():
-        if times == 2:
-            assert in_child(lambda: str([batch.tolist() for batch in loader])) == expected
-        with loader, process_way.loader(range(6), 2) as new:
-            return str([batch.tolist() for batch in loader] + [batch.tolist() for batch in new])[: len(expected)]
-
-    expected = str([[0, 1], [2, 3], [4, 5]])
-    with process_way.loader(range(6), 2) as loader:
-        assert str([batch.tolist() for batch in loader]) == expected
-        for _ in range(2):
-            assert in_child(read)[: len(expected) - 1] == expected[:-1]
-        assert str([batch.tolist() for batch in loader]) == expected
 
 
 NO_SHM = """
@@ -417,59 +302,6 @@ def test_a_forked_child_starts_workers_of_its_own():
         os.close(read)
         os.waitpid(child, 0)
         assert set(workers(loader)) == mine
-
-
-PARENT = """
-import os, signal, sys
-sys.path[:0] = {path!r}
-import gluonloader as gl
-from conftest import eventually, workers
-from samples import Sleepless
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it
-    loader = gl.DataLoader(Sleepless({begun!r}), 1, num_workers=2, start_method={start_method!r})
-    iterator = iter(loader)
-    next(iterator)
-    assert eventually(lambda: os.path.exists({begun!r}), 50)
-    print(*workers(loader), flush=True)
-    {end}
-    next(iterator)
-"""
-
-
-def run_parent(tmp_path, way, end):
-    """Runs a program with two busy workers, in a session of its own, to a bad end; returns it and the workers' pids."""
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT.format(path=sys.path, start_method=way.name, end=end, begun=str(tmp_path / "begun")))
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, start_new_session=True, timeout=60)
-    pids = list(map(int, done.stdout.split()))
-    assert len(pids) == 2, done.stderr
-    return done, pids
-
-
-@pytest.mark.local
-@pytest.mark.spawn
-@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), signal.SIGTERM)", "sys.exit(3)"])
-def test_workers_end_with_their_parent(process_way, end, tmp_path):
-    _, pids = run_parent(tmp_path, process_way, end)
-    assert eventually(lambda: not any(map(alive, pids)))
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-@pytest.mark.local
-@pytest.mark.spawn
-def test_ctrl_c_gives_one_traceback_and_leaves_no_worker(process_way, tmp_path):
-    done, pids = run_parent(tmp_path, process_way, "os.killpg(0, signal.SIGINT)")
-    assert done.stderr.count("Traceback") == 1, done.stderr
-    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
-    assert eventually(lambda: not any(map(alive, pids)))
 
 
 @pytest.mark.slow

@@ -193,6 +193,7 @@ def test_an_interrupt_at_any_point_of_next_loses_nothing(interrupted_way, contin
     reader.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("continues", [True, False], ids=["same iterator", "new epoch"])
 def test_an_interrupt_at_any_time_loses_nothing(interrupted_way, continues):
     reader, chance, longest = Reader(interrupted_way), random.Random(1), 0.0
@@ -243,6 +244,7 @@ def any_way(request):
     return request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["flush", "load_state_dict"])
 def test_an_interrupted_flush_or_load_loses_nothing(any_way, call):
     """Whether the call had its effect or not, the epoch goes on with the next batch."""
@@ -261,6 +263,7 @@ def test_an_interrupted_flush_or_load_loses_nothing(any_way, call):
             assert seen + first_items(iterator) == list(range(0, 48, 4)), signalled.where
 
 
+@pytest.mark.slow
 def test_an_interrupted_start_of_an_epoch_forgets_no_loaded_position(any_way):
     with any_way.loader(Samples(), 4, timeout=20) as loader:
         iterator = iter(loader)
@@ -279,6 +282,7 @@ def test_an_interrupted_start_of_an_epoch_forgets_no_loaded_position(any_way):
             assert first_items(iterator or loader) == list(range(12, 48, 4)), signalled.where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [THREAD, FORK, FORKSERVER], ids=str)
 def test_an_interrupted_constructor_leaves_nothing(way):
     for signalled in at_every_point(7):
@@ -289,6 +293,7 @@ def test_an_interrupted_constructor_leaves_nothing(way):
             pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
 def test_an_interrupted_output_function_gets_the_batch_as_it_was(any_way, number):
     def add(array):
@@ -310,6 +315,7 @@ def test_an_interrupted_output_function_gets_the_batch_as_it_was(any_way, number
             assert items in (expected, [item for item in expected if item != 1004]), signalled.where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [SERIAL, THREAD], ids=str)
 def test_a_position_saved_by_a_handler_disturbs_no_iterable_dataset(way):
     states = []
@@ -326,6 +332,7 @@ def test_a_position_saved_by_a_handler_disturbs_no_iterable_dataset(way):
     assert states
 
 
+@pytest.mark.slow
 @pytest.mark.local
 def test_an_interrupted_close_can_be_repeated(any_way):
     for signalled in at_every_point(23):
@@ -355,6 +362,7 @@ def test_a_position_loaded_after_an_interrupted_start_keeps_its_order():
             assert first_items(loader) == expected, signalled.where
 
 
+@pytest.mark.slow
 def test_a_batch_that_an_interrupt_kept_back_does_not_survive_a_load_or_close():
     with SERIAL.loader(Samples(), 4) as loader:
         for signalled in at_every_point(1):
@@ -427,6 +435,7 @@ def test_delayed_handlers_all_run_and_are_restored():
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 
 
+@pytest.mark.slow
 def test_a_handler_that_reads_the_interrupted_loader_gets_an_error_and_no_batch_is_lost(any_way):
     errors = []
     with any_way.loader(Samples(), 4, timeout=20) as loader:

@@ -12,8 +12,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, run_program
 from samples import MB, Numbered
 
-from gluonloader import DataLoader
-from gluonloader.errors import BatchTimeout, SharedMemoryError
+from gluonloader import BatchTimeout, DataLoader, SharedMemoryError
 
 pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only]
 

@@ -10,8 +10,8 @@ import traceback
 import pytest
 from conftest import FORK, SERIAL, THREAD
 
-from gluonloader import BatchifyError, WorkerStartError
-from gluonloader.errors import GluonLoaderError, RemoteTraceback, SharedMemoryError, add_note
+from gluonloader import BatchifyError, GluonLoaderError, SharedMemoryError, WorkerStartError
+from gluonloader.errors import RemoteTraceback, add_note
 from gluonloader.executors.lanes.remote import RemoteError, decode_error, encode_error
 
 

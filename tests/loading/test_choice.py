@@ -215,6 +215,7 @@ class Cheap:
         return index, os.getpid()
 
 
+@pytest.mark.slow
 def test_a_loader_moves_to_the_caller_with_the_same_batches():
     expected = [[indices.tolist() for indices, _ in gl.DataLoader(Cheap(), 1, True, seed=0)]]
     with gl.DataLoader(Cheap(), 1, True, seed=0, num_workers=2, executor="auto") as loader:

@@ -12,71 +12,20 @@ from conftest import FORK, SERIAL, THREAD, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interrupting import Alarm, SignalAt, raise_alarm
+from orders import WEIGHTED, WITHOUT_WEIGHTS, Stateful
 
 from gluonloader import (
     BatchSampler,
-    BlockShuffleSampler,
     DataLoader,
     FixedBucketSampler,
     IterableDataset,
     RandomSampler,
-    SequentialSampler,
     ShardedSampler,
     SortedBucketSampler,
-    SubsetSampler,
     WeightedSampler,
 )
 
-
-class Foreign:
-    """A user's sampler: its order depends on the epoch that is set."""
-
-    epoch = 0
-
-    def __init__(self, length):
-        self.length = length
-
-    def set_epoch(self, epoch):
-        self.epoch = epoch
-
-    def __iter__(self):
-        return iter(np.random.default_rng(self.epoch).permutation(self.length).tolist())
-
-    def __len__(self):
-        return self.length
-
-
-class Stateful(Foreign):
-    """A user's sampler with a state, which continues from epoch to epoch."""
-
-    drawn = 0
-
-    def __iter__(self):
-        for index in list(super().__iter__())[self.drawn :]:
-            self.drawn += 1
-            yield index
-        self.epoch, self.drawn = self.epoch + 1, 0
-
-    set_epoch = property()
-
-    def state_dict(self):
-        return {"epoch": self.epoch, "drawn": self.drawn}
-
-    def load_state_dict(self, state):
-        self.epoch, self.drawn = state["epoch"], state["drawn"]
-
-
-SHARED = {
-    "random": lambda n: RandomSampler(n, seed=3),
-    "bijection": lambda n: RandomSampler(n, seed=3, method="bijection"),
-    "sequential": SequentialSampler,
-    "blocks": lambda n: BlockShuffleSampler.of_size(n, 7, 2, seed=3),
-    "subset": lambda n: SubsetSampler(np.arange(n), shuffle=True, seed=3),
-    "weighted": lambda n: WeightedSampler(np.arange(n) + 1, seed=3),
-    "without_replacement": lambda n: WeightedSampler(np.arange(n) + 1, replacement=False, seed=3),
-    "list": lambda n: list(range(n)),
-    "foreign": Foreign,
-}
+SHARED = {**WITHOUT_WEIGHTS, **WEIGHTED}
 RESUMES = int(os.environ.get("GLUONLOADER_RESUMES", "100"))  # random cases of each test
 ORDERS = {**SHARED, "stateful": Stateful}
 LAST = ["keep", "discard", "rollover"]

@@ -8,11 +8,11 @@ from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gluonloader import BatchSampler
 from gluonloader.loading.plan import NOTHING, IndexPlan, ShardPlan, Shards, Start, sampler_state
 from gluonloader.loading.plan.base import Progress
 from gluonloader.loading.plan.sampler_state import fresh_state, load
 from gluonloader.loading.plan.shard_state import check
-from gluonloader.sampler import BatchSampler
 from gluonloader.state import ranges_field
 from gluonloader.work.in_flight import InFlight
 from gluonloader.work.streams import ShardBatch, ShardEnd

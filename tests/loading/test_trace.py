@@ -169,6 +169,7 @@ def test_the_end_of_the_program_writes_the_recording(tmp_path):
     assert len([event for event in events_of(tmp_path / "run.json") if event["name"].startswith("next")]) == 4
 
 
+@pytest.mark.slow
 def test_the_executor_may_change_during_a_recording(tmp_path):
     with DataLoader(range(4000), 2, num_workers=2, executor="auto", seed=0) as loader:
         with loader.trace(tmp_path / "run.json"):

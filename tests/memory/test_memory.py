@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FORK, ONE_FORK, PROCESSES, Way, eventually, scarce_descriptors, workers
+from conftest import FORK, FORKSERVER, NEW_INTERPRETERS, ONE_FORK, Way, eventually, scarce_descriptors, workers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from samples import MB, Images
@@ -226,6 +226,7 @@ def read_and_keep(loader, sizes, kept_at_a_time):
     return refused
 
 
+@pytest.mark.slow
 @settings(max_examples=LIMITS, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     limit=st.integers(1 * MB, 4 * MB),
@@ -331,9 +332,9 @@ def test_large_arrays_that_are_copied_to_the_parent_begin_at_a_page(process_way)
     assert [int(stacked[1, 0]) for _, _, stacked in batches] == list(range(1, 40, 2))
 
 
-def test_named_shared_memory_where_there_is_no_memfd(process_way, monkeypatch):
+def test_named_shared_memory_where_there_is_no_memfd(start_way, monkeypatch):
     monkeypatch.delattr(os, "memfd_create", raising=False)
-    with process_way.loader(Images(12), 3) as loader:
+    with start_way.loader(Images(12), 3) as loader:
         for _ in range(2):
             assert [int(batch[0, 0]) for batch in loader] == [0, 3, 6, 9]
 
@@ -412,7 +413,7 @@ def private_bytes(pid):
     raise AssertionError("no RssAnon")
 
 
-@pytest.mark.parametrize("way", PROCESSES[1:], ids=str)
+@pytest.mark.parametrize("way", NEW_INTERPRETERS, ids=str)
 def test_a_large_dataset_is_not_copied_per_worker(way: Way):
     rows = 1024 if BIG else 256
     array = np.zeros((rows, MB // 8))
@@ -432,7 +433,7 @@ def test_a_large_dataset_is_not_copied_per_worker(way: Way):
 
 @pytest.mark.spawn
 def test_workers_write_to_their_own_copy_of_the_dataset():
-    with PROCESSES[1].loader(Scribbler(), 1) as loader:
+    with FORKSERVER.loader(Scribbler(), 1) as loader:
         assert sorted(set(np.concatenate(list(loader)).tolist())) == [0]
 
 

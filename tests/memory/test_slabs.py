@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gluonloader.errors import SharedMemoryError
+from gluonloader import SharedMemoryError
 from gluonloader.frameworks import Lent
 from gluonloader.memory.allocator import Arena
 from gluonloader.memory.reduce import rebuild, reduce

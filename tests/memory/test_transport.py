@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import DataLoader, default_batchify
-from gluonloader.errors import SharedMemoryError, TransportError
+from gluonloader import DataLoader, SharedMemoryError, TransportError, default_batchify
 from gluonloader.executors.lanes.messages import REPLY_BYTES, Reply, Request, RequestReader, Status, Verb, read_replies
 from gluonloader.executors.process.mapped_job import pack_job, pickle_for, unpack_job
 from gluonloader.memory import slab as slab_module

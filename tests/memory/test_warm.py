@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc returns freed blocks and adapts")
+pytestmark = [
+    pytest.mark.spawn,
+    pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc returns freed blocks and adapts"),
+]
 
 # The test runs a new program. If this process has freed a large block, glibc keeps freed memory in forked workers, too.
 PROGRAM = """

@@ -1,16 +1,22 @@
 """Puts one fault after another into a copy of the package, and runs the tests of the part that has the fault.
 
-    python tests/mutations              all mutations; about half an hour on 2 cores
+    python tests/mutations              all mutations; about ten minutes on 2 cores
     python tests/mutations loan seeds   those whose names contain one of these words
     python tests/mutations --list       their names
+    python tests/mutations --save       all, and writes down in caught_by.json which test has caught each
 
 It is no part of CI. Run it before and after tests are removed or merged: what was caught before must be caught after.
-The environment must be able to run the tests: `nox -s newest --install-only` makes one.
+First it runs the one test that caught the mutation the last time. Only if that test passes or is gone, it runs all
+tests of the part, which takes up to ten minutes for a mutation.
+
+The environment must be able to run the tests: `nox -s modern --install-only` makes one. One mutation is caught by a
+test with MXNet or torch.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -26,6 +32,7 @@ from mutation import Mutation
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 600  # a mutated loader may hang; then the mutation counts as caught
 NO_TESTS = 5  # the exit status of pytest if it has selected no test
+CAUGHT_BY = Path(__file__).parent / "caught_by.json"  # the name of a mutation, and the test that caught it
 QUICK = "not slow and not spawn and not kill"
 EXECUTORS = ("tests/executors", "tests/test_live.py", "tests/test_loader.py", "tests/test_iterable.py")
 STATES = ("tests/test_resume.py", "tests/test_loader_states.py", "tests/test_replay.py", "tests/test_ranks.py")
@@ -33,7 +40,7 @@ STATES = ("tests/test_resume.py", "tests/test_loader_states.py", "tests/test_rep
 TESTS = {
     "executors": EXECUTORS,
     "loading": ("tests/loading", "tests/test_loader.py", *STATES, *EXECUTORS[:2], "tests/test_on_error.py"),
-    "memory": ("tests/memory", *EXECUTORS),
+    "memory": ("tests/memory", *EXECUTORS, "tests/frameworks"),
     "randomness": ("tests/randomness", "tests/test_held_generators.py", "tests/test_loader.py", *EXECUTORS),
     "sampler": ("tests/sampler", "tests/test_last_batch.py", *STATES),
     "work": ("tests/work", "tests/test_on_error.py", "tests/test_iterable.py", *EXECUTORS),
@@ -60,8 +67,13 @@ def copy_of(root: Path, folder: Path) -> Path:
     return folder
 
 
-def run_tests(mutation: Mutation, folder: Path) -> Verdict:
-    """Runs the tests of the part that a mutation is in, the quick ones first, up to the first failure."""
+def run_tests(mutation: Mutation, folder: Path, last: str | None) -> Verdict:
+    """Runs the test that was the last to catch a mutation, then all of its part, the quick ones first.
+
+    It ends with the first failure.
+    """
+    if last and (verdict := run_pytest(folder, ["-n", "0", last])).caught:
+        return verdict
     tests = [test for test in TESTS[mutation.file.split("/")[0]] if (folder / test).exists()]
     for marked in (QUICK, f"not ({QUICK})"):
         for chosen in filter(None, (tests[:1], tests[1:])):
@@ -81,7 +93,7 @@ def run_pytest(folder: Path, arguments: list[str]) -> Verdict:
     except subprocess.TimeoutExpired:
         return Verdict(True, f"the tests did not end within {LIMIT_S} seconds")
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    if done.returncode in (0, NO_TESTS):
+    if done.returncode in (0, NO_TESTS) or "ERROR: not found: " in done.stderr:
         return Verdict(False, "all tests passed")
     if done.returncode != 1 and not failed:
         raise RuntimeError(f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
@@ -92,7 +104,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("words", nargs="*", help="only mutations whose names contain one of these words")
     parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
+    parser.add_argument("--save", action="store_true", help="write down which test has caught each mutation")
     options = parser.parse_args()
+    caught_by = json.loads(CAUGHT_BY.read_text())
     chosen = [one for one in MUTATIONS if not options.words or any(word in one.name for word in options.words)]
     missed = []
     for number, mutation in enumerate(chosen, 1):
@@ -103,11 +117,16 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="mutation-") as name:
             folder = copy_of(ROOT, Path(name))
             mutation.apply(folder / "gluonloader")
-            verdict = run_tests(mutation, folder)
+            verdict = run_tests(mutation, folder, caught_by.get(mutation.name))
+        if verdict.caught and "::" in verdict.how:
+            caught_by[mutation.name] = verdict.how
         missed += [] if verdict.caught else [mutation.name]
         result = "caught" if verdict.caught else "MISSED"
         took = time.monotonic() - start
         print(f"{number:2} {result} {took:4.0f} s  {mutation.file}: {mutation.name}: {verdict.how}", flush=True)
+    if options.save:
+        tests = {mutation.name: caught_by.get(mutation.name) for mutation in MUTATIONS}
+        CAUGHT_BY.write_text(json.dumps(tests, indent=1) + "\n")
     if not options.list:
         print(f"{len(chosen) - len(missed)} of {len(chosen)} mutations were caught")
     if missed:

@@ -18,7 +18,6 @@ INTERRUPTS = int(os.environ.get("GLUONLOADER_INTERRUPTS", "60"))
 
 pytestmark = [
     pytest.mark.usefixtures("no_leaks"),
-    pytest.mark.numpy_only,
     pytest.mark.soak,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]

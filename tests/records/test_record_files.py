@@ -267,6 +267,7 @@ def test_a_write_that_failed_leaves_no_part_of_a_record(tmp_path, monkeypatch):
     assert (dataset.keys, list(dataset)) == ([0, 2], [b"a", b"c"])
 
 
+@pytest.mark.spawn
 def test_a_killed_writer_leaves_whole_records(tmp_path):
     code = """if True:
         import os, signal, sys

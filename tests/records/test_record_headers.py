@@ -126,6 +126,7 @@ def test_an_image_that_cannot_be_coded_is_refused():
             pack_img((0, 1, 7, 0), wrong, img_fmt=suffix)
 
 
+@pytest.mark.spawn
 def test_nothing_is_imported_before_it_is_needed():
     code = """if True:
         import sys

@@ -11,12 +11,14 @@ from conftest import FORK, SERIAL
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import BatchSampler, Pad, RandomSampler
-from gluonloader.sampler import (
+from gluonloader import (
+    BatchSampler,
     ConstWidthBucket,
     ExpWidthBucket,
     FixedBucketSampler,
     LinearWidthBucket,
+    Pad,
+    RandomSampler,
     SortedBucketSampler,
     SortedSampler,
     SplitSampler,

@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 
 from gluonloader import (
     BatchSampler,
+    BlockShuffleSampler,
     FilterSampler,
     FixedBucketSampler,
     IntervalSampler,
     RandomSampler,
     SequentialSampler,
+    ShardedSampler,
     SortedBucketSampler,
     SortedSampler,
     SplitSampler,
+    SubsetSampler,
+    WeightedSampler,
 )
 from gluonloader.indices import as_list
 from gluonloader.sampler import (
-    BlockShuffleSampler,
     OrderedSampler,
     Pass,
-    ShardedSampler,
-    SubsetSampler,
-    WeightedSampler,
     cut,
     is_computed,
     iterate,

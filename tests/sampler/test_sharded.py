@@ -9,42 +9,27 @@ from collections import Counter
 from itertools import chain, islice, zip_longest
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from orders import WITHOUT_WEIGHTS
 
-from gluonloader import BatchSampler, DataLoader, MissingExtraError, RandomSampler, SequentialSampler, get_rng
+from gluonloader import (
+    BatchSampler,
+    BlockShuffleSampler,
+    DataLoader,
+    MissingExtraError,
+    RandomSampler,
+    SequentialSampler,
+    ShardedSampler,
+    SubsetSampler,
+    WeightedSampler,
+    get_rng,
+)
 from gluonloader import ranks as ranks_module
-from gluonloader.sampler import BlockShuffleSampler, ShardedSampler, SubsetSampler, WeightedSampler, iterate
+from gluonloader.sampler import iterate
 
-
-class Foreign:
-    """A sampler of another library, with an order that depends on the epoch only."""
-
-    def __init__(self, length):
-        self.length, self.epoch = length, 0
-
-    def set_epoch(self, epoch):
-        self.epoch = epoch
-
-    def __iter__(self):
-        return iter(np.random.default_rng(self.epoch).permutation(self.length).tolist())
-
-    def __len__(self):
-        return self.length
-
-
-ORDERS = {
-    "random": lambda n: RandomSampler(n, seed=3),
-    "bijection": lambda n: RandomSampler(n, seed=3, method="bijection"),
-    "sequential": SequentialSampler,
-    "blocks": lambda n: BlockShuffleSampler.of_size(n, 7, 2, seed=3),
-    "subset": lambda n: SubsetSampler(np.arange(n), shuffle=True, seed=3),
-    "list": lambda n: list(range(n)),
-    "foreign": Foreign,
-}
-orders = st.sampled_from(list(ORDERS.values()))
+orders = st.sampled_from(list(WITHOUT_WEIGHTS.values()))
 
 
 def shares(make, length, ranks, even):
@@ -153,11 +138,11 @@ class Rank:
         return list(islice(self.keys, number))
 
 
-@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("name", WITHOUT_WEIGHTS)
 @pytest.mark.parametrize("seed", [*range(10), *(pytest.param(i, marks=pytest.mark.slow) for i in range(10, 100))])
 def test_every_sample_comes_once_however_often_the_number_of_ranks_changes(name, seed):
     chance = random.Random(f"{name} {seed}")
-    make, length, size = ORDERS[name], chance.randint(1, 200), chance.randint(1, 6)
+    make, length, size = WITHOUT_WEIGHTS[name], chance.randint(1, 200), chance.randint(1, 6)
     even = chance.choice(["pad", "keep"])
     epoch_before = chance.randint(0, 2)
     state, batches = None, 0
@@ -434,6 +419,7 @@ def test_ranks_of_torchs_sampler_have_different_random_numbers():
     assert len(set(drawn)) == 40
 
 
+@pytest.mark.slow
 def test_a_share_of_large_blocks_computes_only_its_own_indices():
     order = list(BlockShuffleSampler([700_000, 600_000, 5], 2, seed=3))
     assert sorted(order) == list(range(1_300_005))

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gluonloader import BatchSampler, RandomSampler
-from gluonloader.sampler import BlockShuffleSampler, SubsetSampler, WeightedSampler, iterate
+from gluonloader import BatchSampler, BlockShuffleSampler, RandomSampler, SubsetSampler, WeightedSampler
+from gluonloader.sampler import iterate
 from gluonloader.sampler.bijection import Bijection, hashes
 
 pytestmark = pytest.mark.numpy_only
@@ -300,6 +300,7 @@ def test_wrong_arguments_of_blocks_are_named(make, text):
 WEIGHTS = [0, 1, 0, 2, 3.5, 0.5, 0]
 
 
+@pytest.mark.slow
 def test_indices_come_in_proportion_to_their_weights():
     counts = np.bincount(list(WeightedSampler(WEIGHTS, 70_000, seed=0)), minlength=len(WEIGHTS))
     assert counts[[0, 2, 6]].tolist() == [0, 0, 0], "never one without weight"

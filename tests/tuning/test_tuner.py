@@ -21,6 +21,7 @@ TRIALS = (
 TUNING = Tuning(TRIALS[1], TRIALS, 6.1)
 
 
+@pytest.mark.slow
 def test_the_result():
     trials = []
     tuning = tune(lambda **options: DataLoader(ROWS, 10, **options), 3, "2MB", on_trial=trials.append)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stream_reads import ask, flat, read_all, through_json
 
-from gluonloader.dataset.iterable import IterableDataset
-from gluonloader.randomness import get_rng, set_current_seed
+from gluonloader import IterableDataset, get_rng
+from gluonloader.randomness import set_current_seed
 from gluonloader.work.streams import Hint, Streams
 
 

@@ -5,7 +5,7 @@ import pytest
 from conftest import load_mxnet
 from stream_reads import ask, flat, read_all, through_json
 
-from gluonloader.dataset.iterable import IterableDataset
+from gluonloader import IterableDataset
 from gluonloader.randomness import set_current_seed
 from gluonloader.work.streams import Streams
 
