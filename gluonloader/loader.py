@@ -34,13 +34,12 @@ from .iterator import LoaderIterator
 from .loading import replay
 from .loading.arguments import (
     TORCH_WORDS,
-    Batching,
     choose_delivery,
     choose_options,
     choose_reading,
-    choose_source,
     warn_of_prefetch,
 )
+from .loading.batching import Batching, choose_source
 from .loading.epochs import Epochs
 from .loading.plan import only_sample
 from .loading.stats import LoaderStats

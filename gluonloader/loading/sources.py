@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import bad_argument
 from ..sampler import BatchSampler, UsersEpochs, changes_of, epochs_of, set_epoch
 from ..state import add_checksum
+from .among_ranks import Comparison
 from .lengths import length_if_known, lengths_of
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started, sampler_state, shard_state
 from .plan.new_batch_size import with_new_batch_size
@@ -86,8 +87,14 @@ class IndexSource:
         users_epochs: the epochs of the user's samplers.
     """
 
-    def __init__(self, batch_sampler: Any, history: History | None = None, fixed_length: int | None = None) -> None:
-        self.sampler, self.fixed_length = batch_sampler, fixed_length
+    def __init__(
+        self,
+        batch_sampler: Any,
+        history: History | None = None,
+        fixed_length: int | None = None,
+        comparison: Comparison | None = None,
+    ) -> None:
+        self.sampler, self.fixed_length, self._comparison = batch_sampler, fixed_length, comparison
         self.history = history or History()
         self.users_epochs = UsersEpochs(batch_sampler)
         self._start = Start()
@@ -103,6 +110,9 @@ class IndexSource:
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
         """The plan of an epoch; `loaded`: the fields of the loaded position where it starts, or None."""
         self.users_epochs.move(epoch)
+        if self._comparison is not None:
+            self._comparison.check(epoch)
+            self._comparison = None
         plan = IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
         self.history.add(epoch, plan.started)
         return plan
