@@ -35,13 +35,12 @@ from .iterator import LoaderIterator
 from .loading import replay
 from .loading.arguments import (
     TORCH_WORDS,
-    Batching,
     choose_delivery,
     choose_options,
     choose_reading,
-    choose_source,
     warn_of_prefetch,
 )
+from .loading.batching import Batching, choose_source
 from .loading.epochs import Epochs
 from .loading.plan import only_sample
 from .loading.stats import LoaderStats
@@ -113,9 +112,10 @@ class DataLoader(Generic[Batch]):
             is one shard per worker. The order of the samples depends on `num_shards`, not on the number of workers.
         shuffle_buffer: for an iterable dataset with `shuffle`: how many samples of each shard are kept in memory and
             shuffled with each other; default 1000.
-        ranks: for an iterable dataset that several processes read, the rank of this process and the number of
-            processes: `(index, count)`; "env", "torch" or "mpi" to look them up; or a `Ranks`. Each process reads its
-            own shards. All processes need the same `seed`. See `docs/ranks.md`.
+        ranks: if several processes read the dataset, the rank of this process and the number of processes: `(index,
+            count)`; "env", "torch" or "mpi" to look them up; or a `Ranks`. Each process reads its own part of the
+            order that all share; of an iterable dataset, its own shards. `Ranks` says how all processes get the same
+            number of batches. All processes need the same `seed`. See `docs/ranks.md`.
         concurrency: how many samples of a batch each worker reads at the same time, for samples that wait for a disk or
             a network. If the dataset has `__getitems__`, it is the number of bulk reads that each worker runs at the
             same time. The batches are those of `concurrency=1`. See `docs/waiting.md`.
@@ -217,7 +217,10 @@ class DataLoader(Generic[Batch]):
         return LoaderIterator(self.epochs, self.epochs.next())
 
     def __len__(self) -> int:
-        """Number of batches of the whole next epoch, even if it is resumed; TypeError if the dataset has no length."""
+        """Number of batches of the whole next epoch, even if it is resumed; TypeError if the dataset has no length.
+
+        If ranks resume an epoch of a dataset with `__getitem__`, it is the number of batches that are left.
+        """
         return len(self.epochs)
 
     def set_epoch(self, epoch: int) -> None:
@@ -276,8 +279,8 @@ class DataLoader(Generic[Batch]):
         """Makes the next iteration resume at the position `state`, which this or another process has saved.
 
         The loader may have a different number of workers, `prefetch`, executor and start method than the loader that
-        saved `state`. Everything that decides which samples a batch contains must be the same. With a `ShardedSampler`,
-        the number of ranks may differ, and so may `batch_size` if all ranks together have batches of the same size.
+        saved `state`. Everything that decides which samples a batch contains must be the same. The number of ranks may
+        differ: see `merge_states`. Then `batch_size` may differ if all ranks together have batches of the same size.
 
         Args:
             state: what `state_dict()` returned, or the same as JSON text.

@@ -1,4 +1,4 @@
-"""`Ranks`: which shards of an iterable dataset a process reads, of several that train together.
+"""`Ranks`: which part of a dataset a process reads, of several that train together.
 
 The rank of this process and the number of processes can be passed, or come from torch, MPI or the environment.
 """
@@ -26,23 +26,30 @@ _VARIABLES: Final = (  # set by torchrun, Open MPI, MPICH and Slurm
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which shards of an iterable dataset this process reads: `index`, `index + count`, `index + 2 * count`, ...
+    """Which samples of a dataset this process reads; see `docs/ranks.md`.
 
-    All processes of a training program need the same number of batches if they wait for each other at each step. For
-    that, choose "drop" or "repeat", and state how long the shards are.
+    From a dataset with `__getitem__`, it reads the samples number `index`, `index + count`, `index + 2 * count`, ... of
+    the order that all processes share, or the batches of the `batch_sampler` with these numbers. From an iterable
+    dataset, it reads the shards with these numbers.
+
+    All processes of a training program need the same number of batches if they wait for each other at each step. The
+    policies "drop" and "repeat" give them the same number.
 
     Args:
         index: the rank of this process, from 0.
         count: the number of processes.
-        policy: "uneven": each process delivers its own samples, so some processes deliver more batches than others.
-            "drop": each process stops after as many batches as the process with the fewest. "repeat": after its own
-            batches, each process delivers its first batches again, until it has delivered as many as the process with
-            the most.
-        shard_lengths: for "drop" and "repeat", the number of samples in each shard of the dataset, in the order of the
-            shards. Not needed if `len(dataset)`, or `len` of the shards that the dataset's `shard` returns, says it.
-        gather: for "drop" and "repeat", a function that is called on all processes with their number of batches, and
-            returns the numbers of all processes in the order of the ranks. Then a process has to know the lengths of
-            its own shards only. For example with MPI: `gather=comm.allgather`.
+        policy: "uneven": each process delivers its own samples, so some processes may deliver more batches than others.
+            "drop": the last samples or batches, which only some processes would deliver, are left out. "repeat": each
+            process delivers as many batches as the process with the most, by repeating samples from the start of the
+            epoch. The default, None, is "repeat" for a dataset with `__getitem__`. For an iterable dataset it is
+            "uneven", since "drop" and "repeat" have to know the length of each shard.
+        shard_lengths: for an iterable dataset with "drop" or "repeat", the number of samples in each shard, in the
+            order of the shards. Not needed if `len(dataset)`, or `len` of the shards that the dataset's `shard`
+            returns, says it.
+        gather: a function that is called on all processes with an int, and returns the ints of all processes in the
+            order of the ranks. For example with MPI: `gather=comm.allgather`. With an iterable dataset and "drop" or
+            "repeat", it exchanges the numbers of batches, so a process has to know the lengths of its own shards only.
+            With any other dataset, it compares the orders of the processes when the first epoch starts.
 
     Raises:
         ValueError: an argument is wrong; the text says what to pass instead.
@@ -50,7 +57,7 @@ class Ranks:
 
     index: int
     count: int
-    policy: Policy = "uneven"
+    policy: Policy | None = None
     shard_lengths: Sequence[int] | None = None
     gather: Callable[[int], Sequence[int]] | None = None
 
@@ -58,13 +65,13 @@ class Ranks:
         check_int("count", self.count, 1)
         if check_int("index", self.index) >= self.count:
             raise bad_argument("index", self.index, f"must be an int from 0 to count - 1 ({self.count - 1})")
-        if self.policy not in ("uneven", "drop", "repeat"):
+        if self.policy not in (None, "uneven", "drop", "repeat"):
             raise bad_argument("policy", self.policy, "must be 'uneven', 'drop' or 'repeat'")
         if self.gather is not None and not callable(self.gather):
             raise bad_argument("gather", self.gather, "must be a function of one int, or None")
 
     @classmethod
-    def of(cls, source: Source, policy: Policy = "uneven", **options: Any) -> Ranks:
+    def of(cls, source: Source, policy: Policy | None = None, **options: Any) -> Ranks:
         """Returns the ranks that `source` knows.
 
         Args:
@@ -77,6 +84,19 @@ class Ranks:
             MissingExtraError: torch or mpi4py is not installed.
         """
         return cls(*rank_and_size(source), policy, **options)
+
+    def gathered(self, value: int) -> list[int]:
+        """What `gather` returns for the value of this process.
+
+        Raises:
+            ValueError: it is not the value of each process.
+        """
+        assert self.gather is not None
+        values = list(self.gather(value))
+        if len(values) != self.count or values[self.index] != value:
+            what = f"gather({value}) returned {values!r:.80} on rank {self.index} of {self.count}"
+            raise ValueError(f"ranks: {what}; return the argument of each rank, in the order of the ranks")
+        return values
 
 
 def rank_and_size(source: Source) -> tuple[int, int]:

@@ -1,4 +1,6 @@
-"""`merge_states`: the positions of all ranks of an iterable dataset as one position, for any other number of ranks.
+"""`merge_states`: the positions of all ranks as one position, for any other number of ranks.
+
+For an iterable dataset; merging_orders.py does the same for other datasets:
 
     state of rank 0 --+
     state of rank 1 --+--> the state of one process that reads all shards --> each new rank takes its shards
@@ -26,6 +28,7 @@ from ..state import (
     save_ranges,
     to_ranges,
 )
+from .merging_orders import merge_orders
 from .plan.shard_state import ShardEnds, Shards, check, in_leftovers, rest_of_leftovers
 
 _OWN: Final = ("batch", "ahead", "ended", "hints", "leftovers", "errors", "rank", "ranks", "stop", "epoch", "check")
@@ -34,10 +37,11 @@ _MOST_AHEAD: Final = 2**18  # chunks that some ranks have delivered, and others 
 
 
 def merge_states(states: Iterable[Any]) -> dict[str, Any]:
-    """Returns one state for the states of all ranks that read an iterable dataset; see `docs/ranks.md`.
+    """Returns one state for the states of all ranks; see `docs/ranks.md`.
 
     Load the result on every rank, with any number of ranks, or in a single process. Then each sample that no rank has
-    delivered before comes exactly once.
+    delivered before comes exactly once. For a dataset with `__getitem__`, all ranks have to have delivered the same
+    number of batches, or all their batches of the epoch.
 
     Args:
         states: for each rank what `state_dict()` of its loader returned, or the same as JSON text, in any order.
@@ -45,7 +49,10 @@ def merge_states(states: Iterable[Any]) -> dict[str, Any]:
     Raises:
         ValueError: a state is missing, comes twice, or does not fit the other states; the text says which.
     """
-    parsed = _checked([parse_state(state) for state in states])
+    given = [parse_state(state) for state in states]
+    if given and "sampler" in given[0]:
+        return merge_orders(given)
+    parsed = _checked(given)
     epoch = min(state["epoch"] for state in parsed)
     ranks = [_Rank(state, epoch) for state in parsed]
     reading = [rank for rank in ranks if not rank.reads_leftovers]

@@ -57,7 +57,7 @@ class Order:
             if started.new_batch_size and batch < started.number:
                 raise ValueError(
                     f"epoch={epoch}, batch={batch}: this epoch was resumed at batch {started.number} with another "
-                    "batch_size; call the method on a loader with the batch_size that it had before"
+                    "batch_size or other ranks; call the method on a loader with those that it had before"
                 )
             expected = started.drawn
             if expected is None and epoch == self._pending and self.is_computed:

@@ -14,7 +14,8 @@ from ..sampler import OrderedSampler, iterating_class
 
 _LIBRARIES: Final = ("gluonloader.sampler.", "torch.utils.data.", "mxnet.gluon.data.", "accelerate.")
 _WRAP: Final = ("BatchSampler", "ShardedSampler", "BatchSamplerShard")  # they yield the order of the sampler in them
-_SHUFFLE: Final = ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler", "SeedableRandomSampler")
+_DRAW: Final = ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler")  # from a generator
+_SHUFFLE: Final = (*_DRAW, "SeedableRandomSampler")
 
 
 def check_random_order(dataset: Any, shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
@@ -39,7 +40,7 @@ def check_random_order(dataset: Any, shuffle: Any, sampler: Any, batch_sampler: 
 
 def _mixed_by(order: Any, whole: range) -> Any:
     """The indices that a sampler or batch sampler mixes at random, an array or a range; None if it is not random."""
-    while (kind := _kind(order)) in _WRAP:
+    while (kind := library_class(order)) in _WRAP:
         order = getattr(order, "sampler", getattr(order, "batch_sampler", None))
     if iterating_class(order) is OrderedSampler:
         return order.random_over
@@ -47,7 +48,14 @@ def _mixed_by(order: Any, whole: range) -> Any:
     return getattr(order, "indices", whole) if is_random else None
 
 
-def _kind(sampler: Any) -> str:
+def draws_unseeded(sampler: Any) -> bool:
+    """Whether it is known that a sampler of another library draws its order from a global generator."""
+    if isinstance(sampler, OrderedSampler) or library_class(sampler) not in _DRAW:
+        return False
+    return getattr(sampler, "generator", None) is None
+
+
+def library_class(sampler: Any) -> str:
     """The name of the class that decides the order of a sampler; "" if it is a class of the user's."""
     owner = iterating_class(sampler) or object
     return owner.__name__ if owner.__module__.startswith(_LIBRARIES) else ""

@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 from ..errors import bad_argument
 from ..sampler import BatchSampler, UsersEpochs, changes_of, epochs_of, set_epoch
 from ..state import add_checksum
+from .among_ranks import Comparison
 from .lengths import length_if_known, lengths_of
 from .plan import IndexPlan, Leftover, Plan, ShardPlan, Shards, Start, Started, sampler_state, shard_state
 from .plan.new_batch_size import with_new_batch_size
+from .plan.new_ranks import with_share, without_share
 from .plan.quota import Quota, check_stop
 from .plan.sampler_state import fresh_state, snapshot, stateful_part
 
@@ -87,8 +89,14 @@ class IndexSource:
         users_epochs: the epochs of the user's samplers.
     """
 
-    def __init__(self, batch_sampler: Any, history: History | None = None, fixed_length: int | None = None) -> None:
-        self.sampler, self.fixed_length = batch_sampler, fixed_length
+    def __init__(
+        self,
+        batch_sampler: Any,
+        history: History | None = None,
+        fixed_length: int | None = None,
+        comparison: Comparison | None = None,
+    ) -> None:
+        self.sampler, self.fixed_length, self._comparison = batch_sampler, fixed_length, comparison
         self.history = history or History()
         self.users_epochs = UsersEpochs(batch_sampler)
         self._start = Start()
@@ -104,6 +112,9 @@ class IndexSource:
     def plan(self, epoch: int, seed: int, loaded: Fields | None) -> Plan:
         """The plan of an epoch; `loaded`: the fields of the loaded position where it starts, or None."""
         self.users_epochs.move(epoch)
+        if self._comparison is not None:
+            self._comparison.check(epoch)
+            self._comparison = None
         plan = IndexPlan(self.sampler, epoch, seed, self._start if loaded else Start())
         self.history.add(epoch, plan.started)
         return plan
@@ -130,12 +141,13 @@ class IndexSource:
         return fresh_state(self.sampler)
 
     def fit(self, fields: Fields, new_batch_size: bool) -> Fields:
-        """Returns a position for our batch size; the same object if nothing has to change.
+        """Returns a position for our batch size and our ranks; the same object if nothing has to change.
 
         Raises:
             ValueError: the position does not fit.
         """
-        fitting = with_new_batch_size(self.sampler, fields, new_batch_size)
+        fitting = with_new_batch_size(self.sampler, with_share(self.sampler, fields), new_batch_size)
+        fitting = without_share(self.sampler, fitting)
         sampler_state.check(self.sampler, fitting)
         return fields if fitting is fields else add_checksum(fitting)
 

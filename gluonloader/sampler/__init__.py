@@ -37,7 +37,7 @@ from .copies import (
 from .epochs import UsersEpochs, epochs_of, set_epoch
 from .ordered import FilterSampler, IntervalSampler, SequentialSampler
 from .passes import BatchPass, Pass, Sliceable, as_keys, cut, skip
-from .saved import check_saved_pass, knows_epoch, load_saved_pass, refreshed, saved_pass
-from .sharded import ShardedSampler, SplitSampler
+from .saved import check_saved_pass, knows_epoch, load_saved_pass, refreshed, replicas_of, saved_pass
+from .sharded import ShardedSampler, SplitSampler, rank_of
 from .shuffled import BlockShuffleSampler, RandomSampler, SubsetSampler
 from .weighted import WeightedSampler

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from ..checks import LastBatch, check_indices, check_int, check_last_batch
 from ..describe import arguments, call, describe, short_repr, sized
 from ..errors import bad_state, explain_torch_arguments
-from ..indices import is_int_array
+from ..indices import as_list, is_int_array
 from ..randomness import batch_seed, draw_seed
 from ..state import check_same, field, int_field
-from .passes import READ_AHEAD, BatchPass, Computed, Integers, Pass, Sliceable
+from .passes import READ_AHEAD, BatchPass, Computed, Integers, Pass, Sliceable, as_keys
 from .saved import FIXED, PATH, chain_of, check_saved_pass, inner_state, load_saved_pass, saved_pass
 
 _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
@@ -106,6 +106,8 @@ def start_order(sampler: Any) -> tuple[Sliceable | None, int]:
         return list(sampler) if isinstance(sampler, np.ndarray) and not is_int_array(sampler) else sampler, READ_AHEAD
     if iterating_class(sampler) is OrderedSampler:
         return sampler._order(), sampler._read_ahead
+    if isinstance(sampler, BatchSampler) and type(sampler).__iter__ is BatchSampler.__iter__:
+        return sampler.order_of_batches(), 0
     return None, 0
 
 
@@ -214,6 +216,19 @@ class BatchSampler(Sampler):
         """
         start, self._start = self._start, 0
         return BatchPass(self, start_pass(self.sampler), start)
+
+    def order_of_batches(self) -> Sliceable | None:
+        """The batches of the pass that starts now; None if the batches cannot be computed one by one."""
+        order = None if self.last_batch == "rollover" else start_order(self.sampler)[0]
+        if order is None:
+            return None
+        size, length = self.batch_size, len(self.sampler)
+
+        def read(part: slice) -> list[list[Any]]:
+            starts = range(part.start * size, part.stop * size, (part.step or 1) * size)
+            return [as_list(as_keys(order[start : min(start + size, length)])) for start in starts]
+
+        return Computed(read)
 
     def __len__(self) -> int:
         samples = len(self.sampler) + len(self.carried)

@@ -34,6 +34,12 @@ def chain_of(sampler: Any) -> list[Any]:
     return chain
 
 
+def replicas_of(sampler: Any) -> int | None:
+    """The number of ranks of torch's `DistributedSampler` and of samplers like it; None for any other sampler."""
+    count = getattr(sampler, "num_replicas", None)
+    return count if isinstance(count, int) else None
+
+
 def digest(array: NDArray[Any]) -> str:
     """A hash of the content of an array, 32 hexadecimal digits; a state contains it instead of the array."""
     little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
@@ -49,7 +55,7 @@ def saved_pass(sampler: Any) -> dict[str, Any]:
         saved["length"] = len(sampler)
     elif _counts_epochs(sampler):
         saved["epoch"] = sampler.epoch
-        if isinstance(ranks := getattr(sampler, "num_replicas", None), int):  # the name of torch
+        if (ranks := replicas_of(sampler)) is not None:
             saved["num_replicas"] = ranks
     return saved
 

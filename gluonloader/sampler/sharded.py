@@ -16,13 +16,14 @@ import numpy as np
 from ..checks import check_flags, check_int
 from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument, bad_state, explain_torch_arguments
+from ..frameworks import state_from_json, state_to_json
 from ..indices import Keys
 from ..randomness import batch_seed
 from ..ranks import Source, rank_and_size
-from ..state import check_same, int_field
+from ..state import check_same, has_state, int_field
 from .base import Sampler, SeededSampler, SizedIterable, chained, start_order
 from .passes import Computed, Integers, Pass, Sliceable, as_keys, join_keys
-from .saved import PATH, check_saved_pass, inner_state, load_saved_pass, saved_pass
+from .saved import PATH, chain_of, check_saved_pass, inner_state, load_saved_pass, replicas_of, saved_pass
 
 Even = Literal["pad", "drop", "keep"]
 
@@ -31,6 +32,8 @@ class ShardedSampler(Sampler):
     """Yields one of `num_shards` shares of a sampler's order, for processes that train together.
 
     The order is the same in all processes. Share `index` contains keys number `index`, `index + num_shards`, and so on.
+    A `DataLoader` with the argument `ranks` does this by itself. Use this class for a loader that has no such argument,
+    for example in a program for Gluon.
 
     Args:
         sampler: any iterable of indices with a length. A sampler that shuffles needs the same `seed` in all processes.
@@ -117,7 +120,15 @@ class ShardedSampler(Sampler):
     def pass_state(self) -> dict[str, Any]:
         """What the next pass depends on, as JSON."""
         where = {"start": self._start, "num_shards": self.num_shards, "index": self.index}
-        return {**where, "length": len(self.sampler), "sampler": saved_pass(self.sampler)}
+        state = {**where, "length": len(self.sampler), "sampler": saved_pass(self.sampler)}
+        if (stateful := self.stateful) is not None:
+            state["snapshot"] = state_to_json(type(stateful).__name__, stateful.state_dict())
+        return state
+
+    @property
+    def stateful(self) -> Any:
+        """The user's sampler in this one that saves its own state; None if there is none."""
+        return next((sampler for sampler in chain_of(self.sampler) if has_state(sampler)), None)
 
     def check_pass_state(self, state: Mapping[str, Any]) -> None:
         """Checks that each field fits this sampler; the number of shares and the index may differ."""
@@ -129,16 +140,35 @@ class ShardedSampler(Sampler):
         if int_field(state, "start", path=PATH) > length:
             raise bad_state(f"{PATH}start", state["start"], f"must be at most {length}, the length of the sampler")
         check_saved_pass(self.sampler, inner_state(state))
+        if (saves := self.stateful is not None) != ("snapshot" in state):
+            has = "has" if saves else "has no"
+            raise ValueError(
+                f"state: {PATH}snapshot: the sampler here {has} state_dict(), unlike the one that was saved"
+            )
+        state_from_json(state.get("snapshot"))
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
         """Makes the next pass continue after `drawn` indices of each share; returns 0: the caller need not skip any."""
         self.check_pass_state(state)
         inner = state["sampler"]
         load_saved_pass(self.sampler, inner, 0)
+        if (stateful := self.stateful) is not None:
+            stateful.load_state_dict(state_from_json(state["snapshot"]))
         self._start = min(len(self.sampler), state["start"] + drawn * state["num_shards"])
         epoch = inner.get("epoch")
         self._loaded_epoch = epoch if isinstance(epoch, int) else None
         return 0
+
+
+def rank_of(sampler: Any) -> tuple[int, int] | None:
+    """The rank whose part of an order a sampler yields, and the number of ranks; None if it yields all of the order.
+
+    Known are `ShardedSampler`, torch's `DistributedSampler`, and samplers with the attributes of the latter.
+    """
+    if isinstance(sampler, ShardedSampler):
+        return sampler.index, sampler.num_shards
+    count, rank = replicas_of(sampler), getattr(sampler, "rank", 0)
+    return None if count is None else (rank if isinstance(rank, int) else 0, count)
 
 
 class _Share:
@@ -162,6 +192,7 @@ class _Share:
                 extra = key
             if offset in self.own:
                 yield key
+        next(keys, None)  # a generator runs to its end, since it may do something there
         if self.extra is not None:
             yield extra
 

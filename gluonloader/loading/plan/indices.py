@@ -51,7 +51,7 @@ class IndexPlan:
         self.errors = ErrorCount(self.in_flight, start.errors)
         self.sampler = getattr(batch_sampler, "sampler", batch_sampler)
         self._batch_sampler = batch_sampler
-        self._seed = sampler_state.seed_of_rank(seed, self.sampler)
+        self._seed = sampler_state.seed_of_rank(seed, batch_sampler)
         self._stateful = sampler_state.stateful_part(batch_sampler)
         try:
             self._pass_state: dict[str, Any] | TypeError = saved_pass(batch_sampler)

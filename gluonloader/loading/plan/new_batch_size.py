@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import bad_argument, bad_state
-from ...sampler import BatchSampler, ShardedSampler, iterating_class
+from ...sampler import BatchSampler, ShardedSampler, iterating_class, replicas_of
 from ...state import field, int_field
 from .sampler_state import stateful_part
 
@@ -111,7 +111,7 @@ def _check_carried(carried: Any, saved: Any, share: ShardedSampler | None, fits:
 def _check_replicas(sampler: Any, saved: Any) -> None:
     """Checks that a sampler such as torch's DistributedSampler still has as many ranks: it cannot share out a rest."""
     ranks = saved.get("num_replicas") if isinstance(saved, Mapping) else None
-    ours = getattr(sampler, "num_replicas", None)
+    ours = replicas_of(sampler)
     if ranks != ours:
         right = (
             f"this {type(sampler).__name__} has {ours}, and cannot distribute the rest of an epoch over another number "

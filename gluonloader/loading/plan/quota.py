@@ -72,10 +72,7 @@ class Quota:
         if self._ranks.gather is None:
             counts = [_Left(replace(shards, rank=rank), self.lengths, state).batches for rank in range(shards.ranks)]
         else:
-            counts = list(self._ranks.gather(own.batches))
-            if len(counts) != shards.ranks or counts[shards.rank] != own.batches:
-                what = f"gather({own.batches}) returned {counts!r:.80} on rank {shards.rank} of {shards.ranks}"
-                raise ValueError(f"ranks: {what}; return the argument of each rank, in the order of the ranks")
+            counts = self._ranks.gathered(own.batches)
         target = min(counts) if self._ranks.policy == "drop" else max(counts)
         if target > own.batches and not any(full_chunks(shards, self.lengths).values()):
             what = f"rank {shards.rank} has no full batch that it could repeat"

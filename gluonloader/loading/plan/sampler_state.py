@@ -25,6 +25,7 @@ from ...sampler import (
     knows_epoch,
     load_saved_pass,
     pass_length,
+    rank_of,
     saved_pass,
 )
 from ...state import field, has_state, int_field, ranges_field
@@ -47,6 +48,9 @@ def keep(batch_sampler: Any) -> Callable[[], None]:
     ours = [(sampler, dict(vars(sampler))) for sampler in samplers if isinstance(sampler, _OURS)]
     users = [(sampler, saved_pass(sampler)) for sampler in samplers if not isinstance(sampler, _OURS)][:1]
     stateful = stateful_part(batch_sampler)
+    for sampler in samplers:
+        if stateful is None and isinstance(sampler, ShardedSampler):
+            stateful = sampler.stateful
     state = None if stateful is None else snapshot(stateful)
 
     def restore_all() -> None:
@@ -82,9 +86,9 @@ def check(batch_sampler: Any, state: Mapping[str, Any]) -> None:
             raise bad_state(
                 "ahead", state["ahead"], f"must be less than {number - drawn + count}, where the epoch ends"
             )
-    sampler = getattr(batch_sampler, "sampler", batch_sampler)
-    if ahead and isinstance(sampler, ShardedSampler):
-        _check_shard(sampler, state)
+    for sampler in chain_of(batch_sampler)[:2] if ahead else ():
+        if isinstance(sampler, ShardedSampler):
+            _check_shard(sampler, state)
     if stateful_part(batch_sampler) is not None:
         state_from_json(field(state, "snapshot"))
 
@@ -96,7 +100,8 @@ def load(batch_sampler: Any, state: Mapping[str, Any]) -> Start:
     """
     stateful, drawn = stateful_part(batch_sampler), state["skip"]
     skip = load_saved_pass(batch_sampler, state["sampler"], drawn)
-    sampler = getattr(batch_sampler, "sampler", batch_sampler)
+    undivided = [part for part in chain_of(batch_sampler) if not isinstance(part, ShardedSampler)]
+    sampler = undivided[min(1, len(undivided) - 1)]
     if state.get("epoch", 0) > 0 and not (knows_epoch(sampler) or hasattr(sampler, "set_epoch")):
         warn(
             f"a {type(sampler).__name__} has no epoch and no state, so it restarts from the beginning; this is "
@@ -134,15 +139,10 @@ def drop_carried(batch_sampler: Any, drawn: int) -> None:
         batch_sampler.carried = []
 
 
-def seed_of_rank(seed: int, sampler: Any) -> int:
+def seed_of_rank(seed: int, batch_sampler: Any) -> int:
     """The seed of this rank's samples: ranks share the order of a sampler, but not the random numbers of samples."""
-    rank = 0
-    while sampler is not None and not rank:
-        if isinstance(sampler, ShardedSampler):
-            rank = sampler.index
-        elif hasattr(sampler, "num_replicas") and isinstance(getattr(sampler, "rank", None), int):  # torch's
-            rank = int(sampler.rank)
-        sampler = getattr(sampler, "sampler", None)
+    places = [place for part in chain_of(batch_sampler) if (place := rank_of(part)) is not None]
+    rank = next((index for index, _ in places if index), 0)
     return batch_seed(seed, -rank) if rank else seed  # no batch has this seed, since epochs are not negative
 
 

@@ -1,0 +1,81 @@
+"""A position that was saved with `ranks`, for a loader without `ranks`, and the other way round.
+
+    with ranks       BatchSampler(ShardedSampler(order))    the share knows where the rest of the order starts
+    without          BatchSampler(order)                    `start` of the batch sampler says it
+
+A position with another number of ranks needs no change: a `ShardedSampler` loads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import bad_state
+from ...sampler import BatchSampler, ShardedSampler
+from ...state import field, int_field
+
+_PATH = "sampler."
+_SHARE = ShardedSampler.__name__
+
+
+def with_share(batch_sampler: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the state for one of several ranks, if a loader without `ranks` has saved it; else the same object."""
+    saved = field(state, "sampler")
+    share = _share_of(batch_sampler)
+    if share is None or not isinstance(saved, Mapping) or _saved_share(saved) or "snapshot" in state:
+        return state
+    if share is batch_sampler:
+        return {**state, "sampler": _as_share(share, 0, saved)}
+    if saved.get("kind") != type(batch_sampler).__name__:
+        return state  # `check` refuses it
+    size, drawn, carried = (
+        int_field(saved, "batch_size", 1, _PATH),
+        int_field(state, "skip"),
+        field(saved, "carried", _PATH),
+    )
+    start = int_field(saved, "start", path=_PATH) if "start" in saved else 0
+    if drawn and isinstance(carried, list) and len(carried) < size and not state.get("ahead"):
+        # The first batch contained what the epoch before has carried over, so no rank still needs it.
+        start, drawn, carried = start + drawn * size - len(carried), 0, []
+    mapped = {name: value for name, value in saved.items() if name != "start"}
+    inner = _as_share(share, start, field(saved, "sampler", _PATH))
+    return {**state, "skip": drawn, "sampler": {**mapped, "carried": carried, "sampler": inner}}
+
+
+def without_share(batch_sampler: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the state for a loader without `ranks`, if one of several ranks has saved it; else the same object.
+
+    Raises:
+        ValueError: the position cannot be continued without `ranks`.
+    """
+    saved = field(state, "sampler")
+    inner = _saved_share(saved) if isinstance(saved, Mapping) else None
+    if inner is None or _share_of(batch_sampler) is not None:
+        return state
+    ranks, drawn = int_field(inner, "num_shards", 1, _PATH), int_field(state, "skip")
+    right = f"one of {ranks} ranks has saved it; pass ranks=(0, 1) to continue in a single process"
+    if inner is saved or not isinstance(batch_sampler, BatchSampler) or "snapshot" in inner or state.get("ahead"):
+        raise bad_state(_PATH + "kind", saved.get("kind"), right)
+    if field(saved, "carried", _PATH):
+        raise bad_state(_PATH + "carried", saved["carried"], right)
+    length = len(batch_sampler.sampler)
+    start = int_field(inner, "start", path=_PATH) + drawn * int_field(saved, "batch_size", 1, _PATH) * ranks
+    mapped = {**saved, "start": min(start, length), "sampler": field(inner, "sampler", _PATH)}
+    return {**state, "skip": 0, "sampler": mapped}
+
+
+def _share_of(batch_sampler: Any) -> ShardedSampler | None:
+    parts = batch_sampler, getattr(batch_sampler, "sampler", None)
+    return next((part for part in parts if isinstance(part, ShardedSampler)), None)
+
+
+def _saved_share(saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The pass state of the share in the pass state of a batch sampler; None if there is no share."""
+    parts = saved, saved.get("sampler")
+    return next((part for part in parts if isinstance(part, Mapping) and part.get("kind") == _SHARE), None)
+
+
+def _as_share(share: ShardedSampler, start: int, inner: Any) -> dict[str, Any]:
+    """The pass state of the only rank, whose order has this pass state."""
+    return {"kind": _SHARE, "start": start, "num_shards": 1, "index": 0, "length": len(share.sampler), "sampler": inner}

@@ -1,0 +1,181 @@
+"""What each of several ranks has to deliver of one order, written without the code of the library."""
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gluonloader import BatchSampler, FixedBucketSampler, RandomSampler
+
+
+def keys_of_ranks(order, start, count, policy):
+    """The keys of each rank if `count` ranks divide the order from offset `start` on."""
+    rest = order[start:]
+    rounds = [rest[first : first + count] for first in range(0, len(rest), count)]
+    if rounds and len(rounds[-1]) < count:
+        if policy == "drop":
+            rounds.pop()
+        elif policy == "repeat":
+            missing = count - len(rounds[-1])
+            rounds[-1] = rounds[-1] + (order * missing)[:missing]
+    return [[keys[rank] for keys in rounds if rank < len(keys)] for rank in range(count)]
+
+
+def batches_of(keys, size, last_batch, carried=()):
+    """The batches of one rank, and what it carries over."""
+    keys = [*carried, *keys]
+    whole = len(keys) // size * size
+    batches, rest = [keys[first : first + size] for first in range(0, whole, size)], keys[whole:]
+    if rest and last_batch == "keep":
+        batches.append(rest)
+    return batches, rest if last_batch == "rollover" else []
+
+
+class Foreign:
+    """A user's sampler, whose order depends on its epoch."""
+
+    def __init__(self, length):
+        self.length, self.epoch = length, 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        return iter(np.random.default_rng(self.epoch).permutation(self.length).tolist())
+
+    def __len__(self):
+        return self.length
+
+
+class ForeignBatches(Foreign):
+    """A user's batch sampler with batches of one to three indices."""
+
+    def __iter__(self):
+        order = list(super().__iter__())
+        return iter([order[index : index + 1 + index % 3] for index in range(len(order))])
+
+
+class Counting:
+    """A user's sampler that counts and saves its epochs itself; its orders are those of `Foreign`."""
+
+    def __init__(self, length):
+        self.length, self.passes = length, 0
+
+    def __iter__(self):
+        yield from np.random.default_rng(self.passes).permutation(self.length).tolist()
+        self.passes += 1
+
+    def __len__(self):
+        return self.length
+
+    def state_dict(self):
+        return {"passes": self.passes}
+
+    def load_state_dict(self, state):
+        self.passes = state["passes"]
+
+
+def _order_of(make, length, epoch):
+    sampler = make(length)
+    for _ in range(epoch):
+        list(sampler)
+    return list(sampler)
+
+
+def _foreign(make, length, epoch):
+    sampler = make(length)
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+def shuffled(length, epoch):
+    """The order of a loader with shuffle=True, seed=5."""
+    return _order_of(lambda length: RandomSampler(length, seed=5), length, epoch)
+
+
+def buckets(length):
+    return FixedBucketSampler([index % 7 for index in range(length)], 3, num_buckets=2, shuffle=True, seed=4)
+
+
+SAMPLERS = {  # by name: the arguments of a loader, and the order of an epoch
+    "shuffle": (lambda length: {"shuffle": True}, shuffled),
+    "in order": (lambda length: {}, lambda length, epoch: list(range(length))),
+    "list": (lambda length: {"sampler": list(range(length))[::-1]}, lambda length, epoch: list(range(length))[::-1]),
+    "seeded": (
+        lambda length: {"sampler": RandomSampler(length, seed=2, method="bijection")},
+        lambda length, epoch: _order_of(lambda length: RandomSampler(length, 2, "bijection"), length, epoch),
+    ),
+    "users": (lambda length: {"sampler": Foreign(length)}, lambda *where: _foreign(Foreign, *where)),
+    "stateful": (lambda length: {"sampler": Counting(length)}, lambda *where: _foreign(Foreign, *where)),
+}
+BATCH_SAMPLERS = {
+    "lists": (
+        lambda length: {"batch_sampler": [[index, length - 1] for index in range(length)]},
+        lambda length, epoch: [[index, length - 1] for index in range(length)],
+    ),
+    "batches": (
+        lambda length: {"batch_sampler": BatchSampler(RandomSampler(length, seed=6), 3)},
+        lambda length, epoch: _order_of(lambda length: BatchSampler(RandomSampler(length, seed=6), 3), length, epoch),
+    ),
+    "discarding": (
+        lambda length: {"batch_sampler": BatchSampler(range(length), 3, "discard")},
+        lambda length, epoch: list(BatchSampler(range(length), 3, "discard")),
+    ),
+    "buckets": (
+        lambda length: {"batch_sampler": buckets(length)},
+        lambda length, epoch: _order_of(buckets, length, epoch),
+    ),
+    "users batches": (
+        lambda length: {"batch_sampler": ForeignBatches(length)},
+        lambda *where: _foreign(ForeignBatches, *where),
+    ),
+}
+
+@dataclass
+class Division:
+    """How the ranks divide an order from a position on.
+
+    Attributes:
+        batches: those of each rank.
+        carried: what each rank carries over.
+    """
+
+    order: list
+    start: int
+    count: int
+    policy: str
+    size: int | None  # None for a batch sampler
+    last_batch: str
+    carried_in: list = field(default_factory=list)
+
+    def __post_init__(self):
+        keys = keys_of_ranks(self.order, self.start, self.count, self.policy)
+        if self.size is None:
+            self.batches, self.carried = keys, [[] for _ in keys]
+            return
+        carried_in = self.carried_in or [[] for _ in keys]
+        made = [
+            batches_of(own, self.size, self.last_batch, carried)
+            for own, carried in zip(keys, carried_in, strict=True)
+        ]
+        self.batches, self.carried = map(list, zip(*made, strict=True))
+
+    @property
+    def most(self):
+        return max(map(len, self.batches))
+
+    def after(self, steps):
+        """The offset in the order from which other ranks continue after so many batches of each rank."""
+        size = 1 if self.size is None else self.size
+        carried = len(self.carried_in[0]) if self.carried_in and steps else 0
+        return min(len(self.order), self.start + (steps * size - carried) * self.count)
+
+
+def random_plan(number):
+    """A generator of random numbers, and the arguments of a case."""
+    rng = random.Random(f"orders {number}")
+    name, (arguments, order) = rng.choice([*SAMPLERS.items(), *BATCH_SAMPLERS.items()])
+    length = rng.choice([1, 2, 3, 7, 8, 16, 40, 61, 100])
+    size = None if name in BATCH_SAMPLERS else rng.randint(1, 6)
+    last_batch = "keep" if size is None else rng.choice(["keep", "keep", "discard", "rollover"])
+    return rng, length, size, last_batch, arguments, order
