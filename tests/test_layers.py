@@ -172,10 +172,20 @@ def test_private_names_are_used_in_their_own_package_only():
 
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
+# Files, functions and classes that are better whole, although they are longer, with the reason.
+LONGER = {
+    "loader.DataLoader.__init__": "35 of its lines are its arguments",
+}
+
+
+def too_long(sizes, limit):
+    found = {name for name, size in sizes.items() if size > limit}
+    return found - LONGER.keys()
+
 
 def test_no_file_is_long():
     lengths = {str(file.relative_to(ROOT)): len(file.read_text().splitlines()) for file in FILES}
-    assert {name: length for name, length in lengths.items() if length > MAX_FILE_LINES} == {}
+    assert too_long(lengths, MAX_FILE_LINES) == set()
 
 
 def definitions(kinds):
@@ -196,7 +206,7 @@ def definitions(kinds):
 def test_no_function_is_long():
     functions = definitions((ast.FunctionDef, ast.AsyncFunctionDef))
     lengths = {name: node.end_lineno - node.lineno + 1 for name, node in functions}
-    assert {name: length for name, length in lengths.items() if length > MAX_FUNCTION_LINES} == {}
+    assert too_long(lengths, MAX_FUNCTION_LINES) == set()
 
 
 def is_method(node):
@@ -208,7 +218,7 @@ def is_method(node):
 
 def test_no_class_has_many_methods():
     methods = {name: sum(map(is_method, node.body)) for name, node in definitions(ast.ClassDef)}
-    assert {name: count for name, count in methods.items() if count > MAX_METHODS} == {}
+    assert too_long(methods, MAX_METHODS) == set()
 
 
 # -- cycles ------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import inspect
 import re
 from types import ModuleType
 
+import pytest
 from conftest import modules
 
 import gluonloader
