@@ -49,7 +49,7 @@ def saved_pass(sampler: Any) -> dict[str, Any]:
         saved["length"] = len(sampler)
     elif _counts_epochs(sampler):
         saved["epoch"] = sampler.epoch
-        if isinstance(ranks := getattr(sampler, "num_replicas", None), int):  # the name of torch
+        if isinstance(ranks := getattr(sampler, "num_replicas", None), int):  # torch's name; see new_batch_size.py
             saved["num_replicas"] = ranks
     return saved
 
