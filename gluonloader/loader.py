@@ -196,16 +196,8 @@ class DataLoader(Generic[Batch]):
             batchify_fn = only_sample if iterable and batch_size is None else default_batchify
         reading = choose_reading(dataset, batching, concurrency, on_error, max_errors, reseed_generators)
         payloads = partial(payloads_for, worker_payload, dataset, batch_size, options.num_workers)
-        job = Job(
-            dataset,
-            batchify_fn,
-            worker_init_fn,
-            options.num_workers,
-            used_seed,
-            iterable=iterable,
-            payloads=payloads(used_seed),
-            reading=reading,
-        )
+        parts = dataset, batchify_fn, worker_init_fn, options.num_workers, used_seed
+        job = Job(*parts, iterable=iterable, payloads=payloads(used_seed), reading=reading)
         workers = Workers(job, options, payloads)
         delivery = choose_delivery(in_order, timeout, output, pin_memory, pin_device_id)
         self.epochs = Epochs(source, workers, delivery, seed is not None, bool(auto_reload))

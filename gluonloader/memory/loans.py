@@ -27,7 +27,7 @@ from .slab import Slab
 
 _BYTE: Final = np.dtype(np.uint8)
 
-S = TypeVar("S", Slab, None)  # None: the memory is no slab that a framework could map
+S = TypeVar("S", Slab, None)  # None: the memory is not a slab, so no framework can map it
 
 
 class Loan(Lent):
@@ -43,8 +43,8 @@ class LoanRef(weakref.ref[Loan], Generic[S]):
     """Refers to a loan without keeping it alive.
 
     Attributes:
-        number: that of the slab, or of other memory.
-        slab: the slab, if it is one.
+        number: that of the memory; differs between all loans that have not ended.
+        slab: the memory; None if it is not a slab.
         used: bytes that the batch uses.
     """
 
@@ -69,7 +69,7 @@ class Loans(Generic[S]):
     def start(self, number: int, slab: S, buffer: Any, used: int) -> Loan:
         """Lends the first `used` bytes of a buffer.
 
-        The buffer is no NumPy array: NumPy would make it the base of all views of the loan, instead of the loan.
+        The buffer must not be a NumPy array, because NumPy would make it, and not the loan, the base of all arrays.
         """
         loan: Loan = Loan(used, _BYTE, buffer)  # not more, since the rest may be freed
         loan.slab, loan.mappings = slab, {}
@@ -98,7 +98,7 @@ class Loans(Generic[S]):
         """Keeps only the loans that have not ended, after a method was interrupted.
 
         Args:
-            in_flight: the numbers of memory that is not lent, although a call that lends it may have been interrupted.
+            in_flight: the numbers of memory that is not lent. A call that was to lend it may have been interrupted.
         """
         self._by_number = {
             number: loan

@@ -3,7 +3,7 @@
 Sampler, OrderedSampler, SeededSampler       base classes: all samplers, samplers with a known order, those that shuffle
 BatchSampler                                 lists of indices
 chained                                      an order of several arrays
-iterating_class                              whose order a sampler yields: its own, or that of a user's subclass
+iterating_class                              the class whose `__iter__` a sampler has
 check_length, check_ints                     checks of arguments
 """
 

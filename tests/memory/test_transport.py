@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gluonloader import DataLoader, SharedMemoryError, TransportError, default_batchify
 from gluonloader.executors.lanes.messages import REPLY_BYTES, Reply, Request, RequestReader, Status, Verb, read_replies
-from gluonloader.executors.process.mapped_job import pack_job, pickle_for, unpack_job
+from gluonloader.executors.process.mapped_job import pickle_for, read_job, write_job
 from gluonloader.memory import slab as slab_module
 from gluonloader.memory.allocator import ALIGNMENT, Arena
 from gluonloader.memory.reduce import rebuild, reduce
@@ -365,19 +365,19 @@ def job_of(dataset):
 
 @given(batches)
 def test_a_packed_job_comes_back_equal(dataset):
-    packed = pack_job(pickle_for("spawn", job_of(dataset)))
+    packed = write_job(pickle_for("spawn", job_of(dataset)))
     try:
-        check_same(unpack_job(packed).dataset, dataset)
+        check_same(read_job(packed).dataset, dataset)
     finally:
         os.close(packed.fd)
 
 
 def test_a_jobs_arrays_are_shared_until_they_are_written():
     data = np.arange(100_000)
-    packed = pack_job(pickle_for("spawn", job_of([data, "text"])))
+    packed = write_job(pickle_for("spawn", job_of([data, "text"])))
     try:
         assert packed.length < 1000 < data.nbytes < packed.size
-        (one, text), (other, _) = unpack_job(packed).dataset, unpack_job(packed).dataset
+        (one, text), (other, _) = read_job(packed).dataset, read_job(packed).dataset
         assert text == "text"
         assert address(one) % ALIGNMENT == 0
         assert not one.flags.owndata

@@ -28,7 +28,6 @@ from gluonloader.sampler import (
     OrderedSampler,
     Pass,
     cut,
-    is_computed,
     iterate,
     load_saved_pass,
     refreshed,
@@ -421,14 +420,9 @@ def test_a_subclass_that_overrides_iter_is_iterated():
     class Mixed(Backwards, SequentialSampler):
         pass
 
-    class Same(SequentialSampler):
-        pass
-
     for kind in (Reversed, Mixed):
         assert list(BatchSampler(kind(5), 2)) == [[4, 3], [2, 1], [0]]
         assert list(ShardedSampler(kind(5), 2, 0)) == [4, 2, 0]
-        assert not is_computed(BatchSampler(kind(5), 2))
-    assert is_computed(BatchSampler(ShardedSampler(Same(5), 2, 0), 2))
 
 
 def test_refreshed_updates_a_state_with_weights_that_changed():
