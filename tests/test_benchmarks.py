@@ -290,11 +290,14 @@ from benchmarks.cases import CASES
 from benchmarks.stations import trace
 found = trace(CASES["small"])
 assert {"iterator.py", "executors/process/worker.py", "work/maker.py"} < found.files
-names = {name: {function.name: calls for function, calls in way.calls.items()} for name, way in vars(found).items()}
-assert names["main"]["LoaderIterator.__next__"] == names["worker"]["BatchMaker.make"] == 1
-assert names["main"]["Submission.__init__ (generated)"] == names["worker"]["Task.__init__ (generated)"] == 1
-assert "BatchMaker.make" not in names["main"]
-assert names["worker"]["_Worker.serve"] == 0  # a loop, which runs all the time
+main, worker = (
+    {(function.file, function.name.split(".")[-1]): calls for function, calls in way.calls.items()}
+    for way in (found.main, found.worker)
+)
+assert main["iterator.py", "__next__"] == worker["work/maker.py", "make"] == 1
+assert main["executors/base.py", "__init__ (generated)"] == worker["work/task.py", "__init__ (generated)"] == 1
+assert ("work/maker.py", "make") not in main
+assert worker["executors/process/worker.py", "serve"] == 0  # a loop, which runs all the time
 for way in (found.main, found.worker):
     assert 0 < way.crossings < sum(way.calls.values())
 assert len(found.files) < len(found.functions) < found.lines

@@ -37,7 +37,7 @@ class _Statistics:
 
     def __init__(self) -> None:
         self.thread, self._fd = threading.get_native_id(), -1
-        with suppress(OSError), Uninterrupted():  # there is no such file on other systems and in some kernels
+        with Uninterrupted(), suppress(OSError):  # there is no such file on other systems and in some kernels
             self._fd = os.open(_STATISTICS, os.O_RDONLY)
 
     def core_wait_ns(self) -> int:
