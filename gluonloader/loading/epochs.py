@@ -261,8 +261,7 @@ class Epochs:
         """
         fields = parse_state(state)
         fitting = self.fit(fields, new_batch_size)
-        job = self.workers.job
-        new_job = job if fields["seed"] == job.seed else self.workers.job_with(fields["seed"])
+        job = self.workers.job_with(fields["seed"])
         set_generators = self.source.load(fitting, partial(self._load_dataset, fields), fitting is not fields)
         number = fields["epoch"]
         self._next = Next(number, loaded=fitting, loaded_number=number, set_generators=set_generators)
@@ -270,9 +269,7 @@ class Epochs:
         for reference in self._open:
             if (epoch := reference()) is not None:
                 epoch.plan.outdated = True
-        if new_job is not job:
-            self.workers.stop()
-            self.workers.job = new_job
+        self.workers.change_job(job)
 
     def move(self, epoch: Epoch, state: Any, new_batch_size: bool) -> None:
         """Makes an epoch continue at the position `state`."""
