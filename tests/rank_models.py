@@ -131,6 +131,7 @@ BATCH_SAMPLERS = {
     ),
 }
 
+
 @dataclass
 class Division:
     """How the ranks divide an order from a position on.
@@ -155,8 +156,7 @@ class Division:
             return
         carried_in = self.carried_in or [[] for _ in keys]
         made = [
-            batches_of(own, self.size, self.last_batch, carried)
-            for own, carried in zip(keys, carried_in, strict=True)
+            batches_of(own, self.size, self.last_batch, carried) for own, carried in zip(keys, carried_in, strict=True)
         ]
         self.batches, self.carried = map(list, zip(*made, strict=True))
 

@@ -49,10 +49,10 @@ def ranks_of(argument: Any, default: Policy) -> Ranks:
     return replace(ranks, policy=ranks.policy or default)
 
 
-def refuse_unseeded(ranks: Ranks) -> None:
-    """Raises the error for a loader that has no seed but needs one."""
+def refuse_unseeded(argument: Any) -> None:
+    """Raises the error for a loader that has no seed but needs one; `argument` is the argument `ranks`."""
     right = "without a seed, each process draws its own one; pass the same seed on all ranks, e.g. seed=0"
-    raise bad_argument("ranks", ranks, right)
+    raise bad_argument("ranks", argument, right)
 
 
 def dividing_argument(sampler: Any, batch_sampler: Any) -> str:
