@@ -134,8 +134,9 @@ def test_batches_are_found_again(order):
                 assert loader.indices(epoch, number) == again.replay(epoch, number).tolist() == batch
             again.seek(epoch, 1)
             assert lists(again) == batches[1:]
-        again.set_epoch(0)
-        assert lists(again)[1:] == epochs[0][1:]  # the first batch of a rollover has what the last epoch left
+        if "last_batch" not in order():  # the last epoch has carried over samples into the next one
+            again.set_epoch(0)
+            assert lists(again) == epochs[0]
 
 
 def test_the_order_of_a_batch_sampler_is_drawn_again_after_a_flush():
