@@ -123,6 +123,25 @@ def torch_sampler():
     return load_or_skip("torch.utils.data").DistributedSampler(NUMBERS, 2, 0)
 
 
+def torch_batches():
+    data = load_or_skip("torch.utils.data")
+    return data.BatchSampler(data.RandomSampler(NUMBERS), 2, False)
+
+
+def mxnet_sampler():
+    return load_mxnet().gluon.data.RandomSampler(8)
+
+
+class Pairs:
+    """A user's sampler."""
+
+    def __len__(self):
+        return 6
+
+    def __iter__(self):
+        return iter([0, 1, 2, 3, 4, 5])
+
+
 def outlived(**kwargs):
     """Uses an iterator after the `with` block of its loader."""
     with gl.DataLoader(NUMBERS, 2, **kwargs) as loader:
@@ -546,14 +565,51 @@ ARGUMENTS = [
         lambda: load(NUMBERS, 2, seed=0, ranks=(0, 2), sampler=gl.ShardedSampler(NUMBERS, 2, 0)),
         ValueError,
         "ranks=(0, 2): sampler=ShardedSampler(...) already divides the samples among the ranks; remove one of them: "
-        "remove ranks, which is only for iterable datasets",
+        "remove ranks, or pass shuffle=True or a sampler that yields the whole order",
     ),
     (
         "ranks and a batch sampler of ranks",
         lambda: load(NUMBERS, seed=0, ranks=(0, 2), batch_sampler=BatchSampler(torch_sampler(), 2, "keep")),
         ValueError,
         "ranks=(0, 2): batch_sampler=BatchSampler(...) already divides the samples among the ranks; remove one of "
-        "them: remove ranks, which is only for iterable datasets",
+        "them: remove ranks, or pass shuffle=True or a sampler that yields the whole order",
+    ),
+    (
+        "a random order that differs between ranks",
+        lambda: load(NUMBERS, 2, seed=0, ranks=(0, 2), sampler=gl.RandomSampler(6)),
+        ValueError,
+        "sampler=RandomSampler(6): this RandomSampler has no seed, so its order differs between the ranks; pass "
+        "seed=... to the RandomSampler, with one seed for all ranks, or pass shuffle=True and seed=... to the loader "
+        "instead",
+    ),
+    (
+        "a batch sampler of torch whose order differs between ranks",
+        lambda: load(NUMBERS, ranks=(0, 2), batch_sampler=torch_batches()),
+        ValueError,
+        "batch_sampler=<...BatchSampler object at ...>: this RandomSampler has no seed, so its order differs between "
+        "the ranks; pass a seeded generator if it accepts one, with one seed for all ranks",
+    ),
+    (
+        "a random sampler of MXNet",
+        lambda: load(NUMBERS, 2, ranks=(0, 2), sampler=mxnet_sampler()),
+        ValueError,
+        "sampler=<...RandomSampler object at ...>: this RandomSampler has no seed, so its order differs between the "
+        "ranks; pass a seeded generator if it accepts one, with one seed for all ranks, or pass shuffle=True and "
+        "seed=... to the loader instead",
+    ),
+    (
+        "shuffling without a seed over ranks",
+        lambda: load(NUMBERS, 2, shuffle=True, ranks=(0, 2)),
+        ValueError,
+        "ranks=(0, 2): without a seed, each process draws its own one; pass the same seed on all ranks, e.g. seed=0",
+    ),
+    (
+        "a sampler that ranks may see in different orders",
+        lambda: load(NUMBERS, 2, ranks=(0, 2), sampler=Pairs()),
+        RuntimeWarning,
+        "sampler=Pairs(6): 2 ranks divide its order, so it has to yield the same order on all ranks, but this loader "
+        "cannot compare them; see that it does, e.g. by the same seed, and pass ranks=Ranks(..., gather=...), which "
+        "compares the orders and ends this warning",
     ),
     (
         "ranks and a sampler of ranks for an iterable dataset",

@@ -1,4 +1,4 @@
-"""`ranks` and `merge_states`: which rank reads what, lengths, and what is refused."""
+"""`ranks` and `merge_states` of iterable datasets: which rank reads what, lengths, and what is refused."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import FORK, ONE_FORK, SERIAL
 
-from gluonloader import DataLoader, IterableDataset, Ranks, ShardedSampler, merge_states
+from gluonloader import DataLoader, IterableDataset, Ranks, merge_states
 
 
 class Files(IterableDataset):
@@ -146,7 +146,6 @@ def test_a_wrong_length_is_an_error(lengths, text):
         ({"ranks": 3}, "ranks=3: must be .* or a gluonloader.Ranks"),
         ({"ranks": (0, 2), "seed": None}, "pass the same seed on all ranks, e.g. seed=0"),
         ({"ranks": (0, 3), "num_shards": 2}, "num_shards=2: each of the 3 ranks needs a shard; pass at least 3"),
-        ({"ranks": (0, 2), "dataset": [1, 2, 3]}, "pass a ShardedSampler as sampler instead"),
     ],
 )
 def test_wrong_arguments(arguments, text):
@@ -427,7 +426,3 @@ def test_views_are_read_by_a_loader(way):
 def test_wrong_views(arguments, text):
     with pytest.raises(ValueError, match=re.escape(text)):
         NUMBERS.shard(*arguments)
-
-
-def test_map_style_data_is_split_by_a_sampler():
-    assert list(ShardedSampler([0, 1, 2], 2, 1)) == [1, 0]

@@ -49,10 +49,10 @@ def ranks_of(argument: Any, default: Policy) -> Ranks:
     return replace(ranks, policy=ranks.policy or default)
 
 
-def refuse_unseeded(ranks: Ranks) -> None:
-    """Raises the error for a loader that has no seed but needs one."""
+def refuse_unseeded(argument: Any) -> None:
+    """Raises the error for a loader that has no seed but needs one; `argument` is the argument `ranks`."""
     right = "without a seed, each process draws its own one; pass the same seed on all ranks, e.g. seed=0"
-    raise bad_argument("ranks", ranks, right)
+    raise bad_argument("ranks", argument, right)
 
 
 def dividing_argument(sampler: Any, batch_sampler: Any) -> str:
@@ -96,12 +96,8 @@ def _check_users_order(name: str, order: Any, ranks: Ranks) -> None:
     drawn = next(filter(draws_unseeded, _parts_of(order)), None) if ours is None else ours
     if drawn is not None:
         kind = type(drawn).__name__
-        cure = (
-            f"pass seed=... to the {kind}" if ours is not None else "pass a seeded generator to it, if it accepts one"
-        )
-        right = (
-            f"this {kind} has no seed, so its order differs between the ranks; {cure}, with the same seed on each rank"
-        )
+        cure = "pass a seeded generator if it accepts one" if ours is None else f"pass seed=... to the {kind}"
+        right = f"this {kind} has no seed, so its order differs between the ranks; {cure}, with one seed for all ranks"
         more = "" if name == "batch_sampler" else ", or pass shuffle=True and seed=... to the loader instead"
         raise bad_argument(name, order, right + more)
     if isinstance(order, BatchSampler) and order.last_batch == "rollover":

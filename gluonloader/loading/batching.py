@@ -48,7 +48,7 @@ def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool,
     if is_iterable(dataset):
         ranks = Ranks(0, 1, "uneven") if batching.ranks is None else ranks_of(batching.ranks, "uneven")
         if batching.ranks is not None and not seed_given:
-            refuse_unseeded(ranks)
+            refuse_unseeded(batching.ranks)
         shards = _shards(dataset, batching, ranks, num_workers)
         return ShardSource(shards, quota_of(dataset, shards, ranks))
     warn_of_columns("dataset", dataset)
@@ -68,16 +68,14 @@ def choose_source(dataset: Any, batching: Batching, seed: int, seed_given: bool,
 def _ranks_of_order(dataset: Any, batching: Batching, seed_given: bool) -> Ranks:
     """The ranks that divide the order of a dataset with `__getitem__`."""
     if divides := dividing_argument(batching.sampler, batching.batch_sampler):
-        right = f"{divides} already divides the samples among the ranks; remove one of them: remove ranks, or let "
-        raise bad_argument(
-            "ranks", batching.ranks, f"{right}ranks divide shuffle=True or a sampler that does not divide"
-        )
+        right = f"{divides} already divides the samples among the ranks; remove one of them: remove ranks, or pass "
+        raise bad_argument("ranks", batching.ranks, right + "shuffle=True or a sampler that yields the whole order")
     ranks = ranks_of(batching.ranks, "repeat")
     if ranks.shard_lengths is not None:
         right = f"only iterable datasets are read in shards, and {type(dataset).__name__} is not; remove shard_lengths"
         raise bad_argument("shard_lengths", ranks.shard_lengths, right)
     if batching.shuffle and not seed_given:
-        refuse_unseeded(ranks)
+        refuse_unseeded(batching.ranks)
     return ranks
 
 

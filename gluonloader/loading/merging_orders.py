@@ -87,7 +87,7 @@ def _has_finished(state: State, rank: int, first: State) -> bool:
     size = _batch_size(first)
     keeps = first["sampler"].get("last_batch", "keep") == "keep"
     batches = -(-keys // size) if keeps else keys // size
-    is_at_start = field(state, "epoch") == field(first, "epoch") + 1 and field(state, "batch") == 0
+    is_at_start = int_field(state, "epoch") == int_field(first, "epoch") + 1 and int_field(state, "batch") == 0
     # What a rank has carried over into the epoch is not known any more once it has finished the epoch.
     is_known = first["sampler"].get("last_batch") != "rollover" or first["epoch"] == 0
     return bool(is_at_start and is_known and batches <= int_field(first, "skip"))
@@ -106,5 +106,6 @@ def _without_carried(first: State, others: Sequence[State]) -> dict[str, Any]:
         right += "save after the first batch of an epoch, or load into each rank its own state"
         raise bad_state("sampler.carried", saved["carried"], right)
     share, size = _share(first), _batch_size(first)
-    start = min(share["start"] + (drawn * size - carried[0]) * share["num_shards"], share["length"])
+    start, length, ranks = (int_field(share, name, path="sampler.") for name in ("start", "length", "num_shards"))
+    start = min(start + max(drawn * size - carried[0], 0) * ranks, length)
     return {**first, "skip": 0, "sampler": {**saved, "carried": [], "sampler": {**share, "start": start}}}

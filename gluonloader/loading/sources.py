@@ -82,6 +82,9 @@ class History:
 class IndexSource:
     """Batches of indices from a batch sampler.
 
+    Args:
+        comparison: with the other ranks, made when the first epoch starts; None for no comparison.
+
     Attributes:
         history: how its epochs have started.
         fixed_length: the length of the dataset for which the loader has made the sampler, which stays the length of

@@ -238,6 +238,7 @@ class SplitSampler(SeededSampler):
     ) -> None:
         check_flags(even_size=even_size, shuffle=shuffle)
         self._length, parts = check_int("length", length), check_int("num_parts", num_parts, 1)
+        self.num_parts = parts
         if check_int("part_index", part_index) >= parts:
             raise bad_argument("part_index", part_index, f"must be an int from 0 to num_parts - 1 ({parts - 1})")
         self._repeat, self._shuffle = check_int("repeat", repeat, 1), bool(shuffle)

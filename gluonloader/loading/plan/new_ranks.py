@@ -29,11 +29,8 @@ def with_share(batch_sampler: Any, state: Mapping[str, Any]) -> Mapping[str, Any
         return {**state, "sampler": _as_share(share, 0, saved)}
     if saved.get("kind") != type(batch_sampler).__name__:
         return state  # `check` refuses it
-    size, drawn, carried = (
-        int_field(saved, "batch_size", 1, _PATH),
-        int_field(state, "skip"),
-        field(saved, "carried", _PATH),
-    )
+    size, drawn = int_field(saved, "batch_size", 1, _PATH), int_field(state, "skip")
+    carried = field(saved, "carried", _PATH)
     start = int_field(saved, "start", path=_PATH) if "start" in saved else 0
     if drawn and isinstance(carried, list) and len(carried) < size and not state.get("ahead"):
         # The first batch contained what the epoch before has carried over, so no rank still needs it.

@@ -1,0 +1,476 @@
+"""`ranks` for datasets with `__getitem__`: which rank reads what, what is refused or compared, and states."""
+
+import copy
+import json
+import pickle
+import threading
+from itertools import islice
+
+import numpy as np
+import pytest
+from conftest import ANY, SERIAL, THREAD, examples, load_or_skip
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rank_models import Counting, Division, Foreign, ForeignBatches, shuffled
+
+from gluonloader import (
+    BatchSampler,
+    DataLoader,
+    FixedBucketSampler,
+    IterableDataset,
+    RandomSampler,
+    Ranks,
+    ShardedSampler,
+    SplitSampler,
+    WeightedSampler,
+    get_rng,
+    merge_states,
+)
+
+UNCOMPARED = pytest.mark.filterwarnings("ignore:.* ranks divide its order")
+
+
+def loaders(count, policy=None, length=20, size=2, **options):
+    """The loaders of all ranks, over the numbers below `length`."""
+    options = {"seed": 0, **options}
+    sizes = {} if "batch_sampler" in options else {"batch_size": size}
+    return [DataLoader(range(length), ranks=Ranks(index, count, policy), **sizes, **options) for index in range(count)]
+
+
+def lists(batches):
+    return [batch.tolist() for batch in batches]
+
+
+def flat(batches):
+    return [key for batch in batches for key in batch]
+
+
+# -- which rank reads what ---------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=examples(100))
+@given(
+    length=st.integers(1, 40),
+    count=st.integers(1, 8),
+    size=st.integers(1, 5),
+    policy=st.sampled_from(["drop", "repeat", "uneven"]),
+    last_batch=st.sampled_from(["keep", "discard", "rollover"]),
+)
+@pytest.mark.filterwarnings("ignore:last_batch='discard' drops all")
+def test_ranks_divide_the_order_of_each_epoch(length, count, size, policy, last_batch):
+    ranks = loaders(count, policy, length, size, shuffle=True, seed=5, last_batch=last_batch)
+    carried = []
+    for epoch in range(3):
+        division = Division(shuffled(length, epoch), 0, count, policy, size, last_batch, carried)
+        assert [len(loader) for loader in ranks] == list(map(len, division.batches))
+        assert [lists(loader) for loader in ranks] == division.batches
+        carried = division.carried
+
+
+def test_by_default_all_ranks_have_equally_many_samples():
+    assert [flat(lists(loader)) for loader in loaders(3, length=7)] == [[0, 3, 6], [1, 4, 0], [2, 5, 1]]
+
+
+def test_the_rank_is_found_in_the_environment(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert lists(DataLoader(range(6), 3, ranks="env")) == [[1, 3, 5]]
+
+
+@pytest.mark.parametrize("way", ANY, ids=str)
+def test_a_batch_sampler_gives_every_nth_batch_to_a_rank(way):
+    batches = [[0], [1, 2], [3], [4, 5, 6], [7]]
+    for policy, extra in (("uneven", []), ("repeat", [[0]]), ("drop", None)):
+        for index in range(2):
+            with way.loader(range(8), batch_sampler=batches, ranks=Ranks(index, 2, policy)) as loader:
+                expected = batches[index::2] + (extra or []) * index
+                assert lists(loader) == (expected[:2] if policy == "drop" else expected)
+
+
+def test_batches_of_a_batch_sampler_keep_its_settings():
+    sampler = BatchSampler(RandomSampler(10, seed=1), 4, "discard")
+    order = list(RandomSampler(10, seed=1))
+    shares = [lists(loader) for loader in loaders(2, length=10, batch_sampler=sampler)]
+    assert shares[0] == [order[:4]]
+    sampler.sampler.set_epoch(0)
+    assert lists(loaders(2, length=10, batch_sampler=sampler)[1]) == [order[4:8]]
+
+
+def test_ranks_draw_different_random_numbers():
+    class Noise:
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            return get_rng().integers(2**62)
+
+    for order in ({"batch_size": 2}, {"batch_sampler": [[index] for index in range(8)]}):
+        drawn = [DataLoader(Noise(), seed=1, ranks=(index, 4), **order) for index in range(4)]
+        assert len({number for loader in drawn for number in flat(lists(loader))}) == 8
+
+
+# -- any batch again ---------------------------------------------------------------------------------------------------
+
+
+@UNCOMPARED
+@pytest.mark.parametrize(
+    "order",
+    [
+        lambda: {"shuffle": True, "last_batch": "rollover", "batch_size": 3},
+        lambda: {"batch_sampler": BatchSampler(RandomSampler(23, seed=2), 3)},
+        lambda: {"batch_sampler": FixedBucketSampler(np.arange(23) % 5, 3, 2, shuffle=True, seed=1)},
+        lambda: {"sampler": Foreign(23), "batch_size": 3},
+        lambda: {"batch_sampler": ForeignBatches(23)},
+    ],
+    ids=["rollover", "batches", "buckets", "user's", "user's batches"],
+)
+def test_batches_are_found_again(order):
+    for index in range(3):
+        loader = DataLoader(range(23), seed=0, ranks=(index, 3), **order())
+        epochs = [lists(loader) for _ in range(2)]
+        again = DataLoader(range(23), seed=0, ranks=(index, 3), **order())
+        for epoch, batches in enumerate(epochs):
+            for number, batch in enumerate(batches):
+                assert loader.indices(epoch, number) == again.replay(epoch, number).tolist() == batch
+            again.seek(epoch, 1)
+            assert lists(again) == batches[1:]
+        if "last_batch" not in order():  # the last epoch has carried over samples into the next one
+            again.set_epoch(0)
+            assert lists(again) == epochs[0]
+
+
+def test_the_order_of_a_batch_sampler_is_drawn_again_after_a_flush():
+    batches = BatchSampler(WeightedSampler(np.ones(10), 40, seed=1), 3)
+    with THREAD.loader(range(10), batch_sampler=batches, ranks=(1, 2)) as loader:
+        iterator = iter(loader)
+        first = next(iterator).tolist()
+        iterator.flush()
+        seen = [first, *lists(iterator)]
+    assert seen == [loader.indices(0, number) for number in range(7)]
+
+
+def test_copies_and_pickles_of_a_loader_stay_at_the_position():
+    loader = loaders(2, shuffle=True)[1]
+    iterator = iter(loader)
+    next(iterator)
+    others = [copy.copy(loader), pickle.loads(pickle.dumps(loader))]
+    rest = lists(iterator)
+    assert [lists(other) for other in others] == [rest, rest]
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+class Endless:
+    def __iter__(self):
+        return iter([[0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"batch_sampler": Endless()}, "batch_sampler=.*: it has no length, .* add a method __len__"),
+        ({"batch_size": 2, "sampler": iter([1, 2])}, "it can be iterated only once"),
+        ({"batch_sampler": BatchSampler(range(9), 2, "rollover")}, "pass sampler=..., batch_size=... and last_batch="),
+        ({"batch_sampler": BatchSampler(RandomSampler(9), 2)}, "this RandomSampler has no seed"),
+        ({"batch_size": 2, "sampler": SplitSampler(9, 2, 0, seed=1)}, "SplitSampler.* already divides the samples"),
+        ({"batch_size": 2, "ranks": Ranks(0, 2, shard_lengths=[4, 5])}, "shard_lengths=.*: only iterable.* remove"),
+        ({"batch_size": 2, "ranks": 3}, "ranks=3: must be .* or a gluonloader.Ranks"),
+    ],
+)
+def test_wrong_arguments(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        DataLoader(range(9), **{"ranks": (0, 2), **arguments})
+
+
+def test_without_shuffling_no_seed_is_needed():
+    assert lists(DataLoader(range(4), 2, ranks=(1, 2))) == [[1, 3]]
+
+
+def test_a_rank_whose_samples_are_all_discarded_is_told():
+    with pytest.warns(RuntimeWarning, match="drops all 2 samples of rank 1, which are fewer than batch_size=3"):
+        DataLoader(range(4), 3, last_batch="discard", ranks=(1, 2))
+
+
+def test_a_seeded_generator_of_torch_is_accepted():
+    torch = load_or_skip("torch")
+
+    def loader(index):
+        sampler = torch.utils.data.RandomSampler(range(10), generator=torch.Generator().manual_seed(3))
+        with pytest.warns(RuntimeWarning, match="2 ranks divide its order"):
+            return DataLoader(range(10), 2, sampler=sampler, ranks=(index, 2))
+
+    ranks = [loader(index) for index in range(2)]
+    for _ in range(2):  # the generator advances equally on all ranks
+        assert sorted(flat(lists(ranks[0]) + lists(ranks[1]))) == list(range(10))
+
+
+# -- comparisons -------------------------------------------------------------------------------------------------------
+
+
+def compared(*options):
+    """The errors of ranks that start an epoch at the same time, "" for none; one dict of options for each rank."""
+    barrier, values, errors = threading.Barrier(len(options), timeout=60), [0] * len(options), [""] * len(options)
+
+    def start(index):
+        def gather(value):
+            values[index] = value
+            barrier.wait()
+            gathered = list(values)
+            barrier.wait()
+            return gathered
+
+        given = {"length": 8, "epoch": 0, "batch_size": 2, **options[index]}
+        length, epoch = given.pop("length"), given.pop("epoch")
+        loader = DataLoader(range(length), ranks=Ranks(index, len(options), gather=gather), **given)
+        loader.set_epoch(epoch)
+        try:
+            for _ in range(2):
+                list(loader)
+        except ValueError as error:
+            errors[index] = str(error)
+
+    threads = [threading.Thread(target=start, args=(index,)) for index in range(len(options))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+class Restarting:
+    """A sampler whose order differs between processes, as that of a global generator does."""
+
+    def __init__(self, order):
+        self.order = order
+
+    def __len__(self):
+        return len(self.order)
+
+    def __iter__(self):
+        return iter(self.order)
+
+
+def test_ranks_that_agree_are_compared_without_a_word():
+    assert compared({}, {}, {}) == ["", "", ""]
+    assert compared(*[{"shuffle": True, "seed": -(2**70)}] * 2) == ["", ""]
+    assert compared(*[{"sampler": Restarting([np.int64(3), 1, "a" and 2])}] * 2) == ["", ""]
+    assert compared(*[{"batch_size": None, "batch_sampler": ForeignBatches(8)}] * 2) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        ({"length": 9}, "len(dataset)=9, unlike rank 0"),
+        ({"batch_size": 3}, "batch_size=3, unlike rank 0"),
+        ({"seed": 2}, "seed=2, unlike rank 0"),
+        ({"epoch": 1}, "epoch=1, unlike rank 0"),
+        ({"sampler": Restarting([4, 5])}, "len(sampler)=2, unlike rank 0"),
+    ],
+)
+def test_a_difference_between_ranks_is_an_error_on_each_rank(other, text):
+    errors = compared({"seed": 1}, {"seed": 1, **other}, {"seed": 1})
+    assert errors[1].startswith(f"ranks: rank 1 has {text}; the ranks divide one order, so pass the same")
+    assert errors[0].startswith("ranks: rank 0 has ")
+    assert ", unlike rank 1;" in errors[0]
+
+
+def test_orders_that_differ_are_an_error():
+    errors = compared({"sampler": Restarting([1, 2, 3])}, {"sampler": Restarting([1, 3, 2])})
+    assert errors[1].startswith("ranks: rank 1 has other first indices in the order, unlike rank 0")
+
+
+def test_a_comparison_changes_neither_the_order_nor_the_global_generators():
+    class Permutation(Restarting):
+        def __iter__(self):
+            return iter(np.random.permutation(self.order).tolist())
+
+    def order(gather):
+        np.random.seed(3)
+        loader = DataLoader(range(9), 2, sampler=Permutation(range(9)), ranks=Ranks(0, 2, gather=gather))
+        return lists(loader)
+
+    with pytest.warns(RuntimeWarning, match="2 ranks divide its order"):
+        expected = order(None)
+    assert order(lambda value: [value, value]) == expected
+
+
+def test_a_gather_that_does_not_return_the_values_of_all_ranks():
+    loader = DataLoader(range(4), 2, ranks=Ranks(0, 2, gather=lambda value: [value]))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="return the argument of each rank, in the order of the ranks"):
+            iter(loader)
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+
+
+def run(ranks, steps, state=None):
+    """What the ranks deliver in so many steps, and their states."""
+    delivered, states = [], []
+    for loader in ranks:
+        if state is not None:
+            loader.load_state_dict(state)
+        delivered += flat(lists(islice(loader, steps)))
+        states.append(json.loads(json.dumps(loader.state_dict())))
+    return delivered, states
+
+
+def test_merged_states_fit_other_numbers_of_ranks_and_loaders_without_ranks():
+    before, states = run(loaders(4, shuffle=True), 2)
+    for state in (merge_states(states), merge_states(map(json.dumps, reversed(states))), states[0]):
+        for others in (loaders(3, "uneven", shuffle=True), [DataLoader(range(20), 2, shuffle=True, seed=0)]):
+            after, _ = run(others, None, state)
+            assert sorted(before + after) == list(range(20))
+
+
+def test_a_state_of_a_loader_without_ranks_fits_ranks():
+    for options in ({"shuffle": True}, {"batch_sampler": [[index] for index in range(20)]}):
+        before, (state,) = run([loaders(1, **options)[0]], 3)
+        plain = DataLoader(range(20), seed=0, **({"batch_size": 2} if "shuffle" in options else {}), **options)
+        before, (state,) = run([plain], 3)
+        after, _ = run(loaders(3, "uneven", **options), None, state)
+        assert sorted(before + after) == list(range(20))
+
+
+def test_what_a_single_process_has_carried_over_is_in_its_first_batch():
+    plain = DataLoader(range(11), 4, shuffle=True, seed=0, last_batch="rollover")
+    list(plain)
+    _, (state,) = run([plain], 1)  # 3 samples of epoch 0, and the first of epoch 1
+    after, _ = run(loaders(2, "uneven", 11, shuffle=True, last_batch="rollover"), None, state)
+    assert sorted(after) == sorted(shuffled_by_0(11, 1)[1:9])
+
+
+def shuffled_by_0(length, epoch):
+    order = RandomSampler(length, seed=0)
+    order.set_epoch(epoch)
+    return list(order)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_the_number_of_samples_of_all_ranks_may_stay_with_another_batch_size(steps):
+    before, states = run(loaders(4, size=1, shuffle=True), steps)
+    for others in (loaders(2, "uneven", size=2, shuffle=True), [DataLoader(range(20), 4, shuffle=True, seed=0)]):
+        after, _ = run(others, None, merge_states(states))
+        assert sorted(before + after) == list(range(20))
+    with pytest.raises(ValueError, match="all ranks together had batches of 4 x 1 = 4 samples"):
+        run(loaders(3, size=3, shuffle=True), None, merge_states(states))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"batch_sampler": [[index] for index in range(20)]}, r"pass ranks=\(0, 1\) to continue in a single process"),
+        ({"sampler": Counting(20)}, r"pass ranks=\(0, 1\) to continue in a single process"),
+    ],
+)
+@UNCOMPARED
+def test_positions_that_need_ranks_in_a_single_process(options, text):
+    state = run(loaders(2, **options), 2)[1][0]
+    sizes = {} if "batch_sampler" in options else {"batch_size": 2}
+    with pytest.raises(ValueError, match=text):
+        DataLoader(range(20), seed=0, **sizes, **options).load_state_dict(state)
+    loaders(1, **options)[0].load_state_dict(state)
+
+
+@UNCOMPARED
+def test_a_sampler_with_a_state_starts_the_saved_epoch_again():
+    ranks = loaders(2, "uneven", sampler=Counting(20))[:1] + loaders(2, "uneven", sampler=Counting(20))[1:]
+    run(ranks, None)
+    before, states = run(ranks, 2)
+    after, _ = run(
+        [loaders(3, "uneven", sampler=Counting(20))[index] for index in range(3)], None, merge_states(states)
+    )
+    order = np.random.default_rng(1).permutation(20).tolist()
+    assert sorted(before + after) == list(range(20))
+    assert sorted(after) == sorted(order[8:])
+
+
+@pytest.mark.filterwarnings("error", "ignore:.* ranks divide its order")
+def test_a_sampler_without_epochs_restarts_with_a_warning():
+    ranks = loaders(2, sampler=Restarting(list(range(20))))
+    run(ranks, None)
+    _, states = run(ranks, 1)
+    with pytest.warns(RuntimeWarning, match="a Restarting has no epoch and no state, so it restarts"):
+        loaders(2, sampler=Restarting(list(range(20))))[0].load_state_dict(states[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda states: states[:1], r"those of ranks \[1\] are missing"),
+        (lambda states: [states[0], states[0]], "rank 0 comes twice"),
+        (lambda states: [states[0], run(loaders(2, shuffle=True), 2)[1][1]], "rank 1 has another batch than rank 0"),
+        (lambda states: [states[0], run(loaders(2, shuffle=True, seed=3), 1)[1][1]], "another seed than rank 0"),
+        (lambda states: [states[0], run(loaders(2), 1)[1][1]], "divide different orders"),
+        (lambda states: [states[0], run(loaders(3, shuffle=True), 1)[1][1]], "num_shards"),
+        (lambda states: [DataLoader(range(20), 2).state_dict()], "saved by a loader without `ranks`"),
+        (lambda states: [states[0], DataLoader(IterableDataset(range(9)), 2).state_dict()], "sampler"),
+        (lambda states: [states[0], {**states[1], "batch": 0}], "check"),
+    ],
+)
+def test_states_that_do_not_fit_each_other(change, text):
+    with pytest.raises(ValueError, match=text):
+        merge_states(change(run(loaders(2, shuffle=True), 1)[1]))
+
+
+def test_batches_that_came_out_of_order_are_not_merged(tmp_path):
+    class FirstWaits:
+        def __len__(self):
+            return 24
+
+        def __getitem__(self, index):
+            while index == 0 and not go.is_set():
+                go.wait(0.01)
+            return index
+
+    go = threading.Event()
+    with THREAD.loader(FirstWaits(), 2, ranks=(0, 2), in_order=False) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        go.set()
+    assert state["ahead"]
+    other = DataLoader(FirstWaits(), 2, seed=0, ranks=(1, 2))
+    with pytest.raises(ValueError, match="batches came out of order; save the states of all ranks"):
+        merge_states([state, run([other], 1)[1][0]])
+    with pytest.raises(ValueError, match="pass ranks="):
+        DataLoader(FirstWaits(), 2, seed=0).load_state_dict(state)
+
+
+def test_errors_of_all_ranks_count_in_a_merged_state():
+    class Broken:
+        def __len__(self):
+            return 20
+
+        def __getitem__(self, index):
+            return 1 // (index > 7)
+
+    states = []
+    for index in range(2):
+        iterator = iter(DataLoader(Broken(), 2, seed=0, ranks=(index, 2), on_error="skip", max_errors=100))
+        next(iterator)  # the first four samples of this rank are skipped
+        states.append(iterator.state_dict())
+    assert [state["errors"] for state in [*states, merge_states(states)]] == [4, 4, 8]
+
+
+def test_a_dataset_that_grows_is_read_at_its_first_length():
+    data = list(range(8))
+    loader = DataLoader(data, 2, seed=0, ranks=(0, 2))
+    data.append(8)
+    with pytest.warns(RuntimeWarning, match="list has 9 samples now, but had 8 when the loader was made"):
+        assert flat(lists(loader)) == [0, 2, 4, 6]
+
+
+def test_states_of_a_sharded_sampler_and_of_ranks_are_the_same():
+    share = ShardedSampler(RandomSampler(20, seed=0), 2, 1)
+    before, states = run([DataLoader(range(20), 2, sampler=share, seed=0)], 2)
+    ours, same = run(loaders(2, shuffle=True)[1:], 2)
+    assert (before, states) == (ours, same)
+
+
+def test_the_ways_agree(any_way):
+    with (
+        any_way.loader(range(23), 2, shuffle=True, ranks=(1, 3)) as loader,
+        SERIAL.loader(range(23), 2, shuffle=True, ranks=(1, 3)) as serial,
+    ):
+        assert lists(loader) == lists(serial)
