@@ -10,6 +10,7 @@ import sys
 import pytest
 from conftest import FORK, eventually, in_child, run_program, workers
 from samples import Numbered
+from started import first_time
 
 pytestmark = [pytest.mark.numpy_only, pytest.mark.soak]
 
@@ -63,6 +64,27 @@ def test_a_death_without_an_exit_code_is_an_error_all_the_same():
             next(iter(loader))
 
     assert re.search(r"WorkerDied\(.*ended without an exit code while it made batch 0.*2 workers died", in_child(read))
+
+
+class ExitsOnce(Numbered):
+    """Each of the first samples ends its worker when it is read for the first time."""
+
+    def __init__(self, folder):
+        super().__init__(8)
+        self.folder = folder
+
+    def __getitem__(self, index):
+        if index < 4 and first_time(self.folder / str(index)):
+            os._exit(3)
+        return index
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_a_death_counts_only_against_the_batch_that_had_started(tmp_path):
+    """The other batches wait at the same worker; each survives a death of its own, because max_retries is 1."""
+    with FORK.loader(ExitsOnce(tmp_path), 1, num_workers=1, prefetch=8) as loader:
+        assert [int(batch[0]) for batch in loader] == list(range(8))
+        assert loader.stats().deaths == 4
 
 
 @pytest.mark.usefixtures("no_leaks")

@@ -382,11 +382,11 @@ def test_a_batch_that_an_interrupt_kept_back_does_not_survive_a_load_or_close():
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="Python 3.12 has more such jumps, and older ones none")
-@pytest.mark.parametrize("file", sorted(PACKAGE.rglob("*.py")), ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_no_loop_jumps_back_outside_of_its_try(file):
+def test_no_loop_jumps_back_outside_of_its_try():
     """NOTE [loops and try] in gluonloader/interrupts.py."""
     outside = [
-        f"{code.co_qualname}, line {jump.positions.lineno}"
+        f"{file.relative_to(PACKAGE)}: {code.co_qualname}, line {jump.positions.lineno}"
+        for file in sorted(PACKAGE.rglob("*.py"))
         for code in codes_in(compile(file.read_text(), str(file), "exec"))
         for jump in jumps_out_of_try(code)
     ]
