@@ -73,7 +73,7 @@ class Timer:
     """
 
     def __init__(self, resources: Callable[[], Resources]) -> None:
-        self._resources, self._before, self._is_long = resources, resources(), True
+        self._resources, self._before, self._is_long = resources, Resources(0), True
         self.took = 0
         self._start = self._end = time.perf_counter_ns()
         self._read = self._made = 0  # times that were noted since `start`
