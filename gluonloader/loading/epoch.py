@@ -184,12 +184,13 @@ class Epoch:
                 raise
             self._fail(task, error)
             batch = NOTHING
-        if batch is not NOTHING and (self.plan.errors.limit is None or self._tolerates_errors(task)):
-            return batch
-        if not self.ended:  # it has ended if too many samples raised errors
+        else:
+            if self.plan.errors.limit is not None and not self._tolerates_errors(task):
+                batch = NOTHING
+        if batch is NOTHING and not self.ended:  # it has ended if too many samples raised errors
             self._settle(task)
             self._interrupted = True
-        return NOTHING
+        return batch
 
     def _tolerates_errors(self, task: Task) -> bool:
         """Logs and counts the samples of a batch that raised an error; ends the epoch if there are too many."""

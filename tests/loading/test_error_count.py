@@ -4,8 +4,8 @@ from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gluonloader import BadSample
 from gluonloader.loading.plan.errors import NOTHING, ErrorCount
+from gluonloader.types import BadSample
 from gluonloader.work.in_flight import InFlight
 from gluonloader.work.task import Task
 from gluonloader.work.tolerance import Tolerated
