@@ -9,6 +9,7 @@ from ..errors import LoaderClosed, WorkerStartError, text_of
 from ..interrupts import from_signal_handler
 from ..memory.buffers import BatchMemory, BufferPool
 from ..randomness import preserved_generators, seed_restorable
+from ..work.core_wait import close_statistics
 from ..work.maker import BatchMaker
 from ..work.task import Job, Task
 from ..work.usage import Usage
@@ -58,6 +59,7 @@ class SerialExecutor:
         self._closed = True
         self._maker.close()
         self._buffers.close()
+        close_statistics()
 
     def _make(self, task: Task) -> Outcome:
         if not self._started:

@@ -29,6 +29,11 @@ def core_wait_ns() -> int:
     return opened.core_wait_ns()
 
 
+def close_statistics() -> None:
+    """Closes the file of the calling thread, which would otherwise stay open until the thread ends."""
+    _local.opened = None
+
+
 class _Statistics:
     """The statistics of the thread that makes this object.
 

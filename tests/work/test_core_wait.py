@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from conftest import descriptors, eventually, in_child
 
+from gluonloader import DataLoader, SimpleDataset
 from gluonloader.work.core_wait import core_wait_ns
 
 STATISTICS = "/proc/thread-self/schedstat"
@@ -55,6 +57,23 @@ def test_a_forked_child_has_its_own_figures_and_no_descriptor_is_left():
     assert opened <= 1  # the pipe of `in_child`
     assert descriptors() <= before
     assert of_child != own
+
+
+def slow(sample):
+    time.sleep(0.002)  # so that resources are measured
+    return sample
+
+
+def test_a_closed_loader_without_workers_leaves_no_descriptor_in_a_thread_that_goes_on():
+    def opened():
+        counts = [descriptors()]
+        with DataLoader(SimpleDataset(range(4)).transform(slow), batch_size=1) as loader:
+            list(loader)
+            counts.append(descriptors())
+        return [*counts, descriptors()]
+
+    before, while_open, after = in_thread(opened)
+    assert (while_open, after) == (before + 1, before)
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])
