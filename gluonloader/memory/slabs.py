@@ -6,8 +6,6 @@
 
 budget.py counts slabs against `memory_limit`, see NOTE [memory limit] there; loans.py knows which loans have ended.
 
-NOTE [loans and fork] such a slab is not used again.
-
 NOTE [loans and fork]: a forked child can read the batches that were on loan at the fork, but the parent does not see
 the child's references. So a slab that is on loan at a fork is closed after its loan, not used again.
 """
