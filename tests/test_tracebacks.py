@@ -129,7 +129,7 @@ def test_a_variable_shows_all_frames(tmp_path):
     lines = run_script(tmp_path, GLUONLOADER_FULL_TRACEBACK="1")
     assert lines[0].startswith("gluonloader.errors.RemoteTraceback: in dataset[6], batch 1 of epoch 0, in worker ")
     functions = [line.rpartition(" in ")[2] for line in own_frames("\n".join(lines))]
-    assert {"answer", "make", "_read", "__next__", "next", "_rebuild"} <= set(functions)
+    assert {"answer", "make", "_read", "__next__", "next", "_accept"} <= set(functions)
 
 
 def test_only_the_frames_of_the_user_are_shown(any_way):
