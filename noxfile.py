@@ -2,13 +2,12 @@
 
 core     the default Python, newest NumPy, nothing else; without the tests that are marked slow, spawn or kill, and with
          fewer random examples
-newest   the newest Python at hand, NumPy alone: the tests of `core` with all random examples, and those that are marked
-         numpy_only
+newest   the newest Python at hand, NumPy alone: the tests that are marked numpy_only, and those of `core`
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
-         streams: pyarrow, pandas, polars, h5py, zarr, fsspec, Hugging Face datasets, WebDataset; all other tests; then
-         those of `trainers`
+         streams: pyarrow, pandas, polars, h5py, zarr, fsspec, Hugging Face datasets, WebDataset; all tests that are not
+         marked numpy_only, of the Gluon drop-in only those of `core`; then those of `trainers`
 gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow, h5py, zarr: where Gluon users are; all
-         tests of the Gluon drop-in and of arrays of frameworks, and otherwise the tests of `core`
+         tests of the Gluon drop-in and of arrays of frameworks; those of `core` that use arrays in many ways
 ray      Python 3.11, Ray: the tests of the executors over actors of Ray, and Ray's own tests
 lint     ruff, mypy --strict
 docs     the documentation, warnings are errors
@@ -35,12 +34,17 @@ nox.options.sessions = ["lint", "docs", "package", "newest", "ray", "modern", "g
 nox.options.default_venv_backend = "virtualenv"
 
 TEST = ["pytest>=8", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypothesis"]
-# Most tests wait more than they work.
-RUNNERS = ["-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal"]
+# Many tests wait more than they work.
+RUNNERS = ["-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
 TORCH = "torch==2.13.0"
 MXNET = "mxnet==1.9.1"
 TRAINERS = ["lightning", "accelerate", "transformers"]
 TRAINERS_TESTS = "tests/pytorch/trainers"
+# Tests that call NumPy in many ways, so that they could depend on its version.
+WITH_ARRAYS = [
+    *("tests/batchify", "tests/dataset", "tests/memory", "tests/randomness", "tests/records", "tests/sampler"),
+    *("tests/vision", "tests/work", "tests/test_loader.py", "tests/test_resume.py", "tests/test_tree.py"),
+]
 QUICK = "not slow and not spawn and not kill"
 BLOCKS = "tests/test_docs.py::test_blocks_run_and_print_what_the_page_shows"
 
@@ -63,6 +67,11 @@ def example(page: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
+def install(session: nox.Session, *packages: str) -> None:
+    """Installs packages into the environment; not compiled, since tests import only a small part of them."""
+    session.install("--no-compile", *packages)
+
+
 def run_tests(session: nox.Session, *arguments: str) -> None:
     # Tests start many interpreters, which load modules faster from bytecode.
     session.env["PYTHONDONTWRITEBYTECODE"] = ""
@@ -72,7 +81,7 @@ def run_tests(session: nox.Session, *arguments: str) -> None:
 @nox.session
 def core(session: nox.Session) -> None:
     """NumPy alone, quick."""
-    session.install("numpy", *TEST, "-e", ".")
+    install(session, "numpy", *TEST, "-e", ".")
     # Each pytest process imports all test modules: as many as there are cores.
     run_tests(session, "-n", str(os.cpu_count() or 1), "-m", QUICK, "--hypothesis-profile=quick")
 
@@ -82,16 +91,14 @@ def gluon(session: nox.Session) -> None:
     """NumPy 1.23, MXNet with its toolkits and torch."""
     toolkits = ["gluonnlp==0.10.0", "gluoncv==0.10.5.post0"]
     files = ["pyarrow<20", "h5py<3.11", "zarr==2.18.2", "numcodecs==0.13.1"]  # the last ones that work beside NumPy 1
-    session.install("numpy<1.24", MXNET, *toolkits, TORCH, *files, "scikit-learn", "tqdm", *TEST, "-e", ".")
+    install(session, "numpy<1.24", MXNET, *toolkits, TORCH, *files, "scikit-learn", "tqdm", *TEST, "-e", ".")
     if session.posargs:
         run_tests(session)
         return
     run_tests(session, "tests/gluon")
-    # In a process of its own: Gluon's loader forks, and then sometimes hangs if another framework has started threads.
-    with_mxnet = ["tests/frameworks", "tests/test_patch_numpy.py"]
-    run_tests(session, *with_mxnet)
-    others = (f"--ignore={tests}" for tests in ("tests/gluon", "tests/pytorch", *with_mxnet))
-    run_tests(session, "-m", QUICK, "--hypothesis-profile=quick", *others)
+    # In processes of their own: Gluon's loader forks, and sometimes hangs if another framework has started threads.
+    run_tests(session, "tests/frameworks", "tests/test_patch_numpy.py")
+    run_tests(session, "-m", QUICK, "--hypothesis-profile=quick", *WITH_ARRAYS)
 
 
 @nox.session(python="3.11")
@@ -101,15 +108,15 @@ def modern(session: nox.Session) -> None:
     network = ["fsspec", "aiohttp", "requests"]
     images = ["simplejpeg", "opencv-python-headless", "pillow", "albumentations"]
     examples = ["scikit-learn", "tqdm", "rich", "matplotlib"]
-    session.install("numpy>=2", TORCH, "jax", *data, *network, *images, *examples, *TRAINERS, *TEST, "-e", ".")
-    session.install("--no-deps", MXNET)  # its metadata ask for an older NumPy
+    install(session, "numpy>=2", TORCH, "jax", *data, *network, *images, *examples, *TRAINERS, *TEST, "-e", ".")
+    install(session, "--no-deps", MXNET)  # its metadata ask for an older NumPy
     if session.posargs:
         run_tests(session)
         return
     # In processes of their own: the loaders of Gluon and torch fork, and then they sometimes hang if another framework
     # has started threads.
     run_tests(session, "-m", "not numpy_only", "tests/pytorch", f"--ignore={TRAINERS_TESTS}")
-    run_tests(session, "-m", "not numpy_only", "tests/gluon")
+    run_tests(session, "-m", QUICK, "tests/gluon")
     run_tests(session, "-m", "not numpy_only", "--ignore=tests/pytorch", "--ignore=tests/gluon")
     run_tests(session, TRAINERS_TESTS)
 
@@ -117,14 +124,14 @@ def modern(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def trainers(session: nox.Session) -> None:
     """Lightning, Fabric, Accelerate and the Trainer of transformers."""
-    session.install("numpy>=2", TORCH, "torchdata", *TRAINERS, *TEST, "-e", ".")
+    install(session, "numpy>=2", TORCH, "torchdata", *TRAINERS, *TEST, "-e", ".")
     run_tests(session, TRAINERS_TESTS, f"{BLOCKS}[trainers.md]")
 
 
 @nox.session(python="3.11")
 def ray(session: nox.Session) -> None:
     """Workers that are actors of Ray."""
-    session.install("numpy>=2", "ray", "simplejpeg", "pillow", "scikit-learn", "tqdm", *TEST, "-e", ".")
+    install(session, "numpy>=2", "ray", "simplejpeg", "pillow", "scikit-learn", "tqdm", *TEST, "-e", ".")
     session.env.update(
         GLUONLOADER_RAY="1", RAY_USAGE_STATS_ENABLED="0", GLUONLOADER_INTERRUPTS="20", GLUONLOADER_KILLS="20"
     )
@@ -141,14 +148,18 @@ def ray(session: nox.Session) -> None:
 @nox.session(python=next(pythons(), "python3"))
 def newest(session: nox.Session) -> None:
     """The newest Python, NumPy alone."""
-    session.install("numpy", *TEST, "-e", ".")
-    run_tests(session, *([] if session.posargs else ["-m", f"numpy_only or ({QUICK})"]))
+    install(session, "numpy", *TEST, "-e", ".")
+    if session.posargs:
+        run_tests(session)
+        return
+    run_tests(session, "-m", "numpy_only")
+    run_tests(session, "-m", f"not numpy_only and {QUICK}", "--hypothesis-profile=quick")
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style and types."""
-    session.install("ruff", "mypy", "numpy>=2", "-e", ".")
+    install(session, "ruff", "mypy", "numpy>=2", "-e", ".")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
@@ -157,14 +168,14 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """The documentation as HTML, in docs/_build/html."""
-    session.install("-e", ".[docs]")
+    install(session, "-e", ".[docs]")
     session.run("sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build/html")
 
 
 @nox.session
 def package(session: nox.Session) -> None:
     """Builds the wheel and the source distribution, installs them into empty environments, and runs an example."""
-    session.install("build", "twine", "virtualenv")
+    install(session, "build", "twine", "virtualenv")
     folder = Path(session.create_tmp())
     shutil.rmtree(folder)  # what an earlier run has left
     session.run("python", "-m", "build", "--outdir", str(folder), silent=True)
@@ -191,7 +202,8 @@ def package(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def soak(session: nox.Session) -> None:
     """The fault and memory tests at full length."""
-    session.install(
+    install(
+        session,
         "numpy<1.24",
         MXNET,
         TORCH,
