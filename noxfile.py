@@ -133,7 +133,7 @@ def ray(session: nox.Session) -> None:
     """Workers that are actors of Ray."""
     install(session, "numpy>=2", "ray", "simplejpeg", "pillow", "scikit-learn", "tqdm", *TEST, "-e", ".")
     session.env.update(
-        GLUONLOADER_RAY="1", RAY_USAGE_STATS_ENABLED="0", GLUONLOADER_INTERRUPTS="20", GLUONLOADER_KILLS="20"
+        GLUONLOADER_RAY="1", RAY_USAGE_STATS_ENABLED="0", GLUONLOADER_INTERRUPTS="8", GLUONLOADER_KILLS="20"
     )
     tests = [
         "tests/executors",
