@@ -94,7 +94,7 @@ class Window:
         if not self.in_order:
             # A copy, since other threads add outcomes meanwhile.
             return next((number for number in list(self.arrived) if number in self.in_flight), None)
-        number = self.in_flight.first
+        number = next(iter(self.in_flight), None)
         return number if number in self.arrived else None
 
     @property

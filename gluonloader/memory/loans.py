@@ -54,17 +54,18 @@ class LoanRef(weakref.ref[Loan], Generic[S]):
 
 
 class Loans(Generic[S]):
-    """The loans of one executor's memory; not thread-safe, except that loans may die in any thread."""
+    """The loans of one executor's memory; not thread-safe, except that loans may die in any thread.
+
+    Attributes:
+        by_number: those that have not ended, as far as is known; only the methods change it.
+    """
 
     def __init__(self) -> None:
-        self._by_number: dict[int, LoanRef[S]] = {}
+        self.by_number: dict[int, LoanRef[S]] = {}
         self._dead: deque[LoanRef[S]] = deque()
 
-    def __len__(self) -> int:
-        return len(self._by_number)
-
     def __iter__(self) -> Iterator[LoanRef[S]]:
-        return iter(list(self._by_number.values()))
+        return iter(list(self.by_number.values()))
 
     def start(self, number: int, slab: S, buffer: Any, used: int) -> Loan:
         """Lends the first `used` bytes of a buffer.
@@ -77,7 +78,7 @@ class Loans(Generic[S]):
             slab.holders = 0
         reference: LoanRef[S] = LoanRef(loan, self._dead.append)  # type: ignore[arg-type]  # it is called with itself
         reference.number, reference.slab, reference.used = number, slab, used
-        self._by_number[number] = reference
+        self.by_number[number] = reference
         return loan
 
     def ended(self) -> list[LoanRef[S]]:
@@ -85,12 +86,12 @@ class Loans(Generic[S]):
         ended: list[LoanRef[S]] = []
         for _ in range(len(self._dead)):
             loan = self._dead.popleft()
-            if self._by_number.get(loan.number) is not loan:  # `recount` has removed it, or put it there as well
+            if self.by_number.get(loan.number) is not loan:  # `recount` has removed it, or put it there as well
                 continue
             if loan.slab is not None and loan.slab.is_held:
                 self._dead.append(loan)  # checked again the next time
                 continue
-            del self._by_number[loan.number]
+            del self.by_number[loan.number]
             ended.append(loan)
         return ended
 
@@ -100,12 +101,12 @@ class Loans(Generic[S]):
         Args:
             in_flight: the numbers of memory that is not lent. A call that was to lend it may have been interrupted.
         """
-        self._by_number = {
+        self.by_number = {
             number: loan
-            for number, loan in self._by_number.items()
+            for number, loan in self.by_number.items()
             if number not in in_flight and (loan() is not None or (loan.slab is not None and loan.slab.is_held))
         }
-        self._dead.extend(loan for loan in self._by_number.values() if loan() is None)
+        self._dead.extend(loan for loan in self.by_number.values() if loan() is None)
 
     def clear(self) -> None:
-        self._by_number = {}
+        self.by_number = {}

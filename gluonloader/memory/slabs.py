@@ -255,13 +255,13 @@ class SlabPool:
             return False
         if self._budget is None:
             most = self.window + SPARE_LOANS
-            if len(self._loans) >= most:
+            if len(self._loans.by_number) >= most:
                 self._collect()
-            return len(self._loans) < most
+            return len(self._loans.by_number) < most
         self._collect()
         if self._budget.may_lend(slab.size, self.window):
             return True
-        if len(self._loans) > 1:  # a usual loop keeps only the previous batch
+        if len(self._loans.by_number) > 1:  # a usual loop keeps only the previous batch
             kept = sum(loan.used for loan in self._loans)
             if kept + used > self._budget.lendable(self.window) // 2:  # otherwise larger batches have grown their slabs
                 self._budget.warn_of_copies(kept)

@@ -21,7 +21,7 @@ MUTATIONS = [
     Mutation(
         "a loan that ended is never free again",
         "memory/loans.py",
-        "            del self._by_number[loan.number]\n            ended",
+        "            del self.by_number[loan.number]\n            ended",
         "            continue\n            ended",
     ),
     Mutation(
@@ -208,7 +208,8 @@ MUTATIONS = [
     Mutation(
         "the window delivers out of order",
         "executors/base.py",
-        "        number = self.in_flight.first\n        return number if number in self.arrived else None\n",
+        "        number = next(iter(self.in_flight), None)\n"
+        "        return number if number in self.arrived else None\n",
         "        return next((number for number in list(self.arrived) if number in self.in_flight), None)\n",
     ),
     Mutation(

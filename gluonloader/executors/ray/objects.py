@@ -155,10 +155,10 @@ class ObjectMemory:
     def _may_lend(self, nbytes: int) -> bool:
         self._collect()
         if self._budget is None:
-            return len(self._loans) < self.window + SPARE_LOANS
+            return len(self._loans.by_number) < self.window + SPARE_LOANS
         if self._budget.may_lend(nbytes, self.window):
             return True
-        if len(self._loans) > 1:  # a usual loop keeps only the previous batch
+        if len(self._loans.by_number) > 1:  # a usual loop keeps only the previous batch
             self._budget.warn_of_copies(self._budget.lent)
         return False
 
