@@ -142,7 +142,7 @@ def ray(session: nox.Session) -> None:
         "tests/test_docs.py",
         "tests/test_examples.py",
     ]
-    run_tests(session, *([] if session.posargs else tests))
+    run_tests(session, "-n", "2", *([] if session.posargs else tests))  # more of them are slower, since each starts Ray
 
 
 @nox.session(python=next(pythons(), "python3"))
