@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass, field
 
 import numpy as np
+from orders import Foreign
 
 from gluonloader import BatchSampler, FixedBucketSampler, RandomSampler
 
@@ -29,22 +30,6 @@ def batches_of(keys, size, last_batch, carried=()):
     if rest and last_batch == "keep":
         batches.append(rest)
     return batches, rest if last_batch == "rollover" else []
-
-
-class Foreign:
-    """A user's sampler, whose order depends on its epoch."""
-
-    def __init__(self, length):
-        self.length, self.epoch = length, 0
-
-    def set_epoch(self, epoch):
-        self.epoch = epoch
-
-    def __iter__(self):
-        return iter(np.random.default_rng(self.epoch).permutation(self.length).tolist())
-
-    def __len__(self):
-        return self.length
 
 
 class ForeignBatches(Foreign):

@@ -11,7 +11,8 @@ import pytest
 from conftest import ANY, SERIAL, THREAD, examples, load_or_skip
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rank_models import Counting, Division, Foreign, ForeignBatches, shuffled
+from orders import Foreign
+from rank_models import Counting, Division, ForeignBatches, shuffled
 
 from gluonloader import (
     BatchSampler,

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..errors import bad_state
-from ..sampler import ShardedSampler
 from ..state import add_checksum, check_same, field, int_field, list_field
+from .plan.new_ranks import saved_share
 
 State = Mapping[str, Any]
 
@@ -56,9 +56,9 @@ def _batch_size(state: State) -> int:
 
 def _share(state: State) -> State:
     saved = field(state, "sampler")
-    for part in (saved, saved.get("sampler")) if isinstance(saved, Mapping) else ():
-        if isinstance(part, Mapping) and part.get("kind") == ShardedSampler.__name__:
-            return part
+    share = saved_share(saved) if isinstance(saved, Mapping) else None
+    if share is not None:
+        return share
     right = "it was saved by a loader without `ranks`; load it without merge_states"
     raise ValueError(f"states: one of them is not the state of a rank: {right}")
 

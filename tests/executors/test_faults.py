@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from conftest import FORK, OVER_RAY, children, eventually, workers
 from samples import Numbered
+from started import OnlyInWorkers
 
 import gluonloader as gl
 
@@ -226,20 +227,9 @@ def test_a_batch_that_cannot_be_pickled_names_the_leaf(process_way):
         assert next(iterator) == [{"ok": 1, "parts": (2, 0)}]
 
 
-class UnpicklesOnlyInWorkers:
-    def __reduce__(self):
-        return only_in_workers, (os.getpid(),)
-
-
-def only_in_workers(pid):
-    if os.getpid() != pid:
-        raise ValueError("not here")
-    return 0
-
-
 class ParentCannotRead(Numbered):
     def __getitem__(self, index):
-        return UnpicklesOnlyInWorkers() if index == 0 else index
+        return OnlyInWorkers() if index == 0 else index
 
 
 def test_a_batch_that_cannot_be_unpickled_is_an_error_and_the_next_comes(process_way):

@@ -23,7 +23,7 @@ def with_share(batch_sampler: Any, state: Mapping[str, Any]) -> Mapping[str, Any
     """Returns the state for one of several ranks, if a loader without `ranks` has saved it; else the same object."""
     saved = field(state, "sampler")
     share = _share_of(batch_sampler)
-    if share is None or not isinstance(saved, Mapping) or _saved_share(saved) or "snapshot" in state:
+    if share is None or not isinstance(saved, Mapping) or saved_share(saved) or "snapshot" in state:
         return state
     if share is batch_sampler:
         return {**state, "sampler": _as_share(share, 0, saved)}
@@ -47,7 +47,7 @@ def without_share(batch_sampler: Any, state: Mapping[str, Any]) -> Mapping[str, 
         ValueError: the position cannot be continued without `ranks`.
     """
     saved = field(state, "sampler")
-    inner = _saved_share(saved) if isinstance(saved, Mapping) else None
+    inner = saved_share(saved) if isinstance(saved, Mapping) else None
     if inner is None or _share_of(batch_sampler) is not None:
         return state
     ranks, drawn = int_field(inner, "num_shards", 1, _PATH), int_field(state, "skip")
@@ -67,7 +67,7 @@ def _share_of(batch_sampler: Any) -> ShardedSampler | None:
     return next((part for part in parts if isinstance(part, ShardedSampler)), None)
 
 
-def _saved_share(saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def saved_share(saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The pass state of the share in the pass state of a batch sampler; None if there is no share."""
     parts = saved, saved.get("sampler")
     return next((part for part in parts if isinstance(part, Mapping) and part.get("kind") == _SHARE), None)
