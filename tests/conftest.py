@@ -108,11 +108,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = [item for item in over_ray if not item.get_closest_marker("local")]
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = kept
+    about = tuple(str(Path(__file__).with_name(part)) for part in ("executors", "memory"))
     for item in items:
         ways = ways_of(item)
         if any(not way.quick for way in ways):
             item.add_marker(pytest.mark.spawn)
-        about_workers = not {"executors", "memory"}.isdisjoint(item.path.parts)
+        about_workers = str(item.path).startswith(about)
         if ONE_FORK in ways or AUTO in ways or (FORK in ways and not about_workers):
             item.add_marker(pytest.mark.slow)
         if OVER_ALL and any(way not in ANY for way in ways):

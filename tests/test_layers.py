@@ -12,6 +12,7 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import run_program
 
 import gluonloader
@@ -46,6 +47,13 @@ def module_name(file):
 @functools.cache
 def tree_of(file):
     return ast.parse(file.read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_trees():
+    """They take 100 MB, which later tests would pay for at each fork."""
+    yield
+    tree_of.cache_clear()
 
 
 def imports(file):
@@ -154,19 +162,17 @@ def private_uses(file, own, others):
             yield node.attr
 
 
-PRIVATE_NAMES = {}  # of each package
-for file in FILES:
-    names = set(filter(is_private, private_names_of(tree_of(file))))
-    PRIVATE_NAMES.setdefault(part_of(module_name(file)), set()).update(names)
-
-
 def test_private_names_are_used_in_their_own_package_only():
+    private = {}  # names of each package
+    for file in FILES:
+        names = set(filter(is_private, private_names_of(tree_of(file))))
+        private.setdefault(part_of(module_name(file)), set()).update(names)
     found = set()
     for file in FILES:
         module = module_name(file)
         part = part_of(module)
-        others = set().union(*(names for other, names in PRIVATE_NAMES.items() if other != part))
-        found |= {(module, name) for name in private_uses(file, PRIVATE_NAMES[part], others)}
+        others = set().union(*(names for other, names in private.items() if other != part))
+        found |= {(module, name) for name in private_uses(file, private[part], others)}
     assert found == set()
 
 

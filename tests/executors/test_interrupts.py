@@ -403,6 +403,8 @@ def codes_in(code):
 def jumps_out_of_try(code):
     """Jumps back into a `try` or `with` that they do not belong to; those of comprehensions restore only variables."""
     entries = dis.Bytecode(code).exception_entries
+    if not entries:
+        return
     names = {instruction.offset: instruction.opname for instruction in dis.get_instructions(code)}
 
     def handlers(offset):

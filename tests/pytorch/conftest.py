@@ -3,13 +3,15 @@
 torch is imported in `sides`, by each test file: a skip raised in a conftest would skip all tests of the project.
 """
 
+import os
 import signal
-from pathlib import Path
 
 import pytest
 from parity import allow_reruns, one_minute
 
 pytest.register_assert_rewrite("pytorch.sides")
+
+FOLDER = os.path.dirname(__file__) + os.sep
 
 WARNINGS = [
     "ignore:This DataLoader will create:UserWarning",  # more workers than cores
@@ -21,7 +23,7 @@ WARNINGS = [
 def pytest_collection_modifyitems(items):
     allow_reruns(items, "loader_class", "torch")
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(FOLDER):
             for warning in WARNINGS:
                 item.add_marker(pytest.mark.filterwarnings(warning))
 
