@@ -14,6 +14,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from conftest import examples
 from orders import Foreign
 from state_editor import as_saved, edited, sealed
 from state_models import cut, is_ahead, of_indices, of_shards, weights_in
@@ -429,7 +430,7 @@ def run(name, first, function, kind, states, count):
 def test_an_edited_state_is_refused_or_loads_what_it_says(name):
     if name.startswith("torch"):
         pytest.importorskip("torch")
-    kind, count = KINDS[name], STATES // len(KINDS)
+    kind, count = KINDS[name], examples(STATES // len(KINDS))
     states = [as_saved(state) for state in kind.states()]
     for state in states[:]:
         if state.get("ahead") == []:

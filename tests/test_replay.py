@@ -120,6 +120,7 @@ def test_replay_makes_any_batch_before_during_and_after_an_iteration_and_after_a
         assert text(loader.replay(*reached, read=True)) == batches[reached]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PIPELINES)
 def test_seek_starts_the_next_iteration_at_any_batch(name):
     make, chance = PIPELINES[name], random.Random(name)

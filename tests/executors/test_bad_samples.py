@@ -44,6 +44,7 @@ def test_samples_that_kill_their_worker_are_left_out(way, kind, policy):
         assert [len(batch) for batch in batches] == [8] * 7 + [4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "kind"), [(FORK, Dangerous), (FORK, DangerousInBulk), (SPAWN, Dangerous)])
 def test_samples_that_hang_are_left_out(way, kind):
     dataset = kind(20, hangs=(3, 5), raises=(4,), kills=(11,))
@@ -51,6 +52,7 @@ def test_samples_that_hang_are_left_out(way, kind):
     assert indices_of(load(way, dataset, 8, on_error="skip", timeout=timeout)) == dataset.good()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Dangerous, DangerousInBulk, AsyncDangerous, AsyncDangerousInBulk])
 def test_they_are_left_out_although_several_samples_are_read_at_a_time(kind):
     dataset = kind(32, hangs=(3,), raises=(4, 21), kills=(11, 12, 31))
@@ -126,7 +128,11 @@ def hang(error, index):
 
 @pytest.mark.parametrize("kind", [Dangerous, AsyncDangerous, DangerousInBulk])
 @pytest.mark.parametrize(
-    ("on_error", "error"), [(crash, gl.WorkerDied), (hang, gl.BatchTimeout)], ids=["crash", "hang"]
+    ("on_error", "error"),
+    [
+        pytest.param(crash, gl.WorkerDied, id="crash"),
+        pytest.param(hang, gl.BatchTimeout, id="hang", marks=pytest.mark.slow),
+    ],
 )
 def test_a_function_that_kills_or_stops_its_worker_is_an_error(kind, on_error, error):
     arguments = {"on_error": on_error, "max_errors": 9, "max_retries": 0, "timeout": 2}
@@ -152,7 +158,7 @@ class BadInBulk(Dangerous):
         return [self[index] for index in indices]
 
 
-@pytest.mark.parametrize("fault", [crash, hang])
+@pytest.mark.parametrize("fault", [crash, pytest.param(hang, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("max_retries", [0, 1])
 def test_if_only_bulk_reads_fail_all_samples_are_read_one_by_one(fault, max_retries):
     arguments = {"on_error": "skip", "max_errors": 0, "max_retries": max_retries, "timeout": 2}

@@ -1,6 +1,6 @@
 """An interrupted main program: Ctrl-C and other handlers that raise lose no batch, whenever the signal arrives.
 
-`nox -s soak` sets GLUONLOADER_INTERRUPTS to 1000. Every run counts a few hundred interrupts.
+`nox -s soak` sets GLUONLOADER_INTERRUPTS to 1000. Every run counts a few hundred interrupts, a quick one fewer.
 """
 
 import dis
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ANY, FORK, FORKSERVER, OVER_RAY, RAY, SERIAL, THREAD, Way
+from conftest import ANY, FORK, FORKSERVER, OVER_RAY, RAY, SERIAL, THREAD, Way, examples
 from interrupting import Alarm, SignalAt, raise_alarm
 
 import gluonloader
@@ -174,7 +174,7 @@ def test_a_signal_inside_of_a_sample_is_no_error_of_the_sample(handler, kind):
 @pytest.mark.parametrize("continues", [True, False], ids=["same iterator", "new epoch"])
 def test_an_interrupt_at_any_point_of_next_loses_nothing(interrupted_way, continues):
     reader, chance = Reader(interrupted_way), random.Random(0)
-    for number in range(INTERRUPTS):
+    for number in range(examples(INTERRUPTS)):
         reader.start()
         reader.read(chance.randrange(1, 12))
         with SignalAt(chance.choice([chance.randrange(30), chance.randrange(600)]), SIGNALS[number % 2]) as signalled:
