@@ -5,7 +5,7 @@ core     the default Python, newest NumPy, nothing else; without the tests that 
 newest   the newest Python at hand, NumPy alone: the tests that are marked numpy_only, and those of `core`
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
          streams: pyarrow, pandas, polars, h5py, zarr, fsspec, Hugging Face datasets, WebDataset; all tests that are not
-         marked numpy_only, of the Gluon drop-in only those of `core`; then those of `trainers`
+         marked numpy_only, of the Gluon drop-in only those of `core`; then those of `trainers` that are not slow
 gluon    Python 3.11, NumPy 1.23, MXNet 1.9.1, GluonNLP, GluonCV, torch, pyarrow, h5py, zarr: where Gluon users are; all
          tests of the Gluon drop-in and of arrays of frameworks; those of `core` that use arrays in many ways
 ray      Python 3.11, Ray: the tests of the executors over actors of Ray, and Ray's own tests
@@ -118,7 +118,7 @@ def modern(session: nox.Session) -> None:
     run_tests(session, "-m", "not numpy_only", "tests/pytorch", f"--ignore={TRAINERS_TESTS}")
     run_tests(session, "-m", QUICK, "tests/gluon")
     run_tests(session, "-m", "not numpy_only", "--ignore=tests/pytorch", "--ignore=tests/gluon")
-    run_tests(session, TRAINERS_TESTS)
+    run_tests(session, "-m", "not slow", TRAINERS_TESTS)
 
 
 @nox.session(python="3.11")

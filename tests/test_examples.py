@@ -39,7 +39,7 @@ def _needs_the_examples_extra():
     pytest.importorskip("tqdm")
 
 
-WAYS = (["--workers", "2"], ["--workers", "0"], ["--workers", "1", "--start-method", "spawn"], ["--executor", "thread"])
+WAYS = (["--workers", "2"], ["--workers", "1", "--start-method", "spawn"])
 
 
 @pytest.mark.parametrize("way", WAYS, ids=" ".join)

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:resuming"),
     pytest.mark.filterwarnings("ignore:.* ranks divide its order"),
 ]
-CASES = range(int(os.environ.get("GLUONLOADER_RANKS", 100)))
+CASES = range(int(os.environ.get("GLUONLOADER_RANKS", 50)))
 ORDERS = range(int(os.environ.get("GLUONLOADER_RANKS", 25)))
 WAYS = [SERIAL, SERIAL, SERIAL, THREAD, THREAD, FORK]
 

@@ -121,8 +121,10 @@ def shared_files_of(done):
 
 
 @needs_old_numpy
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("script", NEEDS)
+@pytest.mark.parametrize(
+    ("script", "num_workers"),
+    [*((script, 2) for script in NEEDS), ("train_ssd", 0), ("train_transformer", 0), ("fit_estimator", 0)],
+)
 def test_a_script_reads_the_same_batches(environment, tmp_path, script, num_workers):
     if find_spec(NEEDS[script]) is None:
         pytest.skip(f"needs {NEEDS[script]}")

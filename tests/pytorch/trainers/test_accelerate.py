@@ -20,8 +20,14 @@ from .training import BATCH, SAMPLES, Points, run  # noqa: E402
 
 
 @pytest.mark.spawn
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("way", ["stateful", "skip"])
+@pytest.mark.parametrize(
+    ("way", "processes"),
+    [
+        ("stateful", 2),
+        ("skip", 1),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in [("stateful", 1), ("skip", 2)]),
+    ],
+)
 def test_a_run_that_is_resumed_in_mid_epoch_has_the_same_losses(tmp_path, way, processes):
     trained = run("accelerate_program", tmp_path, "train", way, processes=processes)
     resumed = run("accelerate_program", tmp_path, "resume", way, processes=processes)

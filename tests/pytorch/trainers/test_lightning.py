@@ -6,7 +6,11 @@ pytest.importorskip("lightning")
 
 from .training import SAMPLES, run  # noqa: E402
 
-PROGRAMS = [("lightning_program", 1), ("lightning_program", 2), ("fabric_program", 1)]
+PROGRAMS = [
+    pytest.param("lightning_program", 1, marks=pytest.mark.slow),
+    ("lightning_program", 2),
+    ("fabric_program", 1),
+]
 
 
 def read_in_epoch(runs, epoch):

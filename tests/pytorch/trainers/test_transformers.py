@@ -11,7 +11,7 @@ SAVED_STEP = 28
 
 
 @pytest.mark.spawn
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_run_that_is_resumed_in_mid_epoch_has_the_same_losses(tmp_path, processes):
     trained = run("transformers_program", tmp_path, "train", processes=processes)
     resumed = run("transformers_program", tmp_path, "resume", processes=processes)
