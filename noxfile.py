@@ -3,6 +3,9 @@
 core     the default Python, newest NumPy, nothing else; without the tests that are marked slow, spawn or kill, and with
          fewer random examples
 newest   the newest Python at hand, NumPy alone: the tests that are marked numpy_only, and those of `core`
+next     Python 3.14 and 3.15, NumPy alone: the tests that are marked numpy_only. `.ci/pythons` gets them where none is
+         installed
+free     a free-threaded Python, NumPy and Pillow: all tests; skipped where there is none (not part of a plain `nox`)
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
          streams: pyarrow, pandas, polars, h5py, zarr, fsspec, Hugging Face datasets, WebDataset; all tests that are not
          marked numpy_only, of the Gluon drop-in only those of `core`; then those of `trainers` that are not slow
@@ -30,12 +33,15 @@ from pathlib import Path
 
 import nox
 
-nox.options.sessions = ["lint", "docs", "package", "newest", "ray", "modern", "gluon"]
+nox.options.sessions = ["lint", "docs", "package", "ray", "next", "newest", "modern", "gluon"]
 nox.options.default_venv_backend = "virtualenv"
 
 TEST = ["pytest>=8", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypothesis"]
 # Many tests wait more than they work.
 RUNNERS = ["-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
+VERSIONS = [f"3.{minor}" for minor in range(20, 9, -1)]
+NEXT = ["3.14", "3.15"]
+FREE = ["3.15t", "3.14t", "3.13t"]
 TORCH = "torch==2.13.0"
 MXNET = "mxnet==1.9.1"
 TRAINERS = ["lightning", "accelerate", "transformers"]
@@ -49,12 +55,13 @@ QUICK = "not slow and not spawn and not kill"
 BLOCKS = "tests/test_docs.py::test_blocks_run_and_print_what_the_page_shows"
 
 
-def pythons() -> Iterator[str]:
-    """Yields the path of one CPython of each version that runs here, the newest first; those of pyenv included."""
-    candidates = [f"python3.{minor}" for minor in range(20, 9, -1)]
-    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    for name in candidates:
-        for path in (shutil.which(name), *sorted(map(str, versions.glob(f"{name[6:]}.*/bin/python")))):
+def pythons(*versions: str) -> Iterator[str]:
+    """Yields the path of one CPython of each of these versions that runs here; those of pyenv included."""
+    of_pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for version in versions:
+        number, suffix = version.removesuffix("t"), version[len(version.removesuffix("t")) :]
+        in_pyenv = of_pyenv.glob(f"{number}.*{suffix}/bin/python{version}")
+        for path in (shutil.which(f"python{version}"), *sorted(map(str, in_pyenv))):
             if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
                 yield path
                 break
@@ -145,7 +152,7 @@ def ray(session: nox.Session) -> None:
     run_tests(session, "-n", "2", *([] if session.posargs else tests))  # more of them are slower, since each starts Ray
 
 
-@nox.session(python=next(pythons(), "python3"))
+@nox.session(python=next(pythons(*VERSIONS), "python3"))
 def newest(session: nox.Session) -> None:
     """The newest Python, NumPy alone."""
     install(session, "numpy", *TEST, "-e", ".")
@@ -154,6 +161,47 @@ def newest(session: nox.Session) -> None:
         return
     run_tests(session, "-m", "numpy_only")
     run_tests(session, "-m", f"not numpy_only and {QUICK}", "--hypothesis-profile=quick")
+
+
+def run_tests_with(session: nox.Session, python: str, packages: list[str], *arguments: str) -> None:
+    """Tests in an environment for an interpreter that nox might not find by itself."""
+    environment = Path(session.create_tmp()) / Path(python).name
+    session.run("virtualenv", "-q", "--clear", "-p", python, str(environment))
+    inside = str(environment / "bin" / "python")
+    session.run(inside, "-m", "pip", "install", "-q", "--no-compile", *packages, "-e", ".", external=True)
+    session.env["PYTHONDONTWRITEBYTECODE"] = ""
+    session.run(inside, "-m", "pytest", *RUNNERS, *(session.posargs or arguments), external=True)
+
+
+@nox.session(name="next")
+def next_pythons(session: nox.Session) -> None:
+    """Python 3.14 and 3.15, NumPy alone."""
+    install(session, "virtualenv")
+    folder = Path(session.create_tmp()) / "pythons"
+    for version in NEXT:
+        python = next(pythons(version), None)
+        if python is None:
+            printed = session.run(".ci/pythons", str(folder), version, external=True, silent=True)
+            python = str(printed).split()[-1]
+        run_tests_with(session, python, ["numpy", *TEST], "-m", "numpy_only")
+
+
+@nox.session
+def free(session: nox.Session) -> None:
+    """A free-threaded Python, with NumPy and Pillow."""
+    python = next(pythons(*FREE), None)
+    if python is None:
+        session.skip(".ci/free-threaded FOLDER builds a free-threaded Python: run it, and add FOLDER/bin to PATH")
+    packages = ["numpy", "pillow", *TEST]
+    if python.endswith("3.13t"):  # the last ones that have wheels for it
+        packages = [
+            "numpy==2.4.6",
+            "pillow==12.2",
+            *(name for name in TEST if name != "hypothesis"),
+            "hypothesis==6.135",
+        ]
+    install(session, "virtualenv")
+    run_tests_with(session, python, packages)
 
 
 @nox.session
@@ -186,7 +234,7 @@ def package(session: nox.Session) -> None:
     program.write_text(code)
     environment = folder / "environment"
     inside = str(environment / "bin" / "python")
-    for number, python in enumerate(pythons()):
+    for number, python in enumerate(pythons(*VERSIONS)):
         session.run("virtualenv", "-q", "--clear", "-p", python, str(environment))
         for file in files:
             if number > 0 and not file.endswith(".whl"):

@@ -27,6 +27,7 @@ below its layer (tests/test_layers.py checks it):
     declared, decoders, describe, indices, limits, state, tree
     checks
     errors, forks, interrupts, progress, units
+    current, locks
 """
 
 import typing
@@ -53,7 +54,7 @@ from .dataset import (
     random_split,
 )
 from .dataset.iterable import IterableDataset
-from .declared import gil_free
+from .declared import gil_free, thread_safe
 from .errors import (
     BatchifyError,
     BatchTimeout,
@@ -107,7 +108,7 @@ __all__ = [
     "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
     "TooManyErrors", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerStartError",
     "ZarrDataset", "batchify", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free",
-    "merge_states", "random_split", "tune", "types",
+    "merge_states", "random_split", "thread_safe", "tune", "types",
 ]  # fmt: skip
 
 __version__ = "0.2.0"

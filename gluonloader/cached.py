@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Iterable, Iterator
 from itertools import count, cycle, islice
 from typing import Any, Generic
@@ -13,6 +12,7 @@ import numpy as np
 from .checks import check_int
 from .describe import call, describe, short_repr
 from .frameworks.find import owner
+from .locks import Lock
 from .memory import empty
 from .memory.buffers import BatchMemory, BufferPool
 from .tree import Batch, map_leaves
@@ -44,7 +44,7 @@ class CachedLoader(Generic[Batch]):
     def __init__(self, loader: Iterable[Batch], batches: int = 4) -> None:
         self._loader, self._count = loader, check_int("batches", batches, 1)
         self._cached: list[Batch] = []
-        self._lock = threading.Lock()  # while the batches are read
+        self._lock = Lock()  # while the batches are read
         self._buffers = BufferPool(window=1)
 
     def __len__(self) -> int:

@@ -1,6 +1,7 @@
 """What datasets, transforms and batchify functions declare about themselves.
 
     gil_free                users declare that a class, object or function releases the GIL and may run in threads
+    thread_safe             the same, except that it may hold the GIL, if Python has one
     slow_in_random_order    a dataset has this method if a random order may be slow; it returns the text of the error
     _parts                  the library lists all datasets and functions that one of its objects calls; () if none
 
@@ -24,7 +25,10 @@ _CALLS: Final = ("__getitem__", "__getitems__", "__iter__", "__call__")
 
 
 class _Declaration:
-    """The value of `gil_free` of a function. `functools.wraps` copies it to the wrapper, which it does not apply to."""
+    """The value of `gil_free` or `thread_safe` of a function.
+
+    `functools.wraps` copies it to the wrapper, which it does not apply to.
+    """
 
 
 def gil_free(part: T) -> T:
@@ -33,7 +37,7 @@ def gil_free(part: T) -> T:
     The declaration promises three things:
 
     - It spends most of its time without the GIL, as do decoders, resizing, compression, file reads and NumPy on large
-      arrays. (On a Python without a GIL this is always true.)
+      arrays.
     - Several threads may run it at the same time.
     - If it draws random numbers, it draws them from `get_rng()`, since threads share all other generators.
 
@@ -54,8 +58,39 @@ def gil_free(part: T) -> T:
     ... def decode(data: bytes) -> np.ndarray:
     ...     return np.frombuffer(data, np.uint8)
     """
+    return _declare(part, "gil_free")
+
+
+def thread_safe(part: T) -> T:
+    """Declares that a dataset, transform or batchify function may run in threads, but holds the GIL.
+
+    On a Python without a GIL, threads run Python code at the same time, without a copy of the dataset and without
+    pickling. So a loader with `executor="auto"` uses threads there, if its dataset, transforms and batchify_fn all
+    declare this or `gil_free`. With a GIL, it uses processes.
+
+    The declaration makes the second and the third promise of `gil_free`: several threads may run the part at the same
+    time, and it draws random numbers from `get_rng()` alone.
+
+    Args:
+        part: a function, a class, or an object whose attributes can be set; `thread_safe = True` in a class does the
+            same.
+
+    Returns:
+        `part`.
+
+    Raises:
+        ValueError: the attributes of `part` cannot be set, e.g. because it is a builtin function.
+
+    >>> @thread_safe
+    ... def parse(line: str) -> int:
+    ...     return sum(map(int, line.split()))
+    """
+    return _declare(part, "thread_safe")
+
+
+def _declare(part: T, name: str) -> T:
     try:
-        part.gil_free = _Declaration()  # type: ignore[attr-defined]
+        setattr(part, name, _Declaration())
     except (AttributeError, TypeError):
         raise ValueError(f"part={part!r:.80}: it accepts no attributes; decorate a function that calls it") from None
     return part
@@ -69,15 +104,26 @@ def calls_no_user_code(function: T) -> T:
 
 def is_gil_free(part: Any) -> bool:
     """Whether the part, or everything that it calls, declares that it releases the GIL, or is cheap to index."""
+    return _declares(part, "gil_free")
+
+
+def is_thread_safe(part: Any) -> bool:
+    """Whether the part, or everything that it calls, declares that it may run in threads, or is cheap to index."""
+    return _declares(part, "gil_free", "thread_safe")
+
+
+def _declares(part: Any, *names: str) -> bool:
+    """Whether the part, or everything that it calls, has one of these declarations."""
     if type(part) in _CHEAP_TO_INDEX:
         return True
     own = getattr(part, "__dict__", {})
-    if "gil_free" in own:
-        return bool(own["gil_free"]) and own["gil_free"] is not getattr(own.get("__wrapped__"), "gil_free", None)
-    if "gil_free" in defining_namespace(type(part), "gil_free", *_CALLS):
-        return bool(part.gil_free)
+    if not own.keys().isdisjoint(names):
+        wrapped = own.get("__wrapped__")
+        return any(own.get(name) and own[name] is not getattr(wrapped, name, None) for name in names)
+    if not defining_namespace(type(part), *names, *_CALLS).keys().isdisjoint(names):
+        return any(getattr(part, name, False) for name in names)
     parts = parts_of(part)
-    return parts is not None and all(map(is_gil_free, parts))
+    return parts is not None and all(_declares(inner, *names) for inner in parts)
 
 
 def in_memory(data: Any) -> bool:

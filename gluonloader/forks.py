@@ -9,9 +9,10 @@ of such blocks. They are short and take no other lock.
 from __future__ import annotations
 
 import os
-import threading
 from typing import Final
 
-no_fork: Final = threading.RLock()  # reentrant, since the thread that holds it may fork: in a signal handler, say
+from .locks import Lock
+
+no_fork: Final = Lock()  # reentrant, since the thread that holds it may fork: in a signal handler, say
 
 os.register_at_fork(before=no_fork.acquire, after_in_parent=no_fork.release, after_in_child=no_fork.release)

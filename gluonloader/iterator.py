@@ -14,6 +14,7 @@ from .executors.base import check_not_inside
 from .interrupts import from_signal_handler
 from .loading.epoch import Delivered, Epoch, delivered_samples
 from .loading.epochs import Epochs
+from .locks import Lock
 from .tree import Batch
 from .work.info import BatchInfo
 from .work.task import Chunk
@@ -24,7 +25,7 @@ class LoaderIterator(Iterator[Batch]):
 
     def __init__(self, epochs: Epochs, epoch: Epoch) -> None:
         self._pid = os.getpid()
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._epochs: Epochs | None = epochs  # keeps the workers alive until this epoch ends
         self._epoch = epoch
         # By thread: a batch that is settled, until `next` returns it.
@@ -159,7 +160,7 @@ class LoaderIterator(Iterator[Batch]):
             error.__suppress_context__ = True  # a traceback does not show the error that was replaced
         return hide_own_frames(error)
 
-    def _locked_in_owner_process(self) -> threading.RLock:
+    def _locked_in_owner_process(self) -> Lock:
         """Returns the lock, for calls that need the workers."""
         if os.getpid() != self._pid:
             raise RuntimeError("this iterator belongs to the parent process; call iter(loader) in the forked child")

@@ -176,6 +176,18 @@ def test_private_names_are_used_in_their_own_package_only():
     assert found == set()
 
 
+def test_locks_of_the_standard_library_are_nowhere_but_in_locks():
+    """NOTE [locks] in gluonloader/locks.py."""
+    found = {
+        module_name(file)
+        for file in FILES
+        for node in ast.walk(tree_of(file))
+        if isinstance(node, ast.Attribute) and node.attr in ("Lock", "RLock") and ast.unparse(node.value) == "threading"
+    }
+    named = {name for file in FILES for name in imports(file) if name in ("threading.Lock", "threading.RLock")}
+    assert (found, named) == (set(), set())
+
+
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
 # Files, functions and classes that are better whole, although they are longer, with the reason.

@@ -21,7 +21,7 @@ PUBLIC = {
     "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
     "TooManyErrors", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerStartError",
     "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free", "merge_states",
-    "random_split", "tune",
+    "random_split", "thread_safe", "tune",
 }  # fmt: skip
 RESULTS = {
     "BadSample", "BatchInfo", "BridgeIterator", "EpochStats", "LoaderInfo", "LoaderIterator", "LoaderStats",

@@ -8,7 +8,6 @@ Bridge: state_dict, load_state_dict, set_epoch, stats, close
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -23,6 +22,7 @@ from ..frameworks import state_from_json
 from ..loading.advice import advise_on_source
 from ..loading.arguments import check_pins, choose_output
 from ..loading.stats import EpochTally, LoaderStats, Tally, summarize
+from ..locks import Lock
 from ..state import add_checksum, check_same, field, int_field, parse_state
 from ..tree import leaves
 from .reader import BridgeEpoch, Position, ReaderThread, Result
@@ -89,7 +89,7 @@ class Bridge:
         self._timeout = timeout
         self._next = self._position = Position()  # where the next iteration starts; where the bridge stands now
         self._current: BridgeEpoch | None = None  # the epoch whose deliveries move the position
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._tally, self._counts = Tally(), EpochTally(0)
         finish = choose_output(output, pin_memory, 0)
         self._reader = ReaderThread(self._source, partial(convert, finish=finish, unpack=output is not None))
@@ -218,7 +218,7 @@ class BridgeIterator(Iterator[Any]):
     def __init__(self, bridge: Bridge, epoch: BridgeEpoch) -> None:
         self._bridge: Bridge | None = bridge  # an iteration keeps its bridge open
         self._epoch = epoch
-        self._lock = threading.RLock()
+        self._lock = Lock()
 
     def __iter__(self) -> BridgeIterator:
         return self
@@ -240,7 +240,8 @@ class BridgeIterator(Iterator[Any]):
             try:
                 if result.error is not None or result.ended:
                     raise result.error or StopIteration
-                return result.batch
+                batch, result.batch = result.batch, None
+                return batch
             finally:
                 self._epoch.permits.put(True)
                 del result  # or the traceback of an error, with this frame, would keep the bridge open

@@ -22,11 +22,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from ..errors import BatchTimeout, LoaderClosed, add_note, bad_state
+from ..interrupts import Uninterrupted
 from ..work.usage import Timer, Usage, thread_resources
 from .source import BridgeSource, Opened, state_of
 
@@ -43,9 +44,12 @@ class Position:
     load: bool = False  # whether the position was loaded, so that the source must move to it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Result:
-    """One result of the thread: a batch, an error or the end; error and end together if the epoch could not start."""
+    """One result of the thread: a batch, an error or the end; error and end together if the epoch could not start.
+
+    Not frozen, since the iterator takes the batch out: the thread may still have the result at that moment.
+    """
 
     batch: Any = None
     position: Position | None = None  # after this result is delivered
@@ -100,8 +104,9 @@ class ReaderThread:
             self._current.stop("a newer iteration of this Bridge has started; to run two at a time, make two bridges")
         if self._thread is None:
             self._pid = os.getpid()
-            self._thread = threading.Thread(target=self._serve, name="gluonloader-bridge", daemon=True)
-            self._thread.start()
+            with Uninterrupted():
+                self._thread = threading.Thread(target=self._serve, name="gluonloader-bridge", daemon=True)
+                self._thread.start()
         self._current = epoch = BridgeEpoch(position, prefetch)
         self._epochs.put(epoch)
         return epoch
@@ -191,7 +196,8 @@ class ReaderThread:
             result = Result(error=_noted(error, epoch))
         epoch.number += 1
         self.usage.add(0, self._timer.stop(epoch.start.epoch, epoch.number))
-        return replace(result, made_s=self._timer.took * 1e-9)
+        result.made_s = self._timer.took * 1e-9
+        return result
 
     def _end(self, epoch: BridgeEpoch, opened: Opened, skips: bool) -> Result:
         if skips:

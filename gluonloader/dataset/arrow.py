@@ -7,7 +7,6 @@ column, and the most recently used ones stay in memory. No file stays open and n
 from __future__ import annotations
 
 import os
-import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 from ..describe import call, short_repr
 from ..errors import add_note, bad_argument, warn
 from ..indices import between, checked_index, checked_indices
+from ..locks import Lock
 from ..rows import Rows
 from .arrow_columns import Layout, columns_of, counts_nulls, layout_of, names_in, pyarrow
 from .base import Dataset
@@ -170,7 +170,7 @@ class _Kept:
     """The row groups that one process keeps; the most recently used one comes last."""
 
     def __init__(self) -> None:
-        self.pid, self.lock = os.getpid(), threading.Lock()
+        self.pid, self.lock = os.getpid(), Lock()
         self.groups: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self.reads = self.rows = 0
         self.warned = False

@@ -12,12 +12,12 @@ leaves the window when `next` has nothing left to do but to return it.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NoReturn, Protocol
 
+from ..locks import Lock
 from ..memory.budget import MemoryStats
 from ..work.in_flight import InFlight
 from ..work.reading import side_by_side
@@ -192,7 +192,7 @@ class CalledInHandler(RuntimeError):
     """A signal handler called a method of a loader that the signal had interrupted."""
 
 
-def check_not_inside(lock: threading.RLock) -> None:
+def check_not_inside(lock: Lock) -> None:
     """Raises CalledInHandler if this is a signal handler that has interrupted a block which holds this lock."""
     if lock._is_owned():  # type: ignore[attr-defined]
         raise CalledInHandler(

@@ -8,17 +8,18 @@ process, so locks of `threading` are sufficient.
 
 from __future__ import annotations
 
-import threading
 from multiprocessing.context import BaseContext
 from multiprocessing.pool import Pool
 from typing import Any
+
+from ..locks import Lock
 
 
 class PoolContext(BaseContext):
     """The argument `context` of a Pool that makes its processes itself."""
 
     def Lock(self) -> Any:  # noqa: N802  # the name in multiprocessing
-        return threading.Lock()
+        return Lock()
 
 
 def release(pool: Pool) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from threading import RLock
 from typing import NoReturn
 
 from ..errors import LoaderClosed, WorkerStartError, text_of
 from ..interrupts import from_signal_handler
+from ..locks import Lock
 from ..memory.buffers import BatchMemory, BufferPool
 from ..randomness import preserved_generators, seed_restorable
 from ..work.core_wait import close_statistics
@@ -26,7 +26,7 @@ class SerialExecutor:
         self._buffers = BufferPool(window=1)
         self._memory = BatchMemory(self._buffers)
         self._started = self._closed = False
-        self._lock = RLock()  # without workers, users expect that only one thread at a time reads the dataset
+        self._lock = Lock()  # without workers, users expect that only one thread at a time reads the dataset
 
     def submit(self, task: Task, window: Window) -> None:
         pass  # `wait` makes what is missing

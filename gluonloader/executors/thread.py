@@ -26,7 +26,7 @@ from ..errors import BatchTimeout, LoaderClosed, WorkerStartError, text_of
 from ..interrupts import Uninterrupted
 from ..memory.buffers import BatchMemory, BufferPool
 from ..memory.warm import LARGEST_IN_PROGRAM, keep_freed_memory
-from ..randomness import set_current_seed
+from ..randomness import Draws, set_current_seed
 from ..work.maker import BatchMaker, Maker
 from ..work.reading import side_by_side
 from ..work.task import Job, Task
@@ -47,12 +47,17 @@ class _Pool(ThreadPool):
 
 
 class ThreadExecutor:
-    """Makes batches in `job.num_workers` threads, for code that releases the GIL."""
+    """Makes batches in `job.num_workers` threads, for code that releases the GIL, or without a GIL.
+
+    Args:
+        draws: finds out whether threads draw from generators that they share, while the program waits; None if nobody
+            asks.
+    """
 
     makes_ahead = True
 
-    def __init__(self, job: Job, window: int) -> None:
-        self.window = window
+    def __init__(self, job: Job, window: int, draws: Draws | None = None) -> None:
+        self.window, self._draws = window, draws
         self._job, self._buffers, self.usage = job, BufferPool(window), Usage()
         self._shared: _Queue = SimpleQueue()
         self._own: list[_Queue] = [SimpleQueue() for _ in range(job.num_workers)]
@@ -65,7 +70,8 @@ class ThreadExecutor:
         numbers: SimpleQueue[int] = SimpleQueue()
         for worker in range(job.num_workers):
             numbers.put(worker)
-        self._pool = _Pool(job.num_workers, self._serve, (numbers,))
+        with Uninterrupted():  # or a thread that has started might wait for its start
+            self._pool = _Pool(job.num_workers, self._serve, (numbers,))
 
     def submit(self, task: Task, window: Window) -> None:
         queue = self._shared if task.worker is None else self._own[task.worker]
@@ -79,6 +85,18 @@ class ThreadExecutor:
                 self.submit(task, window)
 
     def wait(self, window: Window, timeout: float | None) -> None:
+        if self._draws is None or window.ready is not None:
+            self._wait(window, timeout)
+            return
+        self._draws.mark()
+        self._wait(window, timeout)
+        if names := self._draws.found():
+            raise RuntimeError(
+                f"threads made batches, and numbers were drawn from {' and '.join(names)}, which all threads share, so "
+                "batches cannot be made again: draw from gluonloader.get_rng(), or pass executor='process'"
+            )
+
+    def _wait(self, window: Window, timeout: float | None) -> None:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while window.ready is None and not window.cancelled:
             if self._start_error is not None:

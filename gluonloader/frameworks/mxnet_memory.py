@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Sequence
 from functools import cache
 from multiprocessing.reduction import ForkingPickler
@@ -31,6 +30,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..locks import Lock
 from .base import Array, Empty, Lent, carrier, leaves_room
 
 _FIRST_ELEMENT: Final = 16  # bytes of MXNet's header in shared memory: a count of holders, then unused
@@ -73,7 +73,7 @@ class _Borrowed:
 
 
 _borrowed: list[_Borrowed] = []  # keeps the arrays alive that MXNet uses
-_lock = threading.Lock()
+_lock = Lock()
 
 
 @cache

@@ -27,11 +27,12 @@ _IDLE: Final = 0.6  # the share of the time of workers; if it is larger, they ar
 _SLOW: Final = 0.5  # the share of the time that the program waits; slow batches that took longer are the cause
 
 
-def advise(stats: LoaderStats, overlaps: bool) -> str:
+def advise(stats: LoaderStats, overlaps: bool, has_undeclared: bool = False) -> str:
     """The advice for these figures; "" before 32 batches.
 
     Args:
         overlaps: whether `concurrency` applies to this dataset.
+        has_undeclared: whether processes make the batches only because a part does not declare that it is thread-safe.
     """
     if stats.batches < ENOUGH:
         return ""
@@ -50,6 +51,8 @@ def advise(stats: LoaderStats, overlaps: bool) -> str:
         )
         sentences.append(next((text for cause in causes if (text := cause(stats))), ""))
     sentences.append(_on_memory(stats))
+    if has_undeclared:
+        sentences.append(f"This Python has no GIL, but {stats.why}: with it, threads make the batches without a copy.")
     return " ".join(filter(str.strip, sentences))
 
 

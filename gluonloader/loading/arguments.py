@@ -11,6 +11,7 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -162,16 +163,41 @@ def _ray_options(options: Any, executor: str) -> Mapping[str, Any]:
 
 
 def _start_method(start_method: str | None, executor: str) -> str:
-    """The start method of worker processes: the argument, the method set in `multiprocessing`, or the default."""
+    """The start method of worker processes: the argument, or the default."""
     known = multiprocessing.get_all_start_methods()
     if start_method is not None and start_method not in known:
         raise bad_argument("start_method", start_method, f"must be one of {known}, or None")
     if start_method is not None and executor not in ("process", "auto"):
         raise bad_argument("start_method", start_method, f"executor={executor!r} has no processes; remove start_method")
-    return (
-        start_method
-        or multiprocessing.get_start_method(allow_none=True)
-        or ("fork" if sys.platform == "linux" else multiprocessing.get_start_method())
+    if start_method is not None:
+        return start_method
+    default, chosen = default_start_method(), multiprocessing.get_start_method(allow_none=True)
+    if chosen not in (None, default) and executor in ("process", "auto"):
+        _warn_of_fork(str(chosen))
+    return default
+
+
+def default_start_method() -> str:
+    """The start method if none is passed: the one that the program has chosen, or fork on Linux.
+
+    As soon as a program uses `multiprocessing`, the start method is set to Python's default, and that looks like a
+    choice of the program. So only another method counts as a choice.
+    """
+    chosen, python_default = (
+        multiprocessing.get_start_method(allow_none=True),
+        multiprocessing.get_all_start_methods()[0],
+    )
+    if chosen not in (None, python_default):
+        return str(chosen)
+    return "fork" if sys.platform == "linux" else python_default
+
+
+@cache
+def _warn_of_fork(method: str) -> None:
+    """Warns once per program that workers are forked although `multiprocessing` starts processes in another way."""
+    warn(
+        f"workers are forked, although multiprocessing's start method is {method!r}: that is Python's default, too, so "
+        f"it may not be your choice; pass start_method='fork' or start_method={method!r}"
     )
 
 

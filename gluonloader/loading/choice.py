@@ -1,7 +1,8 @@
 """Chooses the executor of a loader: the executor that was passed or, with "auto", the one that suits the data.
 
     the samples are small rows in memory, and batchify_fn releases the GIL -> the caller
-    everything is declared to release the GIL (`gluonloader.gil_free`) -----> threads
+    everything is declared to release the GIL (`gluonloader.gil_free`),
+    or Python has no GIL, and everything is declared `thread_safe` ---------> threads
     anything else ----------------------------------------------------------> processes
     at the start of a later epoch: making a batch takes less time than
     the program waits to get one from workers ------------------------------> the caller, from now on
@@ -23,9 +24,10 @@ from statistics import median
 from typing import Any, Final
 
 from ..checks import ExecutorName
-from ..declared import in_memory, is_gil_free
+from ..declared import in_memory, is_gil_free, is_thread_safe
 from ..errors import WorkerStartError, warn
 from ..executors.process.main_script import imports_main
+from ..limits import has_gil
 from ..tree import leaves
 from ..work.maker import may_draw
 from ..work.task import Job
@@ -61,17 +63,21 @@ class Choice:
 
 def suited(job: Job) -> Choice:
     """The executor that suits a job by the declarations of its parts."""
-    if not is_gil_free(job.dataset):
-        part = "the dataset does not declare"
-    elif not is_gil_free(job.batchify_fn):
-        part = "batchify_fn does not declare"
+    suits_threads, declaration = is_thread_safe, "that threads may share it (gluonloader.thread_safe)"
+    if has_gil():
+        suits_threads, declaration = is_gil_free, "that it releases the GIL (gluonloader.gil_free)"
+    if not suits_threads(job.dataset):
+        undeclared = f"the dataset does not declare {declaration}"
+    elif not suits_threads(job.batchify_fn):
+        undeclared = f"batchify_fn does not declare {declaration}"
     elif in_memory(job.dataset) and job.worker_init_fn is None and _has_small_rows(job.dataset):
         return Choice("serial", "the samples are small rows in memory")
     else:
-        return Choice("thread", "dataset and batchify_fn are declared to release the GIL")
+        what = "release the GIL" if has_gil() else "be safe in threads, and this Python has no GIL"
+        return Choice("thread", f"dataset and batchify_fn are declared to {what}")
     if multiprocessing.current_process().daemon:
-        return Choice("serial", f"{part} that it releases the GIL, and a worker process cannot start other processes")
-    return Choice("process", f"{part} that it releases the GIL (gluonloader.gil_free)")
+        return Choice("serial", f"{undeclared}, and a worker process cannot start other processes")
+    return Choice("process", undeclared)
 
 
 def possible(choice: Choice) -> Choice:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from ..describe import counted, describe
 from ..errors import bad_state, warn
 from ..frameworks import state_from_json, state_to_json
 from ..interrupts import from_signal_handler
+from ..locks import Lock
 from ..randomness import postponed
 from ..sampler import keep_pass
 from ..state import add_checksum, check_same, field, has_state, int_field, parse_state
@@ -74,7 +74,7 @@ class Epochs:
         self.source, self.delivery, self.seed_given = source, delivery, seed_given
         self.any_started = False
         self._next = Next()
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self._open: list[weakref.ref[Epoch]] = []  # epochs that may still be read
         self._lengths = LengthCheck()
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..describe import counted
 from ..limits import available_cores
+from ..locks import Lock
 from ..memory.budget import MemoryStats
 from ..tree import leaves
 from ..units import duration, percent, size
@@ -128,15 +129,15 @@ class EpochTally:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.slowest_s > self.slowest_s:
             self.slowest_s, self.slowest = other.slowest_s, other.slowest
-        self.waits.extend(other.waits)
-        self.makes.extend(other.makes)
+        self.waits.extend(other.waits.copy())  # at once: another thread may count a batch
+        self.makes.extend(other.makes.copy())
 
     def typical(self, times: deque[float]) -> list[float]:
         """Those of `waits` or `makes` that are typical."""
-        return list(times)[self.skip if self.batches <= _TIMES else 0 :]
+        return list(times.copy())[self.skip if self.batches <= _TIMES else 0 :]
 
     def stats(self) -> EpochStats:
-        waits = list(self.waits)
+        waits = list(self.waits.copy())
         p50, p90, p99 = np.percentile(waits, [50, 90, 99]).tolist() if waits else (0.0, 0.0, 0.0)
         return EpochStats(
             epoch=self.epoch,
@@ -260,14 +261,16 @@ class Tally:
     _recent: deque[EpochTally] = field(default_factory=lambda: deque(maxlen=_RECENT))  # of the current executor
     _earlier: EpochTally = field(default_factory=lambda: EpochTally(0))  # the sum of epochs that are not kept
     _logged: set[str] = field(default_factory=set)  # errors of samples
+    _lock: Lock = field(default_factory=Lock)  # while an epoch is added to the earlier ones
 
     def start(self, epoch: int, window: int) -> EpochTally:
         """Starts to count an epoch, in which `window` batches are in flight at the start."""
         tally = EpochTally(epoch, skip=min(window, _STARTING))
-        self._epochs.append(tally)
-        self._recent.append(tally)
-        if len(self._epochs) > _EPOCHS:
-            self._earlier.add(self._epochs.popleft())
+        with self._lock:
+            self._epochs.append(tally)
+            self._recent.append(tally)
+            if len(self._epochs) > _EPOCHS:
+                self._earlier.add(self._epochs.popleft())
         return tally
 
     def forget(self) -> None:
@@ -276,21 +279,22 @@ class Tally:
 
     def recent_waits(self) -> list[float]:
         """How long the program waited for each recent batch, except batches at the start of an epoch; seconds."""
-        return [seconds for tally in list(self._recent) for seconds in tally.typical(tally.waits)][-_RECENT:]
+        return [seconds for tally in self._recent.copy() for seconds in tally.typical(tally.waits)][-_RECENT:]
 
     def recent_makes(self) -> list[float]:
         """How long making these batches took; seconds."""
-        return [seconds for tally in list(self._recent) for seconds in tally.typical(tally.makes)][-_RECENT:]
+        return [seconds for tally in self._recent.copy() for seconds in tally.typical(tally.makes)][-_RECENT:]
 
     def sums(self) -> EpochTally:
         """The counts of all epochs together."""
-        sums = EpochTally(self._epochs[-1].epoch if self._epochs else 0)
-        for tally in (self._earlier, *self._epochs):
-            sums.add(tally)
+        with self._lock:
+            sums = EpochTally(self._epochs[-1].epoch if self._epochs else 0)
+            for tally in (self._earlier, *self._epochs):
+                sums.add(tally)
         return sums
 
     def epochs(self) -> tuple[EpochStats, ...]:
-        return tuple(tally.stats() for tally in list(self._epochs))
+        return tuple(tally.stats() for tally in self._epochs.copy())
 
     def note(self, errors: Iterable[BadSample]) -> None:
         """Counts samples that raised an error, and logs each different error once."""

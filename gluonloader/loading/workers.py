@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -20,7 +19,9 @@ from ..executors.ray import RayExecutor
 from ..executors.serial import SerialExecutor
 from ..executors.thread import ThreadExecutor
 from ..interrupts import Uninterrupted
-from ..randomness import seed_restorable
+from ..limits import has_gil
+from ..locks import Lock
+from ..randomness import Draws, seed_restorable
 from ..work.info import LoaderInfo
 from ..work.maker import BatchMaker, held_by
 from ..work.task import Job
@@ -71,8 +72,8 @@ class Workers:
         self.tally = Tally()
         self._copied_length: int | None = None
         self._payloads = payloads
-        self._lock = threading.RLock()  # while the executor changes
-        self.lock_here = threading.RLock()
+        self._lock = Lock()  # while the executor changes
+        self.lock_here = Lock()
         self._maker_here: tuple[Job, int, BatchMaker] | None = None  # with its job and its process
         self._maker_finalizer: Finalize | None = None  # closes it, like `_finalizer`
         self._choice: Choice | None = None
@@ -113,7 +114,8 @@ class Workers:
         if choice.name == "serial":
             executor = SerialExecutor(job)
         elif choice.name == "thread":
-            executor = ThreadExecutor(job, options.prefetch or usual_window(job))
+            draws = Draws(held_by(job)) if options.executor == "auto" and not has_gil() else None
+            executor = ThreadExecutor(job, options.prefetch or usual_window(job), draws)
         else:
             limits = options.prefetch, options.max_retries, options.memory_limit, options.max_per_worker
             if choice.name == "ray":
@@ -260,7 +262,8 @@ class Workers:
 
     def _advised(self, stats: LoaderStats) -> LoaderStats:
         has_no_effect = self.job.iterable or (not stats.num_workers and hasattr(self.job.dataset, "__getitems__"))
-        return replace(stats, advice=advise(stats, overlaps=not has_no_effect))
+        has_undeclared = self.options.executor == "auto" and stats.executor == "process" and not has_gil()
+        return replace(stats, advice=advise(stats, overlaps=not has_no_effect, has_undeclared=has_undeclared))
 
     def _figures(self) -> LoaderStats:
         choice, executor = self._choice or Choice(self.options.executor, "no worker has started yet"), self._executor

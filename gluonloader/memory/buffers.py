@@ -1,22 +1,21 @@
 """Recycled private memory for batches that are made in the main program.
 
-    empty -> an idle buffer of the right size, or a new one -> array over it -> ... its last view dies -> idle
+    empty -> an idle mapping of the right size, or a new one -> array over it -> ... its last view dies -> idle
 
 The system hands out new memory page by page, which takes as long as copying a batch into it. A recycled buffer has its
 pages already.
 
-NOTE [idle buffers]: every array in a buffer, and every view of such an array, refers to its `_Buffer`, because NumPy
-makes the lowest array that is not a view the base of all others. So a buffer is idle if its reference count shows that
-only the pool refers to it; no callback is needed when a view dies. While a buffer is idle, no other code can get a
-reference to it. This needs exact reference counts, which only a GIL provides; without a GIL all memory is new.
+NOTE [idle buffers]: each array gets a `_Buffer` of its own, which lies over the mapping. The array and every view of it
+refer to this `_Buffer`, because NumPy makes the lowest array that is not a view the base of all others. The pool has
+only a weak reference to it. So the mapping is idle when the weak reference is dead, and no other code can get a
+reference to a dead object.
 """
 
 from __future__ import annotations
 
 import math
 import mmap
-import sys
-import threading
+import weakref
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
@@ -25,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..interrupts import from_signal_handler
-from ..limits import has_gil
+from ..locks import Lock
 from . import Allocator, set_allocator
 from .allocator import alignment_of
 
@@ -34,13 +33,23 @@ _HUGE_PAGES_FROM: Final = 4 * 1024 * 1024  # bytes; NumPy asks for huge pages fr
 _TOO_LARGE: Final = 2**46  # bytes; must be a mistake: NumPy raises the best error for it
 _MOST_WASTE: Final = 4  # a buffer may be this many times as large as its array
 _SPARE_BATCHES: Final = 2  # beyond the window: one batch that the user has, one that is being made
-_COUNTS_ARE_EXACT: Final = has_gil()
 
 
 class _Buffer(np.ndarray[Any, Any]):
-    """The bytes of one buffer. It lies over a mapping, not over an array, so NumPy makes it the base of all views."""
+    """The bytes of one mapping, until the arrays over it die; NumPy makes it the base of all views."""
 
     base = None  # so code that keeps the lowest `base` of a batch keeps the buffer
+
+
+class _Lent(weakref.ref[_Buffer]):
+    """Refers to a buffer without keeping it alive.
+
+    Attributes:
+        mapping: what the buffer lies over.
+    """
+
+    __slots__ = ("mapping",)
+    mapping: mmap.mmap
 
 
 class BufferPool:
@@ -48,35 +57,38 @@ class BufferPool:
 
     def __init__(self, window: int) -> None:
         self._batches = window + _SPARE_BATCHES
-        self._lock = threading.RLock()
-        self._buffers: list[_Buffer] = []  # the buffer that was taken last comes first
+        self._lock = Lock()
+        self._lent: list[_Lent] = []  # the mapping that was taken last comes first
         self._keep = 0
 
     def take(self, size: int, arrays: int) -> _Buffer:
         """Returns a buffer of at least `size` bytes; the batch has `arrays` large arrays so far, with this one."""
         with self._lock:
             self._keep = max(self._keep, arrays * self._batches)
-            buffer = self._pop_idle(size)
-            if buffer is None:
-                buffer = _map(size)
-                del self._buffers[self._keep - 1 :]  # the longest unused buffers: of a rare size, or kept by the user
-            self._buffers.insert(0, buffer)
+            mapping = self._pop_idle(size)
+            if mapping is None:
+                mapping = _map(size)
+                del self._lent[self._keep - 1 :]  # the longest unused mappings: of a rare size, or kept by the user
+            buffer: _Buffer = _Buffer((len(mapping),), np.uint8, mapping)
+            lent = _Lent(buffer)
+            lent.mapping = mapping
+            self._lent.insert(0, lent)
             return buffer
 
-    def _pop_idle(self, size: int) -> _Buffer | None:
-        """Returns the smallest idle buffer that fits; see NOTE [idle buffers]."""
-        buffers, best, least = self._buffers, -1, _MOST_WASTE * size + 1
-        for number in range(len(buffers) - 1, -1, -1):
-            if _references(buffers, number) == _IDLE and size <= buffers[number].size < least:
-                best, least = number, buffers[number].size
+    def _pop_idle(self, size: int) -> mmap.mmap | None:
+        """Returns the smallest idle mapping that fits; see NOTE [idle buffers]."""
+        lent, best, least = self._lent, -1, _MOST_WASTE * size + 1
+        for number in range(len(lent) - 1, -1, -1):
+            if lent[number]() is None and size <= (length := len(lent[number].mapping)) < least:
+                best, least = number, length
                 if least == size:
                     break
-        return buffers.pop(best) if best >= 0 else None
+        return lent.pop(best).mapping if best >= 0 else None
 
     def close(self) -> None:
-        """Forgets all buffers; arrays over them stay valid."""
+        """Forgets all mappings; arrays over them stay valid."""
         with self._lock:
-            self._buffers, self._batches, self._keep = [], 0, 0
+            self._lent, self._batches, self._keep = [], 0, 0
 
 
 class BatchMemory:
@@ -87,7 +99,7 @@ class BatchMemory:
         self._before: Allocator | None = None
 
     def __enter__(self) -> None:
-        before = set_allocator(self.empty if _COUNTS_ARE_EXACT else None)
+        before = set_allocator(self.empty)
         # A signal handler may have interrupted the last `__exit__`, before it restored the allocator.
         self._arrays, self._before = 0, None if before == self.empty else before
 
@@ -113,13 +125,6 @@ def aligned_copy(memory: NDArray[np.uint8], nbytes: int) -> NDArray[np.uint8]:
     return copy
 
 
-def _references(buffers: list[_Buffer], number: int) -> int:
-    return sys.getrefcount(buffers[number])
-
-
-_IDLE: Final = _references([np.empty(0).view(_Buffer)], 0)
-
-
 @lru_cache(1024)
 def _size_class(nbytes: int) -> int:
     """Rounds up to whole pages, by at most an eighth or one page, so that arrays of like sizes share buffers."""
@@ -127,8 +132,8 @@ def _size_class(nbytes: int) -> int:
     return -(-nbytes // step) * step
 
 
-def _map(size: int) -> _Buffer:
-    """Makes a buffer; raises MemoryError if the system has no room for it."""
+def _map(size: int) -> mmap.mmap:
+    """Makes a mapping; raises MemoryError if the system has no room for it."""
     try:
         memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
@@ -138,5 +143,4 @@ def _map(size: int) -> _Buffer:
     if size >= _HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # the kernel has no huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
-    buffer: _Buffer = _Buffer((size,), np.uint8, memory)
-    return buffer
+    return memory

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
@@ -16,6 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from ..errors import warn
+from ..locks import Lock
 from . import dataloader, dataset, other_loaders, sampler
 from .gluon import data as _gluon
 from .gluon import mx
@@ -53,7 +53,7 @@ class _Replaced:
 
 
 _replaced: list[_Replaced] = []
-_lock = threading.RLock()  # while classes are replaced or restored
+_lock = Lock()  # while classes are replaced or restored
 
 
 class Installed:

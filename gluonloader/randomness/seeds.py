@@ -19,12 +19,12 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 
+from ..current import Current, new_current
 from . import mxnet, numpy, python, torch
 
 _WORDS: Final = struct.Struct("<QQQ")
@@ -67,8 +67,7 @@ class CurrentBatch:
         return self._of_sample
 
 
-# Of this thread, or of this task of an event loop.
-_current: Final[ContextVar[CurrentBatch | None]] = ContextVar("gluonloader_batch", default=None)
+_current: Final[Current[CurrentBatch]] = new_current("gluonloader_batch")
 
 
 def draw_seed() -> int:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from ..checks import check_flags, check_function, parse_bytes
 from ..errors import bad_argument
 from ..limits import available_cores, available_memory
+from ..loading.arguments import default_start_method
 from ..units import duration, percent, size
 from .plot import draw
 from .search import Search
@@ -146,7 +147,7 @@ def tune(
             on_trial(trial)
         return trial
 
-    default = multiprocessing.get_start_method(allow_none=True) or "fork"
+    default = default_start_method()
     methods = [method for method in multiprocessing.get_all_start_methods() if method != default]
     memory_of_workers = _MEMORY * available_memory()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0

@@ -15,8 +15,10 @@ from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
+from ..current import bind_to_task
 from ..errors import LoaderClosed
 from ..interrupts import Uninterrupted
+from ..locks import Lock
 
 _LOOK_S: Final = 0.5  # a thread that waits for a result checks this often whether the loop has ended
 _CLOSING_S: Final = 0.5  # how long close() waits; a task may take longer to end after it was cancelled
@@ -30,17 +32,18 @@ class EventLoop:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._closed = False
 
     def run(self, start: Start) -> Any:
         """Awaits `start()` in the loop and returns its result; cancels it if this thread is interrupted.
 
-        It runs in a copy of this thread's context, so `get_rng` and `get_worker_info` return the same as here.
+        `get_rng` and `get_worker_info` return the same there as here.
         """
-        call, loop = _Call(start), self._started()
+        call, loop, context = _Call(start), self._started(), copy_context()
+        context.run(bind_to_task)
         try:
-            loop.call_soon_threadsafe(call.begin, context=copy_context())
+            loop.call_soon_threadsafe(call.begin, context=context)
             return self._result(call)
         except BaseException:
             with suppress(RuntimeError):  # the loop has ended

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from ..current import Current, new_current
 from ..randomness import get_rng
 
 
@@ -112,8 +112,7 @@ class WorkerInfo(int):
         return f"WorkerInfo(id={int(self)}, num_workers={self.num_workers}, epoch={self.epoch})"
 
 
-# The worker that runs in this thread, or in this task of an event loop.
-_current: Final[ContextVar[WorkerInfo | None]] = ContextVar("gluonloader_worker", default=None)
+_current: Final[Current[WorkerInfo]] = new_current("gluonloader_worker")
 
 
 def get_worker_info() -> WorkerInfo | None:

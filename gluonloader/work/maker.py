@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -21,6 +20,7 @@ from ..batchify import Gathered
 from ..declared import draws
 from ..errors import BatchifyError
 from ..indices import Keys
+from ..locks import Lock
 from ..randomness import (
     Draws,
     Held,
@@ -124,7 +124,7 @@ class BatchMaker(Maker):
         self._reader = self._tolerance.reader if self._tolerance else reader_of(job.dataset, job, self.may_draw)
         self._notes_rows = self._tolerance is not None and job.reading.concurrency == 1
         self.side_by_side = side_by_side(job)
-        self._lock = threading.Lock()  # held by the thread that runs batchify_fn, if several threads make batches
+        self._lock = Lock()  # held by the thread that runs batchify_fn, if several threads make batches
         # Looks for draws from generators that are seeded for each batch, but that several threads share now.
         shares = job.reading.concurrency > 1 and self.may_draw and not job.iterable and seed is not set_current_seed
         self._draws = Draws(self.held) if shares else None

@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ..interrupts import Uninterrupted, from_signal_handler
+from ..locks import Lock
 from ..randomness import CurrentBatch, current_batch, set_current_batch
 from .info import get_worker_info, running_as
 
@@ -34,7 +35,7 @@ class SharedRead:
         self._finished: SimpleQueue[int] = SimpleQueue()
         self.samples: list[Any] = [None] * len(indices)
         self._end = len(indices)  # samples from this row on are not read any more
-        self._lock = threading.Lock()  # while a failure is noted
+        self._lock = Lock()  # while a failure is noted
 
     def run(self) -> None:
         """Reads samples in this thread until all were taken."""

@@ -1,6 +1,7 @@
 """What workers report about their time: a report on each batch, and the sums of these reports.
 
     Timer.stop --report, 72 bytes--> Usage.add --> Usage.fold --> a `WorkerStats` for each worker
+    (in the thread that made or received the batch) (in any thread, which may call `stats`)
 
 A worker process writes its report into the slab of the batch, after the words of the header. The main program appends
 it to the log of the worker, and adds the logs up only when somebody asks or when a log is long.
@@ -18,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..locks import Lock
 from .core_wait import core_wait_ns
 
 try:
@@ -27,7 +29,7 @@ except ImportError:  # Windows
 
 _FIELDS: Final = ("end", "idle", "took", "read", "batchify", "cpu", "core_wait", "faults", "key")
 _REPORT: Final = struct.Struct(f"={len(_FIELDS)}q")
-_LONG_LOG: Final = 4096 * _REPORT.size  # bytes; a longer log is folded
+_LONG_LOG: Final = 4096  # reports; a longer log is folded
 _LONG_NS: Final = 1_000_000  # to measure resources takes some us, so it is done only if batches take longer than this
 
 
@@ -194,7 +196,7 @@ class BatchReport:
 
 
 class Usage:
-    """The reports of the workers of one executor.
+    """The reports of the workers of one executor; thread-safe.
 
     Attributes:
         logs: the reports that are not added up yet, by worker.
@@ -203,8 +205,9 @@ class Usage:
     """
 
     def __init__(self) -> None:
-        self.logs: defaultdict[int, bytearray] = defaultdict(bytearray)
+        self.logs: defaultdict[int, list[bytes]] = defaultdict(list)
         self.deaths = self.retries = 0
+        self._lock = Lock()  # while reports are added up
         self._kept: list[BatchReport] = []
         self._room = 0  # for how many more reports
         self._sums: defaultdict[int, NDArray[Any]] = defaultdict(lambda: np.zeros(len(_FIELDS) + 1, np.int64))
@@ -212,33 +215,39 @@ class Usage:
     def add(self, worker: int, report: bytes | memoryview) -> None:
         """Adds the report on a batch."""
         log = self.logs[worker]
-        log += report
+        log.append(bytes(report))
         if len(log) > _LONG_LOG:
             self.fold()
 
     def keep(self, count: int) -> None:
         """Keeps the next `count` reports, for `kept`."""
-        self.fold()
-        self._kept, self._room = [], count
+        with self._lock:
+            self._fold()
+            self._kept, self._room = [], count
 
     def kept(self) -> list[BatchReport]:
         """Returns the reports since `keep`, and keeps no more."""
-        self.fold()
-        reports, self._kept, self._room = self._kept, [], 0
-        return reports
+        with self._lock:
+            self._fold()
+            reports, self._kept, self._room = self._kept, [], 0
+            return reports
 
     def fold(self) -> dict[int, WorkerStats]:
         """Adds up all reports, and empties the logs."""
-        for worker, log in list(self.logs.items()):
-            data = bytes(log)  # at once: another thread may append to the log
-            del log[: len(data)]
-            reports = np.frombuffer(data, np.int64).reshape(-1, len(_FIELDS))
+        with self._lock:
+            self._fold()
+            return {worker: _spent(sums) for worker, sums in sorted(self._sums.items())}
+
+    def _fold(self) -> None:
+        for worker, log in self.logs.copy().items():  # copies are made at once: another thread may add a report
+            arrived = log.copy()
+            del log[: len(arrived)]
+            reports = np.frombuffer(b"".join(arrived), np.int64).reshape(-1, len(_FIELDS))
             if self._room:
                 self._kept += [BatchReport(worker, *words) for words in reports[: self._room].tolist()]
                 self._room -= len(reports[: self._room])
             self._sums[worker][:-1] += reports.sum(0)
             self._sums[worker][-1] += len(reports)
-        return {worker: _spent(sums) for worker, sums in sorted(self._sums.items())}
 
 
 def _spent(sums: NDArray[Any]) -> WorkerStats:

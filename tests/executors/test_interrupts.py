@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ANY, FORK, FORKSERVER, OVER_RAY, RAY, SERIAL, THREAD, Way, examples
+from conftest import ANY, FORK, FORKSERVER, OVER_ALL, OVER_RAY, RAY, SERIAL, SPAWN, THREAD, Way, examples
 from interrupting import Alarm, SignalAt, raise_alarm
 
 import gluonloader
@@ -42,7 +42,8 @@ LIMITED = Way("fork-limited", {**FORK.arguments, "memory_limit": "4MB"})
 LIMITED_FORKSERVER = Way("forkserver-limited", {**FORKSERVER.arguments, "memory_limit": "4MB"})
 
 
-INTERRUPTED_WAYS = [RAY] if OVER_RAY else [SERIAL, CONCURRENT, THREAD, FORK, LIMITED, FORKSERVER, LIMITED_FORKSERVER]
+LOCAL_WAYS = [SERIAL, CONCURRENT, THREAD, FORK, LIMITED, FORKSERVER, LIMITED_FORKSERVER, *([SPAWN] if OVER_ALL else [])]
+INTERRUPTED_WAYS = [RAY] if OVER_RAY else LOCAL_WAYS
 
 
 @pytest.fixture(params=INTERRUPTED_WAYS, ids=str)

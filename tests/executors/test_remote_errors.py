@@ -4,6 +4,7 @@ import builtins
 import dataclasses
 import os
 import pickle
+import sys
 import threading
 import traceback
 
@@ -339,7 +340,8 @@ WICKED = {
     "deep arguments": (lambda: ValueError("wrong", deep_list(100_000)), None),
 }  # fmt: skip
 if hasattr(builtins, "ExceptionGroup"):
-    WICKED["deep groups"] = with_deep_groups, None
+    # From Python 3.14 on, pickle goes deeper.
+    WICKED["deep groups"] = with_deep_groups, builtins.ExceptionGroup if sys.version_info >= (3, 14) else None
     WICKED["a group of what does not pickle"] = (
         lambda: builtins.ExceptionGroup("wrong", [ValueError(threading.Lock())]), None
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -125,8 +126,9 @@ def test_a_mapping_is_read_by_its_keys():
 def test_many_worker_processes_per_core_warn(arguments):
     cores = available_cores()
     text = rf"^num_workers={8 * cores + 1}: more than 8 worker processes per core .* use {cores} cores\); pass"
+    arguments = {"num_workers": 8 * cores + 1, "start_method": "fork", **arguments}
     with pytest.warns(RuntimeWarning, match=text) as caught:
-        with gl.DataLoader(gl.SimpleDataset(DATA), 5, num_workers=8 * cores + 1, **arguments) as loader:
+        with gl.DataLoader(gl.SimpleDataset(DATA), 5, **arguments) as loader:
             assert next(iter(loader)).tolist() == DATA
     assert caught[0].filename == __file__
 
@@ -185,6 +187,29 @@ def test_the_start_method_follows_the_program_s_own_choice(monkeypatch):
     monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none=False: "spawn")
     with pytest.raises(gl.TransportError, match="start_method='spawn'"):
         gl.DataLoader([lambda: 0], 1, num_workers=1)
+
+
+START_METHOD = """
+import multiprocessing
+from gluonloader import DataLoader
+{}
+for number in range(2):
+    with DataLoader([lambda: 0], 1, num_workers=1, batchify_fn=len{}) as loader:
+        print(*loader, loader.epochs.workers.options.start_method)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Python's default is used")
+@pytest.mark.parametrize(
+    "history", ["", "multiprocessing.Value('i')", "multiprocessing.get_context()", "multiprocessing.Pool(1).close()"]
+)
+def test_the_start_method_does_not_depend_on_what_the_program_did_before(history):
+    done = run_program(START_METHOD.format(history, ""))
+    assert done.stdout == "1 fork\n" * 2
+    # Once: what Python has set may be what the program wants.
+    warns = history and multiprocessing.get_all_start_methods()[0] != "fork"
+    assert done.stderr.count("pass start_method='fork' or start_method='forkserver'") == (1 if warns else 0)
+    assert run_program(START_METHOD.format(history, ", start_method='fork'")).stderr == ""
 
 
 @pytest.mark.parametrize("wrong", [1, []])

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import sys
+import threading
 import types
 
 import numpy as np
@@ -17,6 +18,8 @@ import gluonloader as gl
 from gluonloader import limits
 from gluonloader.declared import is_gil_free
 from gluonloader.executors.serial import SerialExecutor
+from gluonloader.loading import choice
+from gluonloader.loading import workers as workers_of_loaders
 from gluonloader.loading.choice import Options
 from gluonloader.loading.workers import Workers
 from gluonloader.work.task import Job
@@ -27,6 +30,17 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 @pytest.fixture(autouse=True)
 def without_mxnet(monkeypatch):
     monkeypatch.delitem(sys.modules, "mxnet", raising=False)  # where another test has loaded it
+
+
+@pytest.fixture(autouse=True)
+def gil(monkeypatch):
+    """Most tests are about a Python with a GIL."""
+    set_gil(monkeypatch, enabled=True)
+
+
+def set_gil(monkeypatch, enabled):
+    for module in (choice, workers_of_loaders):
+        monkeypatch.setattr(module, "has_gil", lambda: enabled)
 
 
 class Squares:
@@ -95,6 +109,53 @@ def test_what_is_declared_decides(dataset, options, executor, why, capsys):
         assert stats.executor == executor
         assert why in stats.why
         assert stats.num_workers == 2
+
+
+def draw_from_numpy(index):
+    threading.Event().wait(0.005)  # so that the program waits for the batch
+    return index + np.random.random()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "executor", "why"),
+    [
+        (Squares(), "process", "the dataset does not declare that threads may share it (gluonloader.thread_safe)"),
+        (gl.thread_safe(Squares()), "thread", "declared to be safe in threads, and this Python has no GIL"),
+        (Decoded(), "thread", "declared to be safe in threads"),
+        (ReadsItsOwnWay(), "process", "the dataset does not declare"),
+    ],
+)
+def test_without_a_gil_threads_are_used_for_what_is_safe_in_threads(monkeypatch, dataset, executor, why):
+    set_gil(monkeypatch, enabled=False)
+    with gl.DataLoader(dataset, 1, num_workers=2, executor="auto") as loader:
+        assert sum(1 for _ in loader) == 60
+        stats = loader.stats()
+        assert stats.executor == executor
+        assert why in stats.why
+        assert ("This Python has no GIL, but the dataset does not" in stats.advice) is (executor == "process")
+
+
+def test_with_a_gil_what_holds_it_runs_in_processes():
+    with load(gl.thread_safe(Squares())) as loader:
+        assert loader.stats().executor == "process"
+
+
+def test_without_a_gil_a_draw_from_a_shared_generator_is_an_error_once_and_no_batch_is_lost(monkeypatch):
+    set_gil(monkeypatch, enabled=False)
+    dataset = gl.SimpleDataset(range(60)).transform(gl.thread_safe(draw_from_numpy))
+    with load(dataset) as loader:
+        iterator, numbers, errors = iter(loader), [], []
+        while True:
+            try:
+                numbers += next(iterator).astype(int).tolist()
+            except RuntimeError as error:
+                errors.append(str(error))
+            except StopIteration:
+                break
+        assert numbers == list(range(60))
+    (error,) = errors
+    assert "drawn from `numpy.random`, which all threads share" in error
+    assert "draw from gluonloader.get_rng(), or pass executor='process'" in error
 
 
 def epochs_of(loader, number):

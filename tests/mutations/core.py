@@ -75,8 +75,8 @@ MUTATIONS = [
     Mutation(
         "a buffer counts as idle while the user has a view of it",
         "memory/buffers.py",
-        "_references(buffers, number) == _IDLE and",
-        "_references(buffers, number) <= _IDLE + 1 and",
+        "lent[number]() is None and",
+        "",
     ),
     Mutation(
         "strides of arrays in the slab are lost",

@@ -181,9 +181,6 @@ def _descriptors(machine: Machine, needs: Needs) -> Finding:
 def _start_method(machine: Machine) -> Finding:
     method = machine.start_method
     if method == "fork":
-        if sys.version_info >= (3, 14):
-            text = "fork, unless the program or a library has used multiprocessing before: then forkserver"
-            return Finding("start method", "note", text, "start_method='fork' or 'forkserver' in the DataLoader")
         return Finding("start method", "ok", "fork: workers inherit the dataset, which need not be picklable")
     text = f"{method}: the dataset is pickled, and workers import the main script"
     cure = "if __name__ == '__main__': around the code of the script; or start_method='fork' in the DataLoader"

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import copy
 import errno
-import threading
 import time
 import weakref
 from collections import deque
@@ -36,6 +35,7 @@ from numpy.typing import NDArray
 
 from ...errors import LoaderClosed, SharedMemoryError, add_note
 from ...interrupts import from_signal_handler
+from ...locks import Lock
 from ...memory.reduce import rebuild
 from ...memory.slab import REPORT, TOOK, Head
 from ...work.streams import ShardEnd
@@ -106,7 +106,7 @@ class Dispatcher(Generic[S]):
 
     def __init__(
         self,
-        lock: threading.RLock,
+        lock: Lock,
         lanes: Mapping[int, Lane[S]],
         slabs: Memory[S],
         max_retries: int,

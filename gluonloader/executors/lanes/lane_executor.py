@@ -32,6 +32,7 @@ from typing import Final, Generic
 
 from ...errors import BatchTimeout, LoaderClosed
 from ...interrupts import Uninterrupted
+from ...locks import Lock
 from ...memory.budget import MemoryStats
 from ...work.task import Job, Task
 from ..base import LONGEST_WAIT_S, Window, check_not_inside, usual_window
@@ -77,8 +78,8 @@ class LaneExecutor(Generic[S]):
         self._prefetch, self._num_workers, self._epoch = prefetch, job.num_workers, job.epoch
         self._usual_window = usual_window(job)
         self._pid = os.getpid()
-        self._lock = threading.RLock()  # not a Lock, which cannot tell whether this thread holds it
-        self._shutting = threading.RLock()  # while `close` waits for the workers
+        self._lock = Lock()
+        self._shutting = Lock()  # while `close` waits for the workers
         self._leader: int | None = None  # the thread that polls
         self._followers: set[Window] = set()  # the windows of the threads that wait for the leader
         self._closed = False  # `close` was called

@@ -71,8 +71,9 @@ def imports_main() -> bool:
 
 def explain_missing(error: AttributeError) -> None:
     """Adds a note with the cure to the error of a pickle that needs a name which the main script does not define."""
-    text = str(error)
-    if text.startswith("Can't get attribute") and repr(sys.modules["__main__"]) in text:
+    text, main = str(error), sys.modules["__main__"]
+    before_3_14 = text.startswith("Can't get attribute") and repr(main) in text
+    if before_3_14 or error.obj is main:
         cure = 'define it at the top level of the script, not under `if __name__ == "__main__":`, or in a module'
         add_note(
             error, f"gluonloader: workers import the main script, which does not define this name for them: {cure}"

@@ -25,7 +25,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import threading
 import time
 import warnings
 import weakref
@@ -42,6 +41,7 @@ from typing import Any, Final
 
 from ...forks import no_fork
 from ...interrupts import Uninterrupted
+from ...locks import Lock
 from ..lanes.ends import close_end, open_pair, ring, starting, track_end
 from ..pool_context import PoolContext, release
 from .main_script import main_script, without_main
@@ -59,7 +59,7 @@ def _poll_in_one_thread_at_a_time(popen: Any, pidfd: Connection | None) -> None:
     The Pool's thread and the caller's thread both ask, but the system reports an exit code only once. Under
     forkserver the second thread would replace the exit code by 255.
     """
-    lock, weak = threading.Lock(), weakref.ref(popen)
+    lock, weak = Lock(), weakref.ref(popen)
     from_server = popen.method == "forkserver"  # a fork server reaps its own children
 
     def locked_poll(flag: int = os.WNOHANG) -> int | None:

@@ -7,7 +7,6 @@ import importlib
 import os
 import shutil
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,9 +15,10 @@ from typing import Any, Final
 
 from ...errors import MissingExtraError, WorkerStartError
 from ...limits import available_memory
+from ...locks import Lock
 from .private import node_of_ray, private
 
-_lock: Final = threading.RLock()
+_lock: Final = Lock()
 _LEAST_STORE: Final = 80 << 20  # bytes; Ray accepts no smaller store
 _forked = False  # this process was forked from one that was connected to Ray
 

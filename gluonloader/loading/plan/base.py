@@ -8,12 +8,12 @@ of order. After a resume, all other batches are drawn again. They get the same n
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
+from ...locks import Lock
 from ...state import joined, range_with, save_ranges
 from ...work.in_flight import InFlight
 from ...work.task import Task
@@ -37,7 +37,7 @@ class Plan(Protocol):
     [interrupts] in executors/base.py: each call can be interrupted, and is then repeated after `resume`.
     """
 
-    lock: threading.RLock
+    lock: Lock
     in_flight: InFlight  # the plan adds tasks, the epoch settles them
     epoch: int
     errors: ErrorCount

@@ -5,7 +5,6 @@ sampler_state.py saves and restores the state of the batch sampler.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 from ...errors import bad_argument
 from ...indices import Keys, as_list, is_int_array
 from ...interrupts import from_signal_handler
+from ...locks import Lock
 from ...sampler import BatchPass, as_keys, changes_of, epochs_of, iterate, refreshed, saved_pass, skip
 from ...work.in_flight import InFlight
 from ...work.task import Task
@@ -46,7 +46,7 @@ class IndexPlan:
 
     def __init__(self, batch_sampler: Any, epoch: int, seed: int, start: Start) -> None:
         self.epoch, self.outdated, self._ends = epoch, False, False
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self.in_flight = InFlight()
         self.errors = ErrorCount(self.in_flight, start.errors)
         self.sampler = getattr(batch_sampler, "sampler", batch_sampler)

@@ -14,7 +14,6 @@ batches of chunks do not depend on the number of ranks. A quota ends the epoch e
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from enum import Enum
@@ -22,6 +21,7 @@ from itertools import pairwise
 from typing import Any
 
 from ...errors import BatchTimeout, WorkerDied
+from ...locks import Lock
 from ...state import ranges_field
 from ...work.in_flight import InFlight
 from ...work.streams import ShardBatch, ShardEnd
@@ -83,7 +83,7 @@ class ShardPlan:
         quota: Quota | None = None,
     ) -> None:
         self.epoch, self.outdated, self._ends_here = epoch, False, False
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self.in_flight = InFlight()
         self.errors = ErrorCount(self.in_flight, 0 if state is None else count_in(state))
         self._shards, self._seed, self._carried, self._quota = shards, seed, carried, quota

@@ -1,0 +1,33 @@
+"""The lock that code of the main thread may hold: an exception of a signal handler never leaves it locked.
+
+NOTE [locks]: Python 3.14 may run signal handlers between the call of `__enter__` and the `with` block. If a handler
+raises there, `__exit__` is not called, and a lock of the standard library stays locked (cpython gh-148874). No code of
+this package that runs in the main thread holds such a lock: it holds a `Lock`. Threads of the package run no handlers.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import RLock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING or sys.version_info[:2] != (3, 14):
+    Lock = RLock
+else:
+
+    class Lock(RLock):
+        """A reentrant lock.
+
+        Handlers do not run when a function in Python returns, so `__enter__` itself sees what a handler has raised.
+        """
+
+        __slots__ = ()
+
+        def __enter__(self) -> bool:
+            depth = self._recursion_count()
+            try:
+                return self.acquire()
+            except BaseException:
+                if self._recursion_count() > depth:
+                    self.release()
+                raise

@@ -1,0 +1,97 @@
+"""The lock of the library: reentrant, and never left locked by an exception of a signal handler."""
+
+import random
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from interrupting import Alarm, raise_alarm
+
+from gluonloader.locks import Lock
+
+INTERRUPTS = 1000
+
+
+@pytest.fixture
+def elsewhere():
+    """Tries to take a lock in another thread."""
+    with ThreadPoolExecutor(1) as pool:
+
+        def is_free(lock):
+            def take():
+                taken = lock.acquire(blocking=False)
+                if taken:
+                    lock.release()
+                return taken
+
+            return pool.submit(take).result()
+
+        yield is_free
+
+
+def test_it_is_reentrant_and_keeps_other_threads_out(elsewhere):
+    lock = Lock()
+    with lock:
+        with lock:
+            assert not elsewhere(lock)
+        assert not elsewhere(lock)
+    assert elsewhere(lock)
+
+
+def test_an_error_in_the_block_releases_it(elsewhere):
+    lock = Lock()
+    with pytest.raises(KeyError), lock:
+        raise KeyError
+    assert elsewhere(lock)
+
+
+def enter_and_leave(lock, seconds):
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    while True:
+        with lock:
+            pass
+
+
+def enter_twice(lock, seconds):
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    while True:
+        with lock, lock:
+            pass
+
+
+@pytest.mark.parametrize("use", [enter_and_leave, enter_twice])
+def test_no_interrupt_leaves_it_locked(elsewhere, use):
+    lock, chance = Lock(), random.Random(0)
+    before = signal.signal(signal.SIGALRM, raise_alarm)
+    try:
+        for _ in range(INTERRUPTS):
+            with pytest.raises(Alarm):
+                use(lock, chance.uniform(2e-5, 2e-4))
+            assert elsewhere(lock)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_an_interrupt_while_another_thread_has_it_leaves_it_to_that_thread(elsewhere):
+    lock, ended, taken = Lock(), threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            taken.set()
+            ended.wait(60)
+
+    before = signal.signal(signal.SIGALRM, raise_alarm)
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        taken.wait(60)
+        with pytest.raises(Alarm):
+            enter_and_leave(lock, 0.01)
+        assert not elsewhere(lock)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        ended.set()
+        holder.join()
+    assert elsewhere(lock)
