@@ -26,8 +26,9 @@ else:
         def __enter__(self) -> bool:
             depth = self._recursion_count()
             try:
-                return self.acquire()
+                self.acquire()
             except BaseException:
                 if self._recursion_count() > depth:
                     self.release()
                 raise
+            return True
