@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean, median
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ ENOUGH: Final = 32  # batches, before there is advice
 _SIZED: Final = 64  # one batch of so many is measured in bytes, since this takes as long as all other counting
 
 _log = logging.getLogger("gluonloader")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,15 @@ class EpochStats:
         """The share of its time that the program waited, from 0 to 1."""
         total = self.waited_s + self.program_s
         return self.waited_s / total if total else 0.0
+
+
+def _items(items: deque[T]) -> list[T]:
+    """The items of a deque, to which another thread may append meanwhile."""
+    while True:
+        try:
+            return list(items)
+        except RuntimeError:  # without a GIL, it may change while it is copied
+            continue
 
 
 def _nbytes_of(leaf: Any) -> int:
@@ -129,15 +140,15 @@ class EpochTally:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.slowest_s > self.slowest_s:
             self.slowest_s, self.slowest = other.slowest_s, other.slowest
-        self.waits.extend(other.waits.copy())  # at once: another thread may count a batch
-        self.makes.extend(other.makes.copy())
+        self.waits.extend(_items(other.waits))
+        self.makes.extend(_items(other.makes))
 
     def typical(self, times: deque[float]) -> list[float]:
         """Those of `waits` or `makes` that are typical."""
-        return list(times.copy())[self.skip if self.batches <= _TIMES else 0 :]
+        return _items(times)[self.skip if self.batches <= _TIMES else 0 :]
 
     def stats(self) -> EpochStats:
-        waits = list(self.waits.copy())
+        waits = _items(self.waits)
         p50, p90, p99 = np.percentile(waits, [50, 90, 99]).tolist() if waits else (0.0, 0.0, 0.0)
         return EpochStats(
             epoch=self.epoch,
@@ -279,11 +290,11 @@ class Tally:
 
     def recent_waits(self) -> list[float]:
         """How long the program waited for each recent batch, except batches at the start of an epoch; seconds."""
-        return [seconds for tally in self._recent.copy() for seconds in tally.typical(tally.waits)][-_RECENT:]
+        return [seconds for tally in _items(self._recent) for seconds in tally.typical(tally.waits)][-_RECENT:]
 
     def recent_makes(self) -> list[float]:
         """How long making these batches took; seconds."""
-        return [seconds for tally in self._recent.copy() for seconds in tally.typical(tally.makes)][-_RECENT:]
+        return [seconds for tally in _items(self._recent) for seconds in tally.typical(tally.makes)][-_RECENT:]
 
     def sums(self) -> EpochTally:
         """The counts of all epochs together."""
@@ -294,7 +305,7 @@ class Tally:
         return sums
 
     def epochs(self) -> tuple[EpochStats, ...]:
-        return tuple(tally.stats() for tally in self._epochs.copy())
+        return tuple(tally.stats() for tally in _items(self._epochs))
 
     def note(self, errors: Iterable[BadSample]) -> None:
         """Counts samples that raised an error, and logs each different error once."""
