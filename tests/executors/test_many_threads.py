@@ -6,10 +6,13 @@
 import contextlib
 import os
 import random
+import subprocess
+import sys
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -90,3 +93,14 @@ def test_a_thread_of_the_users_code_has_no_generator_and_no_worker_of_the_sample
 
     with way.loader(Dataset(), SIZE) as loader:
         assert all(batch.all() for batch in loader)
+
+
+@pytest.mark.spawn
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="threads inherit no context there")
+def test_threads_that_inherit_contexts_do_not_inherit_the_sample():
+    """As on a Python without a GIL; tasks of an event loop and `asyncio.to_thread` still have it."""
+    command = [sys.executable, "-X", "thread_inherit_context=1", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    chosen = ["-k", "users_code or are_those_of_a_dataset_that_is_not_async", "--strict-markers", "-n", "0"]
+    files = [__file__, str(Path(__file__).with_name("test_async_datasets.py"))]
+    done = subprocess.run([*command, *chosen, *files], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
