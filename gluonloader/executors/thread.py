@@ -70,8 +70,13 @@ class ThreadExecutor:
         numbers: SimpleQueue[int] = SimpleQueue()
         for worker in range(job.num_workers):
             numbers.put(worker)
-        with Uninterrupted():  # or a thread that has started might wait for its start
-            self._pool = _Pool(job.num_workers, self._serve, (numbers,))
+        try:
+            with Uninterrupted():  # until `close` can end the threads
+                self._pool = _Pool(job.num_workers, self._serve, (numbers,))
+        except BaseException:
+            if hasattr(self, "_pool"):  # a signal handler has raised
+                self.close()
+            raise
 
     def submit(self, task: Task, window: Window) -> None:
         queue = self._shared if task.worker is None else self._own[task.worker]

@@ -172,7 +172,8 @@ def _start_method(start_method: str | None, executor: str) -> str:
     if start_method is not None:
         return start_method
     default, chosen = default_start_method(), multiprocessing.get_start_method(allow_none=True)
-    if chosen not in (None, default) and executor in ("process", "auto"):
+    forks = executor in ("process", "auto") and not multiprocessing.current_process().daemon  # else it uses threads
+    if chosen not in (None, default) and forks:
         _warn_of_fork(str(chosen))
     return default
 

@@ -92,7 +92,10 @@ def test_a_dataset_that_only_the_main_program_defines(tmp_path, arguments):
     body = DATASET.replace("\n", "\n    ") + "\n    " + LOAD.format("Noisy()", "spawn")
     script(tmp_path, f"if __name__ == '__main__':{body}")
     error = last_line(run(*arguments, cwd=tmp_path))
-    assert error.startswith(f"{WORKER.format(0, 0)}AttributeError: Can't get attribute 'Noisy' on <module ")
+    missing = "Can't get attribute 'Noisy' on <module "
+    if sys.version_info >= (3, 14):
+        missing = "module '__mp_main__' has no attribute 'Noisy'"
+    assert error.startswith(f"{WORKER.format(0, 0)}AttributeError: {missing}")
     assert error.endswith(
         "Workers import the main script, which does not define this name for them: define it at the top level of the "
         'script, not under `if __name__ == "__main__":`, or in a module'
