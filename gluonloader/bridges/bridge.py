@@ -240,8 +240,7 @@ class BridgeIterator(Iterator[Any]):
             try:
                 if result.error is not None or result.ended:
                     raise result.error or StopIteration
-                batch, result.batch = result.batch, None
-                return batch
+                return result.batch
             finally:
                 self._epoch.permits.put(True)
                 del result  # or the traceback of an error, with this frame, would keep the bridge open

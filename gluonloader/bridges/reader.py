@@ -22,7 +22,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -44,12 +44,9 @@ class Position:
     load: bool = False  # whether the position was loaded, so that the source must move to it
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Result:
-    """One result of the thread: a batch, an error or the end; error and end together if the epoch could not start.
-
-    Not frozen, since the iterator takes the batch out: the thread may still have the result at that moment.
-    """
+    """One result of the thread: a batch, an error or the end; error and end together if the epoch could not start."""
 
     batch: Any = None
     position: Position | None = None  # after this result is delivered
@@ -196,8 +193,7 @@ class ReaderThread:
             result = Result(error=_noted(error, epoch))
         epoch.number += 1
         self.usage.add(0, self._timer.stop(epoch.start.epoch, epoch.number))
-        result.made_s = self._timer.took * 1e-9
-        return result
+        return replace(result, made_s=self._timer.took * 1e-9)
 
     def _end(self, epoch: BridgeEpoch, opened: Opened, skips: bool) -> Result:
         if skips:
