@@ -85,8 +85,9 @@ class DataLoader(Generic[Batch]):
         executor: "serial", "thread", "process" or "ray"; the default depends on `num_workers` and `thread_pool`. "ray"
             makes the batches in Ray actors, perhaps on other machines; see `docs/scaling.md`. "auto" chooses the
             calling thread for small samples in memory; threads if the dataset, its transforms and `batchify_fn` are
-            declared to release the GIL (`gluonloader.gil_free`); and processes for everything else. If making a batch
-            proves cheaper than getting it from a worker, "auto" uses the calling thread from the next epoch on.
+            declared to release the GIL (`gluonloader.gil_free`) or, on a Python without a GIL, to be safe in threads
+            (`gluonloader.thread_safe`); and processes for everything else. If making a batch proves cheaper than
+            getting it from a worker, "auto" uses the calling thread from the next epoch on.
         output: the framework to which the arrays of a batch are converted: "numpy", "mxnet", "torch" or "jax"; or a
             function that converts one array. By default, arrays are not converted: if the samples contain torch
             tensors, the batches contain torch tensors, too. Memory is shared, not copied, if the framework allows that.
@@ -97,10 +98,10 @@ class DataLoader(Generic[Batch]):
             worker. Its argument is a `WorkerInfo`: the number of the worker, with more attributes.
         worker_payload: a function that is called in this process, once for each worker: `worker_payload(loader_info,
             worker_id)`. The result is the `payload` of that worker's `WorkerInfo`.
-        start_method: how worker processes start: "fork", "forkserver" or "spawn". The default is the method that
-            `multiprocessing.set_start_method` set, otherwise "fork" on Linux and the platform's default elsewhere. With
-            "fork", workers start in milliseconds, the dataset need not be picklable, and no `__main__` guard is needed.
-            Use "forkserver" if threads are computing or holding locks while workers start; see `docs/workers.md`.
+        start_method: how worker processes start: "fork", "forkserver" or "spawn". The default is "fork" on Linux and
+            Python's default elsewhere, unless `multiprocessing.set_start_method` has set another than Python's default.
+            With "fork", workers start in milliseconds, the dataset need not be picklable, and no `__main__` guard is
+            needed. Use "forkserver" if threads compute or hold locks while workers start; see `docs/workers.md`.
         max_retries: how often a batch whose worker died is tried again before `WorkerDied` is raised.
         memory_limit: the maximum shared memory for batches, in bytes or as text ("256MB"); None for no limit.
         max_per_worker: the maximum number of batches that are assigned to a worker at a time; further batches wait for
