@@ -2,9 +2,9 @@
 
 core     the default Python, newest NumPy, nothing else; without the tests that are marked slow, spawn or kill, and with
          fewer random examples
-newest   the newest Python at hand, NumPy alone: the tests that are marked numpy_only, and those of `core`
-next     Python 3.14 and 3.15, NumPy alone: the tests that are marked numpy_only. `.ci/pythons` gets them where none is
-         installed
+newest   the newest Python at hand, NumPy alone: the tests that are marked numpy_only
+next     Python 3.14, NumPy alone: those of `newest` that are not slow; and Python 3.15: those of them that start new
+         interpreters, and those of `core`. `.ci/pythons` gets these Pythons where they are not installed
 free     a free-threaded Python, NumPy and Pillow: all tests; skipped where there is none (not part of a plain `nox`)
 modern   Python 3.11, newest NumPy, torch, JAX, MXNet 1.9.1 by `gluonloader.mxnet.patch_numpy`, and what has tables and
          streams: pyarrow, pandas, polars, h5py, zarr, fsspec, Hugging Face datasets, WebDataset; all tests that are not
@@ -40,7 +40,11 @@ TEST = ["pytest>=8", "pytest-xdist", "pytest-rerunfailures", "pytest-cov", "hypo
 # Many tests wait more than they work.
 RUNNERS = ["-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
 VERSIONS = [f"3.{minor}" for minor in range(20, 9, -1)]
-NEXT = ["3.14", "3.15"]
+QUICK = "not slow and not spawn and not kill"
+NEXT = {
+    "3.14": "numpy_only and not slow",
+    "3.15": f"({QUICK}) or (numpy_only and spawn and not slow)",
+}
 FREE = ["3.15t", "3.14t", "3.13t"]
 TORCH = "torch==2.13.0"
 MXNET = "mxnet==1.9.1"
@@ -51,7 +55,6 @@ WITH_ARRAYS = [
     *("tests/batchify", "tests/dataset", "tests/memory", "tests/randomness", "tests/records", "tests/sampler"),
     *("tests/vision", "tests/work", "tests/test_loader.py", "tests/test_resume.py", "tests/test_tree.py"),
 ]
-QUICK = "not slow and not spawn and not kill"
 BLOCKS = "tests/test_docs.py::test_blocks_run_and_print_what_the_page_shows"
 
 
@@ -160,7 +163,6 @@ def newest(session: nox.Session) -> None:
         run_tests(session)
         return
     run_tests(session, "-m", "numpy_only")
-    run_tests(session, "-m", f"not numpy_only and {QUICK}", "--hypothesis-profile=quick")
 
 
 def run_tests_with(session: nox.Session, python: str, packages: list[str], *arguments: str) -> None:
@@ -178,12 +180,12 @@ def next_pythons(session: nox.Session) -> None:
     """Python 3.14 and 3.15, NumPy alone."""
     install(session, "virtualenv")
     folder = Path(session.create_tmp()) / "pythons"
-    for version in NEXT:
+    for version, tests in NEXT.items():
         python = next(pythons(version), None)
         if python is None:
             printed = session.run(".ci/pythons", str(folder), version, external=True, silent=True)
             python = str(printed).split()[-1]
-        run_tests_with(session, python, ["numpy", *TEST], "-m", "numpy_only")
+        run_tests_with(session, python, ["numpy", *TEST], "-m", tests, "--hypothesis-profile=quick")
 
 
 @nox.session
