@@ -1,6 +1,6 @@
 """Puts one fault after another into a copy of the package, and runs the tests of the part that has the fault.
 
-    python tests/mutations              all mutations; about half an hour on 2 cores
+    python tests/mutations              all mutations; an hour or more on 2 cores
     python tests/mutations loan seeds   those whose names contain one of these words
     python tests/mutations --list       their names
     python tests/mutations --save       all, and writes down in caught_by.json which test has caught each
