@@ -265,14 +265,10 @@ def open_files() -> list[str]:
     return [os.readlink(f"{folder}/{fd}") for fd in os.listdir(folder) if os.path.lexists(f"{folder}/{fd}")]
 
 
-# The first use of a fork server or of spawn starts helpers that stay; from Python 3.14 on, there is a third descriptor.
-OF_HELPERS = 3 if sys.version_info >= (3, 14) else 2
-
-
 def few_descriptors(before: int) -> bool:
-    """Whether no more are open than before, but for some; a ThreadPool's go with it, when its last thread has ended."""
+    """Whether no more are open than before, but for two; a ThreadPool's go with it, when its last thread has ended."""
     gc.collect()
-    return descriptors() <= before + OF_HELPERS
+    return descriptors() <= before + 2
 
 
 @contextlib.contextmanager
