@@ -179,12 +179,12 @@ def run_tests_with(session: nox.Session, python: str, packages: list[str], *argu
 def next_pythons(session: nox.Session) -> None:
     """Python 3.14 and 3.15, NumPy alone."""
     install(session, "virtualenv")
-    folder = Path(session.create_tmp()) / "pythons"
+    folder = Path(session.create_tmp()).resolve() / "pythons"
+    found = {version: next(pythons(version), None) for version in NEXT}
+    if missing := [version for version, python in found.items() if python is None]:
+        session.run(".ci/pythons", str(folder), *missing, external=True, silent=True)
     for version, tests in NEXT.items():
-        python = next(pythons(version), None)
-        if python is None:
-            printed = session.run(".ci/pythons", str(folder), version, external=True, silent=True)
-            python = str(printed).split()[-1]
+        python = found[version] or str(folder / "usr" / "bin" / f"python{version}")
         run_tests_with(session, python, ["numpy", *TEST], "-m", tests, "--hypothesis-profile=quick")
 
 

@@ -184,10 +184,8 @@ def default_start_method() -> str:
     As soon as a program uses `multiprocessing`, the start method is set to Python's default, and that looks like a
     choice of the program. So only another method counts as a choice.
     """
-    chosen, python_default = (
-        multiprocessing.get_start_method(allow_none=True),
-        multiprocessing.get_all_start_methods()[0],
-    )
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    python_default = multiprocessing.get_all_start_methods()[0]
     if chosen not in (None, python_default):
         return str(chosen)
     return "fork" if sys.platform == "linux" else python_default

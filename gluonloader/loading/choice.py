@@ -63,9 +63,12 @@ class Choice:
 
 def suited(job: Job) -> Choice:
     """The executor that suits a job by the declarations of its parts."""
-    suits_threads, declaration = is_thread_safe, "that threads may share it (gluonloader.thread_safe)"
     if has_gil():
-        suits_threads, declaration = is_gil_free, "that it releases the GIL (gluonloader.gil_free)"
+        suits_threads, declared = is_gil_free, "release the GIL"
+        declaration = "that it releases the GIL (gluonloader.gil_free)"
+    else:
+        suits_threads, declared = is_thread_safe, "be safe in threads, and this Python has no GIL"
+        declaration = "that threads may share it (gluonloader.thread_safe)"
     if not suits_threads(job.dataset):
         undeclared = f"the dataset does not declare {declaration}"
     elif not suits_threads(job.batchify_fn):
@@ -73,8 +76,7 @@ def suited(job: Job) -> Choice:
     elif in_memory(job.dataset) and job.worker_init_fn is None and _has_small_rows(job.dataset):
         return Choice("serial", "the samples are small rows in memory")
     else:
-        what = "release the GIL" if has_gil() else "be safe in threads, and this Python has no GIL"
-        return Choice("thread", f"dataset and batchify_fn are declared to {what}")
+        return Choice("thread", f"dataset and batchify_fn are declared to {declared}")
     if multiprocessing.current_process().daemon:
         return Choice("serial", f"{undeclared}, and a worker process cannot start other processes")
     return Choice("process", undeclared)
