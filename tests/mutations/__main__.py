@@ -120,13 +120,13 @@ def main() -> None:
             verdict = run_tests(mutation, folder, caught_by.get(mutation.name))
         if verdict.caught and "::" in verdict.how:
             caught_by[mutation.name] = verdict.how
+        if options.save:
+            tests = {mutation.name: caught_by.get(mutation.name) for mutation in MUTATIONS}
+            CAUGHT_BY.write_text(json.dumps(tests, indent=1) + "\n")
         missed += [] if verdict.caught else [mutation.name]
         result = "caught" if verdict.caught else "MISSED"
         took = time.monotonic() - start
         print(f"{number:2} {result} {took:4.0f} s  {mutation.file}: {mutation.name}: {verdict.how}", flush=True)
-    if options.save:
-        tests = {mutation.name: caught_by.get(mutation.name) for mutation in MUTATIONS}
-        CAUGHT_BY.write_text(json.dumps(tests, indent=1) + "\n")
     if not options.list:
         print(f"{len(chosen) - len(missed)} of {len(chosen)} mutations were caught")
     if missed:
