@@ -113,7 +113,9 @@ class Reader:
         gc.collect()
         children = sorted(child.pid for child in multiprocessing.active_children())
         names = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)]
-        return children, sum("memfd" not in name for name in names), sum("memfd" in name for name in names)
+        # A thread opens its statistics at its first long batch, and keeps them open until the loader is closed.
+        others = [name for name in names if "memfd" not in name and not name.endswith("/schedstat")]
+        return children, len(others), sum("memfd" in name for name in names)
 
     def close(self):
         for _ in range(20):  # a worker that had no core may still have to skip the batches of many cancelled epochs
