@@ -6,7 +6,7 @@ import importlib
 import pytest
 from conftest import modules
 
-from gluonloader.randomness import preserved_generators
+from gluonloader.randomness import PreservedGenerators
 
 WITH_EXAMPLES = [
     "batchify.default", "batchify.functions", "dataset.arrays", "dataset.base", "dataset.iterable",
@@ -19,7 +19,7 @@ WITH_EXAMPLES = [
 
 @pytest.mark.parametrize("name", modules())
 def test_examples(name):
-    with preserved_generators():
+    with PreservedGenerators():
         result = doctest.testmod(importlib.import_module(name))
     assert result.failed == 0
     if name.removeprefix("gluonloader.") in WITH_EXAMPLES:

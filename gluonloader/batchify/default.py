@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from ..declared import IN_MEMORY, calls_no_user_code
 from ..errors import BatchifyError
-from ..frameworks import owner, owner_by_base
+from ..frameworks import Framework, owner, owner_by_base
 from ..indices import Indices
 from ..memory import empty, empty_of
 from ..rows import Rows, copy_rows, pick
@@ -65,14 +65,16 @@ def batch_of(samples: Sequence[Any], path: str) -> Any:
             if len(set(map(len, samples))) > 1:
                 check_same(list(map(len, samples)), "{} fields".format, path)
             return tuple([batch_of(column, f"{path}[{i}]") for i, column in enumerate(zip(*samples, strict=True))])
+        if kind is dict:
+            return {key: batch_of(column, f"{path}[{key!r}]") for key, column in _columns_of(samples, path)}
         if kind in _NUMBERS:
             return _batch_of_numbers(samples, _NUMBERS[kind], path)
         if kind is str or kind is bytes:
             return list(samples)
         if issubclass(kind, np.generic) and kind is not np.void and samples[0].dtype.kind not in "SUMm":
             return _batch_of_numbers(samples, samples[0].dtype, path)  # texts and times may differ in length or unit
-        if owner(kind) is not None:
-            return stack_any(samples, path)
+        if (framework := owner(kind)) is not None:
+            return _stack_of(framework, samples, path)
     return _batch_by_class(samples, kinds, path)
 
 
@@ -103,12 +105,20 @@ def stack(arrays: Sequence[Array], path: str) -> Array:
 
 def stack_any(samples: Sequence[Any], path: str) -> Any:
     """Stacks arrays, numbers or lists of numbers; the batch is an array of the framework of the first sample."""
-    framework, batch = owner_by_base(type(samples[0])), None
+    framework = owner_by_base(type(samples[0]))
     if framework is not None and len(set(map(type, samples))) == 1:
-        batch = framework.stack(samples, empty_of)
-    if batch is None:
-        batch = stack([as_array(sample, None, row, path) for row, sample in enumerate(samples)], path)
+        return _stack_of(framework, samples, path)
+    batch = _stack_one_by_one(samples, path)
     return batch if framework is None else framework.from_numpy(batch)
+
+
+def _stack_of(framework: Framework, arrays: Sequence[Any], path: str) -> Any:
+    batch = framework.stack(arrays, empty_of)
+    return framework.from_numpy(_stack_one_by_one(arrays, path)) if batch is None else batch
+
+
+def _stack_one_by_one(samples: Sequence[Any], path: str) -> Array:
+    return stack([as_array(sample, None, row, path) for row, sample in enumerate(samples)], path)
 
 
 def _batch_of_numbers(samples: Sequence[Any], dtype: DTypeLike, path: str) -> Array:
@@ -137,8 +147,8 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
     check_same(list(map(type, samples)), lambda kind: f"type {kind.__name__}", path)
     if isinstance(first, (tuple, list)):
         check_same(list(map(len, samples)), "{} fields".format, path, PADDING if isinstance(first, list) else "")
-    elif isinstance(first, Mapping):
-        _check_keys(samples, path)
+    elif isinstance(first, Mapping) and any(sample.keys() != first.keys() for sample in samples):
+        raise _different_keys(samples, path)
     fields = columns(samples)
     if fields is not None:
         return refill(first, [batch_of(column, path + step) for step, column in fields])
@@ -156,14 +166,22 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
     )
 
 
-def _check_keys(samples: Sequence[Mapping[Any, Any]], path: str) -> None:
+def _columns_of(samples: Sequence[dict[Any, Any]], path: str) -> list[tuple[Any, list[Any]]]:
+    if len(set(map(len, samples))) == 1:
+        try:
+            return [(key, [sample[key] for sample in samples]) for key in samples[0]]
+        except KeyError:
+            pass
+    raise _different_keys(samples, path)
+
+
+def _different_keys(samples: Sequence[Mapping[Any, Any]], path: str) -> BatchifyError:
     keys = samples[0].keys()
-    for row, sample in enumerate(samples):
-        if sample.keys() != keys:
-            missing, extra = sorted(map(repr, keys - sample.keys())), sorted(map(repr, sample.keys() - keys))
-            what = [f"no key {', '.join(missing)}"] * bool(missing) + [f"extra key {', '.join(extra)}"] * bool(extra)
-            usual = ", ".join(sorted(map(repr, keys)))
-            raise BatchifyError(f"it has {' and '.join(what)}, but other samples have {usual}", row, path)
+    row, sample = next((row, sample) for row, sample in enumerate(samples) if sample.keys() != keys)
+    missing, extra = sorted(map(repr, keys - sample.keys())), sorted(map(repr, sample.keys() - keys))
+    what = [f"no key {', '.join(missing)}"] * bool(missing) + [f"extra key {', '.join(extra)}"] * bool(extra)
+    usual = ", ".join(sorted(map(repr, keys)))
+    return BatchifyError(f"it has {' and '.join(what)}, but other samples have {usual}", row, path)
 
 
 def _batch_of_rows(rows: Rows, path: str) -> Any:

@@ -102,6 +102,14 @@ class Window:
         """The tasks that have no outcome yet, oldest first."""
         return self.in_flight.missing(self.arrived)
 
+    @property
+    def next_missing(self) -> Task | None:
+        """The oldest of these tasks."""
+        for number, task in list(self.in_flight.items()):
+            if number not in self.arrived:
+                return task
+        return None
+
     def wants(self, task: Task) -> bool:
         """Whether the outcome of a task is still missing."""
         return not self.cancelled and self.in_flight.has(task) and task.batch not in self.arrived

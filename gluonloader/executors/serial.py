@@ -8,7 +8,7 @@ from ..errors import LoaderClosed, WorkerStartError, text_of
 from ..interrupts import from_signal_handler
 from ..locks import Lock
 from ..memory.buffers import BatchMemory, BufferPool
-from ..randomness import preserved_generators, seed_restorable
+from ..randomness import PreservedGenerators, seed_restorable
 from ..work.core_wait import close_statistics
 from ..work.maker import BatchMaker
 from ..work.task import Job, Task
@@ -39,9 +39,9 @@ class SerialExecutor:
             self._make_until_ready(window)
 
     def _make_until_ready(self, window: Window) -> None:  # see NOTE [loops and try] in interrupts.py
-        while window.ready is None and not window.cancelled:
+        while window.ready is None and not window.cancelled and (task := window.next_missing) is not None:
             if not self._closed:
-                outcome = self._make(window.missing[0])
+                outcome = self._make(task)
             if self._closed:  # perhaps by a signal handler while the batch was made
                 raise LoaderClosed("the loader was closed while this thread waited for a batch")
             window.put(outcome)
@@ -74,8 +74,13 @@ class SerialExecutor:
             self._started = True
         if not self._maker.may_draw:  # then no user code asks for the worker info, either
             return self._made(task)
-        with self._maker.running(), preserved_generators(self._maker.held):
-            return self._made(task)
+        running, generators = self._maker.running(), PreservedGenerators(self._maker.held)
+        try:
+            with running, generators:
+                return self._made(task)
+        finally:
+            generators.restore()
+            running.restore()
 
     def _made(self, task: Task) -> Outcome:
         with self._memory:

@@ -85,9 +85,8 @@ class ThreadExecutor:
             self._refuse(queue)
 
     def resubmit(self, window: Window) -> None:
-        for task in window.missing:
-            if not self._runs(task):  # a task that is still in the queue is skipped the second time
-                self.submit(task, window)
+        for task in window.missing:  # a task that is still in the queue, or is being made, is skipped the second time
+            self.submit(task, window)
 
     def wait(self, window: Window, timeout: float | None) -> None:
         if self._draws is None or window.ready is not None:

@@ -55,11 +55,11 @@ class Framework(Protocol):
         dtype.
         """
 
-    def stack(self, arrays: Sequence[Any], empty: Empty) -> Array | None:
-        """Stacks arrays of the same type along a new first axis, into a NumPy array that `empty` allocates.
+    def stack(self, arrays: Sequence[Any], empty: Empty) -> Any:
+        """Returns the arrays, of the same type, stacked along a new first axis in memory that `empty` allocates.
 
-        Returns None if the framework cannot stack the arrays faster than by `to_numpy` for each array, or if the arrays
-        differ in shape or dtype.
+        Returns None if the framework cannot stack them faster than by `to_numpy` for each array, or if they differ in
+        shape or dtype.
         """
 
     def pin(self, array: Any, device_id: int) -> Any:

@@ -45,7 +45,7 @@ class Jax:
         # On a CPU, JAX copies only memory that is not aligned to 64 bytes or has a dtype that JAX has not enabled.
         return self._jax.device_put(array)
 
-    def stack(self, arrays: Sequence[Any], empty: Empty) -> Array | None:
+    def stack(self, arrays: Sequence[Any], empty: Empty) -> Any:
         return None
 
     def pin(self, array: Any, device_id: int) -> Any:

@@ -62,8 +62,9 @@ class MXNet:
             handle = memory.copy(array, False) if lent else memory.borrow(array)
         return handle
 
-    def stack(self, arrays: Sequence[Any], empty: Empty) -> Array | None:
-        return self._memory.stack(arrays, empty)
+    def stack(self, arrays: Sequence[Any], empty: Empty) -> Any:
+        batch = self._memory.stack(arrays, empty)
+        return None if batch is None else self.from_numpy(batch)
 
     def pin(self, array: Any, device_id: int) -> Any:
         if not self._mx.context.num_gpus():

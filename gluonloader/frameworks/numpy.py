@@ -24,7 +24,7 @@ class NumPy:
     def from_numpy(self, array: Array) -> Any:
         return without_carrier(array, "NumPy", "run `pip install ml_dtypes` and import it to add the dtype to NumPy")
 
-    def stack(self, arrays: Sequence[Any], empty: Empty) -> Array | None:
+    def stack(self, arrays: Sequence[Any], empty: Empty) -> Any:
         return None
 
     def pin(self, array: Any, device_id: int) -> Any:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from operator import attrgetter
+from typing import Any, Final
 
+import numpy as np
+
+from ..interrupts import from_signal_handler
 from .base import Array, Empty, carried, carrier, extension, fit_for_views, no_dtype, raw, warn_once
+
+_DTYPE: Final = attrgetter("dtype")
 
 
 class Torch:
@@ -21,6 +28,10 @@ class Torch:
         self._extra = {name: dtype for name, dtype in named.items() if name == "bfloat16" or name.startswith("float8_")}
         self._carriers = {dtype: carrier(name, dtype.itemsize) for name, dtype in self._extra.items()}
         self._uints = {1: self._torch.uint8, 2: self._torch.int16}
+        self._dtypes: dict[Any, np.dtype[Any]] = self._carriers.copy()  # by dtype of torch
+        for code in np.typecodes["AllInteger"] + "?efdFD":
+            with suppress(TypeError):  # torch lacks it
+                self._dtypes[self._torch.from_numpy(np.empty(0, code)).dtype] = np.dtype(code)
 
     def owns(self, kind: type) -> bool:
         return kind is self._torch.Tensor
@@ -57,8 +68,18 @@ class Torch:
         except (TypeError, KeyError):
             raise no_dtype("torch", array, "convert the array in the dataset, e.g. x.astype('float32')") from None
 
-    def stack(self, arrays: Sequence[Any], empty: Empty) -> Array | None:
-        return None
+    def stack(self, arrays: Sequence[Any], empty: Empty) -> Any:
+        torch, first = self._torch, arrays[0]
+        dtype = self._dtypes.get(first.dtype)
+        if type(first) is not torch.Tensor or dtype is None or len(set(map(_DTYPE, arrays))) > 1:
+            return None
+        try:
+            batch = empty((len(arrays), *first.shape), dtype)
+            return torch.stack(arrays, out=torch.from_numpy(batch) if dtype.names is None else self.from_numpy(batch))
+        except RuntimeError as error:
+            if from_signal_handler(error):
+                raise
+            return None  # they differ in shape, or some need a gradient, are sparse or lie on a device
 
     def pin(self, array: Any, device_id: int) -> Any:
         accelerator = getattr(self._torch, "accelerator", None)

@@ -18,7 +18,7 @@ import numpy as np
 from ..describe import describe
 from ..errors import bad_argument, warn
 from ..indices import as_list
-from ..randomness import preserved_generators
+from ..randomness import PreservedGenerators
 from ..ranks import Policy, Ranks
 from ..sampler import (
     BatchSampler,
@@ -145,7 +145,7 @@ class Comparison:
         """The first keys or batches, from a copy of the order."""
         if is_computed(self._order):
             return list(islice(computed_copy(self._order), _COMPARED))
-        with preserved_generators():
+        with PreservedGenerators():
             return list(islice(users_copy(self._order, self._dataset), _COMPARED))
 
 

@@ -106,7 +106,7 @@ class Epoch:
         task = outcome.task
         if self._delivery.convert is not None:
             batch = self._converted(task, batch)
-        errors = self.plan.errors.of(task)
+        errors = () if self.plan.errors.limit is None else self.plan.errors.of(task)
         waited_s = self._count(outcome, batch, errors, start, ready)
         delivered = Delivered(task, outcome.worker, outcome.made_s, waited_s, errors)
         self._settle(task)
@@ -269,9 +269,10 @@ class Epoch:
         except WorkerStartError:
             self.workers_failed = True
             raise
-        missing = window.missing
-        if window.ready is None and missing and window.wants(missing[0]):
-            task = missing[0]
+        if window.ready is not None:
+            return
+        task = window.next_missing
+        if task is not None and window.wants(task):
             error = self._executor.time_out(task, timeout or 0)
             if error is not None:
                 self._fail(task, error)

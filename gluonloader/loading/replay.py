@@ -21,7 +21,7 @@ from typing import Any
 
 from ..checks import check_int
 from ..errors import bad_argument
-from ..randomness import preserved_generators
+from ..randomness import PreservedGenerators
 from ..sampler import set_epoch, unseeded
 from ..work.maker import BatchMaker
 from ..work.task import Task
@@ -47,7 +47,7 @@ def replay(epochs: Epochs, epoch: int, batch: int, read: bool) -> Any:
     """See `DataLoader.replay`."""
     epoch, batch = _numbers(epoch, batch)
     workers, convert = epochs.workers, epochs.delivery.convert
-    with workers.lock_here, preserved_generators():
+    with workers.lock_here, PreservedGenerators():
         made = _make(epochs, epoch, batch, read)
         return made if convert is None else convert(made)
 
@@ -88,7 +88,7 @@ def _position(epochs: Epochs, epoch: int, batch: int) -> dict[str, Any]:
     source, job = epochs.source, epochs.workers.job
     if isinstance(source, ShardSource):
         reading_again.check_read(source, job.dataset, batch, read=True)
-        with preserved_generators(), _making(epochs, epoch):
+        with PreservedGenerators(), _making(epochs, epoch):
             return reading_again.position(source, job, epoch, batch)
     return _draw(epochs, epoch, batch)[0].state()
 
@@ -100,7 +100,7 @@ def _making(epochs: Epochs, epoch: int) -> Iterator[BatchMaker]:
     uses_seed = maker.may_draw or (isinstance(source, ShardSource) and source.shards.shuffle_buffer > 0)
     if uses_seed and not (epochs.seed_given or epochs.any_started):
         raise bad_argument("seed", None, _UNSEEDED.format("this loader"))
-    with maker.running(), preserved_generators(maker.held):
+    with maker.running(), PreservedGenerators(maker.held):
         yield maker
 
 
@@ -124,7 +124,7 @@ def _draw(epochs: Epochs, epoch: int, batch: int) -> tuple[IndexPlan, Task]:
         if sampler is not None and not epochs.any_started:
             raise bad_argument("seed", None, _UNSEEDED.format(f"this {type(sampler).__name__}"))
         order = Order(source, job.dataset, job.seed, number, epochs.pending)
-        with nullcontext() if order.is_computed else preserved_generators():
+        with nullcontext() if order.is_computed else PreservedGenerators():
             plan = order.plan_at(epoch, batch)
             try:
                 return plan, plan.next()

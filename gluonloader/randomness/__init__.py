@@ -4,12 +4,12 @@ from .drawn import Draws
 from .held import Held, find_generators, seed_also
 from .seeds import (
     CurrentBatch,
+    PreservedGenerators,
     batch_seed,
     current_batch,
     draw_seed,
     get_rng,
     postponed,
-    preserved_generators,
     seed_all,
     seed_restorable,
     set_current_batch,

@@ -13,7 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-_STATE_BYTES: Final = 624 * 4 + 4  # the key of a Mersenne Twister and the index of its next word
+# NumPy 1.24 has a function for it.
+_bit_generator: Final = getattr(np.random, "get_bit_generator", lambda: np.random.mtrand._rand._bit_generator)
+_Memory: Final = ctypes.c_char * (624 * 4 + 4)  # the key of a Mersenne Twister and the index of its next word
 
 
 def seed(seed: int) -> None:
@@ -21,16 +23,22 @@ def seed(seed: int) -> None:
     np.random.seed(seed & 0xFFFF_FFFF)
 
 
-def save() -> tuple[Any, Any]:
+def save() -> tuple[Any, Any, list[float]]:
     """Returns the state for `restore`. This may draw a number: seed or restore the generator next."""
     generator = _bit_generator()
     if type(generator) is not np.random.MT19937:
-        return generator, np.random.get_state(legacy=False)
-    before = ctypes.string_at(generator.ctypes.state_address, _STATE_BYTES)
-    variate = np.random.standard_normal()
-    if ctypes.string_at(generator.ctypes.state_address, _STATE_BYTES) != before:
-        return generator, before
-    return generator, {**np.random.get_state(legacy=False), "has_gauss": 1, "gauss": variate}  # type: ignore[dict-item]
+        return generator, np.random.get_state(legacy=False), []
+    memory = _memory_of(generator)
+    variates: list[float] = []
+    before, draw = memory.raw, map(np.random.standard_normal, [None])
+    try:
+        variates.extend(draw)  # one operation, so no signal handler can raise between drawing and keeping the variate
+        if memory.raw != before:
+            variates.clear()  # it was not a stored one
+    except BaseException:  # of a signal handler
+        restore((generator, before, variates if memory.raw == before else []))
+        raise
+    return generator, before, variates
 
 
 def peek() -> Any:
@@ -38,22 +46,28 @@ def peek() -> Any:
     generator = _bit_generator()
     if type(generator) is not np.random.MT19937:
         return str(generator.state)
-    return ctypes.string_at(generator.ctypes.state_address, _STATE_BYTES)
+    return _memory_of(generator).raw
 
 
-def restore(state: tuple[Any, Any]) -> None:
-    generator, saved = state
+def restore(state: tuple[Any, Any, list[float]]) -> None:
+    generator, saved, variates = state
     if _bit_generator() is not generator:  # user code has replaced it
         np.random.set_bit_generator(generator)  # type: ignore[attr-defined]
     if not isinstance(saved, bytes):
         np.random.set_state(saved)
         return
-    np.random.seed(0)  # drops a stored normal variate
+    memory = _memory_of(generator)
+    if variates:
+        stored = {"has_gauss": 1, "gauss": variates[0]}
+        np.random.set_state({**np.random.get_state(legacy=False), **stored})  # type: ignore[arg-type, dict-item]
+    else:
+        before = memory.raw
+        np.random.standard_normal()
+        if memory.raw != before:  # none was stored, but now the second variate of a pair is
+            np.random.standard_normal()
     with generator.lock:
-        ctypes.memmove(generator.ctypes.state_address, saved, _STATE_BYTES)
+        memory.raw = saved
 
 
-def _bit_generator() -> Any:
-    if hasattr(np.random, "get_bit_generator"):  # NumPy 1.24
-        return np.random.get_bit_generator()
-    return np.random.mtrand._rand._bit_generator
+def _memory_of(twister: Any) -> Any:
+    return _Memory.from_address(twister.ctypes.state_address)

@@ -17,8 +17,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, Final
 
@@ -100,23 +99,35 @@ def seed_all(seed: int) -> None:
 
 
 def seed_restorable(seed: int) -> None:
-    """Seeds every generator that `preserved_generators` restores, for one batch in the caller."""
+    """Seeds every generator that `PreservedGenerators` restores, for one batch in the caller."""
     for package, generator in RESTORABLE.items():
         if package in sys.modules:
             generator.seed(seed)
     set_current_seed(seed)
 
 
-@contextmanager
-def preserved_generators(held: Iterable[Any] = ()) -> Iterator[None]:
+class PreservedGenerators:
     """Saves the states of the global and the `held` generators, and restores them after the block; seed them in it."""
-    saved = [(generator, generator.save()) for generator in (*_loaded(), *held)]
-    batch = _current.get()
-    try:
-        yield
-    finally:
-        _current.set(batch)
-        restore_all(saved)
+
+    __slots__ = ("_batch", "_held", "_saved")
+
+    def __init__(self, held: Iterable[Any] = ()) -> None:
+        self._held = held
+        self._saved: list[tuple[Any, Any]] = []
+
+    def __enter__(self) -> None:
+        self._batch = _current.get()
+        for generator in (*_loaded(), *self._held):
+            self._saved.append((generator, generator.save()))
+
+    def __exit__(self, *exception: object) -> None:
+        self.restore()
+
+    def restore(self) -> None:
+        """Restores what is not restored yet; a signal handler may have raised before `__exit__` could start."""
+        if self._saved:
+            _current.set(self._batch)
+            restore_all(self._saved)
 
 
 def postponed(function: Callable[[], object]) -> Callable[[], None]:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 
 from ..batchify import default_batchify
 from ..declared import calls_no_user_code
+from ..errors import BatchifyError
+from ..frameworks import owner
+from ..memory import empty_of
 from ..rows import Rows
 from .utils_data import collate, torch
 
-_DTYPES: Final = frozenset(map(np.dtype, ("?", "u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16")))
+_CODES: Final = ("?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16")
+DTYPES: Final = frozenset(np.dtype(code) for code in _CODES if hasattr(torch, np.dtype(code).name))
+_DTYPE_AND_SHAPE: Final = attrgetter("dtype", "shape")
+_LEAVES: Final = frozenset({torch.Tensor, np.ndarray, bool, int, float})
 
 _FUNCTIONS: Final = {  # torch's own functions, by type; users change them to collate samples of other types
     torch.Tensor: collate.collate_tensor_fn,
@@ -37,7 +44,7 @@ def collate_batch(samples: Sequence[Any]) -> Any:
     if isinstance(samples, Rows):
         if isinstance(samples.held, tuple):
             return [collate_batch(Rows(column, samples.indices)) for column in samples.held]
-        if isinstance(samples.held, np.ndarray) and samples.held.dtype in _DTYPES:
+        if isinstance(samples.held, np.ndarray) and samples.held.dtype in DTYPES:
             return default_batchify(samples)
         samples = list(samples)
     first = samples[0]
@@ -49,38 +56,24 @@ def collate_batch(samples: Sequence[Any]) -> Any:
             return [collate_batch(column) for column in zip(*samples, strict=True)]
     elif isinstance(first, tuple) and hasattr(first, "_fields"):  # a named tuple
         return kind(*map(collate_batch, zip(*samples, strict=False)))
-    elif kind is float:
-        return torch.tensor(samples, dtype=torch.float64)
-    elif kind is int or kind is bool:
-        return torch.tensor(samples)
     elif kind is str or kind is bytes:
         return samples
-    elif (kind is torch.Tensor and _are_plain_tensors(samples)) or (kind is np.ndarray and _are_plain_arrays(samples)):
-        return default_batchify(samples)
+    elif kind in _LEAVES and len(set(map(type, samples))) == 1:
+        batch = _stack(kind, samples)
+        if batch is not None:
+            return batch
     return collate.default_collate(samples)
 
 
-def _are_plain_tensors(tensors: Sequence[Any]) -> bool:
-    """Whether `torch.stack` only copies them."""
-    first = tensors[0]
-    if first.layout is not torch.strided or first.is_nested or first.is_quantized or first.device.type != "cpu":
-        return False
-    if first.dtype is torch.complex32:  # NumPy has none
-        return False
-    shape, dtype = first.shape, first.dtype
-    return all(
-        type(tensor) is torch.Tensor
-        and tensor.shape == shape
-        and tensor.dtype is dtype
-        and not tensor.requires_grad
-        and tensor.layout is torch.strided
-        for tensor in tensors
-    )
-
-
-def _are_plain_arrays(arrays: Sequence[Any]) -> bool:
-    """Whether torch has their dtype, and all have the same dtype and shape."""
-    shape, dtype = arrays[0].shape, arrays[0].dtype
-    if dtype not in _DTYPES:
-        return False
-    return all(type(array) is np.ndarray and array.shape == shape and array.dtype == dtype for array in arrays)
+def _stack(kind: type, samples: Sequence[Any]) -> Any:
+    """The batch of tensors, arrays or numbers of one type; None if torch must make it, or must say what is wrong."""
+    if kind is torch.Tensor:
+        framework = owner(kind)
+        assert framework is not None
+        return framework.stack(samples, empty_of)
+    if kind is np.ndarray and (samples[0].dtype not in DTYPES or len(set(map(_DTYPE_AND_SHAPE, samples))) > 1):
+        return None
+    try:
+        return default_batchify(samples)
+    except BatchifyError:  # an int does not fit into int64
+        return None

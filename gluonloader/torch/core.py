@@ -10,7 +10,7 @@ from .. import dataset as own
 from ..loader import DataLoader as CoreDataLoader
 from .collate import own_collate
 from .order import order_of
-from .reading import OfFirst, Replicas, StartWorker, Whole
+from .reading import OfFirst, Replicas, StartWorker, Whole, WholeRows, rows_of
 from .utils_data import data
 
 
@@ -36,7 +36,11 @@ def core_loader(
         options["num_shards"] = max(1, loader.num_workers)
     else:
         options["batch_sampler"] = batch_sampler
-        dataset = Whole(dataset, _reads_in_bulk(loader)) if whole else dataset
+        rows = rows_of(dataset) if whole and _batches_by_default(loader) else None
+        if rows is not None or _reads_tensors(loader):
+            dataset = WholeRows(dataset, rows)
+        elif whole:
+            dataset = Whole(dataset, _reads_in_bulk(loader))
     if num_workers:
         context = loader.multiprocessing_context
         options["start_method"] = None if context is None else context.get_start_method()
@@ -62,7 +66,15 @@ def core_loader(
 
 def _reads_whole(loader: Any) -> bool:
     """Whether one read of the dataset returns all that makes a batch; see `Whole`."""
-    return loader.batch_sampler is None or _reads_in_bulk(loader)
+    return loader.batch_sampler is None or _reads_in_bulk(loader) or _reads_tensors(loader)
+
+
+def _batches_by_default(loader: Any) -> bool:
+    return loader.batch_sampler is not None and own_collate(loader.collate_fn) is not loader.collate_fn
+
+
+def _reads_tensors(loader: Any) -> bool:
+    return type(loader.dataset) is data.TensorDataset and _batches_by_default(loader)
 
 
 def _reads_in_bulk(loader: Any) -> bool:

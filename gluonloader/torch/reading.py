@@ -2,22 +2,27 @@
 
 map-style, batched            the dataset itself; keys are indices               batch = collate_fn(samples)
 map-style, bulk or unbatched  `Whole`; a key is all that one batch is read with   batch = collate_fn(samples[0])
+tensors                       `WholeRows`; the same, and torch collates           batch = collate_fn(samples[0])
 iterable                      `Replicas`; a shard is one worker's dataset         batch = collate_fn(samples[0])
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
+from ..dataset.bulk import are_ints
+from ..frameworks import owner
+from ..rows import Rows
 from ..state import has_state
 from ..work.info import WorkerInfo
-from .utils_data import torch, worker
+from .collate import DTYPES
+from .utils_data import data, torch, worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,10 @@ class OfFirst:
     """Calls `collate_fn` with the first sample, which is all that the batch contains."""
 
     collate_fn: Callable[[Any], Any]
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return (self.collate_fn,)
 
     def __call__(self, samples: Any) -> Any:
         return self.collate_fn(samples[0])
@@ -44,6 +53,43 @@ class Whole:
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+
+class WholeRows:
+    """A dataset of tensors, whose keys are those of whole batches; `rows` are its samples, if NumPy has such arrays."""
+
+    _parts = ()  # it calls no user code
+
+    def __init__(self, dataset: Any, rows: Rows | None) -> None:
+        self.dataset, self._rows = dataset, rows
+
+    def __getitem__(self, keys: Any) -> Sequence[Any]:
+        if self._rows is None or not are_ints(keys):
+            return [self.dataset[key] for key in keys]
+        return self._rows.at(keys)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+
+def rows_of(dataset: Any) -> Rows | None:
+    """The samples of a `TensorDataset`, or of a `Subset` of one; None if NumPy lacks one of the tensors."""
+    if type(dataset) is data.TensorDataset:
+        arrays = tuple([_array_of(tensor) for tensor in dataset.tensors])
+        return None if any(array is None for array in arrays) else Rows(arrays)
+    if type(dataset) is not data.Subset or not are_ints(dataset.indices):
+        return None
+    rows = rows_of(dataset.dataset)
+    try:
+        return None if rows is None else rows.at(dataset.indices)
+    except IndexError:  # torch raises it when the sample is read
+        return None
+
+
+def _array_of(tensor: Any) -> Any:
+    framework = owner(type(tensor))
+    array = None if framework is None else framework.to_numpy(tensor)
+    return array if array is not None and array.ndim and array.dtype in DTYPES else None
 
 
 class Replicas:
@@ -124,7 +170,7 @@ class StartWorker:
         random.seed(seed)
         torch.manual_seed(seed)
         np.random.seed(worker._generate_state(self.base_seed, info.id))
-        dataset = info.dataset.dataset if isinstance(info.dataset, (Whole, Replicas)) else info.dataset
+        dataset = info.dataset.dataset if isinstance(info.dataset, (Whole, WholeRows, Replicas)) else info.dataset
         worker._worker_info = worker.WorkerInfo(id=info.id, num_workers=info.num_workers, seed=seed, dataset=dataset)
         if self.worker_init_fn is not None:
             self.worker_init_fn(info.id)

@@ -3,6 +3,7 @@
 `nox -s soak` sets GLUONLOADER_INTERRUPTS to 1000. Every run counts a few hundred interrupts, a quick one fewer.
 """
 
+import contextlib
 import dis
 import functools
 import gc
@@ -11,6 +12,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from conftest import ANY, FORK, FORKSERVER, OVER_ALL, OVER_RAY, RAY, SERIAL, SPA
 from interrupting import Alarm, SignalAt, raise_alarm
 
 import gluonloader
-from gluonloader import DataLoader, IterableDataset
+from gluonloader import DataLoader, IterableDataset, get_worker_info
 from gluonloader.interrupts import Uninterrupted
 from gluonloader.memory import set_allocator
 
@@ -222,6 +224,59 @@ def test_an_interrupt_at_any_time_loses_nothing(interrupted_way, continues):
         longest = max(longest, time.monotonic() - started)
     print(f"{interrupted_way}: {interrupts} interrupts, {reader.epoch} epochs, longest epoch {longest:.3f} s")
     reader.close()
+
+
+class Noise:
+    """Each sample is drawn from the global generators."""
+
+    def __len__(self):
+        return 8000
+
+    def __getitem__(self, index):
+        return random.random() + np.random.standard_normal()
+
+
+@pytest.mark.skipif(OVER_RAY, reason="the batches are made in this process")
+@pytest.mark.parametrize("normals", [0, 1])
+@pytest.mark.parametrize("way", [SERIAL, CONCURRENT], ids=str)
+def test_an_interrupt_leaves_the_generators_of_the_program_as_they_were(way, normals):
+    random.seed(1)
+    np.random.seed(1)
+    np.random.standard_normal(normals)  # of a pair, NumPy stores the second one
+    before = random.getstate(), repr(np.random.get_state()), None
+    with way.loader(Noise(), 2) as loader:
+        iterator = iter(loader)
+        for signalled in at_every_point(1):
+            with signalled, contextlib.suppress(Alarm):
+                next(iterator)
+            assert (random.getstate(), repr(np.random.get_state()), get_worker_info()) == before, signalled.where
+
+
+class Slow(Samples):
+    """Interrupts the program while it reads sample 0, and ends the read when the program is interrupted again."""
+
+    def __init__(self):
+        self.reads, self.released = 0, threading.Event()
+
+    def __getitem__(self, index):
+        if index == 0:
+            self.reads += 1
+            os.kill(os.getpid(), signal.SIGALRM)
+            assert self.released.wait(60)
+        return super().__getitem__(index)
+
+
+@pytest.mark.skipif(OVER_RAY, reason="about threads of this process")
+def test_a_thread_does_not_make_a_batch_that_another_thread_is_making():
+    dataset = Slow()
+    with THREAD.loader(dataset, 4) as loader:
+        iterator = iter(loader)
+        with pytest.raises(Alarm):
+            next(iterator)
+        signal.signal(signal.SIGALRM, lambda number, frame: dataset.released.set())
+        signal.setitimer(signal.ITIMER_REAL, 0.2)  # the other thread has this time to make the mistake
+        assert first_items(iterator) == list(range(0, 48, 4))
+    assert dataset.reads == 1
 
 
 SIGALRM_HANDLERS = [raise_alarm, signal.default_int_handler]

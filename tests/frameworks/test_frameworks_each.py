@@ -7,7 +7,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, load_or_skip
 from framework_arrays import Plain, values
 
-from gluonloader import BatchifyError, BatchTimeout, DataLoader
+from gluonloader import BatchifyError, BatchTimeout, DataLoader, default_batchify
 from gluonloader.frameworks.base import warn_once
 
 
@@ -56,6 +56,29 @@ class TestTorch:
             (batch,) = loader
         assert [tensor.dtype for tensor in batch] == kinds
         assert all(tensor.to(torch.float32)[:, 0].tolist() == [0, 1] for tensor in batch[:9])
+
+    @pytest.mark.parametrize("shape", [(), (3,), (0, 3), (2, 3)], ids=str)
+    @pytest.mark.parametrize("name", ["uint16", "uint32", "uint64", "int64", "complex64", "bfloat16", "float8_e5m2"])
+    def test_a_batch_of_tensors_is_their_stack(self, torch, name, shape, every_way):
+        samples = [torch.full(shape, i).to(getattr(torch, name)) for i in range(4)]
+        with every_way.loader(samples, 3) as loader:
+            batches = list(loader)
+        for batch, tensors in zip(batches, (samples[:3], samples[3:]), strict=True):
+            expected = torch.stack(tensors)
+            assert (batch.dtype, batch.shape) == (expected.dtype, expected.shape)
+            assert batch.tolist() == expected.tolist()
+
+    def test_tensors_in_other_layouts_are_stacked(self, torch):
+        whole = torch.arange(12.0).reshape(3, 4)
+        numbers = torch.tensor([1 + 2j, 3j])
+        for samples in ([whole, whole.T.reshape(4, 3).T], [numbers.conj(), numbers], [torch._neg_view(whole), whole]):
+            assert torch.equal(default_batchify(samples), torch.stack(samples))
+
+    def test_tensors_that_cannot_be_stacked_are_named(self, torch):
+        unusual = [torch.ones(3, requires_grad=True), torch.ones(3).to_sparse(), torch.ones(3, device="meta")]
+        for sample in [torch.ones(4), *unusual]:
+            with pytest.raises(BatchifyError, match="sample 2"):
+                default_batchify([torch.ones(3), torch.ones(3), sample])
 
     def test_numbers_without_a_numpy_dtype_need_ml_dtypes(self, torch):
         samples = [torch.ones(2, dtype=torch.bfloat16)] * 2

@@ -12,11 +12,12 @@ import shutil
 import subprocess
 import sys
 import warnings
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FORK, FORKSERVER, NEW_INTERPRETERS, ONE_FORK, Way, eventually, scarce_descriptors, workers
+from conftest import FORK, FORKSERVER, NEW_INTERPRETERS, ONE_FORK, THREAD, Way, eventually, scarce_descriptors, workers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from samples import MB, Images
@@ -475,3 +476,20 @@ def test_batches_that_wait_make_room_for_the_one_that_is_waited_for(tmp_path):
         for index, batch in enumerate(loader):
             assert (batch == index).all()
             assert slab_bytes() <= 6 * MB
+
+
+@pytest.mark.local
+def test_idle_threads_keep_no_batch_of_an_iterator_that_was_deleted():
+    made = []
+
+    def batchify(samples):
+        batch = np.stack(samples)
+        made.append(weakref.ref(batch))
+        return batch
+
+    with THREAD.loader(Images(64), 8, batchify_fn=batchify, prefetch=4) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        assert eventually(lambda: len(made) == 5)  # the window is full
+        del iterator
+        assert eventually(lambda: all(batch() is None for batch in made))

@@ -196,8 +196,8 @@ MUTATIONS = [
     Mutation(
         "after an interrupt, a thread makes a batch twice",
         "executors/thread.py",
-        "            if not self._runs(task):  # a task",
-        "            if True:  # a task",
+        "window.wants(task) and not self._runs(task):",
+        "window.wants(task):",
     ),
     Mutation(
         "the serial executor swallows an interrupt",

@@ -26,6 +26,10 @@ def halves():
     return [Numbers(5), Bulk(6)]
 
 
+def tensors():
+    return data.TensorDataset(torch.arange(24).reshape(12, 2), torch.arange(12.0) / 2, torch.arange(12) % 2 == 0)
+
+
 DATASETS = {
     "list": lambda: list(range(7)),
     "tuple": lambda: tuple("abcdefg"),
@@ -33,6 +37,13 @@ DATASETS = {
     "tensor": lambda: torch.arange(14).reshape(7, 2),
     "dict": lambda: {i: -i for i in range(7)},
     "tensors": lambda: data.TensorDataset(torch.arange(14).reshape(7, 2), torch.arange(7.0)),
+    "tensors-bfloat16": lambda: data.TensorDataset(torch.arange(14.0, dtype=torch.bfloat16).reshape(7, 2)),
+    "tensors-reversed": lambda: data.TensorDataset(
+        torch.arange(14).reshape(2, 7).T, torch.arange(7)[::2].repeat(2)[:7]
+    ),
+    "tensors-subset": lambda: data.Subset(tensors(), [7, -2, 2, 9, 0, 0]),
+    "tensors-subset-of-subset": lambda: data.Subset(data.Subset(tensors(), range(1, 11)), torch.tensor([3, 5, 0])),
+    "tensors-split": lambda: data.random_split(tensors(), [0.7, 0.3], torch.Generator().manual_seed(1))[0],
     "subset": lambda: data.Subset(Numbers(), [7, 2, 2, 9, 0]),
     "subset-bulk": lambda: data.Subset(Bulk(), [7, 2, 2, 9, 0]),
     "subset-of-subset": lambda: data.Subset(data.Subset(Bulk(), range(1, 11)), [3, 5, 0]),
@@ -51,9 +62,29 @@ def test_datasets(kind):
     same(lambda L: epochs(L(DATASETS[kind](), 3, shuffle=True)))
 
 
-@pytest.mark.parametrize("kind", ["tensor", "tensors", "subset-bulk", "concat", "stack", "split", "bulk"])
+@pytest.mark.parametrize(
+    "kind", ["tensor", "tensors", "tensors-split", "subset-bulk", "concat", "stack", "split", "bulk"]
+)
 def test_datasets_with_workers(kind):
     same(lambda L: epochs(L(DATASETS[kind](), 3, shuffle=True, num_workers=2)))
+
+
+@pytest.mark.parametrize("key", [0, slice(2, 5), torch.tensor(3), [1, 2], True], ids=str)
+def test_tensors_and_the_keys_of_any_sampler(key, workers):
+    same(lambda L: epochs(L(tensors(), batch_sampler=[[key, key], [1, 2]], num_workers=workers)))
+
+
+def test_tensors_that_need_a_gradient():
+    made = data.TensorDataset(torch.arange(6.0, requires_grad=True), torch.arange(6))
+    same(lambda L: epochs(L(made, 2)))
+
+
+def test_tensors_with_a_collate_fn(workers):
+    same(lambda L: epoch(L(tensors(), 3, collate_fn=keep, num_workers=workers)))
+
+
+def test_tensors_without_batches(workers):
+    same(lambda L: epoch(L(tensors(), None, num_workers=workers)))
 
 
 def test_bulk_reads_that_return_a_finished_batch(workers):

@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from gluonloader.randomness import find_generators, preserved_generators, seed_also
+from gluonloader.randomness import PreservedGenerators, find_generators, seed_also
 
 
 class Plain:
@@ -146,7 +146,7 @@ def test_a_found_generator_is_seeded_saved_and_restored(kind, seed):
     expected = [draw() for _ in range(3)]
     held.seed(seed)
     first = draw()
-    with preserved_generators([held]):
+    with PreservedGenerators([held]):
         held.seed(3)
         other = [draw() for _ in range(2)]
     assert [first, draw(), draw()] == expected

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gluonloader import get_rng
 from gluonloader.randomness import (
+    PreservedGenerators,
     batch_seed,
     draw_seed,
-    preserved_generators,
     seed_all,
     set_current_seed,
 )
@@ -27,7 +27,7 @@ seeds = st.integers(0, 2**64 - 1)
 
 @pytest.fixture(autouse=True)
 def _own_state():
-    with preserved_generators():
+    with PreservedGenerators():
         yield
     set_current_seed(None)
 
@@ -143,7 +143,7 @@ def test_each_generator_is_seeded_saved_and_restored(generator, seed, other, dra
 @pytest.mark.parametrize("seed", [5, 2**63, 2**64 - 1])
 def test_torch_gets_a_seed_that_fits_into_a_batch_of_int64(seed):
     torch = pytest.importorskip("torch")
-    with preserved_generators():
+    with PreservedGenerators():
         seed_all(seed)
         assert torch.tensor(torch.initial_seed()).item() == seed % 2**63
 
@@ -151,14 +151,14 @@ def test_torch_gets_a_seed_that_fits_into_a_batch_of_int64(seed):
 def test_a_generator_whose_package_is_not_loaded_is_left_alone(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.delitem(sys.modules, "mxnet.random", raising=False)
-    with preserved_generators():
+    with PreservedGenerators():
         seed_all(1)
     assert "torch" not in sys.modules
 
 
 def test_a_torch_that_another_thread_is_still_importing_is_left_alone(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
-    with preserved_generators():
+    with PreservedGenerators():
         seed_all(1)
 
 
@@ -169,7 +169,7 @@ def test_a_bit_generator_that_a_batch_replaces_is_restored(kept):
     if kept:
         np.random.standard_normal()
     state, generator = repr(np.random.get_state()), np.random.get_bit_generator()
-    with preserved_generators():
+    with PreservedGenerators():
         np.random.set_bit_generator(np.random.PCG64(4))
         np.random.random()
     assert np.random.get_bit_generator() is generator
@@ -181,7 +181,7 @@ def test_a_bit_generator_of_another_kind_is_restored():
     before = np.random.get_bit_generator()
     np.random.set_bit_generator(np.random.PCG64(4))
     try:
-        with preserved_generators():
+        with PreservedGenerators():
             first = np.random.random()
         assert np.random.random() == first
     finally:
@@ -192,7 +192,7 @@ def test_the_state_is_restored():
     seed_all(1)
     np.random.standard_normal()  # leaves a second normal number in the state
     python, numpy = random.getstate(), np.random.get_state()
-    with preserved_generators():
+    with PreservedGenerators():
         seed_all(99)
         drawn()
     assert random.getstate() == python
@@ -205,7 +205,7 @@ def test_the_state_is_restored_after_an_error():
     seed_all(1)
 
     def fail():
-        with preserved_generators():
+        with PreservedGenerators():
             drawn()
             raise KeyError
 
@@ -248,7 +248,7 @@ def test_get_rng_outside_of_a_batch_is_new_and_follows_numpys_seed():
 def test_a_batch_inside_a_batch_leaves_the_outer_one_its_generator():
     set_current_seed(5)
     rng = get_rng()
-    with preserved_generators():
+    with PreservedGenerators():
         seed_all(6)
         assert get_rng() is not rng
     assert get_rng() is rng
@@ -301,7 +301,7 @@ def test_batches_in_the_caller_leave_its_generators_alone(steps):
         return drawn
 
     def batch():
-        with preserved_generators():
+        with PreservedGenerators():
             np.random.seed(5)
             np.random.randn(3)
             random.gauss(0, 1)
