@@ -10,6 +10,7 @@
     decoding   loaders that decode images with their own decoder
     bare       the limit: a loop that only fills batches
     copying    the limit: processes that only copy
+    against    compares with another commit
     report     the tables that are printed, and the description of the machine
     page       the results as a page of Markdown
 

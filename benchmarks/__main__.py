@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from .against import compare
 from .cases import CASES, Case
 from .copying import PlainCopy
 from .measure import Result, measure
@@ -23,6 +24,9 @@ _REPEATS: Final = ("inproc", "columns-f32", "copy-limit")  # for "auto", these c
 def main() -> None:
     """Runs the cases that the arguments name, and prints the results of each case as soon as it is done."""
     arguments = _parse()
+    if arguments.against is not None:
+        compare(arguments.against, arguments.cases or list(CASES), arguments.workers, arguments.rounds)
+        return
     command = f"python -m benchmarks {shlex.join(sys.argv[1:])}"
     about = f"{machine(LOADERS)}\n{arguments.workers} workers, {arguments.rounds} rounds\n{command}"
     print(f"{about}\n")
@@ -65,6 +69,8 @@ def _parse() -> argparse.Namespace:
     auto = 'also compare executor="auto" with each fixed executor'
     parser.add_argument("--auto", action="store_true", help=auto)
     parser.add_argument("--no-times", dest="times", action="store_false", help="do not time the loaders")
+    against = "only compare this tree with the package of COMMIT, in turn"
+    parser.add_argument("--against", metavar="COMMIT", help=against)
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a page FILE; benchmarks.plot draws it")
     arguments = parser.parse_args()
     for name in arguments.cases:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -108,6 +108,31 @@ def _images() -> list[Array]:
     return list(_floats(128, 3, 224, 224))
 
 
+def _tensors(*shape: int) -> list[Any]:
+    return list(importlib.import_module("torch").from_numpy(_floats(*shape)))
+
+
+def _labelled_tensors(count: int, size: int) -> list[tuple[Any, Any]]:
+    labels = importlib.import_module("torch").arange(count) % 10
+    return list(zip(_tensors(count, size), labels, strict=True))
+
+
+def _tensor_dicts() -> list[dict[str, Any]]:
+    return [{"x": x, "y": y} for x, y in zip(_tensors(4096, 16), _tensors(4096, 16), strict=True)]
+
+
+def _tensor_windows() -> list[Any]:
+    return [window.long() for window in _tensors(2048, 1024)]
+
+
+def _tensor_cases(name: str, what: str, samples: Callable[[], Sequence[Any]], size: int, batches: int) -> list[Case]:
+    """The case with workers, and the case without."""
+    loaders = ("gluonloader", "gluonloader.torch", "torch")
+    what = f"{what} as tensors"
+    case = Case(f"tensor-{name}", what, recycled(samples), size, batches, needs=("torch",), contenders=loaders)
+    return [case, replace(case, name=f"{case.name}-serial", what=f"{what}, no workers", in_process=True)]
+
+
 _SMALL: Final = "32 of (16 float32, int label)"
 _MNIST: Final = "256 of (28 x 28 x 1 float32, int label)"
 _BIG: Final = "128 of 3 x 224 x 224 float32"
@@ -162,6 +187,22 @@ CASES: Final = {
         ),
         Case("first-batch", f"{_START}; {_SMALL}", recycled(_vectors), 32, 16, "first-batch", contenders=_POOLS),
         Case("restart", f"{_RESTART}; {_SMALL}", recycled(_vectors), 32, 16, "restart", contenders=_POOLS),
+        Case(
+            "tiny-serial", "1 of 16 float32, no workers",
+            recycled(lambda: list(_floats(4096, 16))), 1, 2500, in_process=True,
+        ),
+        Case("small-serial", f"{_SMALL}, no workers", recycled(_vectors), 32, 2000, in_process=True),
+        *_tensor_cases("pairs", "32 of (16 float32, int64 label)", lambda: _labelled_tensors(4096, 16), 32, 2000),
+        *_tensor_cases("digits", "256 of (784 float32, int64 label)", lambda: _labelled_tensors(4096, 784), 256, 250),
+        *_tensor_cases("dicts", "32 dicts of two of 16 float32", _tensor_dicts, 32, 2000),
+        *_tensor_cases("windows", "64 of 1024 int64", _tensor_windows, 64, 500),
+        *_tensor_cases("images", "32 of 3 x 224 x 224 float32", lambda: _tensors(64, 3, 224, 224), 32, 60),
+        Case(
+            "tensor-rows",
+            "256 rows of two arrays (28 x 28 x 1 float32, int64 label), shuffled",
+            columns(np.float32), 256, 234, shuffled=True, needs=("torch",),
+            contenders=("gluonloader", "one import, tensors", "torch tensors"),
+        ),
         Case(
             "copy-limit",
             f"{_BIG}, compared with processes that only copy samples to warm shared memory",

@@ -26,7 +26,7 @@ from .cases import Case
 from .loaders import Loader, Run
 from .usage import processes
 
-__all__ = ["UNMEASURED", "Result", "measure"]
+__all__ = ["UNMEASURED", "Result", "make_timer", "measure"]
 
 UNMEASURED: Final = "not measured in this case"
 
@@ -140,7 +140,7 @@ def _serve(connection: Connection, case: Case, loader: Loader, dataset: Any, wor
         connection.send(missing)
         return
     with ExitStack() as stack:
-        timer = _timer(loader, case, dataset, workers, stack)
+        timer = make_timer(loader, case, dataset, workers, stack)
         for _ in range(loader.warm_up):
             timer()
         connection.send(None)
@@ -148,7 +148,8 @@ def _serve(connection: Connection, case: Case, loader: Loader, dataset: Any, wor
             connection.send(timer())
 
 
-def _timer(loader: Loader, case: Case, dataset: Any, workers: int, stack: ExitStack) -> Timer:
+def make_timer(loader: Loader, case: Case, dataset: Any, workers: int, stack: ExitStack) -> Timer:
+    """Returns a function that times the loader once, which is set up until the end of `stack`."""
     if case.measure == "first-batch":
         return lambda: _first_batch(loader, case, dataset, workers)
     run = stack.enter_context(loader.open(case, dataset, workers))

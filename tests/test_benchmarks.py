@@ -1,6 +1,8 @@
 """The benchmarks measure what they say: all loaders make the same batches, and what is reported is what was taken."""
 
 import mmap
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from itertools import islice
@@ -229,6 +231,19 @@ def test_a_run_writes_a_page(monkeypatch, tmp_path, capsys):
     assert "| threads |" in text
     assert "results.svg" in text
     assert "python -m benchmarks tiny" in text
+
+
+def test_a_comparison_with_another_commit_has_a_row_for_each_loader():
+    root = Path(__file__).parent.parent
+    if not (root / ".git").exists():
+        pytest.skip("no repository")
+    command = [sys.executable, "-m", "benchmarks", "--against", "HEAD", "--rounds", "2", "columns"]
+    printed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=120).stdout
+    heading, row = printed.splitlines()
+    assert heading.split()[-3:] == ["ratio", "least", "most"]
+    case, loader, *_, ratio, least, most = row.split()
+    assert (case, loader) == ("columns", "gluonloader")
+    assert 0 < float(least) <= float(ratio) <= float(most)
 
 
 def test_the_table_of_ndarrays_has_a_row_for_each_case(monkeypatch, capsys):
