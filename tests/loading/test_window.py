@@ -126,6 +126,27 @@ def test_cancel_discards_what_has_arrived_and_what_comes_later(in_order, arrives
     assert len(window.in_flight) == len(arrives)  # the position of the epoch stays
 
 
+def test_an_outcome_that_arrives_while_another_thread_cancels_is_discarded():
+    window = a_window(1)
+
+    class Late(Discardable):
+        """Another thread cancels the window after `put` has asked whether it wants the outcome."""
+
+        asked = 0
+
+        def __getattribute__(self, name):
+            if name == "task":
+                Late.asked += 1
+                if Late.asked == 2:
+                    window.cancel()
+            return super().__getattribute__(name)
+
+    late = Late(in_flight(window, 0))
+    window.put(late)
+    assert late.discarded == 1
+    assert not window.arrived
+
+
 def test_outcomes_of_batches_that_have_left_are_dropped():
     window = a_window(2)
     outcomes = [Discardable(task) for task in window.in_flight.tasks]

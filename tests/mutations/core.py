@@ -110,10 +110,10 @@ MUTATIONS = [
         "(*self._backlog, submission)",
     ),
     Mutation(
-        "a cancelled attempt is delivered",
-        "executors/lanes/dispatch.py",
-        "wanted = not attempt.cancelled and not submission.window.cancelled",
-        "wanted = not submission.window.cancelled",
+        "the outcome of an attempt that was given up is delivered",
+        "executors/base.py",
+        "        return not self.cancelled and self.in_flight.has(task) and task.batch not in self.arrived\n",
+        "        return not self.cancelled and task.batch not in self.arrived\n",
     ),
     Mutation(
         "the slab of a failed batch is not given back",

@@ -25,6 +25,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import time
 import warnings
 import weakref
@@ -272,7 +273,7 @@ class Supervisor(Pool):
         self._class = _CLASSES[start_method]
         self._job = job
         if start_method == "forkserver":
-            _preload_numpy()
+            _preload()
             _start_own_fork_server()
         super().__init__(workers, context=PoolContext())
 
@@ -326,15 +327,18 @@ class Supervisor(Pool):
             self._started.clear()
 
 
-def _preload_numpy() -> None:
-    """Makes the fork server import NumPy once, so that its workers start in milliseconds.
+def _preload() -> None:
+    """Makes the fork server import NumPy once, so that its workers start in milliseconds; and torch, if it is loaded.
 
-    It does not import the main script, although that is the default of `multiprocessing`: an error of the script would
+    It takes a second to import torch. If the program has done it, the main script, which workers import, mostly does it.
+
+    The server does not import the main script, although that is the default of `multiprocessing`: an error of the script would
     end the server. Python 3.10 and 3.11 never import it there, in spite of the default.
     """
     server: Any = forkserver._forkserver
     if server._preload_modules == ["__main__"]:  # the default; a list that the user has set stays unchanged
-        forkserver.set_forkserver_preload(["gluonloader.executors.process.fork_server"])
+        slow = [name for name in ("torch", "gluonloader.torch") if name in sys.modules]
+        forkserver.set_forkserver_preload(["gluonloader.executors.process.fork_server", *slow])
 
 
 def _start_own_fork_server() -> None:
