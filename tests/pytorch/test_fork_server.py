@@ -1,4 +1,4 @@
-"""The fork server imports torch once for all workers, if the program has imported it, and leaves a user's list alone."""
+"""The fork server imports torch once for all workers if the program has; a user's own list stays as it is."""
 
 import json
 import subprocess

@@ -330,10 +330,10 @@ class Supervisor(Pool):
 def _preload() -> None:
     """Makes the fork server import NumPy once, so that its workers start in milliseconds; and torch, if it is loaded.
 
-    It takes a second to import torch. If the program has done it, the main script, which workers import, mostly does it.
+    To import torch takes a second. If the program has done it, so does mostly the main script, which workers import.
 
-    The server does not import the main script, although that is the default of `multiprocessing`: an error of the script would
-    end the server. Python 3.10 and 3.11 never import it there, in spite of the default.
+    The server does not import the main script, although that is the default of `multiprocessing`: an error of the
+    script would end the server. Python 3.10 and 3.11 never import it there, in spite of the default.
     """
     server: Any = forkserver._forkserver
     if server._preload_modules == ["__main__"]:  # the default; a list that the user has set stays unchanged
