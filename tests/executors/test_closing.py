@@ -7,6 +7,7 @@ and GLUONLOADER_EXITS to 300, the number of programs of each kind that could han
 import gc
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from conftest import FORK, FORKSERVER, SERIAL, THREAD, children, eventually, run
 from interrupting import SignalAt
 
 from gluonloader import DataLoader, LoaderClosed
+from gluonloader.limits import has_gil
 
 pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytest.mark.soak]
 
@@ -305,7 +307,9 @@ def test_a_program_whose_objects_read_on_at_its_exit_ends(closing_way, tmp_path)
     for number in range(EXITS):
         read, keeper = 3 * (number // len(keepers) % 2), keepers[number % len(keepers)]
         done = run_script(script, str(read), keeper)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", ""), (read, keeper)
+        assert (done.returncode, done.stderr) == (0, ""), (read, keeper)
+        # Without a GIL, Python 3.13 never deletes modules and classes once a program has threads.
+        assert done.stdout == "closed\n" or (not has_gil() and sys.version_info < (3, 14)), (read, keeper)
 
 
 def run_script(*command):
@@ -358,7 +362,11 @@ def test_a_forked_child_that_exits_is_silent_and_leaves_the_workers_alone(forkin
     script.write_text(FORKS_WHILE_OPEN)
     for _ in range(max(1, EXITS // 2)):
         done = run_script(script, forking_way.arguments["start_method"])
-        assert (done.returncode, done.stdout, done.stderr) == (0, "3 19 0\n", "")
+        # In Python 3.13.5, the tracker of multiprocessing itself complains in a forked child.
+        errors = re.sub(
+            r"Exception ignored in: <function ResourceTracker(.|\n)*?\nChildProcessError.*\n", "", done.stderr
+        )
+        assert (done.returncode, done.stdout, errors) == (0, "3 19 0\n", "")
 
 
 FORKS_WHILE_ANOTHER_CLOSES = """

@@ -105,9 +105,9 @@ class LaneExecutor(Generic[S]):
             close_end(waker)
             raise
 
-    def __del__(self) -> None:
+    def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:  # at the exit of the program, `os` may be None
         # Usually `close` was called. It was not if a signal handler has raised just when this object was made.
-        if not self._shut and self._pid == os.getpid():  # a forked child must not end the workers of its parent
+        if not self._shut and self._pid == getpid():  # a forked child must not end the workers of its parent
             with Uninterrupted():
                 self.close()
 
