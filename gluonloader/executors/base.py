@@ -104,7 +104,7 @@ class Window:
 
     @property
     def next_missing(self) -> Task | None:
-        """The oldest of these tasks."""
+        """The oldest task that has no outcome yet; None if all have one."""
         for number, task in list(self.in_flight.items()):
             if number not in self.arrived:
                 return task

@@ -2,7 +2,7 @@
 
 map-style, batched            the dataset itself; keys are indices               batch = collate_fn(samples)
 map-style, bulk or unbatched  `Whole`; a key is all that one batch is read with   batch = collate_fn(samples[0])
-tensors                       `WholeRows`; the same, and torch collates           batch = collate_fn(samples[0])
+tensors, default collate_fn   `WholeRows`; the same, but the samples are `Rows`  batch = collate_fn(samples[0])
 iterable                      `Replicas`; a shard is one worker's dataset         batch = collate_fn(samples[0])
 """
 

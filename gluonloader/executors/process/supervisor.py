@@ -330,7 +330,8 @@ class Supervisor(Pool):
 def _preload() -> None:
     """Makes the fork server import NumPy once, so that its workers start in milliseconds; and torch, if it is loaded.
 
-    To import torch takes a second. If the program has done it, so does mostly the main script, which workers import.
+    It takes a second to import torch. If the program has imported it, the workers usually need it, too: they import the
+    main script.
 
     The server does not import the main script, although that is the default of `multiprocessing`: an error of the
     script would end the server. Python 3.10 and 3.11 never import it there, in spite of the default.
