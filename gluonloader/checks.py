@@ -127,6 +127,20 @@ def check_on_error(value: Any) -> OnError:
     return checked
 
 
+def check_max_errors(on_error: OnError, max_errors: Any) -> Any:
+    """Checks the argument `max_errors`, beside `on_error`."""
+    if max_errors is None:
+        return None
+    if on_error == "raise":
+        right = "errors are counted only if on_error is 'skip', 'replace' or a function; pass on_error, too"
+        raise bad_argument("max_errors", max_errors, right)
+    if not isinstance(max_errors, (float, np.floating)):
+        return check_int("max_errors", max_errors, 0, "must be a count (an int >= 0), or a share (a float from 0 to 1)")
+    if not 0 <= max_errors <= 1:
+        raise bad_argument("max_errors", max_errors, "a share must be from 0.0 to 1.0; pass an int for a count")
+    return max_errors
+
+
 def parse_bytes(limit: int | str | None) -> int | None:
     """Returns the bytes of a memory limit such as 268435456, "256MB" or "1.5 GiB" (units of 1024)."""
     expected = f'pass at least {_MIN_MEMORY_LIMIT:,} bytes, as an int or as text such as "256MB", or None for no limit'

@@ -22,6 +22,7 @@ from ..checks import (
     check_flags,
     check_functions,
     check_int,
+    check_max_errors,
     check_on_error,
     check_timeout,
     parse_bytes,
@@ -206,6 +207,7 @@ def choose_reading(
     """How samples are read; for the arguments see `DataLoader`."""
     check_flags(reseed_generators=reseed_generators)
     check_on_error(on_error)
+    check_max_errors(on_error, max_errors)
     check_int("concurrency", concurrency, 1)
     if is_iterable(dataset) and concurrency > 1:
         right = "an iterable dataset yields one sample after the other; remove it, or pass a larger num_workers"
@@ -223,15 +225,10 @@ def choose_reading(
 def _max_errors(dataset: Any, on_error: Any, max_errors: Any) -> int | None:
     """How many samples of an epoch may raise an error; None if each error is raised."""
     if on_error == "raise":
-        if max_errors is not None:
-            right = "errors are counted only if on_error is 'skip', 'replace' or a function; pass on_error, too"
-            raise bad_argument("max_errors", max_errors, right)
         return None
     share = _ERROR_SHARE if max_errors is None else max_errors
     if not isinstance(share, (float, np.floating)):
-        return check_int("max_errors", share, 0, "must be a count (an int >= 0), or a share (a float from 0 to 1)")
-    if not 0 <= share <= 1:
-        raise bad_argument("max_errors", max_errors, "a share must be from 0.0 to 1.0; pass an int for a count")
+        return int(share)
     try:
         samples = len(dataset)
     except TypeError:

@@ -74,10 +74,16 @@ def _batches_by_default(loader: Any) -> bool:
 
 
 def _reads_tensors(loader: Any) -> bool:
-    return type(loader.dataset) is data.TensorDataset and _batches_by_default(loader)
+    return type(loader.dataset) is data.TensorDataset and _batches_by_default(loader) and not _reads_samples(loader)
 
 
 def _reads_in_bulk(loader: Any) -> bool:
     """Whether torch calls the dataset's `__getitems__`; gluonloader reads its own datasets in bulk in any case."""
     by_torch = loader.batch_sampler is not None and bool(getattr(loader.dataset, "__getitems__", None))
-    return by_torch and not isinstance(loader.dataset, own.Dataset)
+    return by_torch and not isinstance(loader.dataset, own.Dataset) and not _reads_samples(loader)
+
+
+def _reads_samples(loader: Any) -> bool:
+    """Whether an option of gluonloader is about single samples; then it reads them itself, if need be in bulk."""
+    more = loader._gluonloader.more
+    return bool(more["on_error"] != "raise" or more["concurrency"] > 1)

@@ -13,20 +13,22 @@ import copy
 from collections.abc import Iterator
 from typing import Any, Final, Generic
 
-from ..checks import check_functions, check_int, parse_bytes
+from ..checks import OnError, check_functions, check_int, check_max_errors, check_on_error, parse_bytes
 from ..describe import arguments, call, describe, short_repr
+from ..errors import bad_argument
 from ..loading.random_order import check_random_order
+from ..loading.stats import LoaderStats
 from ..tree import Batch
 from .passes import Passes, SerialPassIterator, WorkersPassIterator
 from .utils_data import data
 
-_NATIVE: Final = ("indices", "replay", "seek", "stats", "trace")  # of gluonloader.DataLoader
+_NATIVE: Final = ("indices", "replay", "seek", "trace")  # of gluonloader.DataLoader
 
 
 class DataLoader(data.DataLoader, Generic[Batch]):
     """A `torch.utils.data.DataLoader` whose batches are loaded by gluonloader.
 
-    The arguments are those of torch, in the same order, with three more. The batches contain the same samples in the
+    The arguments are those of torch, in the same order, with six more. The batches contain the same samples in the
     same order as torch's for the same seeds. docs/migrating-from-torch.md lists what differs.
 
     Without `persistent_workers`, workers start at each `iter(loader)`, with the dataset as it is then, and end with the
@@ -36,6 +38,11 @@ class DataLoader(data.DataLoader, Generic[Batch]):
     Args:
         max_retries: how often a batch whose worker died is tried again before `WorkerDied` is raised.
         memory_limit: the maximum shared memory for batches, in bytes or as text ("256MB"); None for no limit.
+        concurrency: how many samples of a batch each worker reads at the same time, in threads.
+        on_error: what happens if a sample raises an error: "raise" it; "skip" the sample; "replace" it by another
+            sample of the same batch; or a function that gets the error and a `BadSample`, and returns a sample, or
+            `SKIP`. Not for an iterable dataset.
+        max_errors: how many samples of an epoch may raise an error, as a count or a share; None for 1 %.
         snapshot_every_n_steps: accepted for code that was written for torchdata's `StatefulDataLoader`, and ignored:
             states are exact after each batch.
 
@@ -65,13 +72,25 @@ class DataLoader(data.DataLoader, Generic[Batch]):
         in_order: bool = True,
         max_retries: int = 1,
         memory_limit: int | str | None = None,
+        concurrency: int = 1,
+        on_error: OnError = "raise",
+        max_errors: float | None = None,
         snapshot_every_n_steps: int | None = 1,
     ) -> None:
         if isinstance(dataset, data.IterDataPipe):
             raise ValueError("dataset: it is an IterDataPipe of torch; pass a torch.utils.data.IterableDataset instead")
         check_functions(collate_fn=collate_fn, worker_init_fn=worker_init_fn)
         parse_bytes(memory_limit)
-        own = {"max_retries": check_int("max_retries", max_retries), "memory_limit": memory_limit}
+        own = {
+            "max_retries": check_int("max_retries", max_retries),
+            "memory_limit": memory_limit,
+            "concurrency": check_int("concurrency", concurrency, 1),
+            "on_error": check_on_error(on_error),
+            "max_errors": check_max_errors(on_error, max_errors),
+        }
+        if isinstance(dataset, data.IterableDataset) and (concurrency > 1 or on_error != "raise"):
+            name, value = ("concurrency", concurrency) if concurrency > 1 else ("on_error", on_error)
+            raise bad_argument(name, value, "torch's iterable datasets make their samples themselves; remove it")
         self._gluonloader = Passes(**own)
         for name, value in {**own, "snapshot_every_n_steps": snapshot_every_n_steps}.items():
             if not hasattr(self, name):  # a subclass may use the name; trainers read the arguments from attributes
@@ -136,6 +155,16 @@ class DataLoader(data.DataLoader, Generic[Batch]):
                 changed.
         """
         self._gluonloader.load(self, state)
+
+    def stats(self) -> LoaderStats:
+        """How long the program and the workers of the newest iterator waited, and what to change; `print` shows it.
+
+        With `persistent_workers`, the statistics are those of all iterators.
+
+        Raises:
+            RuntimeError: there was no iterator yet.
+        """
+        return self._gluonloader.stats()
 
     def close(self) -> None:
         """Ends the workers and frees the shared memory; the next `iter(loader)` starts new workers.

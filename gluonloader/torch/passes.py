@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import bad_state, warn
 from ..loader import DataLoader as CoreDataLoader
+from ..loading.stats import LoaderStats
 from ..randomness import postponed
 from ..state import add_checksum, check_same, field, int_field, parse_state
 from .core import batch_sampler_of, core_loader, is_iterable
@@ -192,6 +193,11 @@ class Passes:
             seed = int_field(position, "seed", None, "position.")
             core_loader(loader, batch_sampler_of(loader), seed, 0, self.more).epochs.fit(parse_state(position))
         self._loaded = fields
+
+    def stats(self) -> LoaderStats:
+        if self.newest is None:
+            raise RuntimeError("there are no statistics yet; iterate over the loader first")
+        return self.newest.core.stats()
 
     def close(self) -> None:
         if self.newest is not None:

@@ -7,7 +7,7 @@ from parity import differing
 
 DIFFERENCES = {
     # Interface
-    "more-arguments": "you can limit the shared memory, and decide when the workers end",
+    "more-arguments": "you can limit the shared memory, end the workers, and train on although some samples are bad",
     "functions-checked": "the traceback shows the line with the wrong argument",
     "timeout-without-workers": "a program can be debugged with `num_workers=0` without changes to its other arguments",
     "quiet-deletion": "a second error would distract from the first error",

@@ -268,6 +268,9 @@ class Names:
     def max_retries(self):
         return "mine"
 
+    def stats(self):
+        return "mine"
+
     @property
     def memory_limit(self):
         return "mine"
@@ -279,16 +282,18 @@ def test_a_subclass_uses_any_names(workers):
             self.snapshot_every_n_steps = "mine"
             super().__init__(*args, **kwargs)
 
-    loader = Loader(range(4), 2, num_workers=workers, max_retries=3, memory_limit="64MB", snapshot_every_n_steps=5)
+    options = {"max_retries": 3, "memory_limit": "64MB", "on_error": "skip", "max_errors": 1}
+    loader = Loader(range(4), 2, num_workers=workers, snapshot_every_n_steps=5, **options)
     assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
-    assert (loader.max_retries(), loader._passes, loader.memory_limit) == ("mine", "mine", "mine")
+    assert {loader.max_retries(), loader.stats(), loader._passes, loader.memory_limit} == {"mine"}
     assert loader.snapshot_every_n_steps == "mine"
     assert len(epoch(pickle.loads(pickle.dumps(OURS(range(4), 2, max_retries=3))))) == 2
 
 
 def test_arguments_are_attributes_from_which_trainers_make_the_loader_again():
-    loader = OURS(range(4), max_retries=3, memory_limit="64MB", snapshot_every_n_steps=5)
-    ours = {"max_retries": 3, "memory_limit": "64MB", "snapshot_every_n_steps": 5}
+    ours = {"max_retries": 3, "memory_limit": "64MB", "concurrency": 2, "on_error": "skip", "max_errors": 0.5}
+    ours["snapshot_every_n_steps"] = 5
+    loader = OURS(range(4), **ours)
     assert ours.items() <= vars(loader).items()
 
 

@@ -1,0 +1,120 @@
+"""Options of gluonloader about single samples, behind torch's interface: `on_error`, `concurrency`; and `stats`."""
+
+import threading
+
+import pytest
+
+from gluonloader import SKIP
+
+from .sides import OURS, torch
+
+data = torch.utils.data
+
+
+class Faulty(data.Dataset):
+    """Sample 7 cannot be read."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        if index == 7:
+            raise OSError("cannot read 7")
+        return torch.tensor([index]), index
+
+
+class FaultyInBulk(Faulty):
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+def mark(error, bad):
+    return torch.tensor([-1]), -1
+
+
+KINDS = {
+    "one by one": (Faulty, list(range(12))),
+    "in bulk": (FaultyInBulk, list(range(12))),
+    "subset": (lambda: data.Subset(Faulty(), range(5, 12)), list(range(5, 12))),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("collate_fn", [None, data.default_collate, list], ids=["default", "torch", "own"])
+def test_a_bad_sample_is_left_out_or_replaced(kind, collate_fn, workers):
+    make, keys = KINDS[kind]
+
+    def read(on_error):
+        loader = OURS(make(), 4, num_workers=workers, on_error=on_error, max_errors=1, collate_fn=collate_fn)
+        batches = [[n for _, n in batch] if collate_fn is list else batch[1].tolist() for batch in loader]
+        return [n for batch in batches for n in batch], loader.stats()
+
+    for on_error in ("skip", lambda error, bad: SKIP):
+        numbers, stats = read(on_error)
+        assert numbers == [n for n in keys if n != 7]
+        assert (stats.errors, stats.skipped, stats.samples) == (1, 1, len(keys) - 1)
+    assert read(mark)[0] == [-1 if n == 7 else n for n in keys]
+    numbers, stats = read("replace")
+    assert len(numbers) == len(keys)
+    assert numbers[keys.index(7)] in {n for n in keys[4 * (keys.index(7) // 4) :][:4] if n != 7}
+    assert (stats.errors, stats.skipped) == (1, 0)
+
+
+def test_too_many_bad_samples_end_the_epoch(workers):
+    with pytest.raises(RuntimeError, match="max_errors=0 allows"):
+        list(OURS(Faulty(), 4, num_workers=workers, on_error="skip", max_errors=0))
+
+
+class Meeting(data.Dataset):
+    """Each sample waits until three of them are read at the same time."""
+
+    def __init__(self):
+        self.barrier = threading.Barrier(3)
+
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, index):
+        self.barrier.wait(60)
+        return index
+
+
+def test_several_samples_are_read_at_the_same_time(workers):
+    loader = OURS(Meeting(), 3, num_workers=workers, multiprocessing_context="fork" if workers else None, concurrency=3)
+    assert [batch.tolist() for batch in loader] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
+def test_tensors_with_on_error(workers):
+    loader = OURS(data.TensorDataset(torch.arange(5)), 2, num_workers=workers, on_error="skip")
+    assert [batch.tolist() for (batch,) in loader] == [[0, 1], [2, 3], [4]]
+
+
+def test_statistics_of_persistent_workers_are_those_of_all_iterators():
+    loader = OURS(range(8), 2, num_workers=1, persistent_workers=True)
+    with pytest.raises(RuntimeError, match="iterate over the loader first"):
+        loader.stats()
+    for _ in range(2):
+        list(loader)
+    assert (loader.stats().batches, loader.stats().num_workers) == (8, 1)
+    loader.close()
+
+
+class Stream(data.IterableDataset):
+    def __iter__(self):
+        return iter(range(3))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"on_error": "ignore"}, "on_error='ignore': must be"),
+        ({"max_errors": 3}, "max_errors=3: errors are counted only if"),
+        ({"on_error": "skip", "max_errors": 1.5}, "max_errors=1.5: a share"),
+        ({"concurrency": 0}, "concurrency=0: must be"),
+        ({"dataset": Stream(), "on_error": "skip"}, "on_error='skip': torch's iterable datasets"),
+        ({"dataset": Stream(), "concurrency": 2}, "concurrency=2: torch's iterable datasets"),
+    ],
+)
+def test_wrong_arguments_are_named_in_the_constructor(options, text):
+    with pytest.raises(ValueError, match=text):
+        OURS(**{"dataset": Faulty(), **options})
