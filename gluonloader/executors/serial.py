@@ -74,13 +74,12 @@ class SerialExecutor:
             self._started = True
         if not self._maker.may_draw:  # then no user code asks for the worker info, either
             return self._made(task)
-        running, generators = self._maker.running(), PreservedGenerators(self._maker.held)
+        generators = PreservedGenerators(self._maker.held)
         try:
-            with running, generators:
+            with self._maker.running(), generators:
                 return self._made(task)
         finally:
             generators.restore()
-            running.restore()
 
     def _made(self, task: Task) -> Outcome:
         with self._memory:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -123,23 +125,12 @@ def get_worker_info() -> WorkerInfo | None:
     return _current.get()
 
 
-class RunningAs:
-    """Within the `with` block, `get_worker_info()` in this thread returns `info`."""
-
-    __slots__ = ("_before", "_info", "_inside")
-
-    def __init__(self, info: WorkerInfo | None) -> None:
-        self._info, self._inside = info, False
-
-    def __enter__(self) -> None:
-        self._before, self._inside = _current.get(), True
-        _current.set(self._info)
-
-    def __exit__(self, *exception: object) -> None:
-        self.restore()
-
-    def restore(self) -> None:
-        """Ends the block, if it has not ended; a signal handler may have raised before `__exit__` could start."""
-        if self._inside:
-            _current.set(self._before)
-            self._inside = False
+@contextmanager
+def running_as(info: WorkerInfo | None) -> Iterator[None]:
+    """Within the `with` block `get_worker_info()` in this thread returns `info`."""
+    before = _current.get()
+    try:
+        _current.set(info)
+        yield
+    finally:
+        _current.set(before)
