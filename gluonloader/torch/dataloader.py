@@ -80,17 +80,7 @@ class DataLoader(data.DataLoader, Generic[Batch]):
         if isinstance(dataset, data.IterDataPipe):
             raise ValueError("dataset: it is an IterDataPipe of torch; pass a torch.utils.data.IterableDataset instead")
         check_functions(collate_fn=collate_fn, worker_init_fn=worker_init_fn)
-        parse_bytes(memory_limit)
-        own = {
-            "max_retries": check_int("max_retries", max_retries),
-            "memory_limit": memory_limit,
-            "concurrency": check_int("concurrency", concurrency, 1),
-            "on_error": check_on_error(on_error),
-            "max_errors": check_max_errors(on_error, max_errors),
-        }
-        if isinstance(dataset, data.IterableDataset) and (concurrency > 1 or on_error != "raise"):
-            name, value = ("concurrency", concurrency) if concurrency > 1 else ("on_error", on_error)
-            raise bad_argument(name, value, "torch's iterable datasets make their samples themselves; remove it")
+        own = _checked(dataset, max_retries, memory_limit, concurrency, on_error, max_errors)
         self._gluonloader = Passes(**own)
         for name, value in {**own, "snapshot_every_n_steps": snapshot_every_n_steps}.items():
             if not hasattr(self, name):  # a subclass may use the name; trainers read the arguments from attributes
@@ -188,3 +178,21 @@ class DataLoader(data.DataLoader, Generic[Batch]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_gluonloader": copy.copy(self._gluonloader), "_iterator": None}
+
+
+def _checked(
+    dataset: Any, max_retries: Any, memory_limit: Any, concurrency: Any, on_error: Any, max_errors: Any
+) -> dict[str, Any]:
+    """The arguments that torch does not have, by name."""
+    parse_bytes(memory_limit)
+    own = {
+        "max_retries": check_int("max_retries", max_retries),
+        "memory_limit": memory_limit,
+        "concurrency": check_int("concurrency", concurrency, 1),
+        "on_error": check_on_error(on_error),
+        "max_errors": check_max_errors(on_error, max_errors),
+    }
+    if isinstance(dataset, data.IterableDataset) and (concurrency > 1 or on_error != "raise"):
+        name, value = ("concurrency", concurrency) if concurrency > 1 else ("on_error", on_error)
+        raise bad_argument(name, value, "torch's iterable datasets make their samples themselves; remove it")
+    return own
