@@ -105,10 +105,7 @@ class Window:
     @property
     def next_missing(self) -> Task | None:
         """The oldest task that has no outcome yet; None if all have one."""
-        for number, task in list(self.in_flight.items()):
-            if number not in self.arrived:
-                return task
-        return None
+        return self.in_flight.next_missing(self.arrived)
 
     def wants(self, task: Task) -> bool:
         """Whether the outcome of a task is still missing."""

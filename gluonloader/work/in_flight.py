@@ -44,6 +44,13 @@ class InFlight(dict[int, Task]):
         """The tasks whose numbers are not in `arrived`."""
         return [task for number, task in list(self.items()) if number not in arrived]
 
+    def next_missing(self, arrived: Container[int]) -> Task | None:
+        """The first of them; None if there is none."""
+        for number, task in list(self.items()):
+            if number not in arrived:
+                return task
+        return None
+
     def add(self, task: Task) -> None:
         self[task.batch] = task
 
