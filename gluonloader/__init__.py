@@ -8,6 +8,7 @@ below its layer (tests/test_layers.py checks it):
     commands     the commands of the command line
     mxnet        replaces mxnet.gluon.data
     torch        replaces torch.utils.data.DataLoader
+    dropin       what these two share: replacing names, running a script
     bridges, cached, testing, tuning
     comparing    differences between two batches
     loader       DataLoader: builds its parts from its arguments

@@ -1,9 +1,11 @@
 """Replaces `torch.utils.data.DataLoader`: the same arguments, attributes and batches, but loaded by gluonloader.
 
+    gluonloader.torch.install()                       # or: python -m gluonloader.torch script.py
     from gluonloader.torch import DataLoader          # was: from torch.utils.data import DataLoader
 
-All other names of `torch.utils.data` can be imported from here, too, and are torch's. docs/migrating-from-torch.md
-lists what differs from torch.
+After `install()`, unchanged code that uses `torch.utils.data` loads its batches with gluonloader. All other
+names of `torch.utils.data` can be imported from here, too, and are torch's. docs/migrating-from-torch.md lists what
+differs from torch.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
+    from .installing import install, uninstall
 
-__all__ = ["DataLoader"]
+__all__ = ["DataLoader", "install", "uninstall"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,4 +25,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     if name == "DataLoader":
         return importlib.import_module(".dataloader", __name__).DataLoader
+    if name in __all__:
+        return getattr(importlib.import_module(".installing", __name__), name)
     return getattr(importlib.import_module(".utils_data", __name__).data, name)

@@ -19,7 +19,7 @@ from ..bridges import Bridge
 from ..errors import import_extra
 from ..loader import DataLoader as CoreDataLoader
 from .dataloader import DataLoader
-from .utils_data import data, torch
+from .utils_data import TorchDataLoader, data, torch
 
 __all__ = ["keep_gluonloader", "prepare", "skip_first_batches"]
 
@@ -115,7 +115,7 @@ def keep_gluonloader(loader: Any, like: DataLoader[Any] | None = None) -> Any:
         The changed `loader`; if `loader` is torch's own, a new loader of ours; anything else unchanged.
     """
     base = getattr(loader, "base_dataloader", loader)
-    if isinstance(base, DataLoader) or not isinstance(base, data.DataLoader):
+    if isinstance(base, DataLoader) or not isinstance(base, TorchDataLoader):
         return loader
     arguments = {name: getattr(base, name) for name in _COPIED}
     if like is not None:

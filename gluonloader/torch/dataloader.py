@@ -20,12 +20,12 @@ from ..loading.random_order import check_random_order
 from ..loading.stats import LoaderStats
 from ..tree import Batch
 from .passes import Passes, SerialPassIterator, WorkersPassIterator
-from .utils_data import data
+from .utils_data import TorchDataLoader, data
 
 _NATIVE: Final = ("indices", "replay", "seek", "trace")  # of gluonloader.DataLoader
 
 
-class DataLoader(data.DataLoader, Generic[Batch]):
+class DataLoader(TorchDataLoader, Generic[Batch]):
     """A `torch.utils.data.DataLoader` whose batches are loaded by gluonloader.
 
     The arguments are those of torch, in the same order, with six more. The batches contain the same samples in the

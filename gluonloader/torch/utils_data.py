@@ -8,7 +8,8 @@ frameworks.named("torch")  # if torch is not installed, this raises an error tha
 
 import torch  # noqa: E402
 from torch.utils import data  # noqa: E402
+from torch.utils.data import DataLoader as TorchDataLoader  # noqa: E402  `install` replaces the name in `data`
 from torch.utils.data import dataloader as torchs  # noqa: E402
 from torch.utils.data._utils import collate, worker  # noqa: E402
 
-__all__ = ["collate", "data", "torch", "torchs", "worker"]
+__all__ = ["TorchDataLoader", "collate", "data", "torch", "torchs", "worker"]

@@ -18,6 +18,7 @@ import pytest
 from conftest import RAY, crew, eventually, run_program
 
 from gluonloader import DataLoader, MissingExtraError, TransportError, WorkerStartError
+from gluonloader.executors.ray.actor_lane import RayLane
 
 NODES = int(os.environ.get("GLUONLOADER_NODES", "3"))  # how many nodes are taken away
 
@@ -203,6 +204,22 @@ with DataLoader(range(4), 2, num_workers=1, executor="ray") as other:
     print(*other)
 print(ray.is_initialized())
 """
+
+
+def test_a_worker_is_told_once_of_each_batch_that_nobody_waits_for(monkeypatch):
+    tell, told = RayLane.has_cancelled, []
+
+    def note(lane, attempt):
+        told.append(attempt)
+        tell(lane, attempt)
+
+    monkeypatch.setattr(RayLane, "has_cancelled", note)
+    with RAY.loader(range(60), 2) as loader:
+        list(loader)  # the workers have started
+        for _ in range(20):
+            iter(loader)
+        assert 0 < len(told) == len({id(attempt) for attempt in told})
+        assert len(list(loader)) == 30
 
 
 def test_another_ray_of_the_program_is_not_shut_down():

@@ -3,14 +3,12 @@
 import gc
 import importlib
 import logging
-import os
-import subprocess
 import sys
 import threading
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
+from script_ends import ENDS, run_in
 
 import gluonloader
 
@@ -183,14 +181,7 @@ def program(tmp_path):
     """A function that runs `python *arguments` in a new folder with files; `name=text` adds the file `name`.py."""
 
     def run(*arguments, **files):
-        for name, text in files.items():
-            (tmp_path / f"{name}.py").write_text(text)
-        (tmp_path / "torch.py").write_text("raise ImportError('hidden from GluonCV')\n")
-        path = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"}
-        command = [sys.executable, *arguments]
-        return subprocess.run(
-            command, cwd=tmp_path, env=os.environ | path, capture_output=True, text=True, timeout=50
-        )  # fmt: skip
+        return run_in(tmp_path, *arguments, torch="raise ImportError('hidden from GluonCV')\n", **files)
 
     return run
 
@@ -283,7 +274,6 @@ MXNET = ["-W", "error", "-W", "ignore::DeprecationWarning", "-m", "gluonloader.m
 @pytest.mark.parametrize("command", [["folder/train.py"], ["-m", "folder.train"]], ids=["file", "module"])
 def test_a_script_runs_in_the_same_environment_as_under_python(program, tmp_path, command):
     """Arguments, `__name__`, `__file__` and imports from its folder are the same; workers can unpickle its classes."""
-    (tmp_path / "folder").mkdir()
     script = SCRIPT.replace("import beside", "from . import beside") if "-m" in command else SCRIPT
     arguments = ["--num-workers", "2", "-v", "-m", "-h", "--", "a b", ""]
     plain = program(*command, *arguments, **{"folder/train": script, "folder/beside": ""})
@@ -311,20 +301,6 @@ def test_spawned_workers_can_unpickle_the_classes_of_a_script(program):
     done = program(*MXNET, "train.py", train=script, beside="")
     assert (done.stderr, done.returncode) == ("", 3)
     assert done.stdout.splitlines()[-1] == "gluonloader.mxnet.dataloader [[0, 1], [4]]"
-
-
-ENDS = {
-    "error": "def main():\n    raise ValueError('of the script')\n\nmain()\n",
-    "chained": "try:\n    {}['x']\nexcept KeyError as error:\n    raise OSError(2, 'no file') from error\n",
-    "syntax": "print(1\n",
-    "encoding": "# -*- coding: latin-1 -*-\nimport sys\nsys.exit('text of the exit')\n",
-    "annotations": "def f(x: int): ...\nprint(f.__annotations__)\n",
-    "interrupt": "raise KeyboardInterrupt\n",
-    "kill": "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n",
-    "thread": "import threading\nthreading.Thread(target=lambda: print('late')).start()\n",
-    "atexit": "import atexit\nwords = ['kept']\natexit.register(lambda: print(words))\n",
-    "deleted": "class Named:\n    def __del__(self):\n        print('gone')\n\nnamed = Named()\n",
-}
 
 
 @pytest.mark.spawn

@@ -41,9 +41,11 @@ class RayAttempt(Attempt[StoredBatch]):
     lane: RayLane = field(kw_only=True)
 
     def cancel(self) -> None:
-        # Not `super()`, which does not work in a dataclass with slots.
-        Attempt.cancel(self)
-        self.lane.has_cancelled(self)
+        if self.cancelled:  # the worker knows: each message takes longer than a small batch
+            return
+        with Uninterrupted():
+            Attempt.cancel(self)  # not `super()`, which does not work in a dataclass with slots
+            self.lane.has_cancelled(self)
 
 
 @dataclass(frozen=True, slots=True)
