@@ -6,10 +6,11 @@ below its layer (tests/test_layers.py checks it):
     types        the classes of what the library returns
     __main__     the command line
     commands     the commands of the command line
+    tuning       finds the best arguments of a loader
     mxnet        replaces mxnet.gluon.data
     torch        replaces torch.utils.data.DataLoader
     dropin       what these two share: replacing names, running a script
-    bridges, cached, testing, tuning
+    bridges, cached, testing
     comparing    differences between two batches
     loader       DataLoader: builds its parts from its arguments
     iterator     one epoch

@@ -24,6 +24,7 @@ from ..errors import import_extra, shortened, summary_of, text_of
 from ..loader import DataLoader
 from ..loading.stats import LoaderStats
 from ..progress import ProgressBar
+from ..tuning.of_torch import torchs_arguments
 from ..tuning.speed import Step, TimedRun, endless, run
 from ..units import duration, percent
 from ..work.usage import NOTHING_SPENT, process_resources
@@ -241,19 +242,18 @@ def _summary_of(error: Exception) -> str:
 
 def _torch(torch_data: Any, loader: DataLoader[Any]) -> _Contender:
     """A DataLoader of torch with the same dataset, order and number of workers."""
-    if loader.batch_sampler is None:
-        raise ValueError("--against torch: it needs a dataset with __getitem__, but this dataset is iterable")
-    collate = None if loader.batchify_fn is default_batchify else loader.batchify_fn
-    workers = loader.num_workers
+    workers, arguments = loader.num_workers, torchs_arguments(loader)
+    if arguments is None:
+        if loader.batch_sampler is None:
+            raise ValueError("--against torch: it needs a dataset with __getitem__, but this dataset is iterable")
+        collate = None if loader.batchify_fn is default_batchify else loader.batchify_fn
+        arguments = {"dataset": loader.dataset, "batch_sampler": loader.batch_sampler, "collate_fn": collate}
+    if not workers:  # torch refuses them
+        arguments.update(prefetch_factor=None, multiprocessing_context=None, timeout=0)
+    arguments.update(num_workers=workers, persistent_workers=workers > 0)
     started = time.perf_counter()
     try:
-        theirs = torch_data.DataLoader(
-            loader.dataset,
-            batch_sampler=loader.batch_sampler,
-            num_workers=workers,
-            collate_fn=collate,
-            persistent_workers=workers > 0,
-        )
+        theirs = torch_data.DataLoader(**arguments)
     except Exception as error:
         raise ValueError(f"torch raised {summary_of(error)}") from error
     return _contender("torch", theirs, _TORCH_PREFETCH * workers, started)

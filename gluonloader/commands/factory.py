@@ -20,13 +20,10 @@ from typing import Any
 
 from ..errors import text_of
 from ..loader import DataLoader
+from ..tuning.of_torch import as_core, is_torchs, torchs_of
 from ..tuning.trial import check_workers
 
 _PASS_ALL = "write `def make(**options): return DataLoader(dataset, 64, **options)`"
-_FOR_TORCH = (
-    "for this command, write `from gluonloader import DataLoader` and "
-    '`def make(**options): return DataLoader(dataset, 64, output="torch", **options)`'
-)
 
 
 class FactoryError(ValueError):
@@ -60,7 +57,11 @@ def load_factory(text: str, accepts: Iterable[str] = ()) -> Callable[..., DataLo
         raise FactoryError(f"{text}: {place} has no function {name}; it has {', '.join(known) or 'no functions'}")
     if not callable(function):
         raise FactoryError(f"{text}: {name} is a {type(function).__name__}; {_PASS_ALL}")
-    _check_signature(text, function, dict.fromkeys(accepts))
+    try:
+        _check_signature(text, function, dict.fromkeys(accepts))
+    except FactoryError:
+        if torchs_of(function) is None:
+            raise
     return checked(text, function)
 
 
@@ -70,18 +71,21 @@ def checked(text: str, function: Callable[..., Any]) -> Callable[..., DataLoader
 
     def make(**options: Any) -> DataLoader[Any]:
         nonlocal last
-        _check_signature(text, function, options)
         try:
+            _check_signature(text, function, options)
             loader = function(**options)
-        except TypeError as error:
+        except (FactoryError, TypeError) as error:
+            loader = torchs_of(function)
             found = re.search(r"got multiple values for (?:keyword )?argument '(\w+)'", str(error))
-            if found is None or found[1] not in options:
+            if loader is None and (found is None or found[1] not in options):
                 raise
-            cure = f"DataLoader(dataset, 64, **{{'{found[1]}': ..., **options}})"
-            raise FactoryError(f"{text}: it sets {found[1]}, but the command varies it; write {cure}") from None
+            if loader is None and found is not None:
+                cure = f"DataLoader(dataset, 64, **{{'{found[1]}': ..., **options}})"
+                raise FactoryError(f"{text}: it sets {found[1]}, but the command varies it; write {cure}") from None
+        if is_torchs(loader):
+            loader = as_core(loader, options)
         if not isinstance(loader, DataLoader):
-            right = _FOR_TORCH if "torch" in type(loader).__module__ else _PASS_ALL
-            raise FactoryError(f"{text}: it returned {type(loader)}, not a gluonloader.DataLoader; {right}")
+            raise FactoryError(f"{text}: it returned {type(loader)}, not a gluonloader.DataLoader; {_PASS_ALL}")
         check_workers(loader, options)
         if last is not None and last() is loader:
             raise FactoryError(f"{text}: it returned the same DataLoader twice; make a new one at each call")

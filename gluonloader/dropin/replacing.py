@@ -81,36 +81,42 @@ class Replacements:
     def install(self) -> Installed:
         """Replaces the names, and warns of modules that keep the old loader. A second call does nothing."""
         with self._lock:
-            if self._replaced:
-                return Installed(None)
-            if too_early := sorted({*self._derived(self._theirs), *self._imported_by_name()}):
-                warn(
-                    f"{self._library}'s DataLoader was imported or subclassed before the call of {self._call}; these "
-                    f"names continue to use {self._library}'s loader: {', '.join(too_early)}; call install() before "
-                    "the other imports"
-                )
-            for module, names in self._names:
-                self._replace(module, names)
-            for name in self._later:
-                if name in sys.modules:
-                    self._replace_in_package(sys.modules[name])
-            if self._later:
-                sys.meta_path.insert(0, self._finder)
-            replaced = (f"{item.module.__name__}.{item.name}" for item in self._replaced)
-            _LOG.info("install: replaced %s", ", ".join(replaced))
-            return Installed(self)
+            return self._install()
+
+    def _install(self) -> Installed:
+        if self._replaced:
+            return Installed(None)
+        if too_early := sorted({*self._derived(self._theirs), *self._imported_by_name()}):
+            warn(
+                f"{self._library}'s DataLoader was imported or subclassed before the call of {self._call}; these "
+                f"names continue to use {self._library}'s loader: {', '.join(too_early)}; call install() before "
+                "the other imports"
+            )
+        for module, names in self._names:
+            self._replace(module, names)
+        for name in self._later:
+            if name in sys.modules:
+                self._replace_in_package(sys.modules[name])
+        if self._later:
+            sys.meta_path.insert(0, self._finder)
+        replaced = (f"{item.module.__name__}.{item.name}" for item in self._replaced)
+        _LOG.info("install: replaced %s", ", ".join(replaced))
+        return Installed(self)
 
     def uninstall(self) -> None:
         """Puts the original classes back, also in modules that have imported the new ones since."""
         with self._lock:
-            changed = [module for module in _modules() if _top(module) in self._packages]
-            while self._replaced:
-                item = self._replaced.pop()
-                for module in changed:
-                    if vars(module).get(item.name) is item.replacement:
-                        setattr(module, item.name, item.original)
-            if self._finder in sys.meta_path:
-                sys.meta_path.remove(self._finder)
+            self._uninstall()
+
+    def _uninstall(self) -> None:
+        changed = [module for module in _modules() if _top(module) in self._packages]
+        while self._replaced:
+            item = self._replaced.pop()
+            for module in changed:
+                if vars(module).get(item.name) is item.replacement:
+                    setattr(module, item.name, item.original)
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
 
     def is_later(self, name: str) -> bool:
         """Whether a class of the module with this name is replaced when the module is imported."""

@@ -115,6 +115,13 @@ def choose_options(
     )
 
 
+def check_executor(executor: Any, num_workers: int) -> Any:
+    """Returns the argument `executor`, or raises a ValueError if it is wrong or does not fit `num_workers`."""
+    if executor is not None and (num_workers or executor != "auto"):  # without workers there is nothing to choose
+        _executor(executor, num_workers, False)
+    return executor
+
+
 def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tuple[ExecutorName, int]:
     """The executor that was passed or that follows from `num_workers`, and the number of workers."""
     check_flags(thread_pool=thread_pool or False)

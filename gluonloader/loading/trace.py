@@ -56,11 +56,10 @@ class Trace:
             file contains it, too.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], batches: int, lent: Callable[[], int], verdict: Callable[[], str]
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], batches: int) -> None:
         self.path, self.batches, self.verdict = Path(path), batches, ""
-        self._lent, self._find_verdict = lent, verdict
+        self._lent: Callable[[], int] = int
+        self._find_verdict: Callable[[], str] = str
         self._drawn: list[_Drawn] = []
         self._delivered: list[_TracedBatch] = []
         self._usages: list[Usage] = []
@@ -68,6 +67,10 @@ class Trace:
         with self.path.open("w"):  # an error of the path is raised now, not at the end of the run
             pass
         atexit.register(self.stop)
+
+    def describe_by(self, lent: Callable[[], int], verdict: Callable[[], str]) -> None:
+        """Sets the functions that tell how many batches are lent to the program, and what limits the loader."""
+        self._lent, self._find_verdict = lent, verdict
 
     def watch(self, usage: Usage) -> None:
         """Keeps the reports of these workers from now on."""

@@ -243,12 +243,18 @@ class Workers:
 
     def trace(self, path: str | os.PathLike[str], batches: int) -> Trace:
         """Starts to record what the program and the workers do; an earlier recording is stopped."""
+        trace = Trace(path, batches)
+        self.record(trace)
+        return trace
+
+    def record(self, trace: Trace) -> None:
+        """Lets `trace` record what the program and the workers do from now on."""
         if self.tally.trace is not None:
             self.tally.trace.stop()
-        trace = self.tally.trace = Trace(path, batches, self._lent, partial(self._verdict_since, self._figures()))
+        self.tally.trace = trace
+        trace.describe_by(self._lent, partial(self._verdict_since, self._figures()))
         if self._executor is not None and self.in_this_process:
             trace.watch(self._executor.usage)
-        return trace
 
     def _verdict_since(self, start: LoaderStats) -> str:
         return self._advised(self._figures().since(start)).verdict

@@ -18,15 +18,11 @@ from typing import Any
 from ..bridges import Bridge
 from ..errors import import_extra
 from ..loader import DataLoader as CoreDataLoader
+from .converting import arguments_of
 from .dataloader import DataLoader
-from .utils_data import TorchDataLoader, data, torch
+from .utils_data import TorchDataLoader, torch
 
 __all__ = ["keep_gluonloader", "prepare", "skip_first_batches"]
-
-_COPIED = (  # by Accelerate, too; the other arguments of torch's loader decide the batches
-    "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
-    "prefetch_factor", "persistent_workers", "in_order",
-)  # fmt: skip
 
 
 def prepare(accelerator: Any, *objects: Any) -> Any:
@@ -117,15 +113,9 @@ def keep_gluonloader(loader: Any, like: DataLoader[Any] | None = None) -> Any:
     base = getattr(loader, "base_dataloader", loader)
     if isinstance(base, DataLoader) or not isinstance(base, TorchDataLoader):
         return loader
-    arguments = {name: getattr(base, name) for name in _COPIED}
+    arguments = arguments_of(base)
     if like is not None:
         arguments.update(like._gluonloader.more)
-    if isinstance(base.dataset, data.IterableDataset):
-        arguments.update(batch_size=base.batch_size, drop_last=base.drop_last)
-    elif base.batch_sampler is None:
-        arguments.update(batch_size=None, sampler=base.sampler)
-    else:
-        arguments.update(batch_sampler=base.batch_sampler)
     if base is loader:
         return DataLoader(base.dataset, **arguments)
     sampler = loader.get_sampler()

@@ -30,7 +30,7 @@ def core_loader(
     """A core loader with the arguments of `loader`, and those that torch does not have. Its workers have started."""
     dataset, collate_fn = loader.dataset, own_collate(loader.collate_fn)
     whole = is_iterable(loader) or _reads_whole(loader)
-    options: dict[str, Any] = dict(more)
+    options: dict[str, Any] = {}
     if is_iterable(loader):
         dataset = Replicas(dataset, loader.batch_size, loader.drop_last)
         options["num_shards"] = max(1, loader.num_workers)
@@ -44,8 +44,11 @@ def core_loader(
     if num_workers:
         context = loader.multiprocessing_context
         options["start_method"] = None if context is None else context.get_start_method()
-        options["prefetch"] = loader.prefetch_factor * num_workers
+        options["prefetch"] = (loader.prefetch_factor or 2) * num_workers
         options["worker_init_fn"] = StartWorker(seed, loader.worker_init_fn)
+    options.update(more)
+    if not num_workers:  # to check a state, or to make a batch again: it needs no executor
+        options["executor"] = None
     core: CoreDataLoader = CoreDataLoader(
         dataset,
         batchify_fn=OfFirst(collate_fn) if whole else collate_fn,

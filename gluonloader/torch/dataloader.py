@@ -10,25 +10,26 @@ torch's constructor checks the arguments and makes the samplers. Each `iter` sta
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
-from typing import Any, Final, Generic
+from typing import Any, Generic, Literal
 
 from ..checks import OnError, check_functions, check_int, check_max_errors, check_on_error, parse_bytes
 from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument
+from ..loading.arguments import check_executor
 from ..loading.random_order import check_random_order
 from ..loading.stats import LoaderStats
+from ..loading.trace import Trace
 from ..tree import Batch
 from .passes import Passes, SerialPassIterator, WorkersPassIterator
 from .utils_data import TorchDataLoader, data
-
-_NATIVE: Final = ("indices", "replay", "seek", "trace")  # of gluonloader.DataLoader
 
 
 class DataLoader(TorchDataLoader, Generic[Batch]):
     """A `torch.utils.data.DataLoader` whose batches are loaded by gluonloader.
 
-    The arguments are those of torch, in the same order, with six more. The batches contain the same samples in the
+    The arguments are those of torch, in the same order, with seven more. The batches contain the same samples in the
     same order as torch's for the same seeds. docs/migrating-from-torch.md lists what differs.
 
     Without `persistent_workers`, workers start at each `iter(loader)`, with the dataset as it is then, and end with the
@@ -36,6 +37,9 @@ class DataLoader(TorchDataLoader, Generic[Batch]):
     loader is deleted.
 
     Args:
+        executor: where the workers run: "process"; "thread", for datasets that several threads may read, whose random
+            numbers should come from `gluonloader.get_rng()`; "ray", as actors of Ray; "auto" for threads where all
+            parts of the loader allow it, otherwise processes; None for processes.
         max_retries: how often a batch whose worker died is tried again before `WorkerDied` is raised.
         memory_limit: the maximum shared memory for batches, in bytes or as text ("256MB"); None for no limit.
         concurrency: how many samples of a batch each worker reads at the same time, in threads.
@@ -70,6 +74,7 @@ class DataLoader(TorchDataLoader, Generic[Batch]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
+        executor: Literal["process", "thread", "ray", "auto"] | None = None,
         max_retries: int = 1,
         memory_limit: int | str | None = None,
         concurrency: int = 1,
@@ -80,7 +85,7 @@ class DataLoader(TorchDataLoader, Generic[Batch]):
         if isinstance(dataset, data.IterDataPipe):
             raise ValueError("dataset: it is an IterDataPipe of torch; pass a torch.utils.data.IterableDataset instead")
         check_functions(collate_fn=collate_fn, worker_init_fn=worker_init_fn)
-        own = _checked(dataset, max_retries, memory_limit, concurrency, on_error, max_errors)
+        own = _checked(dataset, num_workers, executor, max_retries, memory_limit, concurrency, on_error, max_errors)
         self._gluonloader = Passes(**own)
         for name, value in {**own, "snapshot_every_n_steps": snapshot_every_n_steps}.items():
             if not hasattr(self, name):  # a subclass may use the name; trainers read the arguments from attributes
@@ -107,8 +112,8 @@ class DataLoader(TorchDataLoader, Generic[Batch]):
         check_random_order(dataset, shuffle, sampler, batch_sampler)
 
     def __getattr__(self, name: str) -> Any:
-        if name in _NATIVE:
-            cure = f"use gluonloader.DataLoader(..., output='torch'), which has {name}"
+        if name == "seek":  # of gluonloader.DataLoader
+            cure = "load a state_dict(), or use gluonloader.DataLoader(..., output='torch'), which has seek"
             raise AttributeError(f"a gluonloader.torch.DataLoader has no attribute {name!r}; {cure}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -156,6 +161,57 @@ class DataLoader(TorchDataLoader, Generic[Batch]):
         """
         return self._gluonloader.stats()
 
+    def trace(self, path: str | os.PathLike[str], batches: int = 10_000) -> Trace:
+        """Starts to record what the program and each worker do, for a trace viewer such as https://ui.perfetto.dev.
+
+        It records the iterator that is open, or the next one. Without `persistent_workers`, it ends with that iterator.
+
+        Args:
+            path: the JSON file to write, when the recording is stopped.
+            batches: the recording ends after this many batches; each takes about 1 kB of the file.
+
+        Returns:
+            A `Trace`, to be used in a `with` block; or call its method `stop()`.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        return self._gluonloader.trace(path, batches)
+
+    def indices(self, batch: int) -> Any:
+        """What the sampler yields, or has yielded, for a batch of the newest iterator.
+
+        The order is drawn again from the states that torch's generators had at the start of the iterator, and compared
+        with what was drawn last. The generators, the sampler and the iterator stay as they are.
+
+        Args:
+            batch: the number of the batch in its pass over the sampler, from 0 on.
+
+        Returns:
+            The list of indices; for `batch_size=None` the only index.
+
+        Raises:
+            RuntimeError: there was no iterator yet.
+            ValueError: there is no such batch, or the order cannot be drawn again; the text names the sampler.
+            TypeError: the dataset is iterable.
+        """
+        return self._gluonloader.indices(self, batch)
+
+    def replay(self, batch: int) -> Any:
+        """Makes a batch of the newest iterator again, with the same random numbers.
+
+        It is made in the calling thread, so you can step through the dataset with a debugger. `worker_init_fn` is not
+        called, and `torch.utils.data.get_worker_info()` is None there.
+
+        Args:
+            batch: as for `indices`.
+
+        Raises:
+            RuntimeError, ValueError, TypeError: as for `indices`.
+            Exception: any exception of the dataset or collate_fn, as `next` raises it.
+        """
+        return self._gluonloader.replay(self, batch)
+
     def close(self) -> None:
         """Ends the workers and frees the shared memory; the next `iter(loader)` starts new workers.
 
@@ -181,11 +237,19 @@ class DataLoader(TorchDataLoader, Generic[Batch]):
 
 
 def _checked(
-    dataset: Any, max_retries: Any, memory_limit: Any, concurrency: Any, on_error: Any, max_errors: Any
+    dataset: Any,
+    num_workers: Any,
+    executor: Any,
+    max_retries: Any,
+    memory_limit: Any,
+    concurrency: Any,
+    on_error: Any,
+    max_errors: Any,
 ) -> dict[str, Any]:
     """The arguments that torch does not have, by name."""
     parse_bytes(memory_limit)
     own = {
+        "executor": check_executor(executor, num_workers),
         "max_retries": check_int("max_retries", max_retries),
         "memory_limit": memory_limit,
         "concurrency": check_int("concurrency", concurrency, 1),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
 
 from .. import sampler as own
+from ..comparing import difference, items_of
+from ..randomness import PreservedGenerators
 from ..state import has_state
 from .utils_data import data, torch, torchs
 
@@ -31,7 +34,7 @@ class TorchOrder:
         inner = _inner(index_sampler)
         if has_state(inner) or hasattr(inner, "rank"):
             self.sampler = inner  # its state is saved, and ranks get different random numbers
-        for part in _chain(index_sampler):
+        for part in chain_of_torch(index_sampler):
             if hasattr(part, "process_index"):  # Accelerate's BatchSamplerShard
                 self.num_replicas, self.rank = part.num_processes, part.process_index
 
@@ -49,6 +52,15 @@ class TorchOrder:
         """Makes the next `iter` call `iter` of a sampler whose state was loaded; torchdata does it, too."""
         if has_state(getattr(self, "sampler", None)):
             self._next_pass = None
+
+    def draw_again(self, count: int) -> list[Any]:
+        """What the newest pass yields or has yielded for its first `count` batches, or fewer if it ends before.
+
+        Raises:
+            ValueError: the order cannot be drawn again; the text names the sampler.
+        """
+        assert self._newest is not None
+        return self._newest.draw_again(count)
 
     def epoch_of_pass(self) -> int | None:
         """The epoch of torch's sampler for which the newest pass draws; None if the sampler has no epoch."""
@@ -86,6 +98,7 @@ class _OrderPass(Iterator[Any]):
         self._order, self._generators, self._states, self._of_seed = order, generators, states, of_seed
         self._keys, self._skipped, self._has_drawn = keys, skipped, False
         self._epoch: int | None = None
+        self._count, self._last = skipped, None  # how many keys were drawn, and the last ones
 
     @property
     def epoch(self) -> int | None:
@@ -96,7 +109,11 @@ class _OrderPass(Iterator[Any]):
     def __next__(self) -> Any:
         if not self._has_drawn:
             self._epoch, self._has_drawn = self.epoch, True
-        keys = next(self._keys)
+        self._last = keys = self._as_batch(next(self._keys))
+        self._count += 1
+        return keys
+
+    def _as_batch(self, keys: Any) -> Any:
         if self._order.whole:
             return [keys]
         return list(keys) if isinstance(keys, np.ndarray) else keys  # the dataset gets NumPy's integers, as with torch
@@ -107,15 +124,47 @@ class _OrderPass(Iterator[Any]):
         Starts as torch's iterator does: `iter` of the sampler comes before the seed of the workers.
         """
         now = save(self._generators)
-        restore(self._generators, self._states)
-        self._order.set_epoch_of_pass(self.epoch)
-        self._keys = iter(self._order.index_sampler)
-        if self._generators:
-            draw_seed(self._of_seed)
-        for _ in range(self._skipped + offset):
+        self._keys, self._last = self._start_again(), None
+        self._count = self._skipped + offset
+        for _ in range(self._count):
             next(self._keys)
         if self._generators:
             restore(self._generators[:1], now[:1])  # torch's global generator, from which other code also draws
+
+    def _start_again(self) -> Iterator[Any]:
+        restore(self._generators, self._states)
+        self._order.set_epoch_of_pass(self.epoch)
+        keys: Iterator[Any] = iter(self._order.index_sampler)
+        if self._generators:
+            draw_seed(self._of_seed)
+        return keys
+
+    def draw_again(self, count: int) -> list[Any]:
+        """See `TorchOrder`. The pass, the sampler and the generators stay as they are."""
+        sampler = self._order.index_sampler
+        name = type(_inner(sampler)).__name__
+        for part in chain_of_torch(sampler):
+            if has_state(part) or isinstance(part, Iterator):
+                raise ValueError(
+                    f"sampler: this {name} changes when it is iterated, so its order cannot be drawn again"
+                )
+        now, of_epoch = save(self._generators), _with_epoch(sampler)
+        epoch = None if of_epoch is None else of_epoch.epoch
+        with PreservedGenerators():
+            try:
+                keys = self._start_again()
+                drawn = [self._as_batch(key) for key in islice(keys, max(self._skipped + count, self._count))]
+            finally:
+                restore(self._generators, now)
+                if of_epoch is not None:
+                    of_epoch.set_epoch(epoch)
+        last: list[Any] = [] if self._last is None else [self._last]
+        if last and difference(items_of(last), items_of(drawn[self._count - 1 : self._count])):
+            raise ValueError(
+                f"sampler: this {name} yields another order when it is iterated again, or was changed, so its order "
+                "cannot be drawn again; let it draw from its generator=, or use a sampler of torch"
+            )
+        return drawn[self._skipped : self._skipped + count]
 
 
 def order_of(loader: Any, whole: bool) -> Any:
@@ -223,13 +272,13 @@ def _bytes_of(text: Any) -> bytes:
 
 def _with_epoch(sampler: Any) -> Any:
     """A sampler such as `DistributedSampler`, whose order depends on its epoch, in a sampler; None if there is none."""
-    for part in _chain(sampler):
+    for part in chain_of_torch(sampler):
         if hasattr(part, "set_epoch") and isinstance(getattr(part, "epoch", None), int) and not has_state(part):
             return part
     return None
 
 
-def _chain(sampler: Any) -> Iterator[Any]:
+def chain_of_torch(sampler: Any) -> Iterator[Any]:
     """A sampler, and the samplers that it wraps."""
     while sampler is not None:
         yield sampler
@@ -237,5 +286,5 @@ def _chain(sampler: Any) -> Iterator[Any]:
 
 
 def _inner(sampler: Any) -> Any:
-    *_, inner = (None, *_chain(sampler))
+    *_, inner = (None, *chain_of_torch(sampler))
     return inner

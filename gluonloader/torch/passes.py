@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..errors import bad_state, warn
+from ..checks import check_int
+from ..errors import bad_argument, bad_state, warn
 from ..loader import DataLoader as CoreDataLoader
+from ..loading.plan.sampler_state import seed_of_rank
 from ..loading.stats import LoaderStats
+from ..loading.trace import Trace
 from ..randomness import postponed
 from ..state import add_checksum, check_same, field, int_field, parse_state
 from .core import batch_sampler_of, core_loader, is_iterable
@@ -71,6 +75,7 @@ class Passes:
         self.more = more
         self.newest: TorchPass | None = None
         self._loaded: dict[str, Any] | None = None
+        self._trace: Trace | None = None  # records the next pass
         self._by_others = False  # the newest iterator of the loader is not ours
 
     def iterate(self, loader: Any) -> Any:
@@ -110,6 +115,7 @@ class Passes:
                 core=last.core, epoch=last.epoch + 1, generators=states, draws_seed=False, skipped=skipped
             )
         self._loaded = None
+        self._record(self.newest.core)
         return self.newest, iter(self.newest.core)
 
     def _resume(self, loader: Any, iterator: Any, state: dict[str, Any]) -> tuple[TorchPass, Iterator[Any]]:
@@ -129,11 +135,17 @@ class Passes:
         newest = TorchPass(core=core, epoch=position["epoch"], generators=states, draws_seed=state["draws_seed"])
         self._loaded = None
         if not state["ended"]:
+            self._record(core)
             self.newest = newest
             return newest, iter(core)
         newest.epoch, newest.exhausted = newest.epoch - 1, True
         self.newest = newest if _keeps_workers(loader) else None
         return newest, iter(())
+
+    def _record(self, core: CoreDataLoader) -> None:
+        if self._trace is not None:
+            core.epochs.workers.record(self._trace)
+            self._trace = None
 
     def state(self, loader: Any) -> dict[str, Any]:
         """The position of the newest pass, or of the start of the next one."""
@@ -195,9 +207,45 @@ class Passes:
         self._loaded = fields
 
     def stats(self) -> LoaderStats:
+        return self._started("there are no statistics yet").core.stats()
+
+    def trace(self, path: str | os.PathLike[str], batches: int) -> Trace:
+        """Records the newest pass, or the next one if no pass is open."""
+        if self.newest is not None and not self.newest.core.epochs.workers.closed:
+            return self.newest.core.trace(path, batches)
+        self._trace = Trace(path, check_int("batches", batches, 1))
+        return self._trace
+
+    def indices(self, loader: Any, batch: int) -> Any:
+        """What torch's sampler yields for a batch of the newest pass."""
+        newest, keys = self._draw_again(loader, batch)
+        order = newest.core.batch_sampler
+        return keys[0] if isinstance(order, TorchOrder) and order.whole else keys
+
+    def _draw_again(self, loader: Any, batch: int) -> tuple[TorchPass, Any]:
+        """The newest pass, and what its core loader draws for a batch."""
+        newest, batch = self._started("there is no batch yet"), check_int("batch", batch, 0)
+        if is_iterable(loader):
+            raise TypeError("each worker reads its own copy of an iterable dataset, without indices")
+        order = newest.core.batch_sampler
+        if not isinstance(order, TorchOrder):
+            return newest, newest.core.indices(newest.epoch, batch)
+        drawn = order.draw_again(batch + 1)
+        if len(drawn) <= batch:
+            raise bad_argument("batch", batch, f"this pass has {len(drawn)} batches, numbered from 0")
+        return newest, drawn[batch]
+
+    def replay(self, loader: Any, batch: int) -> Any:
+        """Makes a batch of the newest pass again, in the calling thread, with a core loader without workers."""
+        newest, keys = self._draw_again(loader, batch)
+        seed = seed_of_rank(newest.core.epochs.workers.job.seed, newest.core.batch_sampler)
+        core = core_loader(loader, [keys] * (batch + 1), seed, 0, self.more)
+        return core.replay(newest.epoch, batch)
+
+    def _started(self, otherwise: str) -> TorchPass:
         if self.newest is None:
-            raise RuntimeError("there are no statistics yet; iterate over the loader first")
-        return self.newest.core.stats()
+            raise RuntimeError(f"{otherwise}; iterate over the loader first")
+        return self.newest
 
     def close(self) -> None:
         if self.newest is not None:

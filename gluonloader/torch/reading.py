@@ -8,9 +8,11 @@ iterable                      `Replicas`; a shard is one worker's dataset       
 
 from __future__ import annotations
 
+import os
+import platform
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
@@ -157,14 +159,29 @@ class _StatefulBatches(_Batches):
         self._ended = state["ended"]
 
 
+def _process() -> tuple[str, int]:
+    return platform.node(), os.getpid()
+
+
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """What torch does when a worker starts; a `worker_init_fn` of gluonloader."""
+    """What torch does when a worker starts; a `worker_init_fn` of gluonloader.
+
+    In a thread of the program it only calls the user's function: all else would change the generators and the threads
+    of the program.
+    """
 
     base_seed: int
     worker_init_fn: Callable[[int], object] | None
+    program: tuple[str, int] = field(default_factory=_process)
 
     def __call__(self, info: WorkerInfo) -> None:
+        if _process() != self.program:
+            self._start(info)
+        if self.worker_init_fn is not None:
+            self.worker_init_fn(info.id)
+
+    def _start(self, info: WorkerInfo) -> None:
         torch.set_num_threads(1)
         seed = self.base_seed + info.id
         random.seed(seed)
@@ -172,5 +189,3 @@ class StartWorker:
         np.random.seed(worker._generate_state(self.base_seed, info.id))
         dataset = info.dataset.dataset if isinstance(info.dataset, (Whole, WholeRows, Replicas)) else info.dataset
         worker._worker_info = worker.WorkerInfo(id=info.id, num_workers=info.num_workers, seed=seed, dataset=dataset)
-        if self.worker_init_fn is not None:
-            self.worker_init_fn(info.id)

@@ -26,6 +26,7 @@ from ..errors import summary_of
 from ..loader import DataLoader
 from ..randomness import Draws
 from ..work.maker import held_by
+from .of_torch import named_for
 from .speed import Step, endless, run
 
 _LEAST: Final = 0.25  # share of its time that a trial measures, even if its workers start slowly
@@ -127,7 +128,7 @@ def _end(child: BaseProcess) -> None:
     child.join()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Child:
     """What the child process does; for the arguments see `measure`."""
 
@@ -155,6 +156,7 @@ class _Child:
         started = time.perf_counter()
         with self.factory(**self.arguments) as loader:
             check_workers(loader, self.arguments)
+            self.arguments = dict(named_for(loader, self.arguments))
             draws = Draws(held_by(loader.epochs.workers.job))
             draws.mark()
             batches = endless(loader)

@@ -15,6 +15,7 @@ from ..errors import bad_argument
 from ..limits import available_cores, available_memory
 from ..loading.arguments import default_start_method
 from ..units import duration, percent, size
+from .of_torch import adapted
 from .plot import draw
 from .search import Search
 from .setting import Setting, text_of
@@ -112,7 +113,9 @@ def tune(
     process that is forked from this one, so call `tune` before the program uses a GPU or starts threads.
 
     Args:
-        factory: a function that passes its keyword arguments to a new `DataLoader`, and returns this loader.
+        factory: a function that passes its keyword arguments to a new `DataLoader`, and returns this loader; or a
+            function that returns a loader of torch or of `gluonloader.torch`. The results are then arguments of
+            `gluonloader.torch.DataLoader`.
         budget_s: seconds that all trials may take together. A trial that takes longer than a sixth of this is ended.
         memory: the maximum shared memory for batches, in bytes or as text ("256MB"); None for no limit. It becomes the
             `memory_limit` of loaders with worker processes.
@@ -133,6 +136,7 @@ def tune(
     (True, True)
     """
     check_function("factory", factory)
+    factory = adapted(factory)
     check_flags(busy=busy, threads=threads)
     check_seconds("budget_s", budget_s, _LEAST_S)
     check_seconds("step_s", step_s, 0)

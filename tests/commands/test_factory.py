@@ -117,12 +117,26 @@ def test_what_a_factory_does_wrong(write, code, expected):
         assert [make(num_workers=0), make(num_workers=0)]
 
 
-def test_the_loader_for_torch_is_refused_with_the_loader_to_write(write):
+@pytest.mark.parametrize("module", ["gluonloader.torch", "torch.utils.data"])
+@pytest.mark.parametrize("passes", ["", "**options"])
+def test_a_loader_of_torch_is_read_by_gluonloader_with_the_options(write, module, passes):
     load_or_skip("torch")
-    code = "def make(**options):\n    from gluonloader.torch import DataLoader\n    return DataLoader([1], **options)\n"
-    write("torch_factory.py", code)
-    with pytest.raises(FactoryError, match=r'from gluonloader import DataLoader.*output="torch"'):
-        load_factory("torch_factory:make")(num_workers=0)
+    code = f"""
+        from {module} import DataLoader
+        def make({passes}):
+            return DataLoader(range(10), 4, shuffle=True, {passes})
+        def collected():
+            return DataLoader(range(10), 4, collate_fn=list, num_workers=1)
+    """
+    name = f"of_{module.replace('.', '_')}_{len(passes)}"
+    write(f"{name}.py", textwrap.dedent(code))
+    make = load_factory(f"{name}:make", accepts=["num_workers", "prefetch", "executor"])
+    with make(num_workers=2, prefetch=3, executor="thread") as loader:
+        assert isinstance(loader, DataLoader)
+        assert (loader.num_workers, loader.prefetch, loader.stats().executor) == (2, 3, "thread")
+        assert sorted(n for batch in loader for n in batch.tolist()) == list(range(10))
+    with load_factory(f"{name}:collected")() as loader:
+        assert (loader.num_workers, list(loader)) == (1, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]])
 
 
 def test_an_argument_without_default(write):

@@ -79,12 +79,11 @@ def test_a_loader_is_an_instance_of_torchs():
     assert (OURS.__name__, OURS.__qualname__) == (THEIRS.__name__, THEIRS.__qualname__)
 
 
-@pytest.mark.parametrize("name", ["trace", "replay", "seek", "indices"])
-def test_methods_that_only_the_other_loader_has_are_named(name):
+def test_the_method_that_only_the_other_loader_has_is_named():
     loader = OURS([1, 2, 3])
-    with pytest.raises(AttributeError, match=rf"use gluonloader.DataLoader\(..., output='torch'\), which has {name}"):
-        getattr(loader, name)
-    assert not hasattr(loader, name)
+    with pytest.raises(AttributeError, match=r"use gluonloader.DataLoader\(..., output='torch'\), which has seek"):
+        loader.seek(0, 1)
+    assert not hasattr(loader, "seek")
     with pytest.raises(AttributeError, match="'DataLoader' object has no attribute 'absent'"):
         loader.absent
 

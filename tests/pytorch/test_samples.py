@@ -1,9 +1,12 @@
-"""Options of gluonloader about single samples, behind torch's interface: `on_error`, `concurrency`; and `stats`."""
+"""Options of gluonloader behind torch's interface: `executor`, and about samples `on_error`, `concurrency`; `stats`."""
 
+import os
+import random
 import threading
 
 import pytest
 
+import gluonloader
 from gluonloader import SKIP
 
 from .sides import OURS, torch
@@ -118,3 +121,62 @@ class Stream(data.IterableDataset):
 def test_wrong_arguments_are_named_in_the_constructor(options, text):
     with pytest.raises(ValueError, match=text):
         OURS(**{"dataset": Faulty(), **options})
+
+
+class Where(data.Dataset):
+    """Each sample tells in which process and thread it was read, and draws from the generator of its batch."""
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        return os.getpid(), threading.get_ident(), float(gluonloader.get_rng().random())
+
+
+def test_workers_in_threads_read_in_the_program_and_leave_its_generators_alone():
+    calls = []
+    threads = torch.get_num_threads()
+    serial = [batch for _, _, batch in OURS(Where(), 4, shuffle=True, generator=torch.Generator().manual_seed(1))]
+    generator = torch.Generator().manual_seed(1)
+    loader = OURS(
+        Where(), 4, shuffle=True, generator=generator, num_workers=2, executor="thread", worker_init_fn=calls.append
+    )
+    states = random.getstate(), torch.get_rng_state().tolist()
+    for (pids, idents, drawn), expected in zip(loader, serial, strict=True):
+        assert set(pids.tolist()) == {os.getpid()}
+        assert threading.get_ident() not in idents.tolist()
+        assert torch.equal(drawn, expected)
+    assert random.getstate() == states[0]
+    assert (sorted(calls), data.get_worker_info(), torch.get_num_threads()) == ([0, 1], None, threads)
+    assert loader.stats().executor == "thread"
+
+
+def test_a_position_in_threads_is_saved_and_loaded():
+    def made():
+        return OURS(range(20), 4, num_workers=2, executor="thread")
+
+    loader = made()
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    resumed = made()
+    resumed.load_state_dict(state)
+    assert [batch.tolist()[0] for batch in resumed] == [4, 8, 12, 16]
+    assert resumed.replay(0).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"executor": "threads"}, "executor='threads'"),
+        ({"executor": "thread"}, "num_workers=0: executor='thread' needs num_workers >= 1"),
+        ({"executor": "serial", "num_workers": 1}, "has no workers"),
+    ],
+)
+def test_a_wrong_executor_is_refused(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        OURS([1], **arguments)
+
+
+def test_without_workers_executor_auto_has_no_effect():
+    assert [batch.item() for batch in OURS([1, 2], executor="auto")] == [1, 2]

@@ -122,3 +122,19 @@ def test_a_loader_that_hangs_is_bounded_by_the_budget():
 
     with pytest.raises(ValueError, match="no result after"):
         tune(lambda **options: DataLoader(Hanging(), 2, **options), 3)
+
+
+@pytest.mark.parametrize("module", ["torch.utils.data", "gluonloader.torch"])
+def test_a_loader_of_torch_is_tuned_with_the_names_of_its_arguments(module):
+    data = load_or_skip(module)
+    load_or_skip("torch")
+
+    def make():
+        return data.DataLoader(ROWS, batch_size=100, shuffle=True)
+
+    tuning = tune(make, budget_s=4)
+    assert tuning.best.samples_per_s > 0
+    for trial in tuning.trials:
+        assert trial.error or not {"prefetch", "start_method"} & trial.arguments.keys()
+        assert "drew from" not in trial.error
+    assert any(trial.arguments["num_workers"] == 2 for trial in tuning.trials if not trial.error)
