@@ -18,6 +18,8 @@ package  the wheel for each Python at hand, and the source distribution for the 
          environment, and runs the example of README.md
 trainers Python 3.11, torch with Lightning, Fabric, Hugging Face Accelerate and transformers: only the tests with them
          (not part of a plain `nox`, since `modern` runs them)
+wild     Python 3.11, torch and libraries that derive from its loader or make loaders: prints a table of whether their
+         batches and losses are torch's under `python -m gluonloader.torch` (not part of a plain `nox`)
 soak     the tests that are marked soak, at full length: hundreds of kills, gigabytes; and all tests of executors over
          each start method (not part of a plain `nox`)
 
@@ -136,6 +138,17 @@ def trainers(session: nox.Session) -> None:
     """Lightning, Fabric, Accelerate and the Trainer of transformers."""
     install(session, "numpy>=2", TORCH, "torchdata", *TRAINERS, *TEST, "-e", ".")
     run_tests(session, TRAINERS_TESTS, f"{BLOCKS}[trainers.md]")
+
+
+@nox.session(python="3.11")
+def wild(session: nox.Session) -> None:
+    """Libraries that use torch's loader, unedited."""
+    science = ["torch_geometric", "monai", "torchio", "lhotse", "skorch", "pytorch-metric-learning", "mmengine"]
+    streams = ["litdata", "mosaicml-streaming", "webdataset"]
+    install(session, "numpy>=2", TORCH, "torchdata==0.11.0", *science, *streams, *TRAINERS, "-e", ".")
+    session.run("python", "-m", "pip", "uninstall", "-q", "-y", "torchvision")  # it is built for another torch
+    session.env["PYTHONDONTWRITEBYTECODE"] = ""
+    session.run("python", "tests/pytorch/wild", *session.posargs)
 
 
 @nox.session(python="3.11")

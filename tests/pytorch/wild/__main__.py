@@ -15,7 +15,6 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 PACKAGES = {
-    "fast_ai": "fastai",
     "geometric": "torch_geometric",
     "lhotse_cuts": "lhotse",
     "lit_data": "litdata",
@@ -23,10 +22,7 @@ PACKAGES = {
     "mm_engine": "mmengine",
     "monai_images": "monai",
     "mosaic_streaming": "mosaicml-streaming",
-    "sentence_transformers_fit": "sentence-transformers",
     "skorch_fit": "skorch",
-    "speech_brain": "speechbrain",
-    "timm_images": "timm",
     "torchio_grid": "torchio",
     "torchio_queue": "torchio",
     "train_accelerate": "accelerate",
@@ -38,13 +34,18 @@ PACKAGES = {
 
 def run(name: str, workers: int, *command: str) -> subprocess.CompletedProcess[str]:
     """Runs a program; its standard output has a line for each batch or result."""
-    path = os.pathsep.join([str(FOLDER.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    stubs = str(FOLDER / "stubs") if name == "mosaic_streaming" else ""
+    folders = [str(FOLDER.parents[2]), stubs, os.environ.get("PYTHONPATH", "")]
     return subprocess.run(
         [sys.executable, *command, str(FOLDER / f"{name}.py"), "--workers", str(workers)],
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, folders)),
+            "HF_HUB_OFFLINE": "1",
+        },
     )
 
 

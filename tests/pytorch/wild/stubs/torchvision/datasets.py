@@ -1,0 +1,3 @@
+"""See `torchvision`."""
+
+VisionDataset = object

@@ -1,0 +1,3 @@
+"""See `torchvision`."""
+
+to_tensor = None
