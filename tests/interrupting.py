@@ -1,11 +1,13 @@
 """Interrupts of the main thread for tests: a signal at a chosen point of the library, or after a random time.
 
 Python runs signal handlers when a function starts, after a call of a function that is not written in Python, and when a
-loop jumps back. `SignalAt` counts these points in the library's own code and raises the signal at one of them.
+loop jumps back. `SignalAt` counts these points in the library's own code, and in `contextlib`, which it uses, and raises
+the signal at one of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import gc
 import os
@@ -17,6 +19,14 @@ import gluonloader
 
 _FOLDER = os.path.dirname(gluonloader.__file__) + os.sep
 _CHECKED = {code for name, code in dis.opmap.items() if name.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE"))}
+
+
+def _is_library(frame: FrameType | None) -> bool:
+    """Whether it runs code of the library, or of `contextlib` for the library."""
+    if frame is None:
+        return False
+    file = frame.f_code.co_filename
+    return file.startswith(_FOLDER) or (file == contextlib.__file__ and _is_library(frame.f_back))
 
 
 class Alarm(TimeoutError):
@@ -53,7 +63,7 @@ class SignalAt:
 
     def _trace(self, frame, event, arg):
         code = frame.f_code
-        if not code.co_filename.startswith(_FOLDER):
+        if not _is_library(frame):
             return None
         frame.f_trace_opcodes = True
         if event == "call":

@@ -63,23 +63,30 @@ class SerialExecutor:
 
     def _make(self, task: Task) -> Outcome:
         if not self._started:
-            try:
-                with self._maker.running():
-                    self._maker.start(task.epoch)
-                    self._maker.find_generators()
-            except Exception as error:
-                if from_signal_handler(error):
-                    raise
-                raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {text_of(error)}") from error
-            self._started = True
+            self._start(task)
         if not self._maker.may_draw:  # then no user code asks for the worker info, either
             return self._made(task)
-        generators = PreservedGenerators(self._maker.held)
+        running, generators = self._maker.running(), PreservedGenerators(self._maker.held)
         try:
-            with self._maker.running(), generators:
+            with running, generators:
                 return self._made(task)
         finally:
+            running.restore()
             generators.restore()
+
+    def _start(self, task: Task) -> None:
+        running = self._maker.running()
+        try:
+            with running:
+                self._maker.start(task.epoch)
+                self._maker.find_generators()
+        except Exception as error:
+            if from_signal_handler(error):
+                raise
+            raise WorkerStartError(f"worker_init_fn(0) raised {type(error).__name__}: {text_of(error)}") from error
+        finally:
+            running.restore()
+        self._started = True
 
     def _made(self, task: Task) -> Outcome:
         with self._memory:

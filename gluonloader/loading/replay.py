@@ -100,14 +100,27 @@ def _making(epochs: Epochs, epoch: int) -> Iterator[BatchMaker]:
     uses_seed = maker.may_draw or (isinstance(source, ShardSource) and source.shards.shuffle_buffer > 0)
     if uses_seed and not (epochs.seed_given or epochs.any_started):
         raise bad_argument("seed", None, _UNSEEDED.format("this loader"))
-    with maker.running(), PreservedGenerators(maker.held):
-        yield maker
+    running, generators = maker.running(), PreservedGenerators(maker.held)
+    try:
+        with running, generators:
+            yield maker
+    finally:
+        running.restore()
+        generators.restore()
 
 
 _UNSEEDED = (
     "{} has drawn its seed at random and no epoch has started, so it cannot know the batches of another run; pass the "
     "seed of that run, which its state_dict() contains, or load a state of that run"
 )
+
+
+def _length(plan: IndexPlan) -> int | None:
+    """The number of batches in the epoch; None if its sampler does not know it."""
+    try:
+        return plan.batches
+    except TypeError:
+        return None
 
 
 def _numbers(epoch: Any, batch: Any) -> tuple[int, int]:
@@ -129,6 +142,8 @@ def _draw(epochs: Epochs, epoch: int, batch: int) -> tuple[IndexPlan, Task]:
             try:
                 return plan, plan.next()
             except StopIteration:
-                count = plan.batches
+                count = _length(plan)
+        if count is None:
+            raise bad_argument("batch", batch, f"epoch {epoch} has fewer batches")
         last = f" to {count - 1}" if count else ""
         raise bad_argument("batch", batch, f"epoch {epoch} has {count} batches, numbered from 0{last}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -125,12 +123,27 @@ def get_worker_info() -> WorkerInfo | None:
     return _current.get()
 
 
-@contextmanager
-def running_as(info: WorkerInfo | None) -> Iterator[None]:
+class RunningAs:
     """Within the `with` block `get_worker_info()` in this thread returns `info`."""
-    before = _current.get()
-    try:
-        _current.set(info)
-        yield
-    finally:
-        _current.set(before)
+
+    # Not a generator: if a signal handler raised while it starts, the error would keep the generator, which would end
+    # when the error is dropped, perhaps within a later block.
+
+    __slots__ = ("_before", "_info", "_is_set")
+
+    def __init__(self, info: WorkerInfo | None) -> None:
+        self._info, self._is_set = info, False
+
+    def __enter__(self) -> None:
+        self._before = _current.get()
+        self._is_set = True
+        _current.set(self._info)
+
+    def __exit__(self, *exception: object) -> None:
+        self.restore()
+
+    def restore(self) -> None:
+        """Ends the block if that has not happened; a signal handler may have raised before `__exit__` could start."""
+        if self._is_set:
+            _current.set(self._before)
+            self._is_set = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ from ..randomness import (
     set_current_seed,
 )
 from .caught import NO_PRECAUTIONS, Precautions
-from .info import WorkerInfo, running_as
+from .info import RunningAs, WorkerInfo
 from .reading import reader_of, side_by_side
 from .streams import ShardBatch, ShardEnd, Streams, seeded_parts
 from .task import Chunk, Job, OnRow, Samples, Task, located, with_index
@@ -72,8 +72,9 @@ class Maker:
     def __init__(self, info: WorkerInfo, resources: Callable[[], Resources]) -> None:
         self.worker, self.timer, self._info = info.id, Timer(resources), info
 
-    def running(self) -> AbstractContextManager[None]:
-        return running_as(self._info)
+    def running(self) -> RunningAs:
+        """Within the `with` block, this thread is the worker."""
+        return RunningAs(self._info)
 
     @property
     def notes_rows(self) -> bool:

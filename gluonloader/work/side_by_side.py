@@ -14,7 +14,7 @@ from typing import Any
 from ..interrupts import Uninterrupted, from_signal_handler
 from ..locks import Lock
 from ..randomness import CurrentBatch, current_batch, set_current_batch
-from .info import get_worker_info, running_as
+from .info import RunningAs, get_worker_info
 
 
 class SharedRead:
@@ -42,7 +42,7 @@ class SharedRead:
         before, batch = current_batch(), CurrentBatch(self._seed)
         try:
             set_current_batch(batch)
-            with running_as(self._info):
+            with RunningAs(self._info):
                 self._read_rows(batch)
         finally:
             set_current_batch(before)

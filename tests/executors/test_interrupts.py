@@ -252,6 +252,23 @@ def test_an_interrupt_leaves_the_generators_of_the_program_as_they_were(way, nor
             assert (random.getstate(), repr(np.random.get_state()), get_worker_info()) == before, signalled.where
 
 
+@pytest.mark.skipif(OVER_RAY, reason="the batches are made in this process")
+@pytest.mark.parametrize("way", [SERIAL, CONCURRENT], ids=str)
+def test_the_worker_info_is_that_of_the_program_also_if_the_error_of_an_interrupt_is_kept(way):
+    with way.loader(Noise(), 2) as loader:
+        iterator, kept = iter(loader), []
+        for signalled in at_every_point(1):
+            with signalled:
+                try:
+                    next(iterator)
+                except Alarm as error:
+                    kept.append(error)
+            assert get_worker_info() is None, signalled.where
+            next(iterator)
+            kept.clear()
+            assert get_worker_info() is None, signalled.where
+
+
 class Slow(Samples):
     """Interrupts the program while it reads sample 0, and ends the read when the program is interrupted again."""
 
