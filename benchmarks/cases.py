@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from .datasets import Maker, columns, photos, recycled, windows
 
-__all__ = ["CASES", "Array", "Case", "fill_rows", "pad"]
+__all__ = ["CASES", "Array", "Case", "Pad", "fill_rows", "pad", "pad_tensors"]
 
 Measure = Literal["epoch", "first-batch", "restart"]
 Array = NDArray[Any]
+Pad = Callable[[Sequence[Any]], Any]
 
 # Loaders that start workers by fork, and whose workers stay alive after an epoch.
 _POOLS: Final = ("gluonloader", "tensors out", "NDArrays out", "gluonloader.torch", "torch", "MXNet")
@@ -35,6 +36,7 @@ class Case:
         measure: what is timed: "epoch" a whole epoch, "first-batch" from the constructor to the first batch, "restart"
             from the end of an epoch to the first batch of the next epoch.
         padded: whether samples differ in length; then a user's batchify function pads them.
+        tensors: whether samples are tensors of torch.
         in_process: whether loaders make batches without workers, if they can.
         shuffled: whether the order is random, and changes from epoch to epoch.
         needs: names of the modules that are needed to make the dataset.
@@ -49,6 +51,7 @@ class Case:
     batches: int
     measure: Measure = "epoch"
     padded: bool = False
+    tensors: bool = False
     in_process: bool = False
     shuffled: bool = False
     needs: tuple[str, ...] = ()
@@ -58,6 +61,12 @@ class Case:
     def dataset(self) -> Any:
         """Makes a dataset with exactly the samples of `batches` full batches."""
         return self.make(self.batch_size * self.batches)
+
+    def padding(self, of_arrays: Pad) -> Pad | None:
+        """Returns the function that pads samples: `of_arrays`, or torch's; None if the samples have equal lengths."""
+        if not self.padded:
+            return None
+        return pad_tensors if self.tensors else of_arrays
 
     def absence(self) -> str | None:
         """Returns which of the needed modules are not installed, as text; None if all modules are installed."""
@@ -76,6 +85,11 @@ def pad(samples: Sequence[Array]) -> Array:
     batch = np.zeros((len(samples), max(map(len, samples))), np.int32)
     fill_rows(batch, samples)
     return batch
+
+
+def pad_tensors(samples: Sequence[Any]) -> Any:
+    """Pads tensors with zeros to the length of the longest one."""
+    return importlib.import_module("torch").nn.utils.rnn.pad_sequence(samples, batch_first=True)
 
 
 def _floats(*shape: int) -> Array:
@@ -125,11 +139,20 @@ def _tensor_windows() -> list[Any]:
     return [window.long() for window in _tensors(2048, 1024)]
 
 
-def _tensor_cases(name: str, what: str, samples: Callable[[], Sequence[Any]], size: int, batches: int) -> list[Case]:
+def _tensor_ragged() -> list[Any]:
+    return list(map(importlib.import_module("torch").from_numpy, _ragged()))
+
+
+def _tensor_cases(
+    name: str, what: str, samples: Callable[[], Sequence[Any]], size: int, batches: int, *, padded: bool = False
+) -> list[Case]:
     """The case with workers, and the case without."""
-    loaders = ("gluonloader", "gluonloader.torch", "torch")
+    loaders = ("gluonloader", "gluonloader.torch", "torch", "Grain", "SPDL")
     what = f"{what} as tensors"
-    case = Case(f"tensor-{name}", what, recycled(samples), size, batches, needs=("torch",), contenders=loaders)
+    case = Case(
+        f"tensor-{name}", what, recycled(samples), size, batches,
+        padded=padded, tensors=True, needs=("torch",), contenders=loaders,
+    )  # fmt: skip
     return [case, replace(case, name=f"{case.name}-serial", what=f"{what}, no workers", in_process=True)]
 
 
@@ -196,6 +219,9 @@ CASES: Final = {
         *_tensor_cases("digits", "256 of (784 float32, int64 label)", lambda: _labelled_tensors(4096, 784), 256, 250),
         *_tensor_cases("dicts", "32 dicts of two of 16 float32", _tensor_dicts, 32, 2000),
         *_tensor_cases("windows", "64 of 1024 int64", _tensor_windows, 64, 500),
+        *_tensor_cases(
+            "ragged", "64 of 5 to 200 int32, padded by a user's function", _tensor_ragged, 64, 1500, padded=True
+        ),
         *_tensor_cases("images", "32 of 3 x 224 x 224 float32", lambda: _tensors(64, 3, 224, 224), 32, 60),
         Case(
             "tensor-rows",

@@ -23,7 +23,7 @@ import numpy as np
 import gluonloader
 import gluonloader.mxnet
 
-from .cases import Array, Case, fill_rows, pad
+from .cases import Array, Case, Pad, fill_rows, pad
 from .datasets import Columns
 
 __all__ = [
@@ -156,7 +156,7 @@ class GluonLoader(Loader):
             gluonloader.ArrayDataset(*dataset.columns) if isinstance(dataset, Columns) else dataset,
             case.batch_size,
             case.shuffled,
-            batchify_fn=_pad_in_place if case.padded else None,
+            batchify_fn=case.padding(_pad_in_place),
             **self._means(workers),
         ) as loader:
             yield Run(loader, case.batches)
@@ -204,7 +204,7 @@ class Torch(Loader):
             num_workers=workers,
             persistent_workers=workers > 0,
             multiprocessing_context="fork" if workers else None,
-            collate_fn=_pad_to_torch if case.padded else None,
+            collate_fn=case.padding(_pad_to_torch),
             **self._source(case, dataset),
         )
         run = Run(loader, case.batches)
@@ -243,7 +243,7 @@ class MXNet(Loader):
             case.batch_size,
             case.shuffled,
             num_workers=workers,
-            batchify_fn=_pad_to_mxnet if case.padded else None,
+            batchify_fn=case.padding(_pad_to_mxnet),
         )
         run = Run(loader, case.batches)
         yield run
@@ -255,6 +255,13 @@ class MXNet(Loader):
 def _pad_to_mxnet(samples: Sequence[Array]) -> Any:
     mx = importlib.import_module("mxnet")
     return mx.nd.array(pad(samples), dtype=np.int32, ctx=mx.Context("cpu_shared", 0))  # as in Gluon's Pad
+
+
+def _collate(case: Case) -> Pad | None:
+    """The function that users of a loader without tensors need for this case; None if the loader stacks arrays."""
+    if case.tensors and not case.padded:
+        return importlib.import_module("torch.utils.data").default_collate  # type: ignore[no-any-return]
+    return case.padding(pad)
 
 
 class Grain(Loader):
@@ -275,7 +282,7 @@ class Grain(Loader):
         grain = self.imported()
         source = grain.MapDataset.source(dataset)
         source = source.shuffle(seed=0) if case.shuffled else source
-        batched = source.batch(case.batch_size, batch_fn=pad if case.padded else None)
+        batched = source.batch(case.batch_size, batch_fn=_collate(case))
         iterator = iter(self._read(batched.repeat(), workers))
         try:
             yield EndlessRun(iterator, case.batches, 4 * workers)
@@ -305,7 +312,7 @@ class SPDL(Loader):
 
     @contextmanager
     def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:
-        collate: Callable[[Sequence[Any]], Any] = pad if case.padded else _stack
+        collate = _collate(case) or _stack
 
         def load(indices: Array) -> Any:
             if isinstance(dataset, Columns):

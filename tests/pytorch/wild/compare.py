@@ -1,16 +1,10 @@
-"""Runs the programs of this folder with torch's loader and, unedited, under `python -m gluonloader.torch`.
-
-    python tests/pytorch/wild [NAME ...]
-
-It prints a table in Markdown: whether both runs print the same digests, with 0 and with 2 workers.
-"""
+"""Runs the programs of this folder with torch's loader and, unedited, under `python -m gluonloader.torch`."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -66,9 +60,3 @@ def result(name: str, workers: int) -> str:
         return f"all {len(expected)} equal"
     return f"{equal} of {len(expected)} equal ({len(found)} found)"
 
-
-if __name__ == "__main__":
-    print("| Program | Library | Version | 0 workers | 2 workers |\n| --- | --- | --- | --- | --- |")
-    for name in sys.argv[1:] or sorted(PACKAGES):
-        package = PACKAGES[name]
-        print(f"| {name} | {package} | {version(package)} | {result(name, 0)} | {result(name, 2)} |", flush=True)
