@@ -25,7 +25,7 @@ below its layer (tests/test_layers.py checks it):
     frameworks   conversion of arrays of MXNet, torch and JAX to NumPy and back
     ranks
     randomness
-    rows
+    rows, segments
     declared, decoders, describe, indices, limits, state, tree
     checks
     errors, forks, interrupts, progress, units
@@ -36,7 +36,7 @@ import typing
 import warnings
 
 from . import batchify, types
-from .batchify import Append, AsList, Dict, Group, NamedTuple, Pad, Split, Stack, default_batchify
+from .batchify import Append, AsList, Dict, Group, NamedTuple, PackRows, Pad, Split, Stack, default_batchify
 from .bridges import Bridge, bridge
 from .cached import CachedLoader
 from .dataset import (
@@ -47,10 +47,12 @@ from .dataset import (
     FileDataset,
     H5Dataset,
     NpyDataset,
+    PackedDataset,
     PackedList,
     SimpleDataset,
     StackDataset,
     Subset,
+    TokenDataset,
     TupleDataset,
     ZarrDataset,
     random_split,
@@ -66,6 +68,7 @@ from .errors import (
     MissingExtraError,
     RecordError,
     SharedMemoryError,
+    TokenError,
     TooManyErrors,
     TransportError,
     WorkerDied,
@@ -86,6 +89,7 @@ from .sampler import (
     FixedBucketSampler,
     IntervalSampler,
     LinearWidthBucket,
+    PackingSampler,
     RandomSampler,
     Sampler,
     SequentialSampler,
@@ -94,6 +98,7 @@ from .sampler import (
     SortedSampler,
     SplitSampler,
     SubsetSampler,
+    TokenBatchSampler,
     WeightedSampler,
 )
 from .tuning import tune
@@ -101,16 +106,81 @@ from .work.info import get_worker_info
 from .work.tolerance import SKIP
 
 __all__ = [
-    "SKIP", "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError",
-    "BlockShuffleSampler", "Bridge", "CachedLoader", "ConcatDataset", "ConstWidthBucket", "DataLoader", "Dataset",
-    "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler", "FixedBucketSampler", "GluonLoaderError", "Group",
-    "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
-    "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "Ranks", "RecordError",
-    "Rows", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset",
-    "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
-    "TooManyErrors", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerStartError",
-    "ZarrDataset", "batchify", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free",
-    "merge_states", "random_split", "thread_safe", "tune", "types",
+    "SKIP",
+    "Append",
+    "ArrayDataset",
+    "ArrowDataset",
+    "AsList",
+    "BatchSampler",
+    "BatchTimeout",
+    "BatchifyError",
+    "BlockShuffleSampler",
+    "Bridge",
+    "CachedLoader",
+    "ConcatDataset",
+    "ConstWidthBucket",
+    "DataLoader",
+    "Dataset",
+    "Dict",
+    "ExpWidthBucket",
+    "FileDataset",
+    "FilterSampler",
+    "FixedBucketSampler",
+    "GluonLoaderError",
+    "Group",
+    "H5Dataset",
+    "ImageError",
+    "IntervalSampler",
+    "IterableDataset",
+    "LinearWidthBucket",
+    "LoaderClosed",
+    "MissingExtraError",
+    "NamedTuple",
+    "NpyDataset",
+    "PackRows",
+    "PackedDataset",
+    "PackedList",
+    "PackingSampler",
+    "Pad",
+    "RandomSampler",
+    "Ranks",
+    "RecordError",
+    "Rows",
+    "Sampler",
+    "SequentialSampler",
+    "ShardedSampler",
+    "SharedMemoryError",
+    "SimpleDataset",
+    "SortedBucketSampler",
+    "SortedSampler",
+    "Split",
+    "SplitSampler",
+    "Stack",
+    "StackDataset",
+    "Subset",
+    "SubsetSampler",
+    "TokenBatchSampler",
+    "TokenDataset",
+    "TokenError",
+    "TooManyErrors",
+    "TransportError",
+    "TupleDataset",
+    "WeightedSampler",
+    "WorkerDied",
+    "WorkerStartError",
+    "ZarrDataset",
+    "batchify",
+    "bridge",
+    "default_batchify",
+    "empty",
+    "get_rng",
+    "get_worker_info",
+    "gil_free",
+    "merge_states",
+    "random_split",
+    "thread_safe",
+    "tune",
+    "types",
 ]  # fmt: skip
 
 __version__ = "0.2.0"

@@ -149,6 +149,14 @@ class RecordError(GluonLoaderError, ValueError):
         return f"{self.file}{at}: {self.reason}" if self.file else self.reason
 
 
+class TokenError(GluonLoaderError, ValueError):
+    """A file of tokens or its index was cut or is damaged, or a document has a token that it must not have.
+
+    The text names the file and the document. Copy the files again, or make them again; `python -m gluonloader tokens
+    check FILE` reads a file to its end.
+    """
+
+
 class MissingExtraError(GluonLoaderError, ImportError):
     """An optional package is not installed. The text contains the `pip install` command that installs it."""
 

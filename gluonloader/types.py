@@ -8,11 +8,15 @@ from .iterator import LoaderIterator
 from .loading.stats import EpochStats, LoaderStats
 from .loading.trace import Trace
 from .memory.budget import MemoryStats
+from .sampler.packing import PackingStats
+from .sampler.token_batches import TokenBatchStats
+from .segments import PackedRow, Segments
 from .tuning import Trial, Tuning
 from .work.info import BadSample, BatchInfo, LoaderInfo, WorkerInfo
 from .work.usage import WorkerStats
 
 __all__ = [
     "BadSample", "BatchInfo", "BridgeIterator", "EpochStats", "LoaderInfo", "LoaderIterator", "LoaderStats",
-    "MemoryStats", "Trace", "Trial", "Tuning", "WorkerInfo", "WorkerStats",
+    "MemoryStats", "PackedRow", "PackingStats", "Segments", "TokenBatchStats", "Trace", "Trial", "Tuning", "WorkerInfo",
+    "WorkerStats",
 ]  # fmt: skip

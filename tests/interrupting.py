@@ -1,8 +1,8 @@
 """Interrupts of the main thread for tests: a signal at a chosen point of the library, or after a random time.
 
 Python runs signal handlers when a function starts, after a call of a function that is not written in Python, and when a
-loop jumps back. `SignalAt` counts these points in the library's own code, and in `contextlib`, which it uses, and raises
-the signal at one of them.
+loop jumps back. `SignalAt` counts these points in the library's own code, and in `contextlib`, which it uses, and
+raises the signal at one of them.
 """
 
 from __future__ import annotations

@@ -18,7 +18,15 @@ from ..dataset.bulk import check_no_mask
 from ..dataset.iterable import check_iterable, check_split, is_iterable, varying_steps
 from ..errors import bad_argument, warn
 from ..ranks import Ranks
-from ..sampler import BatchSampler, OrderedSampler, RandomSampler, SequentialSampler, ShardedSampler, chain_of
+from ..sampler import (
+    BatchSampler,
+    OrderedSampler,
+    RandomSampler,
+    SequentialSampler,
+    ShardedSampler,
+    chain_of,
+    length_of,
+)
 from .among_ranks import Comparison, dividing_argument, part_of_rank, ranks_of, refuse_unseeded
 from .lengths import quota_of
 from .plan import Shards
@@ -82,7 +90,7 @@ def _ranks_of_order(dataset: Any, batching: Batching, seed_given: bool) -> Ranks
 def _comparison(dataset: Any, batching: Batching, batches: Any, ranks: Ranks, seed: int | None) -> Comparison:
     share = batches if isinstance(batches, ShardedSampler) else batches.sampler
     name = next((name for name in ("sampler", "batch_sampler") if getattr(batching, name) is not None), "dataset")
-    facts = {f"len({name})": len(share.sampler), "batch_size": batching.batch_size, "seed": seed}
+    facts = {f"len({name})": length_of(share.sampler), "batch_size": batching.batch_size, "seed": seed}
     return Comparison(ranks, share.sampler, dataset, facts)
 
 
@@ -150,8 +158,9 @@ def _batch_sampler(dataset: Any, batching: Batching, seed: int, seed_given: bool
     if ranks is not None:
         sampler = part_of_rank(name, whole, ranks)
     batches = BatchSampler(sampler, batch_size, last_batch or "keep")
-    if last_batch == "discard" and isinstance(whole, OrderedSampler) and 0 < len(sampler) < batch_size:
-        samples = f"{len(sampler)} samples" + ("" if ranks is None else f" of rank {ranks.index}")
+    length = length_of(sampler) if last_batch == "discard" and isinstance(whole, OrderedSampler) else None
+    if length and length < batch_size:
+        samples = f"{length} samples" + ("" if ranks is None else f" of rank {ranks.index}")
         what = f"last_batch='discard' drops all {samples}, which are fewer than batch_size={batch_size}"
         warn(f"{what}, so the loader yields no batches; pass a smaller batch_size, or last_batch='keep'")
     return batches

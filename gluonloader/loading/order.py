@@ -131,7 +131,7 @@ class Order:
             return carried
         if start in self._history.started:
             self._check_changes(start)
-        length = len(batches.sampler)
+        length = len(batches.sampler)  # a planned order has none: its error says so
         missing = (len(carried) + (epoch - start) * length) % batches.batch_size
         found: list[Any] = []
         while missing and start < epoch:

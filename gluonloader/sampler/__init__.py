@@ -5,6 +5,8 @@ shuffled        samplers that yield each index once, in random order
 weighted        random samplers that follow weights
 sharded         samplers for processes that train together: each process reads its share of an order or of a dataset
 buckets         samplers that put samples of similar length together
+packing         rows of tokens that consist of several documents
+token_batches   batches with a limited number of tokens
 
 base            base classes, and BatchSampler
 passes          iterators of one epoch
@@ -12,6 +14,7 @@ epochs          the epochs of samplers, also of a user's samplers
 copies          copies of samplers for any epoch, to draw an order again
 saved           the state of an iterator of one epoch, as JSON
 bijection       a shuffled order of any length, without a table
+windowed        the base class of samplers that plan one window of documents after another
 """
 
 from .base import BatchSampler, OrderedSampler, Sampler, SeededSampler, iterate, iterating_class, keep_pass
@@ -36,8 +39,10 @@ from .copies import (
 )
 from .epochs import UsersEpochs, epochs_of, set_epoch
 from .ordered import FilterSampler, IntervalSampler, SequentialSampler
-from .passes import BatchPass, Pass, Sliceable, as_keys, cut, skip
+from .packing import PackingSampler
+from .passes import BatchPass, Pass, Sliceable, as_keys, cut, length_of, skip
 from .saved import check_saved_pass, knows_epoch, load_saved_pass, refreshed, replicas_of, saved_pass
 from .sharded import ShardedSampler, SplitSampler, rank_of
 from .shuffled import BlockShuffleSampler, RandomSampler, SubsetSampler
+from .token_batches import TokenBatchSampler
 from .weighted import WeightedSampler

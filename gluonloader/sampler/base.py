@@ -23,7 +23,7 @@ from ..errors import bad_state, explain_torch_arguments
 from ..indices import as_list, is_int_array
 from ..randomness import batch_seed, draw_seed
 from ..state import check_same, field, int_field
-from .passes import READ_AHEAD, BatchPass, Computed, Integers, Pass, Sliceable, as_keys
+from .passes import READ_AHEAD, BatchPass, Computed, Integers, Pass, Sliceable, as_keys, length_of
 from .saved import FIXED, PATH, chain_of, check_saved_pass, inner_state, load_saved_pass, saved_pass
 
 _JSON_KEYS: Final = (int, str, float, bool, type(None))  # indices of these types survive JSON
@@ -43,6 +43,9 @@ class Sampler:
     """
 
     _per_pass: tuple[str, ...] = ()  # the attributes that the start of a pass changes
+
+    def _forget_position(self) -> None:
+        """Makes the next pass start at its first key, also if a position was loaded."""
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__")
@@ -70,7 +73,7 @@ class OrderedSampler(Sampler):
         return self._indices
 
     def __iter__(self) -> Iterator[Any]:
-        return Pass(self._order(), len(self), self._read_ahead)
+        return Pass(self._order(), length_of(self), self._read_ahead)
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -79,8 +82,12 @@ class OrderedSampler(Sampler):
         """What the next pass depends on, as JSON."""
         return {"length": len(self), **self._state_fields}
 
-    def refreshed(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The state of a pass that has started, with the fields that have changed since then."""
+    def refreshed(self, state: dict[str, Any], drawn: int) -> dict[str, Any]:
+        """The state of a pass that has started, with the fields that have changed since then.
+
+        Args:
+            drawn: number of keys of this pass before the position that is saved.
+        """
         return state
 
     def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
@@ -114,7 +121,7 @@ def start_order(sampler: Any) -> tuple[Sliceable | None, int]:
 def start_pass(sampler: Any) -> Iterator[Any]:
     """One pass over any sampler of indices."""
     order, read_ahead = start_order(sampler)
-    return iter(sampler) if order is None else Pass(order, len(sampler), read_ahead)
+    return iter(sampler) if order is None else Pass(order, length_of(sampler), read_ahead)
 
 
 class SeededSampler(OrderedSampler):
@@ -125,7 +132,7 @@ class SeededSampler(OrderedSampler):
         draws: whether the order depends on the seed.
     """
 
-    _per_pass = ("_epoch",)
+    _per_pass: tuple[str, ...] = ("_epoch",)
 
     def __init__(self, seed: int | None, draws: bool = True) -> None:
         self.adopts = draws and seed is None  # whether a loaded position replaces the seed
@@ -209,6 +216,9 @@ class BatchSampler(Sampler):
         yield from batches
         batches.commit()
 
+    def _forget_position(self) -> None:
+        self.carried, self._start = [], 0
+
     def begin(self) -> BatchPass:
         """Starts an iteration that moves its last indices to the next iteration only when `commit` is called.
 
@@ -222,11 +232,14 @@ class BatchSampler(Sampler):
         order = None if self.last_batch == "rollover" else start_order(self.sampler)[0]
         if order is None:
             return None
-        size, length = self.batch_size, len(self.sampler)
+        size, length = self.batch_size, length_of(self.sampler)
+        least = size if self.last_batch == "discard" else 1
 
         def read(part: slice) -> list[list[Any]]:
             starts = range(part.start * size, part.stop * size, (part.step or 1) * size)
-            return [as_list(as_keys(order[start : min(start + size, length)])) for start in starts]
+            stops = [start + size if length is None else min(start + size, length) for start in starts]
+            batches = [as_list(as_keys(order[start:stop])) for start, stop in zip(starts, stops, strict=True)]
+            return batches if length is not None else [batch for batch in batches if len(batch) >= least]
 
         return Computed(read)
 
@@ -263,9 +276,9 @@ class BatchSampler(Sampler):
         inner = inner_state(state)
         check_saved_pass(self.sampler, inner)
         self._check_carried(state, inner)
-        start = int_field(state, "start", path=PATH) if "start" in state else 0
-        if start and start > len(self.sampler):
-            raise bad_state(PATH + "start", start, f"the sampler has only {len(self.sampler)} indices")
+        start, length = int_field(state, "start", path=PATH) if "start" in state else 0, length_of(self.sampler)
+        if length is not None and start > length:
+            raise bad_state(PATH + "start", start, f"the sampler has only {length} indices")
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
         """Makes the next pass repeat the pass that `pass_state` described; see `load_saved_pass`."""
@@ -276,6 +289,10 @@ class BatchSampler(Sampler):
         moved = load_saved_pass(self.sampler, inner, indices) < indices
         self.carried, self._start = [] if moved else carried, start
         return 0 if moved else drawn
+
+    def drawn_inside(self, state: Mapping[str, Any], drawn: int) -> int:
+        """How many indices of the pass of its sampler are in the first `drawn` batches of a pass."""
+        return int(state.get("start", 0)) + max(drawn * self.batch_size - len(state["carried"]), 0)
 
     def _check_carried(self, state: Mapping[str, Any], inner: Mapping[str, Any]) -> None:
         carried = field(state, "carried", PATH)

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from ..indices import as_list
 from ..randomness import seed_restorable
-from .base import BatchSampler, OrderedSampler, SeededSampler, iterate, iterating_class, start_pass
+from .base import BatchSampler, OrderedSampler, Sampler, SeededSampler, iterate, iterating_class, start_pass
 from .epochs import set_epoch
-from .passes import cut, skip
+from .passes import cut, length_of, skip
 from .saved import FIXED, chain_of
 from .sharded import ShardedSampler
 
@@ -52,7 +52,7 @@ def computed_copy(sampler: Any, shift: int | None = None) -> Any:
     if type(sampler) in FIXED:
         return sampler
     new = copy.copy(sampler)
-    if isinstance(new, (BatchSampler, ShardedSampler)):
+    if hasattr(new, "sampler"):
         new.sampler = computed_copy(new.sampler, shift)
     if shift is None:
         return new
@@ -64,17 +64,21 @@ def computed_copy(sampler: Any, shift: int | None = None) -> Any:
                 f"the next epoch of this {name} is {sampler._epoch}, but the loader has started more epochs; "
                 f"the {name} was changed outside of the loader, so make a new loader with a new {name}"
             )
-    if isinstance(new, BatchSampler):
-        new.carried, new._start = [], 0
-    if isinstance(new, ShardedSampler):
-        new._start, new._loaded_epoch = 0, None
+    new._forget_position()
     return new
 
 
-def pass_length(sampler: Any, state: Mapping[str, Any]) -> int:
-    """How many keys or batches a pass of a computed sampler has, at most; `state` describes the pass, and fits."""
+def pass_length(sampler: Any, state: Mapping[str, Any]) -> int | None:
+    """How many keys or batches a pass of a computed sampler has, at most; `state` describes the pass, and fits.
+
+    None if only planning the whole pass would tell.
+    """
+    if length_of(sampler) is None:
+        return None
     if isinstance(sampler, BatchSampler):
-        keys = len(state["carried"]) + pass_length(sampler.sampler, state["sampler"]) - int(state.get("start", 0))
+        inner = pass_length(sampler.sampler, state["sampler"])
+        assert inner is not None, "otherwise the batch sampler has no length either"
+        keys = len(state["carried"]) + inner - int(state.get("start", 0))
         size = int(state["batch_size"])
         return -(-keys // size) if state["last_batch"] == "keep" else keys // size
     if isinstance(sampler, ShardedSampler):
@@ -86,10 +90,8 @@ def users_copy(batch_sampler: Any, shared: Any) -> Any:
     """A copy of any other batch sampler, at the start of a pass; it refers to the same object `shared`."""
     new = copy.deepcopy(batch_sampler, {id(shared): shared})
     for sampler in chain_of(new):
-        if isinstance(sampler, BatchSampler):
-            sampler.carried, sampler._start = [], 0
-        if isinstance(sampler, ShardedSampler):
-            sampler._start, sampler._loaded_epoch = 0, None
+        if isinstance(sampler, Sampler):
+            sampler._forget_position()
     return new
 
 

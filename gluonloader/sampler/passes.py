@@ -20,6 +20,18 @@ Integers = NDArray[np.int64]
 READ_AHEAD: Final = 4096  # keys that are read from an order at once
 
 
+class UnknownLength(TypeError):
+    """The length of an order is not known before the whole order was planned."""
+
+
+def length_of(sampler: Any) -> int | None:
+    """The length of the next pass of a sampler; None if only planning the whole pass would tell."""
+    try:
+        return len(sampler)
+    except UnknownLength:
+        return None
+
+
 class Sliceable(Protocol):
     """An order: `order[start:stop:step]` are the keys at these offsets, as a list, range or array."""
 
@@ -37,7 +49,7 @@ class Computed:
 
 
 class Pass(Iterator[Any]):
-    """One pass over an order of `length` keys.
+    """One pass over an order of `length` keys; if the length is None, the order ends where a slice is too short.
 
     It reads at least `read_ahead` keys from the order at a time; if that is 0, it reads only keys that are needed now.
 
@@ -48,8 +60,9 @@ class Pass(Iterator[Any]):
     array([8, 9])
     """
 
-    def __init__(self, order: Sliceable, length: int, read_ahead: int = READ_AHEAD) -> None:
-        self._order, self._length, self._read_ahead = order, length, read_ahead
+    def __init__(self, order: Sliceable, length: int | None, read_ahead: int = READ_AHEAD) -> None:
+        self._order, self._read_ahead = order, read_ahead
+        self._length = sys.maxsize if length is None else length
         self._keys: Keys = []  # keys read from `order`, from offset _start on; the first _used keys were returned
         self._listed: list[Any] | None = None  # _keys as a list, for __next__
         self._start, self._used = 0, 0

@@ -97,12 +97,16 @@ def inner_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
     return inner
 
 
-def refreshed(sampler: Any, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of a pass that has started, with the fields that changed since then, such as weights."""
+def refreshed(sampler: Any, state: Mapping[str, Any], drawn: int) -> dict[str, Any]:
+    """The state of a pass that has started, with the fields that changed since then, such as weights.
+
+    Args:
+        drawn: number of keys of this pass before the position that is saved.
+    """
     now = dict(state)
     if "sampler" in now:
-        now["sampler"] = refreshed(sampler.sampler, now["sampler"])
-    return sampler.refreshed(now) if hasattr(sampler, "refreshed") else now
+        now["sampler"] = refreshed(sampler.sampler, now["sampler"], sampler.drawn_inside(now, drawn))
+    return sampler.refreshed(now, drawn) if hasattr(sampler, "refreshed") else now
 
 
 def knows_epoch(sampler: Any) -> bool:

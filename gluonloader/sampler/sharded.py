@@ -17,12 +17,12 @@ from ..checks import check_flags, check_int
 from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument, bad_state, explain_torch_arguments
 from ..frameworks import state_from_json, state_to_json
-from ..indices import Keys
+from ..indices import Keys, as_list
 from ..randomness import batch_seed
 from ..ranks import Source, rank_and_size
-from ..state import check_same, has_state, int_field
+from ..state import MOST, check_same, has_state, int_field
 from .base import Sampler, SeededSampler, SizedIterable, chained, start_order
-from .passes import Computed, Integers, Pass, Sliceable, as_keys, join_keys
+from .passes import Computed, Integers, Pass, Sliceable, as_keys, join_keys, length_of
 from .saved import PATH, chain_of, check_saved_pass, inner_state, load_saved_pass, replicas_of, saved_pass
 
 Even = Literal["pad", "drop", "keep"]
@@ -92,6 +92,9 @@ class ShardedSampler(Sampler):
         index, num_shards = rank_and_size(source)
         return cls(sampler, num_shards, index, even)
 
+    def _forget_position(self) -> None:
+        self._start, self._loaded_epoch = 0, None
+
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration yield this epoch, or the rest of this epoch if a position in it was loaded."""
         if epoch == self._loaded_epoch:
@@ -101,26 +104,40 @@ class ShardedSampler(Sampler):
             self.sampler.set_epoch(epoch)
 
     def __len__(self) -> int:
-        return self._share().length
+        return self._share(len(self.sampler)).length
 
     @short_repr
     def __repr__(self) -> str:
         return call(self, describe(self.sampler), *arguments(num_shards=self.num_shards, index=self.index))
 
     def __iter__(self) -> Iterator[Any]:
-        share, self._start, self._loaded_epoch = self._share(), 0, None
+        if (length := length_of(self.sampler)) is None:
+            return self._iterate_unknown()
+        share, self._start, self._loaded_epoch = self._share(length), 0, None
         order, read_ahead = start_order(self.sampler)
         if order is None:
             return share.drawn_from(iter(self.sampler))
         return Pass(Computed(partial(share.read, order)), share.length, read_ahead)
 
-    def _share(self) -> _Share:
-        return _Share(len(self.sampler), self._start, self.num_shards, self.index, self.even)
+    def _share(self, length: int) -> _Share:
+        return _Share(length, self._start, self.num_shards, self.index, self.even)
+
+    def _iterate_unknown(self) -> Iterator[Any]:
+        """The pass over an order whose length is not known."""
+        start, self._start, self._loaded_epoch = self._start, 0, None
+        order, read_ahead = start_order(self.sampler)
+        assert order is not None, "only planned orders have no length"
+        read = partial(_read_rounds, order, start, self.num_shards, self.index, self.even)
+        return Pass(Computed(read), None, read_ahead)
+
+    def drawn_inside(self, state: Mapping[str, Any], drawn: int) -> int:
+        """How many keys of the pass of its sampler all shares together have after `drawn` keys of each share."""
+        return int(state["start"]) + drawn * self.num_shards
 
     def pass_state(self) -> dict[str, Any]:
         """What the next pass depends on, as JSON."""
         where = {"start": self._start, "num_shards": self.num_shards, "index": self.index}
-        state = {**where, "length": len(self.sampler), "sampler": saved_pass(self.sampler)}
+        state = {**where, "length": length_of(self.sampler), "sampler": saved_pass(self.sampler)}
         if (stateful := self.stateful) is not None:
             state["snapshot"] = state_to_json(type(stateful).__name__, stateful.state_dict())
         return state
@@ -135,9 +152,9 @@ class ShardedSampler(Sampler):
         shards = int_field(state, "num_shards", 1, PATH)
         if int_field(state, "index", path=PATH) >= shards:
             raise bad_state(f"{PATH}index", state["index"], f"must be less than num_shards={shards}")
-        length = len(self.sampler)
+        length = length_of(self.sampler)
         check_same(state, "length", length, f"the sampler of this {type(self).__name__}", PATH)
-        if int_field(state, "start", path=PATH) > length:
+        if int_field(state, "start", path=PATH) > (MOST if length is None else length):
             raise bad_state(f"{PATH}start", state["start"], f"must be at most {length}, the length of the sampler")
         check_saved_pass(self.sampler, inner_state(state))
         if (saves := self.stateful is not None) != ("snapshot" in state):
@@ -154,7 +171,8 @@ class ShardedSampler(Sampler):
         load_saved_pass(self.sampler, inner, 0)
         if (stateful := self.stateful) is not None:
             stateful.load_state_dict(state_from_json(state["snapshot"]))
-        self._start = min(len(self.sampler), state["start"] + drawn * state["num_shards"])
+        start, length = state["start"] + drawn * state["num_shards"], length_of(self.sampler)
+        self._start = start if length is None else min(length, start)
         epoch = inner.get("epoch")
         self._loaded_epoch = epoch if isinstance(epoch, int) else None
         return 0
@@ -203,6 +221,23 @@ class _Share:
         if self.extra is not None and part.stop == self.length:
             return join_keys(keys, as_keys(order[self.extra : self.extra + 1]))
         return keys
+
+
+def _read_rounds(order: Sliceable, start: int, num_shards: int, index: int, even: Even, part: slice) -> Keys:
+    """Part of the order of a share, if the length of the order of all shares is not known.
+
+    It reads the keys of all shares. If they are too few for a last round, the order has ended.
+    """
+    first = start + part.start * num_shards
+    keys = as_list(order[first : start + part.stop * num_shards])
+    rounds, odd = divmod(len(keys), num_shards)
+    own = keys[index::num_shards]
+    if odd and even == "drop":
+        return own[:rounds]
+    if index >= odd > 0 and even == "pad":
+        extra = (first + rounds * num_shards + index) % (first + len(keys))
+        return own + as_list(order[extra : extra + 1])
+    return own
 
 
 class SplitSampler(SeededSampler):

@@ -125,7 +125,7 @@ class WeightedSampler(SeededSampler):
         state = {**super().pass_state(), "replacement": self._replacement, "weights": self._field(self._saved)}
         return state if self._next is None else {**state, "next_weights": self._field(self._next)}
 
-    def refreshed(self, state: dict[str, Any]) -> dict[str, Any]:
+    def refreshed(self, state: dict[str, Any], drawn: int) -> dict[str, Any]:
         """With replacement, the pass draws by the weights of now; without, only the next pass does."""
         now = self._field(self._saved)
         if self._replacement:

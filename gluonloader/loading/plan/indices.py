@@ -160,9 +160,10 @@ class IndexPlan:
         if isinstance(self._pass_state, TypeError):
             raise self._pass_state
         progress = self._progress.frozen()
-        number, pass_state = progress.position, refreshed(self._batch_sampler, self._pass_state)
-        errors = self.errors.state(progress.in_flight)
-        fields = {**progress.state(), **errors, "skip": number - self._pass_start, "sampler": pass_state}
+        number, errors = progress.position, self.errors.state(progress.in_flight)
+        drawn = number - self._pass_start
+        pass_state = refreshed(self._batch_sampler, self._pass_state, drawn)
+        fields = {**progress.state(), **errors, "skip": drawn, "sampler": pass_state}
         if self._stateful is not None:
             is_drawn = number in self._snapshots
             fields["snapshot"] = self._snapshots[number] if is_drawn else sampler_state.snapshot(self._stateful)

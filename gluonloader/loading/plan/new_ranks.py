@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import bad_state
-from ...sampler import BatchSampler, ShardedSampler
+from ...sampler import BatchSampler, ShardedSampler, length_of
 from ...state import field, int_field
 
 _PATH = "sampler."
@@ -56,9 +56,10 @@ def without_share(batch_sampler: Any, state: Mapping[str, Any]) -> Mapping[str, 
         raise bad_state(_PATH + "kind", saved.get("kind"), right)
     if field(saved, "carried", _PATH):
         raise bad_state(_PATH + "carried", saved["carried"], right)
-    length = len(batch_sampler.sampler)
+    length = length_of(batch_sampler.sampler)
     start = int_field(inner, "start", path=_PATH) + drawn * int_field(saved, "batch_size", 1, _PATH) * ranks
-    mapped = {**saved, "start": min(start, length), "sampler": field(inner, "sampler", _PATH)}
+    start = start if length is None else min(start, length)
+    mapped = {**saved, "start": start, "sampler": field(inner, "sampler", _PATH)}
     return {**state, "skip": 0, "sampler": mapped}
 
 
@@ -75,4 +76,5 @@ def saved_share(saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _as_share(share: ShardedSampler, start: int, inner: Any) -> dict[str, Any]:
     """The pass state of the only rank, whose order has this pass state."""
-    return {"kind": _SHARE, "start": start, "num_shards": 1, "index": 0, "length": len(share.sampler), "sampler": inner}
+    where = {"start": start, "num_shards": 1, "index": 0, "length": length_of(share.sampler)}
+    return {"kind": _SHARE, **where, "sampler": inner}

@@ -80,9 +80,9 @@ def check(batch_sampler: Any, state: Mapping[str, Any]) -> None:
     check_saved_pass(batch_sampler, pass_state)
     if is_computed(batch_sampler):  # otherwise the length may be wrong
         count = pass_length(batch_sampler, pass_state)
-        if drawn > count:
+        if count is not None and drawn > count:
             raise bad_state("skip", drawn, f"must be at most {count}, the number of batches of the sampler")
-        if ahead and ahead[-1].stop > number - drawn + count:
+        if count is not None and ahead and ahead[-1].stop > number - drawn + count:
             raise bad_state(
                 "ahead", state["ahead"], f"must be less than {number - drawn + count}, where the epoch ends"
             )

@@ -1,4 +1,4 @@
-"""The programs of tests/pytorch/wild whose libraries are installed: with gluonloader, their batches are those of torch."""
+"""The programs of tests/pytorch/wild whose libraries are installed: their batches are those of torch."""
 
 from importlib.metadata import PackageNotFoundError, version
 

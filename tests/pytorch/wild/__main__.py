@@ -1,6 +1,6 @@
 """Prints a table in Markdown: which programs of this folder have equal batches with both loaders.
 
-    python tests/pytorch/wild [NAME ...]
+python tests/pytorch/wild [NAME ...]
 """
 
 import sys

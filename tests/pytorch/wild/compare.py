@@ -59,4 +59,3 @@ def result(name: str, workers: int) -> str:
     if expected == found:
         return f"all {len(expected)} equal"
     return f"{equal} of {len(expected)} equal ({len(found)} found)"
-

@@ -1,0 +1,322 @@
+"""`PackingSampler` puts several documents into each row of tokens, by their lengths alone.
+
+    documents of a window, by their lengths --> pieces that fit in a row --> rows
+
+best_fit    the longest piece first, each into the fullest row that has room; rows end with their window
+in_order    each piece into the last row, or into a new row; rows end with their window
+split       the tokens of all documents one after another, cut into rows; a row may continue in the next window
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from ..checks import check_int
+from ..describe import arguments, call, describe, short_repr
+from ..errors import bad_argument
+from ..randomness import batch_seed
+from ..segments import PackedRow
+from .passes import Integers, Sliceable
+from .windowed import Window, WindowedSampler, Windows
+
+PackingMethod = Literal["best_fit", "in_order", "split"]
+LongDocuments = Literal["split", "truncate", "drop", "error"]
+
+_METHODS: Final = ("best_fit", "in_order", "split")
+_LONG: Final = ("split", "truncate", "drop", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class PackingStats:
+    """What a `PackingSampler` has planned in its newest epoch; more than was delivered, since it plans ahead.
+
+    Attributes:
+        documents: number of documents that it has read.
+        rows: number of rows.
+        tokens: number of tokens in the rows.
+        capacity: number of tokens that would fit into the rows.
+        cut: number of documents that were split into several rows, or truncated.
+        dropped: number of documents that are in no row, because they are empty or too long.
+    """
+
+    documents: int = 0
+    rows: int = 0
+    tokens: int = 0
+    capacity: int = 0
+    cut: int = 0
+    dropped: int = 0
+
+    @property
+    def fill(self) -> float:
+        """The share of the rows that tokens fill, from 0 to 1; the rest is padding."""
+        return self.tokens / self.capacity if self.capacity else 0.0
+
+    def __add__(self, other: PackingStats) -> PackingStats:
+        return PackingStats(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """Pieces of documents: the tokens `starts[i]` to `stops[i] - 1` of document `documents[i]`."""
+
+    documents: Integers
+    starts: Integers
+    stops: Integers
+
+    @property
+    def lengths(self) -> Integers:
+        return self.stops - self.starts
+
+    def listed(self) -> tuple[list[int], list[int], list[int]]:
+        """The documents, starts and stops as lists."""
+        return self.documents.tolist(), self.starts.tolist(), self.stops.tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """The tokens of a window, one piece after another: piece `i` ends before the token `ends[i]` of the window."""
+
+    pieces: _Pieces
+    ends: Integers
+
+    def __len__(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def cut(self, start: int, stop: int) -> _Pieces:
+        """What is in the tokens from `start` to `stop - 1` of the window; they may reach beyond its end."""
+        first, last = np.searchsorted(self.ends, start, "right"), np.searchsorted(self.ends, stop, "left") + 1
+        ends, lengths = self.ends[first:last], self.pieces.lengths[first:last]
+        begins = ends - lengths
+        return _Pieces(
+            self.pieces.documents[first:last], np.maximum(start - begins, 0), np.minimum(stop - begins, lengths)
+        )
+
+
+class PackingSampler(WindowedSampler):
+    """Yields rows of `size` tokens that consist of whole documents, planned from the lengths of the documents.
+
+    Each row is a `PackedRow`; `PackedDataset` reads it, and `PackRows` makes batches of rows. The plan depends only on
+    (seed, epoch) and the lengths. So rows are the same for any number of workers, and a position can be loaded with
+    another number of ranks.
+
+    Args:
+        lengths: number of tokens of each document, ints of shape (N,), e.g. `TokenDataset.lengths`.
+        size: number of tokens in a row.
+        sampler: the order of the documents, such as a `MixtureSampler`: a sampler of gluonloader or a list of indices.
+            None for a random order if `shuffle`, otherwise for the order of `lengths`.
+        method: 'best_fit' looks for the fullest row that has room for a document, among the rows of a window of
+            documents. 'in_order' fills one row after another. 'split' cuts documents at the end of each row, and has no
+            padding but in the last row.
+        window: number of documents that are planned at once. A larger one leaves less padding.
+        long: what to do with documents of more than `size` tokens: 'split' cuts them into several pieces, 'truncate'
+            drops their last tokens, 'drop' drops the documents, 'error' raises a ValueError. The method 'split' cuts
+            all documents, and needs long='split'.
+        align: each document starts at a multiple of this many tokens, as context parallelism needs; it divides `size`.
+        shuffle: the order of the documents is random, unless `sampler` is passed, and so is the order of the rows of a
+            window. Without it, rows come in the order of their first documents.
+        seed: an int; None draws one from NumPy's global generator now.
+
+    Empty documents are left out. The number of rows is known only when all of them are planned, so `len()` raises a
+    TypeError, and so does `len()` of a loader: `count()` plans an epoch and returns the number.
+
+    >>> for row in PackingSampler([5, 3, 2, 6, 1], size=8, shuffle=False):
+    ...     print(row.documents, row.lengths)
+    (0, 1) (5, 3)
+    (2, 3) (2, 6)
+    (4,) (1,)
+    """
+
+    _units = "rows"
+
+    def __init__(
+        self,
+        lengths: Any,
+        size: int,
+        sampler: Any = None,
+        method: PackingMethod = "best_fit",
+        window: int = 4096,
+        long: LongDocuments = "split",
+        align: int = 1,
+        shuffle: bool = True,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(lengths, window, sampler, shuffle, seed)
+        self.size, self._align = check_int("size", size, 1), check_int("align", align, 1)
+        if method not in _METHODS:
+            raise bad_argument("method", method, f"must be one of {', '.join(map(repr, _METHODS))}")
+        if long not in _LONG:
+            raise bad_argument("long", long, f"must be one of {', '.join(map(repr, _LONG))}")
+        if method == "split" and long != "split":
+            raise bad_argument("long", long, "method='split' cuts all documents where a row ends; pass long='split'")
+        if self.size % self._align:
+            raise bad_argument("align", align, f"it must divide size={size}")
+        if method == "split" and self._align > 1:
+            raise bad_argument("align", align, "documents that method='split' cuts follow each other without a gap")
+        self._method, self._long = method, long
+        self._state_fields = {
+            **self._state_fields, "size": self.size, "method": method, "long": long, "align": self._align,
+        }  # fmt: skip
+        self._stats = PackingStats()
+
+    @short_repr
+    def __repr__(self) -> str:
+        about = f"{len(self.lengths):,} documents", describe(self.sampler)
+        return call(self, *about, *arguments(size=self.size, method=self._method))
+
+    def stats(self) -> PackingStats:
+        """What was planned so far in the newest epoch, since it started or was resumed."""
+        stats = self._stats
+        if self._method == "split":
+            rows = -(-stats.tokens // self.size)
+            return replace(stats, rows=rows, capacity=rows * self.size)
+        return stats
+
+    def _note(self, stats: PackingStats) -> None:
+        self._stats += stats
+
+    def _windows_of_next_pass(self) -> Windows:
+        self._stats = PackingStats()
+        return super()._windows_of_next_pass()
+
+    def _order_of(self, windows: Windows) -> Sliceable:
+        return _SplitOrder(windows, self.size) if self._method == "split" else super()._order_of(windows)
+
+    def _units_before(self, drawn: int) -> int:
+        return drawn * self.size if self._method == "split" else drawn
+
+    def count(self) -> int:
+        units = super().count()
+        return -(-units // self.size) if self._method == "split" else units
+
+    def _plan(self, seed: int, number: int, documents: Integers) -> Window:
+        pieces, stats = self._pieces(documents)
+        if self._method == "split":
+            return Window(_Stream(pieces, np.cumsum(pieces.lengths)), stats)
+        rows = self._best_fit(pieces) if self._method == "best_fit" else self._in_order(pieces)
+        rows.sort()
+        if self._shuffle:
+            order = np.random.default_rng(batch_seed(seed, number)).permutation(len(rows))
+            rows = [rows[row] for row in order.tolist()]
+        return Window(self._as_rows(pieces, rows), replace(stats, rows=len(rows), capacity=len(rows) * self.size))
+
+    def _pieces(self, documents: Integers) -> tuple[_Pieces, PackingStats]:
+        """The pieces of documents in their order, and what they are counted as."""
+        lengths = np.asarray(self.lengths[documents], np.int64)
+        if lengths.size and lengths.min() < 0:
+            index = int(lengths.argmin())
+            raise bad_argument(f"lengths[{documents[index]}]", int(lengths[index]), "a length must be >= 0")
+        too_long = lengths > self.size
+        keep = lengths > 0
+        if self._long == "error" and too_long.any():
+            index = int(too_long.argmax())
+            what = f"document {documents[index]} has {lengths[index]} tokens, but a row has only size={self.size}"
+            raise ValueError(f"{what}; pass long='split', 'truncate' or 'drop', or a larger size")
+        if self._long == "drop":
+            keep &= ~too_long
+        kept, documents = lengths[keep], documents[keep]
+        starts, stops = np.zeros_like(kept), kept
+        if self._long == "truncate":
+            stops = np.minimum(kept, self.size)
+        elif self._method != "split" and too_long.any():
+            counts = -(-kept // self.size)
+            number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # in its document
+            documents, starts = np.repeat(documents, counts), number * self.size
+            stops = np.minimum(starts + self.size, np.repeat(kept, counts))
+        cut = int((kept > self.size).sum())
+        stats = PackingStats(len(lengths), 0, int((stops - starts).sum()), 0, cut, len(lengths) - len(kept))
+        return _Pieces(documents, starts, stops), stats
+
+    def _rooms(self, pieces: _Pieces) -> Integers:
+        """How many tokens of a row each piece takes."""
+        return -(-pieces.lengths // self._align) * self._align
+
+    def _best_fit(self, pieces: _Pieces) -> list[list[int]]:
+        """The numbers of the pieces in each row."""
+        taken = self._rooms(pieces)
+        longest_first = np.argsort(-taken, kind="stable")
+        rows: list[list[int]] = []
+        rooms: list[int] = []  # how much room rows have; ascending, each number once
+        with_room: dict[int, list[list[int]]] = {}
+        for piece, length in zip(longest_first.tolist(), taken[longest_first].tolist(), strict=True):
+            place = bisect_left(rooms, length)
+            if place < len(rooms):
+                room = rooms[place]
+                row = with_room[room].pop()
+                if not with_room[room]:
+                    del rooms[place]
+                row.append(piece)
+            else:
+                room, row = self.size, [piece]
+                rows.append(row)
+            if left := room - length:
+                same = with_room.setdefault(left, [])
+                if not same:
+                    insort(rooms, left)
+                same.append(row)
+        for row in rows:
+            row.sort()
+        return rows
+
+    def _in_order(self, pieces: _Pieces) -> list[list[int]]:
+        """The numbers of the pieces in each row."""
+        rows: list[list[int]] = []
+        room = 0
+        for piece, length in enumerate(self._rooms(pieces).tolist()):
+            if length > room or not rows:
+                rows.append([])
+                room = self.size
+            rows[-1].append(piece)
+            room -= length
+        return rows
+
+    def _as_rows(self, pieces: _Pieces, rows: Sequence[Sequence[int]]) -> list[PackedRow]:
+        documents, starts, stops = pieces.listed()
+        size, align = self.size, self._align
+        return [
+            PackedRow(
+                tuple([documents[piece] for piece in row]),
+                tuple([starts[piece] for piece in row]),
+                tuple([stops[piece] for piece in row]),
+                size,
+                align,
+            )
+            for row in rows
+        ]
+
+
+class _SplitOrder:
+    """Rows of `size` tokens, cut from the tokens of all windows one after another; the last row may be shorter."""
+
+    def __init__(self, windows: Windows, size: int) -> None:
+        self._windows, self._size = windows, size
+
+    def __getitem__(self, part: slice) -> list[PackedRow]:
+        if self._windows.number_of(part.start * self._size) < 0:
+            return _SplitOrder(self._windows.from_start(), self._size)[part]
+        rows = []
+        for number in range(part.start, part.stop):
+            row = self._row(number)
+            if not row.documents:  # the order has ended
+                break
+            rows.append(row)
+        return rows[:: part.step]
+
+    def _row(self, number: int) -> PackedRow:
+        """A row; it is empty if there are not so many."""
+        windows, start, stop = self._windows, number * self._size, (number + 1) * self._size
+        window = windows.number_of(start)
+        documents: list[int] = []
+        starts: list[int] = []
+        stops: list[int] = []
+        while start < stop and (stream := windows.units(window)) is not None:
+            before = windows.before(window)
+            more = stream.cut(start - before, stop - before).listed()
+            documents, starts, stops = documents + more[0], starts + more[1], stops + more[2]
+            window += 1
+            start = max(start, windows.before(window))
+        return PackedRow(tuple(documents), tuple(starts), tuple(stops), self._size)

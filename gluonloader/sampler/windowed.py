@@ -1,0 +1,288 @@
+"""Samplers that plan their order window by window, so that neither start nor memory grows with the number of keys.
+
+    order of the sampler below --a window of its keys--> plan --> units of the order: rows, or batches
+
+How many units a window has is known only when it was planned. So the order has no length, and `Windows` counts the
+units before each window. A saved position contains one of these counts, so that a resume plans only one window.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checks import check_flags, check_int
+from ..describe import call, describe, short_repr
+from ..errors import bad_argument, bad_state
+from ..indices import is_int_array
+from ..state import field, int_field
+from .base import SeededSampler, check_ints, start_order
+from .copies import computed_copy, is_computed
+from .passes import Integers, Sliceable, UnknownLength, as_keys, length_of
+from .saved import PATH, check_saved_pass, digest, inner_state, load_saved_pass, saved_pass
+from .shuffled import RandomSampler
+
+_DIGESTED: Final = 4096  # lengths: a state contains a digest of so many of them, evenly spread
+_KEPT: Final = 2  # planned windows; batches in flight and saved positions need the last ones
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was planned for a window.
+
+    Attributes:
+        units: a sequence of them.
+        stats: what the sampler counts.
+    """
+
+    units: Any
+    stats: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """How many units come before a window."""
+
+    window: int = 0
+    units: int = 0
+
+
+class Windows:
+    """The windows of one pass, and how many units come before each.
+
+    Args:
+        keys: the order of the sampler below.
+        length: number of these keys; None if it is not known.
+        size: number of keys in a window.
+        plan: plans a window from its number and its keys.
+        note: is called with the `stats` of each window when it is planned for the first time.
+        start: the first window that is counted.
+        seed: of the pass.
+    """
+
+    def __init__(
+        self,
+        keys: Sliceable,
+        length: int | None,
+        size: int,
+        plan: Callable[[int, Integers], Window],
+        note: Callable[[Any], object],
+        start: Checkpoint,
+        seed: int,
+    ) -> None:
+        self.seed = seed
+        self._keys, self._length, self._size, self._plan, self._note = keys, length, size, plan, note
+        self._first, self._before = start.window, array("q", [start.units])
+        self._kept: dict[int, Window] = {}
+
+    def from_start(self) -> Windows:
+        """The same windows, counted from the first one."""
+        return Windows(self._keys, self._length, self._size, self._plan, lambda stats: None, Checkpoint(), self.seed)
+
+    def take_counts(self, other: Windows) -> None:
+        """Takes the counts of the same pass, so that their windows need not be planned again."""
+        self._first, self._before = other._first, other._before[:]
+
+    def number_of(self, unit: int) -> int:
+        """The last counted window that starts at this unit or before it; -1 if there is none."""
+        number = bisect_right(self._before, unit) - 1
+        return self._first + number if number >= 0 else -1
+
+    def before(self, number: int) -> int:
+        """How many units come before a counted window."""
+        return self._before[number - self._first]
+
+    def checkpoint(self, unit: int) -> Checkpoint:
+        """The last checkpoint at this unit or before it."""
+        number = self.number_of(unit)
+        return Checkpoint() if number < 0 else Checkpoint(number, self.before(number))
+
+    def units(self, number: int) -> Any:
+        """The units of a counted window, after which the next window is counted; None after the last window."""
+        found = self._kept.get(number)
+        if found is None:
+            start, stop = number * self._size, (number + 1) * self._size
+            stop = stop if self._length is None else min(stop, self._length)
+            keys = as_keys(self._keys[start:stop]) if start < stop else []
+            if not len(keys):
+                return None
+            if not isinstance(keys, np.ndarray):
+                raise TypeError(f"the indices of documents must be ints, not {keys[0]!r}")
+            found = self._plan(number, keys)
+            if number - self._first == len(self._before) - 1:
+                self._note(found.stats)
+                self._before.append(self._before[-1] + len(found.units))
+            kept = [*self._kept.items(), (number, found)]
+            self._kept = dict(kept[-_KEPT:])
+        return found.units
+
+
+class PlannedOrder:
+    """The order whose units are those of one window after another; a window contains a list of them."""
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows = windows
+
+    def __getitem__(self, part: slice) -> list[Any]:
+        windows, start, units = self.windows, part.start, []
+        number = windows.number_of(start)
+        if number < 0:
+            return PlannedOrder(windows.from_start())[part]
+        while start < part.stop and (planned := windows.units(number)) is not None:
+            before = windows.before(number)
+            units += planned[start - before : part.stop - before]
+            number += 1
+            start = max(start, windows.before(number))
+        return units[:: part.step]
+
+
+class WindowedSampler(SeededSampler):
+    """Base class of samplers that plan windows of documents by their lengths.
+
+    Args:
+        lengths: number of tokens of each document, ints of shape (N,).
+        window: number of documents in a window.
+        sampler: the order of the documents; None for a random order if `shuffle`, otherwise for the order of `lengths`.
+        shuffle: whether the plan draws random numbers.
+        seed: of the random order, and of what the plan draws.
+    """
+
+    _read_ahead = 0
+    _per_pass = ("_epoch", "_loaded", "_windows")
+    _units = "units"  # what the order consists of, for the texts
+
+    def __init__(self, lengths: Any, window: int, sampler: Any, shuffle: bool, seed: int | None) -> None:
+        check_flags(shuffle=shuffle)
+        super().__init__(seed, bool(shuffle))
+        self.lengths, self._window = _checked_lengths(lengths), check_int("window", window, 1)
+        self._shuffle = bool(shuffle)
+        if sampler is not None and not is_computed(sampler):
+            right = "it must be a sampler of gluonloader, or a list, range or array of indices of documents"
+            raise bad_argument("sampler", sampler, right)
+        self.sampler = self._documents() if sampler is None else sampler
+        count = len(self.lengths)
+        spread = self.lengths[np.linspace(0, max(count - 1, 0), min(_DIGESTED, count)).astype(np.int64)]
+        self._state_fields = {
+            "documents": count,
+            "lengths": digest(np.asarray(spread, np.int64)),
+            "window": self._window,
+            "shuffle": self._shuffle,
+        }
+        self._loaded: Checkpoint | None = None  # of a loaded position, until its pass starts
+        self._windows: Windows | None = None  # of the newest pass
+
+    def _documents(self) -> Any:
+        count = len(self.lengths)
+        sampler = RandomSampler(count, self._seed) if self._shuffle else range(count)
+        if isinstance(sampler, RandomSampler):
+            sampler.adopts = self.adopts
+        return sampler
+
+    def _plan(self, seed: int, number: int, documents: Integers) -> Window:
+        """Plans a window; `seed` is that of the pass."""
+        raise NotImplementedError
+
+    def _note(self, stats: Any) -> None:
+        """Counts a window that was planned for the first time."""
+
+    def _order_of(self, windows: Windows) -> Sliceable:
+        return PlannedOrder(windows)
+
+    def _units_before(self, drawn: int) -> int:
+        """How many units of windows the first `drawn` keys of a pass are."""
+        return drawn
+
+    def _order(self) -> Sliceable:
+        return self._order_of(self._windows_of_next_pass())
+
+    def _windows_of_next_pass(self) -> Windows:
+        seed, start = self._next_pass_seed(), self._loaded or Checkpoint()
+        length, keys = length_of(self.sampler), start_order(self.sampler)[0]
+        assert keys is not None, "only samplers whose order is computed are accepted"
+        windows = Windows(keys, length, self._window, partial(self._plan, seed), self._note, start, seed)
+        known = self._windows
+        if known is not None and known.seed == seed and self._loaded is None:
+            windows.take_counts(known)
+        self._windows, self._loaded = windows, None
+        return windows
+
+    def _forget_position(self) -> None:
+        self._loaded = None
+
+    def __len__(self) -> int:
+        raise UnknownLength(
+            f"the number of {self._units} of an epoch is known only when the whole epoch was planned, so a "
+            f"{type(self).__name__} has no length; sampler.count() plans the next epoch and returns the number"
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iteration use the order of this epoch."""
+        if int(epoch) != self._epoch:
+            self._loaded = None
+        super().set_epoch(epoch)
+        if hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(epoch)
+
+    def count(self) -> int:
+        """Plans the whole next epoch and returns the number of its units; the sampler does not change."""
+        copied = computed_copy(self)
+        windows: Windows = copied._windows_of_next_pass().from_start()
+        number = 0
+        while windows.units(number) is not None:
+            number += 1
+        return windows.before(number)
+
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, f"{len(self.lengths):,} documents", describe(self.sampler))
+
+    def pass_state(self) -> dict[str, Any]:
+        about = {**self._state_fields, "seed": self._seed, "epoch": self._epoch}
+        return {**about, "checkpoint": _saved(self._loaded or Checkpoint()), "sampler": saved_pass(self.sampler)}
+
+    def refreshed(self, state: dict[str, Any], drawn: int) -> dict[str, Any]:
+        return {**state, "checkpoint": _saved(self._checkpoint(drawn))}
+
+    def _checkpoint(self, drawn: int) -> Checkpoint:
+        """The last known checkpoint of the newest pass at this unit or before it."""
+        return Checkpoint() if self._windows is None else self._windows.checkpoint(self._units_before(drawn))
+
+    def drawn_inside(self, state: Mapping[str, Any], drawn: int) -> int:
+        """How many keys of the pass of its sampler come before the window of the unit `drawn`."""
+        return self._checkpoint(drawn).window * self._window
+
+    def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
+        _loaded(state)
+        super().check_pass_state(state, "checkpoint", "sampler", *free)
+        check_saved_pass(self.sampler, inner_state(state))
+
+    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
+        super().load_pass_state(state, drawn)
+        load_saved_pass(self.sampler, state["sampler"], 0)
+        self._loaded, self._windows = _loaded(state), None
+        return drawn
+
+
+def _saved(checkpoint: Checkpoint) -> list[int]:
+    return [checkpoint.window, checkpoint.units]
+
+
+def _loaded(state: Mapping[str, Any]) -> Checkpoint:
+    value = field(state, "checkpoint", PATH)
+    if not isinstance(value, list) or len(value) != 2:
+        raise bad_state(f"{PATH}checkpoint", value, "must be two ints: a window, and the units before it")
+    window, units = (int_field({"checkpoint": number}, "checkpoint", path=PATH) for number in value)
+    return Checkpoint(window, units)
+
+
+def _checked_lengths(lengths: Any) -> NDArray[Any]:
+    """The lengths as an array; a mapped array of any int dtype is neither copied nor read."""
+    right = "pass the number of tokens of each document, e.g. the attribute `lengths` of a TokenDataset"
+    return lengths if is_int_array(lengths) else check_ints("lengths", lengths, right)
