@@ -146,14 +146,23 @@ def _tensor_ragged() -> list[Any]:
 def _tensor_cases(
     name: str, what: str, samples: Callable[[], Sequence[Any]], size: int, batches: int, *, padded: bool = False
 ) -> list[Case]:
-    """The case with workers, and the case without."""
-    loaders = ("gluonloader", "gluonloader.torch", "torch", "Grain", "SPDL")
+    """The case with workers, and the case without. If Grain's workers send large tensors, its program dies."""
+    loaders = ("gluonloader", "gluonloader.torch", "torch", "SPDL")
     what = f"{what} as tensors"
     case = Case(
         f"tensor-{name}", what, recycled(samples), size, batches,
         padded=padded, tensors=True, needs=("torch",), contenders=loaders,
     )  # fmt: skip
-    return [case, replace(case, name=f"{case.name}-serial", what=f"{what}, no workers", in_process=True)]
+    return [
+        case,
+        replace(
+            case,
+            name=f"{case.name}-serial",
+            what=f"{what}, no workers",
+            in_process=True,
+            contenders=(*loaders, "Grain"),
+        ),
+    ]
 
 
 _SMALL: Final = "32 of (16 float32, int label)"

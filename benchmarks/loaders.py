@@ -275,7 +275,9 @@ class Grain(Loader):
 
     def imported(self) -> Any:
         logging.getLogger("absl").setLevel(logging.ERROR)  # Grain warns that JAX is missing, but does not need it
-        return super().imported()
+        grain = super().imported()
+        importlib.import_module("absl.flags").FLAGS.mark_as_parsed()  # its workers read the flags of a program of absl
+        return grain
 
     @contextmanager
     def open(self, case: Case, dataset: Any, workers: int) -> Iterator[Run]:

@@ -8,6 +8,7 @@ from .iterator import LoaderIterator
 from .loading.stats import EpochStats, LoaderStats
 from .loading.trace import Trace
 from .memory.budget import MemoryStats
+from .sampler.mixture import SourceStats
 from .sampler.packing import PackingStats
 from .sampler.token_batches import TokenBatchStats
 from .segments import PackedRow, Segments
@@ -17,6 +18,6 @@ from .work.usage import WorkerStats
 
 __all__ = [
     "BadSample", "BatchInfo", "BridgeIterator", "EpochStats", "LoaderInfo", "LoaderIterator", "LoaderStats",
-    "MemoryStats", "PackedRow", "PackingStats", "Segments", "TokenBatchStats", "Trace", "Trial", "Tuning", "WorkerInfo",
-    "WorkerStats",
+    "MemoryStats", "PackedRow", "PackingStats", "Segments", "SourceStats", "TokenBatchStats", "Trace", "Trial",
+    "Tuning", "WorkerInfo", "WorkerStats",
 ]  # fmt: skip

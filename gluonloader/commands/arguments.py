@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import textwrap
+from collections.abc import Callable
 from typing import Any, Final
 
 _WIDTH: Final = 88  # characters in a line of a description
@@ -73,3 +74,23 @@ def keywords(text: str) -> dict[str, Any]:
     except (SyntaxError, ValueError):
         right = "write keyword arguments, such as num_workers=2, executor='thread'"
         raise argparse.ArgumentTypeError(f"{text}: {right}") from None
+
+
+def number_or_auto(text: str) -> int | str:
+    """A type of arguments: a number of workers, or "auto"."""
+    return text if text == "auto" else at_least(0, '"auto" or ')(text)
+
+
+def at_least(least: int, other: str = "") -> Callable[[str], int]:
+    """A type of arguments: an int that is not less than `least`."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{text}: must be {other}an int that is at least {least}")
+        return number
+
+    return parse

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from ..errors import RecordError
 from ..records import unpack
 from ..records.frames import data_of, mapped, spans_of, starts_of
 from ..records.index import index_path, read_index
-from .arguments import add_json, describe
+from .arguments import add_json, at_least, describe, number_or_auto
 from .check import check
 from .make import make
 from .printing import discard
@@ -54,7 +53,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     command.add_argument("--root", metavar="FOLDER", help=root)
     command.add_argument(
         "--resize",
-        type=_at_least(1),
+        type=at_least(1),
         metavar="PIXELS",
         help="shrink each image whose shorter side has more than PIXELS pixels, so that it has PIXELS pixels, and "
         "encode the image as JPEG; all other files, and without this option all files, are packed unchanged",
@@ -62,7 +61,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     quality = "quality of the JPEGs that --resize encodes, 1 to 100 (default 95)"
     command.add_argument("--quality", type=int, default=95, help=quality)
     command.add_argument("--shuffle", action="store_true", help="write the images in random order")
-    command.add_argument("--seed", type=_at_least(0), default=0, help="seed of the random order (default 0)")
+    command.add_argument("--seed", type=at_least(0), default=0, help="seed of the random order (default 0)")
     text = "what to do with an image that cannot be packed: skip it, print its error and end with exit status 1 "
     text += "(default), or end at once and write no file"
     command.add_argument("--on-error", choices=["skip", "raise"], default="skip", help=text)
@@ -76,7 +75,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     text = "path of the .rec file; if it has an index, the records are printed in the order of the index"
     command.add_argument("file", metavar="FILE.rec", help=text)
     text = "print only the first N records (default: all records)"
-    command.add_argument("--first", type=_at_least(0), metavar="N", help=text)
+    command.add_argument("--first", type=at_least(0), metavar="N", help=text)
     add_json(command, "print a JSON object for each record, in a line of its own")
     command.set_defaults(run=list_records)
 
@@ -127,23 +126,4 @@ def _labels(record: bytes) -> list[float] | None:
 
 def _add_workers(command: argparse.ArgumentParser) -> None:
     text = "number of worker processes: 0 for none, auto for at most one process per core (default: auto)"
-    command.add_argument("--num-workers", type=_number_or_auto, default="auto", metavar="N", help=text)
-
-
-def _number_or_auto(text: str) -> int | str:
-    return text if text == "auto" else _at_least(0, '"auto" or ')(text)
-
-
-def _at_least(least: int, other: str = "") -> Callable[[str], int]:
-    """A type of arguments: an int that is not less than `least`."""
-
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = least - 1
-        if number < least:
-            raise argparse.ArgumentTypeError(f"{text}: must be {other}an int that is at least {least}")
-        return number
-
-    return parse
+    command.add_argument("--num-workers", type=number_or_auto, default="auto", metavar="N", help=text)

@@ -5,6 +5,7 @@ shuffled        samplers that yield each index once, in random order
 weighted        random samplers that follow weights
 sharded         samplers for processes that train together: each process reads its share of an order or of a dataset
 buckets         samplers that put samples of similar length together
+mixture         several datasets in given shares
 packing         rows of tokens that consist of several documents
 token_batches   batches with a limited number of tokens
 
@@ -38,6 +39,7 @@ from .copies import (
     users_copy,
 )
 from .epochs import UsersEpochs, epochs_of, set_epoch
+from .mixture import MixtureSampler
 from .ordered import FilterSampler, IntervalSampler, SequentialSampler
 from .packing import PackingSampler
 from .passes import BatchPass, Pass, Sliceable, as_keys, cut, length_of, skip

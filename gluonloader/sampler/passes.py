@@ -39,13 +39,24 @@ class Sliceable(Protocol):
 
 
 class Computed:
-    """An order whose parts a function computes: `order[part]` is `read(part)`."""
+    """An order whose parts a function computes: `order[part]` is `read(part)`.
 
-    def __init__(self, read: Callable[[slice], Any]) -> None:
+    Attributes:
+        again: the same order, for a part that was read before.
+    """
+
+    def __init__(self, read: Callable[[slice], Any], read_again: Callable[[slice], Any] | None = None) -> None:
         self._read = read
+        self.again = self if read_again is None else Computed(read_again)
 
     def __getitem__(self, part: slice) -> Any:
         return self._read(part)
+
+
+def again(order: Sliceable) -> Sliceable:
+    """The order, for a part that was read before: a change that applies to the next part does not apply to it."""
+    same: Sliceable = getattr(order, "again", order)
+    return same
 
 
 class Pass(Iterator[Any]):

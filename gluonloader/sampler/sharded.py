@@ -22,7 +22,7 @@ from ..randomness import batch_seed
 from ..ranks import Source, rank_and_size
 from ..state import MOST, check_same, has_state, int_field
 from .base import Sampler, SeededSampler, SizedIterable, chained, start_order
-from .passes import Computed, Integers, Pass, Sliceable, as_keys, join_keys, length_of
+from .passes import Computed, Integers, Pass, Sliceable, again, as_keys, join_keys, length_of
 from .saved import PATH, chain_of, check_saved_pass, inner_state, load_saved_pass, replicas_of, saved_pass
 
 Even = Literal["pad", "drop", "keep"]
@@ -219,7 +219,7 @@ class _Share:
         own = self.own[part]
         keys = as_keys(order[own.start : own.stop : own.step] if own else [])
         if self.extra is not None and part.stop == self.length:
-            return join_keys(keys, as_keys(order[self.extra : self.extra + 1]))
+            return join_keys(keys, as_keys(again(order)[self.extra : self.extra + 1]))
         return keys
 
 
@@ -236,7 +236,7 @@ def _read_rounds(order: Sliceable, start: int, num_shards: int, index: int, even
         return own[:rounds]
     if index >= odd > 0 and even == "pad":
         extra = (first + rounds * num_shards + index) % (first + len(keys))
-        return own + as_list(order[extra : extra + 1])
+        return own + as_list(again(order)[extra : extra + 1])
     return own
 
 

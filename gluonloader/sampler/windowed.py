@@ -25,7 +25,7 @@ from ..indices import is_int_array
 from ..state import field, int_field
 from .base import SeededSampler, check_ints, start_order
 from .copies import computed_copy, is_computed
-from .passes import Integers, Sliceable, UnknownLength, as_keys, length_of
+from .passes import Integers, Sliceable, UnknownLength, again, as_keys, length_of
 from .saved import PATH, check_saved_pass, digest, inner_state, load_saved_pass, saved_pass
 from .shuffled import RandomSampler
 
@@ -84,7 +84,8 @@ class Windows:
 
     def from_start(self) -> Windows:
         """The same windows, counted from the first one."""
-        return Windows(self._keys, self._length, self._size, self._plan, lambda stats: None, Checkpoint(), self.seed)
+        keys = again(self._keys)
+        return Windows(keys, self._length, self._size, self._plan, lambda stats: None, Checkpoint(), self.seed)
 
     def take_counts(self, other: Windows) -> None:
         """Takes the counts of the same pass, so that their windows need not be planned again."""
@@ -110,13 +111,16 @@ class Windows:
         if found is None:
             start, stop = number * self._size, (number + 1) * self._size
             stop = stop if self._length is None else min(stop, self._length)
-            keys = as_keys(self._keys[start:stop]) if start < stop else []
+            is_new = number - self._first == len(self._before) - 1
+            order = self._keys if is_new else again(self._keys)
+            keys = as_keys(order[start:stop]) if start < stop else []
             if not len(keys):
                 return None
-            if not isinstance(keys, np.ndarray):
+            documents = np.asarray(keys)
+            if not is_int_array(documents):
                 raise TypeError(f"the indices of documents must be ints, not {keys[0]!r}")
-            found = self._plan(number, keys)
-            if number - self._first == len(self._before) - 1:
+            found = self._plan(number, documents)
+            if is_new:
                 self._note(found.stats)
                 self._before.append(self._before[-1] + len(found.units))
             kept = [*self._kept.items(), (number, found)]

@@ -1,0 +1,385 @@
+"""`MixtureSampler` mixes several datasets in given shares. mixing.py computes its steps."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checks import check_int
+from ..describe import arguments, call, short_repr
+from ..errors import bad_argument, bad_state
+from ..indices import is_int_array
+from ..randomness import batch_seed
+from ..state import MOST, field
+from .base import SeededSampler
+from .copies import is_computed
+from .mixing import WHOLE, Mixer, MixtureCheckpoint, Source, Weights
+from .passes import Computed, Integers, Sliceable
+from .saved import PATH, check_saved_pass, saved_pass
+from .shuffled import RandomSampler
+
+Unit = Literal["samples", "tokens"]
+Stop = Literal["first", "all"]
+
+_SUMS: Final = ("counts", "balances", "tokens")  # of a checkpoint
+_AT_ONCE: Final = 4096  # steps that are computed at once
+_KEPT: Final = 64  # checkpoints, one after each `_AT_ONCE` steps: batches in flight need the last ones
+
+_Changes = tuple[tuple[int, Weights], ...]  # from which step on which shares apply, ascending
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStats:
+    """What a `MixtureSampler` has drawn from one source since its first epoch; a loader draws ahead of delivery.
+
+    Attributes:
+        samples: number of samples.
+        epochs: how often that is its whole order.
+        tokens: number of tokens; None if the lengths of the samples are not known.
+    """
+
+    samples: int
+    epochs: float
+    tokens: int | None
+
+
+class MixtureSampler(SeededSampler):
+    """Yields indices of several datasets that are joined by a `ConcatDataset`, mixed in given shares.
+
+    After every sample, each dataset has its share of the samples so far to within one sample; with `unit="tokens"`, its
+    share of the tokens to within twice the longest sample. Each dataset is read in its own random order, one epoch
+    after another, whatever the others do. An epoch of the mixture continues where the one before has ended.
+
+    Args:
+        sources: the datasets, in the order in which they are joined; or their numbers of samples.
+        weights: the share of each dataset, numbers >= 0; None for shares in proportion to their sizes. They are scaled
+            so that their sum is 1.
+        temperature: instead of `weights`: shares in proportion to size ** (1 / temperature). 1 for the sizes; a large
+            one makes the shares more equal.
+        epochs: instead of `weights`: how often an epoch of the mixture reads each dataset, numbers >= 0.
+        unit: what the shares count: 'samples' or 'tokens'. For tokens, the datasets need an attribute `lengths`, as a
+            `TokenDataset` has.
+        num_samples: number of samples in an epoch; None for a number by `stop`.
+        stop: an epoch ends 'first': before a dataset would be read twice; 'all': when every dataset was read once. For
+            tokens, this is computed from the mean lengths.
+        samplers: the order of each dataset, samplers of gluonloader; None for random orders.
+        seed: an int; None draws one from NumPy's global generator now.
+
+    Set `weights` to change the shares while an epoch runs: they apply from the next index that is drawn. A loader draws
+    indices ahead: call `flush()` on its iterator to draw these again. A `PackingSampler` draws whole windows.
+
+    >>> mixture = MixtureSampler([6, 3, 1], weights=[0.6, 0.3, 0.1], seed=0)
+    >>> [("a" if i < 6 else "b" if i < 9 else "c") for i in mixture]
+    ['a', 'b', 'a', 'a', 'a', 'b', 'c', 'a', 'b', 'a']
+    """
+
+    _read_ahead = 0  # weights may change before an index that was read ahead is used
+    _per_pass = ("_epoch", "_loaded")
+
+    def __init__(
+        self,
+        sources: Sequence[Any],
+        weights: Any = None,
+        *,
+        temperature: float | None = None,
+        epochs: Any = None,
+        unit: Unit = "samples",
+        num_samples: int | None = None,
+        stop: Stop = "first",
+        samplers: Sequence[Any] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(seed)
+        if unit not in ("samples", "tokens"):
+            raise bad_argument("unit", unit, "must be 'samples' or 'tokens'")
+        if stop not in ("first", "all"):
+            raise bad_argument("stop", stop, "must be 'first' or 'all'")
+        if sum(argument is not None for argument in (weights, temperature, epochs)) > 1:
+            raise ValueError("weights, temperature and epochs all set the shares; pass one of them")
+        self._unit = unit
+        self._sizes = [_size(number, source) for number, source in enumerate(sources)]
+        if not self._sizes:
+            raise bad_argument("sources", sources, "pass at least one dataset")
+        self._given = samplers
+        self._lengths = [_lengths_of(number, source, unit) for number, source in enumerate(sources)]
+        self._set_sources()
+        amounts = [self._amount(number, source) for number, source in enumerate(sources)]
+        shares = _shares(amounts, weights, temperature, epochs)
+        self._changes: _Changes = ((0, _whole(shares)),)
+        self._pending: Weights | None = None  # set, but no index was drawn since then
+        count = None if num_samples is None else check_int("num_samples", num_samples, 1)
+        self._count = count or self._samples_until(stop, shares, amounts, epochs)
+        self._state_fields = {"sizes": self._sizes, "unit": unit, "length": self._count}
+        zeros = (0,) * len(self._sizes)
+        self._start = MixtureCheckpoint(0, zeros, zeros, zeros)
+        self._checkpoints: tuple[MixtureCheckpoint, ...] = (self._start,)
+        self._computed: dict[int, Integers] = {}  # the indices of the last steps, by the step before which they start
+        self._loaded: MixtureCheckpoint | None = None  # of a loaded position
+
+    def _set_sources(self) -> None:
+        given, firsts = self._given, np.cumsum([0, *self._sizes]).tolist()
+        if given is None:
+            given = [RandomSampler(size, batch_seed(self._seed, number)) for number, size in enumerate(self._sizes)]
+        if len(given) != len(self._sizes):
+            raise bad_argument("samplers", given, f"pass {len(self._sizes)} samplers, one for each dataset")
+        for number, sampler in enumerate(given):
+            if not is_computed(sampler) or not len(sampler):
+                right = "must be a sampler of gluonloader, or a list, range or array, with at least one index"
+                raise bad_argument(f"samplers[{number}]", sampler, right)
+        self._sources = [Source(*parts) for parts in zip(given, firsts[:-1], self._lengths, strict=True)]
+        self._mixer = Mixer(self._sources, self._unit == "tokens")
+
+    def _amount(self, number: int, source: Any) -> float:
+        """How many samples or tokens one pass over a source has."""
+        if self._unit == "samples":
+            return self._sources[number].length
+        known = getattr(source, "num_tokens", None)
+        total = float(self._lengths[number].sum() if known is None else known)
+        return total * self._sources[number].length / self._sizes[number]
+
+    def _samples_until(self, stop: Stop, shares: NDArray[np.float64], amounts: list[float], epochs: Any) -> int:
+        lengths = np.array([source.length for source in self._sources])
+        if epochs is not None:
+            return int(np.round(np.asarray(epochs, np.float64) * lengths).sum())
+        in_samples = shares * lengths / np.array(amounts)  # a source with long samples needs fewer of them
+        in_samples /= in_samples.sum()
+        read = in_samples > 0
+        full = lengths[read] / in_samples[read]
+        return max(1, int(np.floor(full.min() + 1e-9) if stop == "first" else np.ceil(full.max() - 1e-9)))
+
+    @property
+    def weights(self) -> list[float]:
+        """The shares of the datasets; set them to change them. Their sum is 1."""
+        return [weight / WHOLE for weight in self._pending or self._changes[-1][1]]
+
+    @weights.setter
+    def weights(self, weights: Any) -> None:
+        self._pending = _whole(_checked("weights", weights, len(self._sizes)))
+
+    def schedule(self, changes: Iterable[tuple[int, Any]]) -> None:
+        """Sets shares that will apply from fixed places of the order on.
+
+        Args:
+            changes: pairs (k, weights): index number k of the mixture, counted from the start of its first epoch, and
+                the later ones are drawn with these weights.
+
+        Raises:
+            ValueError: index number k was drawn before.
+        """
+        drawn = self._checkpoints[-1].step
+        new: dict[int, Weights] = {}
+        for step, weights in changes:
+            right = f"{drawn} indices were computed already, so it must be an int >= {drawn}"
+            new[check_int("k", step, drawn, right)] = _whole(_checked("weights", weights, len(self._sizes)))
+        self._changes = _with_changes(self._changes, new)
+
+    @property
+    def drawn(self) -> list[SourceStats]:
+        """What was drawn from each dataset since the first epoch started."""
+        newest = self._checkpoints[-1]
+        return [
+            SourceStats(count, count / source.length, None if source.lengths is None else tokens)
+            for source, count, tokens in zip(self._sources, newest.counts, newest.tokens, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        return self._count
+
+    @short_repr
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{weight:.3g}" for weight in self.weights)
+        return call(self, f"{len(self._sizes)} datasets", f"weights=[{shares}]", *arguments(num_samples=self._count))
+
+    def _order(self) -> Sliceable:
+        first = self._next_epoch() * self._count
+        if self._loaded is not None:
+            self._checkpoints = self._start, self._loaded
+            self._computed, self._loaded = {}, None
+
+        def read_again(part: slice) -> Integers:
+            return self._steps(first + part.start, first + part.stop)[:: part.step]
+
+        def read(part: slice) -> Integers:
+            if self._pending is not None and part.start < part.stop:
+                self._change(first + part.start, self._pending)
+            return read_again(part)
+
+        return Computed(read, read_again)
+
+    def _forget_position(self) -> None:
+        self._pending, self._loaded = None, None
+
+    def _steps(self, start: int, stop: int) -> Integers:
+        """The indices of these steps."""
+        parts = [np.empty(0, np.int64)]
+        while start < stop:
+            before = self._before(start)
+            indices = self._computed.get(before.step)
+            if indices is None:
+                indices = self._advance(before)
+            parts.append(indices[start - before.step : stop - before.step])
+            start += len(parts[-1])
+        return np.concatenate(parts)
+
+    def _change(self, step: int, weights: Weights) -> None:
+        """Makes weights apply from a step on."""
+        self._changes = _with_changes(self._changes, {step: weights})
+        self._checkpoints = tuple(known for known in self._checkpoints if known.step <= step) or (self._start,)
+        self._computed, self._pending = {}, None
+
+    def _before(self, step: int) -> MixtureCheckpoint:
+        """The checkpoint from which the step is computed."""
+        known = [checkpoint for checkpoint in self._checkpoints if checkpoint.step <= step]
+        found = known[-1] if known else self._start
+        while step >= self._end(found.step):
+            self._advance(found)
+            found = next(known for known in reversed(self._checkpoints) if known.step <= step)
+        return found
+
+    def _end(self, step: int) -> int:
+        """The end of the steps that are computed at once from a checkpoint on, all with the same shares."""
+        end = (step // _AT_ONCE + 1) * _AT_ONCE
+        return min([end, *(change for change, _ in self._changes if change > step)])
+
+    def _advance(self, before: MixtureCheckpoint) -> Integers:
+        """Computes the steps from a checkpoint on, and keeps the checkpoint after them; returns their indices."""
+        weights = self._changes[bisect_right([step for step, _ in self._changes], before.step) - 1][1]
+        advanced = self._mixer.advance(before, weights, self._end(before.step) - before.step)
+        known = {checkpoint.step: checkpoint for checkpoint in (*self._checkpoints, advanced.after)}
+        self._checkpoints = tuple(known[step] for step in sorted(known)[-_KEPT:])
+        self._computed = dict([*self._computed.items(), (before.step, advanced.indices)][-2:])
+        return advanced.indices
+
+    def pass_state(self) -> dict[str, Any]:
+        orders = [saved_pass(source.sampler) for source in self._sources] if self._given is not None else None
+        changes = [[step, list(weights)] for step, weights in self._changes]
+        state = {**super().pass_state(), "orders": orders, "changes": changes}
+        return {**state, "checkpoint": _saved(self._loaded or self._start)}
+
+    def refreshed(self, state: dict[str, Any], drawn: int) -> dict[str, Any]:
+        step = int(state["epoch"]) * self._count + drawn
+        known = [checkpoint for checkpoint in self._checkpoints if checkpoint.step <= step]
+        changes = [[change, list(weights)] for change, weights in self._changes]
+        return {**state, "changes": changes, "checkpoint": _saved(known[-1] if known else self._start)}
+
+    def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
+        super().check_pass_state(state, "orders", "changes", "checkpoint", *free)
+        orders = field(state, "orders", PATH)
+        if (orders is None) != (self._given is None) or (orders is not None and len(orders) != len(self._sizes)):
+            raise bad_state(f"{PATH}orders", orders, "it was saved with other samplers")
+        for source, order in zip(self._sources, orders or [], strict=False):
+            check_saved_pass(source.sampler, order)
+        _changes_in(state, len(self._sizes))
+        _loaded(state, len(self._sizes))
+
+    def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
+        super().load_pass_state(state, drawn)
+        if self._given is None:
+            self._set_sources()  # their seeds are hashes of ours, which may have changed
+        self._changes, self._pending = _changes_in(state, len(self._sizes)), None
+        self._loaded = _loaded(state, len(self._sizes))
+        return drawn
+
+
+def _size(number: int, source: Any) -> int:
+    size = source if isinstance(source, (int, np.integer)) and not isinstance(source, bool) else None
+    try:
+        size = int(len(source) if size is None else size)
+    except TypeError:
+        right = "must be a dataset with a length, or its number of samples"
+        raise bad_argument(f"sources[{number}]", source, right) from None
+    return check_int(f"len(sources[{number}])", size, 1, "it has no samples; remove it")
+
+
+def _lengths_of(number: int, source: Any, unit: Unit) -> Any:
+    lengths = getattr(source, "lengths", None)
+    if is_int_array(lengths):
+        return lengths
+    if unit == "tokens":
+        right = "unit='tokens' needs the lengths of its samples; pass a TokenDataset, or unit='samples'"
+        raise bad_argument(f"sources[{number}]", type(source).__name__, right)
+    return None
+
+
+def _shares(amounts: list[float], weights: Any, temperature: float | None, epochs: Any) -> NDArray[np.float64]:
+    sizes = np.array(amounts, np.float64)
+    if weights is not None:
+        return _checked("weights", weights, len(sizes))
+    if epochs is not None:
+        return _scaled(_checked("epochs", epochs, len(sizes), scaled=False) * sizes)
+    if temperature is not None and not (isinstance(temperature, (int, float)) and temperature > 0):
+        raise bad_argument("temperature", temperature, "must be a number > 0")
+    return _scaled((sizes / sizes.max()) ** (1 / (temperature or 1)))
+
+
+def _checked(name: str, values: Any, count: int, scaled: bool = True) -> NDArray[np.float64]:
+    right = f"pass {count} numbers >= 0, one for each dataset, and at least one number > 0"
+    try:
+        numbers = np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise bad_argument(name, values, right) from error
+    if numbers.shape != (count,) or not np.isfinite(numbers).all() or (numbers < 0).any() or not numbers.any():
+        raise bad_argument(name, values, right)
+    return _scaled(numbers) if scaled else numbers
+
+
+def _scaled(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same numbers, divided by their sum."""
+    scaled: NDArray[np.float64] = numbers / numbers.sum()
+    return scaled
+
+
+def _whole(shares: NDArray[np.float64]) -> Weights:
+    """Shares whose sum is 1 as ints whose sum is `WHOLE`; no share above 0 becomes 0."""
+    whole = [max(1, round(share * WHOLE)) if share > 0 else 0 for share in shares.tolist()]
+    whole[whole.index(max(whole))] += WHOLE - sum(whole)
+    return tuple(whole)
+
+
+def _with_changes(changes: _Changes, new: Mapping[int, Weights]) -> _Changes:
+    return tuple(sorted({**dict(changes), **new}.items()))
+
+
+def _saved(checkpoint: MixtureCheckpoint) -> dict[str, Any]:
+    return {"step": checkpoint.step, **{name: list(getattr(checkpoint, name)) for name in _SUMS}}
+
+
+def _loaded(state: Mapping[str, Any], count: int) -> MixtureCheckpoint:
+    value = field(state, "checkpoint", PATH)
+    if not isinstance(value, Mapping) or set(value) != {"step", *_SUMS}:
+        raise bad_state(f"{PATH}checkpoint", value, f"must have a step, {', '.join(_SUMS)}")
+    for name in _SUMS:
+        _ints(value[name], count, f"{PATH}checkpoint.{name}", None if name == "balances" else 0)
+    (step,) = _ints([value["step"]], 1, f"{PATH}checkpoint.step", 0)
+    if sum(value["counts"]) != step:
+        raise bad_state(f"{PATH}checkpoint.counts", value["counts"], f"their sum must be the step, {step}")
+    return MixtureCheckpoint(step, *(tuple(value[name]) for name in _SUMS))
+
+
+def _changes_in(state: Mapping[str, Any], count: int) -> _Changes:
+    value, last = field(state, "changes", PATH), -1
+    changes: list[tuple[int, Weights]] = []
+    for change in value if isinstance(value, list) and value else [None]:
+        if not isinstance(change, list) or len(change) != 2 or type(change[0]) is not int or change[0] <= last:
+            raise bad_state(f"{PATH}changes", value, "must be a list of [step, weights], in the order of the steps")
+        weights = _ints(change[1], count, f"{PATH}changes", 0)
+        if sum(weights) != WHOLE or (not changes and change[0] != 0):
+            raise bad_state(f"{PATH}changes", value, "the weights must have the right sum, and start at step 0")
+        last = change[0]
+        changes.append((last, tuple(weights)))
+    return tuple(changes)
+
+
+def _ints(values: Any, count: int, name: str, least: int | None) -> list[int]:
+    right = f"must be a list of {count} ints" + ("" if least is None else f" >= {least}")
+    if not isinstance(values, list) or len(values) != count:
+        raise bad_state(name, values, right)
+    for value in values:
+        if type(value) is not int or abs(value) > MOST or (least is not None and value < least):
+            raise bad_state(name, values, right)
+    return values

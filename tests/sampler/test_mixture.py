@@ -1,0 +1,254 @@
+"""Mixtures: each dataset keeps its share at every step, and is read in its own order."""
+
+import json
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gluonloader import MixtureSampler, RandomSampler, SequentialSampler, ShardedSampler, TokenDataset
+
+WEIGHTS = st.lists(st.floats(0.001, 1), min_size=1, max_size=8)
+
+
+def sources_of(indices, sizes):
+    """The source of each index, and its index there."""
+    firsts = np.cumsum([0, *sizes])
+    source = np.searchsorted(firsts, indices, "right") - 1
+    return source, np.asarray(indices) - firsts[source]
+
+
+def counts_after_each(source, number):
+    return np.cumsum(np.eye(number, dtype=int)[source], 0)
+
+
+@given(weights=WEIGHTS, count=st.integers(1, 600))
+def test_after_each_sample_each_source_is_within_one_sample_of_its_share(weights, count):
+    sizes = [50] * len(weights)
+    sampler = MixtureSampler(sizes, weights=weights, num_samples=count, seed=0)
+    source, _ = sources_of(list(sampler), sizes)
+    ideal = np.arange(1, count + 1)[:, None] * (np.array(weights) / sum(weights))
+    assert np.abs(counts_after_each(source, len(weights)) - ideal).max() < 1
+
+
+def test_shares_hold_beyond_what_is_computed_at_once():
+    sizes, weights = [500, 70, 9], [0.61, 0.3, 0.09]
+    source, _ = sources_of(list(MixtureSampler(sizes, weights=weights, num_samples=20_000, seed=0)), sizes)
+    ideal = np.arange(1, 20_001)[:, None] * np.array(weights)
+    assert np.abs(counts_after_each(source, 3) - ideal).max() < 1
+
+
+@given(lengths=st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=30), min_size=2, max_size=4), data=st.data())
+def test_after_each_sample_the_tokens_are_within_two_documents_of_their_share(lengths, data):
+    weights = data.draw(st.lists(st.floats(0.01, 1), min_size=len(lengths), max_size=len(lengths)))
+    sets = [TokenDataset([np.zeros(length, int) for length in part]) for part in lengths]
+    sampler = MixtureSampler(sets, weights=weights, unit="tokens", num_samples=400, seed=0)
+    source, index = sources_of(list(sampler), [len(part) for part in lengths])
+    tokens = np.array([lengths[s][i] for s, i in zip(source, index, strict=True)])
+    drawn = np.cumsum(np.eye(len(lengths), dtype=int)[source] * tokens[:, None], 0)
+    ideal = np.cumsum(tokens)[:, None] * (np.array(weights) / sum(weights))
+    assert np.abs(drawn - ideal).max() <= 2 * max(map(max, lengths))
+
+
+def test_each_source_is_read_in_its_own_order_epoch_after_epoch():
+    sizes = [40, 7]
+    samplers = [RandomSampler(40, seed=5), RandomSampler(7, seed=6)]
+    mixture = MixtureSampler(sizes, weights=[0.5, 0.5], num_samples=100, samplers=samplers, seed=0)
+    source, index = sources_of(list(mixture) + list(mixture), sizes)
+    for number, (size, seed) in enumerate([(40, 5), (7, 6)]):
+        own = RandomSampler(size, seed=seed)
+        expected = [key for _ in range(100 // size + 1) for key in own][:100]
+        assert index[source == number].tolist() == expected
+
+
+def test_the_epochs_of_a_mixture_continue_each_other():
+    one, two = (MixtureSampler([10, 5], weights=[2, 1], num_samples=count, seed=0) for count in (7, 35))
+    assert [key for _ in range(5) for key in one] == list(two)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "length"),
+    [
+        ({"weights": [1, 1]}, 20),
+        ({"weights": [1, 1], "stop": "all"}, 200),
+        ({"weights": [1, 0]}, 100),
+        ({}, 110),
+        ({"epochs": [1, 2]}, 120),
+        ({"epochs": [0.5, 3]}, 80),
+        ({"temperature": 1}, 110),
+        ({"temperature": 1e9}, 20),
+        ({"weights": [1, 1], "num_samples": 33}, 33),
+    ],
+)
+def test_the_length_of_an_epoch(arguments, length):
+    sampler = MixtureSampler([100, 10], seed=0, **arguments)
+    assert len(sampler) == length
+    assert len(list(sampler)) == length
+
+
+def test_epochs_say_how_often_each_source_is_read():
+    sizes = [100, 10]
+    source, index = sources_of(list(MixtureSampler(sizes, epochs=[0.5, 3], seed=0)), sizes)
+    assert (source == 0).sum() == len(set(index[source == 0])) == 50
+    assert np.bincount(index[source == 1]).tolist() == [3] * 10
+
+
+def test_temperature_makes_shares_more_equal():
+    assert MixtureSampler([100, 25], temperature=2, seed=0).weights == pytest.approx([2 / 3, 1 / 3])
+
+
+def test_what_was_drawn():
+    sets = [TokenDataset([np.zeros(3, int)] * 8), TokenDataset([np.zeros(5, int)] * 4)]
+    sampler = MixtureSampler(sets, weights=[1, 1], num_samples=8, seed=0)
+    list(sampler)
+    drawn = sampler.drawn
+    assert [stats.samples for stats in drawn] == [2048, 2048]  # it computes many at once
+    assert [stats.tokens for stats in drawn] == [3 * 2048, 5 * 2048]
+    assert [stats.epochs for stats in drawn] == [256, 512]
+    assert [stats.tokens for stats in MixtureSampler([3, 3], seed=0).drawn] == [None, None]
+
+
+# -- Changes of the weights ----------------------------------------------------------------------------------------
+
+
+def prefixes(indices, sizes, seed):
+    """Whether what was read of each source is the start of its own order."""
+    source, index = sources_of(indices, sizes)
+    fresh = MixtureSampler(sizes, weights=[1] * len(sizes), num_samples=100_000, seed=seed)
+    every, everything = sources_of(list(fresh), sizes)
+    return all(
+        index[source == number].tolist() == everything[every == number][: (source == number).sum()].tolist()
+        for number in range(len(sizes))
+    )
+
+
+def test_new_weights_apply_from_the_next_index_that_is_drawn():
+    sizes = [1000, 1000, 1000]
+    sampler = MixtureSampler(sizes, weights=[1, 0, 0], num_samples=3000, seed=4)
+    keys, drawn = iter(sampler), []
+    for weights in ([0, 1, 0], [0.5, 0.5, 0], [0, 0, 1], [1, 1, 1], [0.2, 0.3, 0.5]):
+        drawn += islice(keys, 300)
+        sampler.weights = weights
+        assert sampler.weights == pytest.approx(np.array(weights) / sum(weights))
+    drawn += keys
+    source, _ = sources_of(drawn, sizes)
+    assert (source[:300] == 0).all()
+    assert (source[300:600] == 1).all()
+    assert (source[900:1200] == 2).all()
+    assert len(drawn) == 3000
+    assert prefixes(drawn, sizes, 4)
+
+
+def test_scheduled_weights_apply_at_their_place():
+    sizes = [1000, 1000]
+    sampler = MixtureSampler(sizes, weights=[1, 0], num_samples=1500, seed=4)
+    sampler.schedule([(100, [0, 1]), (5000, [1, 0])])
+    source, _ = sources_of(list(sampler), sizes)
+    assert (source[:100] == 0).all()
+    assert (source[100:] == 1).all()
+    with pytest.raises(ValueError, match="k=10: 4096 indices were computed already, so it must be an int >= 4096"):
+        sampler.schedule([(10, [1, 1])])
+
+
+@given(changes=st.lists(st.tuples(st.integers(0, 9000), WEIGHTS.filter(lambda w: len(w) == 3)), max_size=4))
+def test_a_position_is_exact_after_changes_of_the_weights(changes):
+    def make():
+        return MixtureSampler([300, 200, 100], weights=[3, 2, 1], num_samples=10_000, seed=1)
+
+    whole = make()
+    whole.schedule(changes)
+    order = list(whole)
+    sampler = make()
+    sampler.schedule(changes)
+    state = sampler.pass_state()
+    keys = iter(sampler)
+    for drawn in (0, 700, 5000, 9999):
+        keys.seek(drawn)
+        next(keys)
+        saved = json.loads(json.dumps(sampler.refreshed(state, drawn)))
+        resumed = make()
+        left = resumed.load_pass_state(saved, drawn)
+        again = iter(resumed)
+        again.skip(left)
+        assert list(islice(again, 300)) == order[drawn : drawn + 300]
+
+
+def test_a_position_after_a_change_that_was_drawn_ahead():
+    sampler = MixtureSampler([300, 200], weights=[1, 0], num_samples=400, seed=1)
+    state, keys = sampler.pass_state(), iter(sampler)
+    first = list(islice(keys, 100))
+    sampler.weights = [0, 1]
+    second = list(islice(keys, 100))
+    saved = sampler.refreshed(state, 60)
+    resumed = MixtureSampler([300, 200], weights=[1, 0], num_samples=400, seed=1)
+    resumed.load_pass_state(saved, 60)
+    again = iter(resumed)
+    again.skip(60)
+    assert list(islice(again, 140)) == (first + second)[60:]
+
+
+def test_the_state_is_small_and_does_not_grow():
+    sampler = MixtureSampler([10**9] * 10, num_samples=10**9, seed=0)
+    for step in range(5):
+        sampler.schedule([(10**8 * (step + 1), np.random.default_rng(step).random(10))])
+    state, keys = sampler.pass_state(), iter(sampler)
+    next(keys)
+    assert len(json.dumps(sampler.refreshed(state, 1))) < 2000
+
+
+def test_shares_of_ranks():
+    def make():
+        return MixtureSampler([30, 20], weights=[1, 2], num_samples=50, seed=1)
+
+    order = list(make())
+    assert [list(ShardedSampler(make(), 3, rank, "keep")) for rank in range(3)] == [order[rank::3] for rank in range(3)]
+
+
+# -- Mistakes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"sources": []}, "pass at least one dataset"),
+        ({"sources": [3, 0]}, r"len\(sources\[1\]\)=0: it has no samples; remove it"),
+        ({"sources": [3, iter([])]}, r"sources\[1\].*must be a dataset with a length"),
+        ({"weights": [1]}, "pass 2 numbers >= 0, one for each dataset"),
+        ({"weights": [0, 0]}, "pass 2 numbers >= 0"),
+        ({"weights": [1, float("nan")]}, "pass 2 numbers >= 0"),
+        ({"weights": [1, 1], "temperature": 2}, "weights, temperature and epochs all set the shares; pass one of them"),
+        ({"temperature": 0}, "temperature=0: must be a number > 0"),
+        ({"unit": "words"}, "unit='words': must be 'samples' or 'tokens'"),
+        ({"unit": "tokens"}, "unit='tokens' needs the lengths of its samples; pass a TokenDataset"),
+        ({"stop": "never"}, "stop='never': must be 'first' or 'all'"),
+        ({"num_samples": 0}, "num_samples=0: must be an int >= 1"),
+        ({"samplers": [SequentialSampler(3)]}, "pass 2 samplers, one for each dataset"),
+        ({"samplers": [SequentialSampler(3), iter([])]}, r"samplers\[1\].*must be a sampler of gluonloader"),
+    ],
+)
+def test_mistakes(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        MixtureSampler(**{"sources": [3, 4], "seed": 0, **arguments})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sizes": [1, 2]},
+        {"unit": "tokens"},
+        {"orders": []},
+        {"changes": []},
+        {"changes": [[1, [2**39, 2**39]]]},
+        {"changes": [[0, [1, 1]]]},
+        {"changes": [[0, ["a", 1]]]},
+        {"checkpoint": {}},
+        {"checkpoint": {"step": 3, "counts": [1, 1], "balances": [0, 0], "tokens": [0, 0]}},
+        {"checkpoint": {"step": 2, "counts": [1, 1], "balances": [0], "tokens": [0, 0]}},
+    ],
+)
+def test_a_position_of_another_mixture_is_refused(change):
+    sampler = MixtureSampler([3, 4], seed=0)
+    with pytest.raises(ValueError, match="state: sampler"):
+        sampler.load_pass_state({**sampler.pass_state(), **change}, 0)

@@ -1,0 +1,256 @@
+"""Rows of documents, planned by their lengths: complete, full, and the same however they are read."""
+
+import json
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gluonloader import BatchSampler, PackingSampler, RandomSampler, ShardedSampler
+
+METHODS = st.sampled_from(["best_fit", "in_order", "split"])
+WHOLE_METHODS = st.sampled_from(["best_fit", "in_order"])
+LENGTHS = st.lists(st.integers(0, 40), max_size=60)
+
+
+def tokens_of(rows):
+    """Each token of the rows, as (document, offset)."""
+    return [
+        (document, offset)
+        for row in rows
+        for document, start, stop in zip(row.documents, row.starts, row.stops, strict=True)
+        for offset in range(start, stop)
+    ]
+
+
+def of_documents(lengths, most=None):
+    return [
+        (document, offset) for document, length in enumerate(lengths) for offset in range(min(length, most or length))
+    ]
+
+
+@given(lengths=LENGTHS, size=st.integers(1, 20), method=METHODS, window=st.integers(1, 70), shuffle=st.booleans())
+def test_each_token_is_in_one_row(lengths, size, method, window, shuffle):
+    sampler = PackingSampler(lengths, size, method=method, window=window, shuffle=shuffle, seed=0)
+    count = sampler.count()
+    rows = list(sampler)
+    assert Counter(tokens_of(rows)) == Counter(of_documents(lengths))
+    assert all(0 < sum(row.lengths) <= size for row in rows)
+    assert all(length > 0 for row in rows for length in row.lengths)
+    assert len(rows) == count
+    stats = sampler.stats()
+    assert (stats.documents, stats.rows, stats.tokens) == (len(lengths), len(rows), sum(lengths))
+    assert stats.dropped == lengths.count(0)
+    assert stats.fill == (sum(lengths) / (len(rows) * size) if rows else 0)
+
+
+@given(lengths=LENGTHS, size=st.integers(1, 20), window=st.integers(1, 70))
+def test_rows_that_are_split_are_full(lengths, size, window):
+    rows = list(PackingSampler(lengths, size, method="split", window=window, seed=0))
+    assert [sum(row.lengths) for row in rows[:-1]] == [size] * (len(rows) - 1)
+
+
+@given(lengths=LENGTHS, size=st.integers(1, 20), method=WHOLE_METHODS)
+def test_documents_that_fit_are_whole(lengths, size, method):
+    rows = list(PackingSampler(lengths, size, method=method, seed=0))
+    pieces = Counter(document for row in rows for document in row.documents)
+    assert pieces == {document: -(-length // size) for document, length in enumerate(lengths) if length}
+
+
+@given(lengths=LENGTHS, size=st.integers(1, 20), method=WHOLE_METHODS)
+def test_long_documents_are_truncated_or_dropped(lengths, size, method):
+    truncating = PackingSampler(lengths, size, method=method, long="truncate", seed=0)
+    assert Counter(tokens_of(truncating)) == Counter(of_documents(lengths, size))
+    assert truncating.stats().cut == sum(length > size for length in lengths)
+    dropping = PackingSampler(lengths, size, method=method, long="drop", seed=0)
+    kept = [length if length <= size else 0 for length in lengths]
+    assert Counter(tokens_of(dropping)) == Counter(of_documents(kept))
+    assert dropping.stats().dropped == sum(length > size or length == 0 for length in lengths)
+
+
+def test_a_long_document_is_an_error_if_you_ask_for_one():
+    with pytest.raises(ValueError, match="document 1 has 9 tokens, but a row has only size=8; pass long='split'"):
+        list(PackingSampler([3, 9], 8, long="error", seed=0))
+
+
+@given(
+    lengths=LENGTHS, rows=st.integers(1, 5), align=st.integers(1, 8), method=st.sampled_from(["best_fit", "in_order"])
+)
+def test_aligned_documents_fit_into_their_row(lengths, rows, align, method):
+    sampler = PackingSampler(lengths, rows * align, method=method, align=align, seed=0)
+    for row in sampler:
+        assert sum(-(-length // align) * align for length in row.lengths) <= row.size
+        assert row.align == align
+
+
+def test_best_fit_leaves_little_padding():
+    rng = np.random.default_rng(0)
+    lengths = np.minimum(np.exp(rng.normal(np.log(269), 0.95, 20_000)).astype(int) + 1, 2048)
+    sampler = PackingSampler(lengths, 2048, seed=0)
+    list(sampler)
+    assert sampler.stats().fill > 0.998
+
+
+def test_rows_of_a_window_are_not_sorted_by_length():
+    lengths = list(range(1, 101))
+    first = [max(row.lengths) for row in PackingSampler(lengths, 100, seed=0)]
+    assert first != sorted(first)
+    assert first != sorted(first, reverse=True)
+
+
+def test_the_order_depends_on_seed_and_epoch():
+    lengths = np.random.default_rng(0).integers(1, 30, 200)
+    one, same, other = (PackingSampler(lengths, 64, window=50, seed=seed) for seed in (1, 1, 2))
+    first = list(one)
+    assert first == list(same)
+    assert first != list(other)
+    assert list(one) == list(same) != first
+    same.set_epoch(0)
+    assert list(same) == first
+
+
+def test_an_order_of_the_documents_may_be_passed():
+    rows = list(PackingSampler([5, 5, 5, 5], 5, sampler=[2, 0, 2], method="in_order", shuffle=False))
+    assert [row.documents for row in rows] == [(2,), (0,), (2,)]
+    sampler = PackingSampler([5] * 10, 10, sampler=RandomSampler(10, seed=3), method="in_order", shuffle=False)
+    order = list(RandomSampler(10, seed=3))
+    assert [document for row in sampler for document in row.documents] == order
+
+
+# -- Positions -----------------------------------------------------------------------------------------------------
+
+
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=80),
+    size=st.integers(5, 20),
+    method=METHODS,
+    window=st.integers(1, 30),
+    ranks=st.integers(1, 4),
+    even=st.sampled_from(["pad", "drop", "keep"]),
+)
+def test_shares_take_the_rows_in_turn(lengths, size, method, window, ranks, even):
+    def make():
+        return PackingSampler(lengths, size, method=method, window=window, seed=5)
+
+    rows = list(make())
+    length = len(rows)
+    if even == "pad" and length:
+        expected = [(rows * ranks)[rank : -(-length // ranks) * ranks : ranks] for rank in range(ranks)]
+    elif even == "drop":
+        expected = [rows[rank : length // ranks * ranks : ranks] for rank in range(ranks)]
+    else:
+        expected = [rows[rank::ranks] for rank in range(ranks)]
+    assert [list(ShardedSampler(make(), ranks, rank, even)) for rank in range(ranks)] == expected
+
+
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=80),
+    method=METHODS,
+    window=st.integers(1, 30),
+    drawn=st.integers(0, 30),
+)
+def test_a_position_continues_at_the_next_row(lengths, method, window, drawn):
+    def make():
+        return PackingSampler(lengths, 12, method=method, window=window, seed=5)
+
+    rows = list(make())
+    sampler = make()
+    state = sampler.pass_state()
+    list(islice(iter(sampler), min(drawn, len(rows))))
+    state = json.loads(json.dumps(sampler.refreshed(state, min(drawn, len(rows)))))
+    resumed = make()
+    left = resumed.load_pass_state(state, min(drawn, len(rows)))
+    assert list(resumed)[left:] == rows[min(drawn, len(rows)) :]
+
+
+def test_a_position_contains_the_last_window_that_was_read():
+    lengths = np.full(1000, 4)
+    sampler = PackingSampler(lengths, 8, window=100, seed=0)
+    state = sampler.pass_state()
+    list(islice(sampler, 260))
+    assert sampler.refreshed(state, 220)["checkpoint"] == [4, 200]
+    assert len(json.dumps(sampler.refreshed(state, 220))) < 500
+    plans = []
+    resumed = PackingSampler(lengths, 8, window=100, seed=0)
+    plan = resumed._plan
+    resumed._plan = lambda seed, number, documents: plans.append(number) or plan(seed, number, documents)
+    resumed.load_pass_state(sampler.refreshed(state, 220), 220)
+    rows = iter(BatchSampler(resumed, 4).begin())
+    rows.skip(55)
+    next(rows)
+    assert plans == [4]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("checkpoint", [0]),
+        ("checkpoint", [-1, 0]),
+        ("checkpoint", ["a", 0]),
+        ("size", 9),
+        ("window", 9),
+        ("documents", 3),
+        ("lengths", "abc"),
+        ("seed", 1),
+        ("sampler", {}),
+    ],
+)
+def test_a_position_of_another_sampler_is_refused(field, value):
+    sampler = PackingSampler([4] * 10, 8, seed=0)
+    state = {**sampler.pass_state(), field: value}
+    with pytest.raises(ValueError, match="state: sampler"):
+        sampler.load_pass_state(state, 0)
+
+
+def test_memory_does_not_grow_with_the_number_of_documents():
+    lengths = np.broadcast_to(np.int32(100), 10**9)  # as large as a mapped file, but without its pages
+    sampler = PackingSampler(lengths, 2048, seed=0)
+    first = next(iter(sampler))
+    assert len(first.documents) == 20
+    state = sampler.pass_state()
+    state["checkpoint"] = [100_000, 20_000_000]
+    sampler.load_pass_state(state, 20_000_001)
+    rows = iter(sampler)
+    rows.skip(20_000_001)
+    assert len(next(rows).documents) > 0
+
+
+# -- Mistakes ------------------------------------------------------------------------------------------------------
+
+
+def test_the_length_is_not_known():
+    sampler = PackingSampler([1, 2], 4, seed=0)
+    with pytest.raises(TypeError, match=r"known only when the whole epoch was planned.*sampler\.count\(\) plans"):
+        len(sampler)
+    with pytest.raises(TypeError, match="the number of rows"):
+        len(BatchSampler(sampler, 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"size": 0}, "size=0: must be an int >= 1"),
+        ({"method": "first_fit"}, "method='first_fit': must be one of 'best_fit'"),
+        ({"long": "keep"}, "long='keep': must be one of"),
+        ({"method": "split", "long": "drop"}, "long='drop': method='split' cuts all documents"),
+        ({"align": 3}, "align=3: it must divide size=8"),
+        ({"method": "split", "align": 2}, "align=2: documents that method='split' cuts"),
+        ({"window": 0}, "window=0: must be an int >= 1"),
+        ({"lengths": "abc"}, "pass the number of tokens of each document"),
+        ({"sampler": iter([1])}, "it must be a sampler of gluonloader"),
+        ({"shuffle": "yes"}, "shuffle='yes': must be True or False"),
+    ],
+)
+def test_mistakes(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        PackingSampler(**{"lengths": [1, 2], "size": 8, "seed": 0, **arguments})
+
+
+def test_lengths_must_not_be_negative():
+    with pytest.raises(ValueError, match=r"lengths\[1\]=-2: a length must be >= 0"):
+        list(PackingSampler([1, -2], 8, seed=0))
+    with pytest.raises(TypeError, match="the indices of documents must be ints, not 'a'"):
+        list(PackingSampler([1, 2], 8, sampler=["a"], seed=0))
