@@ -146,7 +146,7 @@ def _tensor_ragged() -> list[Any]:
 def _tensor_cases(
     name: str, what: str, samples: Callable[[], Sequence[Any]], size: int, batches: int, *, padded: bool = False
 ) -> list[Case]:
-    """The case with workers, and the case without. If Grain's workers send large tensors, its program dies."""
+    """The case with workers, and the case without. Grain's workers use up the memory if they send large tensors."""
     loaders = ("gluonloader", "gluonloader.torch", "torch", "SPDL")
     what = f"{what} as tensors"
     case = Case(

@@ -16,16 +16,18 @@ PUBLIC = {
     "BlockShuffleSampler", "Bridge", "CachedLoader", "ConcatDataset", "ConstWidthBucket", "DataLoader", "Dataset",
     "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler", "FixedBucketSampler", "GluonLoaderError", "Group",
     "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
-    "MissingExtraError", "NamedTuple", "NpyDataset", "PackedList", "Pad", "RandomSampler", "Ranks", "RecordError",
-    "Rows", "SKIP", "Sampler", "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset",
-    "SortedBucketSampler", "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
-    "TooManyErrors", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied", "WorkerStartError",
-    "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free", "merge_states",
-    "random_split", "thread_safe", "tune",
+    "MissingExtraError", "MixtureSampler", "NamedTuple", "NpyDataset", "PackRows", "PackedDataset", "PackedList",
+    "PackingSampler", "Pad", "RandomSampler", "Ranks", "RecordError", "Rows", "SKIP", "Sampler", "SequentialSampler",
+    "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler", "SortedSampler", "Split",
+    "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler", "TokenBatchSampler", "TokenDataset",
+    "TokenError", "TooManyErrors", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied",
+    "WorkerStartError", "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free",
+    "merge_states", "random_split", "thread_safe", "tune",
 }  # fmt: skip
 RESULTS = {
     "BadSample", "BatchInfo", "BridgeIterator", "EpochStats", "LoaderInfo", "LoaderIterator", "LoaderStats",
-    "MemoryStats", "Trace", "Trial", "Tuning", "WorkerInfo", "WorkerStats",
+    "MemoryStats", "PackedRow", "PackingStats", "Segments", "SourceStats", "TokenBatchStats", "Trace", "Trial",
+    "Tuning", "WorkerInfo", "WorkerStats",
 }  # fmt: skip
 
 # The positional part is that of mxnet.gluon.data.DataLoader, in its order.

@@ -42,6 +42,7 @@ class PackRows:
         ignore: the label that the loss leaves out.
         dtype: of the tokens and the labels.
 
+    >>> from gluonloader.types import PackedRow
     >>> row = PackedRow(documents=(0, 1), starts=(0, 0), stops=(3, 2), size=6)
     >>> batch = PackRows()([Segments(row, [np.array([5, 3, 8]), np.array([1, 7])])])
     >>> batch["tokens"], batch["labels"]

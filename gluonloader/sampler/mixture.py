@@ -75,7 +75,7 @@ class MixtureSampler(SeededSampler):
 
     >>> mixture = MixtureSampler([6, 3, 1], weights=[0.6, 0.3, 0.1], seed=0)
     >>> [("a" if i < 6 else "b" if i < 9 else "c") for i in mixture]
-    ['a', 'b', 'a', 'a', 'a', 'b', 'c', 'a', 'b', 'a']
+    ['a', 'b', 'a', 'a', 'b', 'a', 'c', 'a', 'b', 'a']
     """
 
     _read_ahead = 0  # weights may change before an index that was read ahead is used

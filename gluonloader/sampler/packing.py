@@ -126,9 +126,9 @@ class PackingSampler(WindowedSampler):
 
     >>> for row in PackingSampler([5, 3, 2, 6, 1], size=8, shuffle=False):
     ...     print(row.documents, row.lengths)
-    (0, 1) (5, 3)
-    (2, 3) (2, 6)
-    (4,) (1,)
+    (0, 1) [5, 3]
+    (2, 3) [2, 6]
+    (4,) [1]
     """
 
     _units = "rows"

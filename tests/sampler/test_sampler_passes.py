@@ -430,14 +430,14 @@ def test_refreshed_updates_a_state_with_weights_that_changed():
     state = batches.pass_state()
     list(batches)
     batches.sampler.sampler.weights = [3, 4]
-    now = refreshed(batches, state)
+    now = refreshed(batches, state, 0)
     assert now["sampler"]["sampler"]["weights"] != state["sampler"]["sampler"]["weights"]
     now["sampler"]["sampler"]["weights"] = state["sampler"]["sampler"]["weights"]
     assert now == state
     unchanging = BatchSampler(WeightedSampler([1, 2], replacement=False, seed=0), 2)
     state = unchanging.pass_state()
     unchanging.sampler.weights = [3, 4]
-    now = refreshed(unchanging, state)
+    now = refreshed(unchanging, state, 0)
     assert now["sampler"].pop("next_weights"), "the new weights, which apply from the next pass on"
     assert now == state, "this pass keeps the weights with which it started"
 
