@@ -63,6 +63,13 @@ def test_a_killed_run_resumes_and_ends_with_identical_weights():
     assert printed.splitlines()[-1] == "identical weights"
 
 
+def test_a_killed_pretraining_resumes_on_two_ranks_with_identical_losses():
+    printed = run("pretrain")
+    assert "killed by signal 9" in printed
+    assert "resumes at step 30" in printed
+    assert printed.splitlines()[-1] == "identical losses"
+
+
 @pytest.mark.parametrize("framework", ["torch", "mxnet"])
 def test_the_network_of_each_framework_learns_the_images(framework):
     for needed in (framework, "cv2"):

@@ -29,7 +29,7 @@ from .passes import Integers, Sliceable, UnknownLength, again, as_keys, length_o
 from .saved import PATH, check_saved_pass, digest, inner_state, load_saved_pass, saved_pass
 from .shuffled import RandomSampler
 
-_DIGESTED: Final = 4096  # lengths: a state contains a digest of so many of them, evenly spread
+_DIGESTED: Final = 64  # lengths: a state contains a digest of so many of them, evenly spread; each may be a disk read
 _KEPT: Final = 2  # planned windows; batches in flight and saved positions need the last ones
 
 
