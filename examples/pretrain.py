@@ -2,8 +2,8 @@
 
     python examples/pretrain.py
 
-The corpora come with Python: texts about the language, source code, and names of characters. A token is a byte. Files of
-tokens, a mixture whose shares change on the way, and packed rows work as for a large model; see docs/text.md.
+The corpora come with Python: texts about the language, source code, and names of characters. A token is a byte. Files
+of tokens, a mixture whose shares change on the way, and packed rows work as for a large model; see docs/text.md.
 """
 
 import argparse
