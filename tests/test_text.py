@@ -14,6 +14,7 @@ from conftest import ANY, FORK, SERIAL, THREAD, workers
 from gluonloader import (
     ConcatDataset,
     DataLoader,
+    LoaderClosed,
     MixtureSampler,
     PackedDataset,
     PackingSampler,
@@ -186,6 +187,22 @@ def test_a_chain_of_resumes_with_other_ranks_and_workers_loses_nothing(number):
         if json.loads(state)["epoch"]:
             break
     assert seen == rows
+
+
+def test_the_state_of_an_epoch_that_was_left_for_another_one():
+    sets = corpora()
+    with loader_of(sets, SERIAL, window=8) as loader, loader_of(sets, SERIAL, window=8) as other:
+        whole = [batch["tokens"].tolist() for batch in loader]
+        loader.set_epoch(0)
+        left = iter(loader)
+        for _ in range(12):
+            next(left)
+        state = left.state_dict()
+        list(islice(loader, 30))
+        with contextlib.suppress(LoaderClosed):  # an iterator may have no state when another one has started
+            state = left.state_dict()
+        other.load_state_dict(json.loads(json.dumps(state)))
+        assert [batch["tokens"].tolist() for batch in other] == whole[12:]
 
 
 def test_a_resume_plans_one_window():

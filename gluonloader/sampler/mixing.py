@@ -106,8 +106,10 @@ class Mixer:
     def advance(self, before: MixtureCheckpoint, weights: Weights, count: int) -> Advanced:
         """Computes the next `count` steps after a checkpoint."""
         if self._by_tokens:
-            ahead = [source.read(first, count) for source, first in zip(self._sources, before.counts, strict=True)]
-            lengths = [source.tokens(part).tolist() for source, part in zip(self._sources, ahead, strict=True)]
+            lengths = [
+                source.tokens(source.read(first, count if weight else 0)).tolist()
+                for source, first, weight in zip(self._sources, before.counts, weights, strict=True)
+            ]
             chosen = choose_by_tokens(before.balances, weights, lengths, count)
         else:
             chosen = choose_by_samples(before.balances, weights, count)

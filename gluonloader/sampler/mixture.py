@@ -18,8 +18,8 @@ from ..randomness import batch_seed
 from ..state import MOST, field
 from .base import SeededSampler
 from .copies import is_computed
-from .mixing import WHOLE, Mixer, MixtureCheckpoint, Source, Weights
-from .passes import Computed, Integers, Sliceable
+from .mixing import WHOLE, Advanced, Mixer, MixtureCheckpoint, Source, Weights
+from .passes import Computed, Integers, Sliceable, length_of
 from .saved import PATH, check_saved_pass, saved_pass
 from .shuffled import RandomSampler
 
@@ -111,13 +111,15 @@ class MixtureSampler(SeededSampler):
         amounts = [self._amount(number, source) for number, source in enumerate(sources)]
         shares = _shares(amounts, weights, temperature, epochs)
         self._changes: _Changes = ((0, _whole(shares)),)
+        self._scheduled: frozenset[int] = frozenset()  # the steps of changes that were set before they were reached
         self._pending: Weights | None = None  # set, but no index was drawn since then
         count = None if num_samples is None else check_int("num_samples", num_samples, 1)
         self._count = count or self._samples_until(stop, shares, amounts, epochs)
         self._state_fields = {"sizes": self._sizes, "unit": unit, "length": self._count}
         zeros = (0,) * len(self._sizes)
         self._start = MixtureCheckpoint(0, zeros, zeros, zeros)
-        self._checkpoints: tuple[MixtureCheckpoint, ...] = (self._start,)
+        # By step, the last one that was computed comes last. It is replaced, never changed, since copies share it.
+        self._checkpoints: dict[int, MixtureCheckpoint] = {}
         self._computed: dict[int, Integers] = {}  # the indices of the last steps, by the step before which they start
         self._loaded: MixtureCheckpoint | None = None  # of a loaded position
 
@@ -128,7 +130,7 @@ class MixtureSampler(SeededSampler):
         if len(given) != len(self._sizes):
             raise bad_argument("samplers", given, f"pass {len(self._sizes)} samplers, one for each dataset")
         for number, sampler in enumerate(given):
-            if not is_computed(sampler) or not len(sampler):
+            if not is_computed(sampler) or not length_of(sampler):
                 right = "must be a sampler of gluonloader, or a list, range or array, with at least one index"
                 raise bad_argument(f"samplers[{number}]", sampler, right)
         self._sources = [Source(*parts) for parts in zip(given, firsts[:-1], self._lengths, strict=True)]
@@ -171,17 +173,18 @@ class MixtureSampler(SeededSampler):
         Raises:
             ValueError: index number k was drawn before.
         """
-        drawn = self._checkpoints[-1].step
+        drawn = self._newest.step
         new: dict[int, Weights] = {}
         for step, weights in changes:
             right = f"{drawn} indices were computed already, so it must be an int >= {drawn}"
             new[check_int("k", step, drawn, right)] = _whole(_checked("weights", weights, len(self._sizes)))
         self._changes = _with_changes(self._changes, new)
+        self._scheduled |= frozenset(new)
 
     @property
     def drawn(self) -> list[SourceStats]:
         """What was drawn from each dataset since the first epoch started."""
-        newest = self._checkpoints[-1]
+        newest = self._newest
         return [
             SourceStats(count, count / source.length, None if source.lengths is None else tokens)
             for source, count, tokens in zip(self._sources, newest.counts, newest.tokens, strict=True)
@@ -198,7 +201,7 @@ class MixtureSampler(SeededSampler):
     def _order(self) -> Sliceable:
         first = self._next_epoch() * self._count
         if self._loaded is not None:
-            self._checkpoints = self._start, self._loaded
+            self._checkpoints = {self._loaded.step: self._loaded}
             self._computed, self._loaded = {}, None
 
         def read_again(part: slice) -> Integers:
@@ -221,24 +224,32 @@ class MixtureSampler(SeededSampler):
             before = self._before(start)
             indices = self._computed.get(before.step)
             if indices is None:
-                indices = self._advance(before)
+                indices = self._advance(before).indices
             parts.append(indices[start - before.step : stop - before.step])
             start += len(parts[-1])
         return np.concatenate(parts)
 
     def _change(self, step: int, weights: Weights) -> None:
-        """Makes weights apply from a step on."""
-        self._changes = _with_changes(self._changes, {step: weights})
-        self._checkpoints = tuple(known for known in self._checkpoints if known.step <= step) or (self._start,)
+        """Makes weights apply from a step on, until the next change that was scheduled."""
+        kept = tuple(change for change in self._changes if change[0] < step or change[0] in self._scheduled)
+        self._changes = _with_changes(kept, {step: weights})
+        self._checkpoints = {known: self._checkpoints[known] for known in self._checkpoints if known <= step}
         self._computed, self._pending = {}, None
+
+    @property
+    def _newest(self) -> MixtureCheckpoint:
+        return self._known_before(MOST)
+
+    def _known_before(self, step: int) -> MixtureCheckpoint:
+        """The last known checkpoint at this step or before it."""
+        found = max((known for known in self._checkpoints if known <= step), default=0)
+        return self._checkpoints.get(found, self._start)
 
     def _before(self, step: int) -> MixtureCheckpoint:
         """The checkpoint from which the step is computed."""
-        known = [checkpoint for checkpoint in self._checkpoints if checkpoint.step <= step]
-        found = known[-1] if known else self._start
+        found = self._known_before(step)
         while step >= self._end(found.step):
-            self._advance(found)
-            found = next(known for known in reversed(self._checkpoints) if known.step <= step)
+            found = self._advance(found).after
         return found
 
     def _end(self, step: int) -> int:
@@ -246,35 +257,39 @@ class MixtureSampler(SeededSampler):
         end = (step // _AT_ONCE + 1) * _AT_ONCE
         return min([end, *(change for change, _ in self._changes if change > step)])
 
-    def _advance(self, before: MixtureCheckpoint) -> Integers:
-        """Computes the steps from a checkpoint on, and keeps the checkpoint after them; returns their indices."""
+    def _advance(self, before: MixtureCheckpoint) -> Advanced:
+        """Computes the steps from a checkpoint on, and keeps the checkpoint after them."""
         weights = self._changes[bisect_right([step for step, _ in self._changes], before.step) - 1][1]
         advanced = self._mixer.advance(before, weights, self._end(before.step) - before.step)
-        known = {checkpoint.step: checkpoint for checkpoint in (*self._checkpoints, advanced.after)}
-        self._checkpoints = tuple(known[step] for step in sorted(known)[-_KEPT:])
+        step = advanced.after.step
+        others = [(known, self._checkpoints[known]) for known in self._checkpoints if known != step]
+        self._checkpoints = dict([*others, (step, advanced.after)][-_KEPT:])
         self._computed = dict([*self._computed.items(), (before.step, advanced.indices)][-2:])
-        return advanced.indices
+        return advanced
 
     def pass_state(self) -> dict[str, Any]:
         orders = [saved_pass(source.sampler) for source in self._sources] if self._given is not None else None
         changes = [[step, list(weights)] for step, weights in self._changes]
-        state = {**super().pass_state(), "orders": orders, "changes": changes}
+        state = {**super().pass_state(), "orders": orders, "changes": changes, "scheduled": sorted(self._scheduled)}
         return {**state, "checkpoint": _saved(self._loaded or self._start)}
 
     def refreshed(self, state: dict[str, Any], drawn: int) -> dict[str, Any]:
         step = int(state["epoch"]) * self._count + drawn
-        known = [checkpoint for checkpoint in self._checkpoints if checkpoint.step <= step]
         changes = [[change, list(weights)] for change, weights in self._changes]
-        return {**state, "changes": changes, "checkpoint": _saved(known[-1] if known else self._start)}
+        now = {"changes": changes, "scheduled": sorted(self._scheduled)}
+        return {**state, **now, "checkpoint": _saved(self._known_before(step))}
 
     def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
-        super().check_pass_state(state, "orders", "changes", "checkpoint", *free)
+        super().check_pass_state(state, "orders", "changes", "scheduled", "checkpoint", *free)
         orders = field(state, "orders", PATH)
         if (orders is None) != (self._given is None) or (orders is not None and len(orders) != len(self._sizes)):
             raise bad_state(f"{PATH}orders", orders, "it was saved with other samplers")
         for source, order in zip(self._sources, orders or [], strict=False):
             check_saved_pass(source.sampler, order)
-        _changes_in(state, len(self._sizes))
+        steps = {step for step, _ in _changes_in(state, len(self._sizes))}
+        scheduled = field(state, "scheduled", PATH)
+        if not isinstance(scheduled, list) or any(type(step) is not int or step not in steps for step in scheduled):
+            raise bad_state(f"{PATH}scheduled", scheduled, "must be a list of steps in `changes`")
         _loaded(state, len(self._sizes))
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
@@ -282,6 +297,7 @@ class MixtureSampler(SeededSampler):
         if self._given is None:
             self._set_sources()  # their seeds are hashes of ours, which may have changed
         self._changes, self._pending = _changes_in(state, len(self._sizes)), None
+        self._scheduled = frozenset(state["scheduled"])
         self._loaded = _loaded(state, len(self._sizes))
         return drawn
 

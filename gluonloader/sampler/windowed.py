@@ -22,6 +22,7 @@ from ..checks import check_flags, check_int
 from ..describe import call, describe, short_repr
 from ..errors import bad_argument, bad_state
 from ..indices import is_int_array
+from ..randomness import batch_seed
 from ..state import field, int_field
 from .base import SeededSampler, check_ints, start_order
 from .copies import computed_copy, is_computed
@@ -252,15 +253,18 @@ class WindowedSampler(SeededSampler):
         return {**about, "checkpoint": _saved(self._loaded or Checkpoint()), "sampler": saved_pass(self.sampler)}
 
     def refreshed(self, state: dict[str, Any], drawn: int) -> dict[str, Any]:
-        return {**state, "checkpoint": _saved(self._checkpoint(drawn))}
+        return {**state, "checkpoint": _saved(self._checkpoint(state, drawn))}
 
-    def _checkpoint(self, drawn: int) -> Checkpoint:
-        """The last known checkpoint of the newest pass at this unit or before it."""
-        return Checkpoint() if self._windows is None else self._windows.checkpoint(self._units_before(drawn))
+    def _checkpoint(self, state: Mapping[str, Any], drawn: int) -> Checkpoint:
+        """The last known checkpoint before the key `drawn` of the pass that a state describes."""
+        windows = self._windows
+        if windows is None or windows.seed != batch_seed(state["seed"], state["epoch"]):  # a later pass has started
+            return Checkpoint()
+        return windows.checkpoint(self._units_before(drawn))
 
     def drawn_inside(self, state: Mapping[str, Any], drawn: int) -> int:
         """How many keys of the pass of its sampler come before the window of the unit `drawn`."""
-        return self._checkpoint(drawn).window * self._window
+        return self._checkpoint(state, drawn).window * self._window
 
     def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
         _loaded(state)

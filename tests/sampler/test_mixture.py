@@ -189,6 +189,34 @@ def test_a_position_after_a_change_that_was_drawn_ahead():
     assert list(islice(again, 140)) == (first + second)[60:]
 
 
+def test_new_weights_replace_those_that_were_drawn_ahead():
+    sizes = [1000, 1000, 1000]
+    sampler = MixtureSampler(sizes, weights=[1, 0, 0], num_samples=2000, seed=1)
+    sampler.schedule([(900, [0, 1, 0])])
+    keys = iter(sampler)
+    drawn = list(islice(keys, 100))
+    sampler.weights = [0, 1, 0]
+    list(islice(keys, 50))
+    sampler.weights = [0, 0, 1]
+    keys.seek(120)  # as `flush` does
+    drawn += [*islice(keys, 700)]
+    source, _ = sources_of(drawn, sizes)
+    assert (source[100:] == 2).all()
+    source, _ = sources_of(list(keys), sizes)
+    assert (source[:80] == 2).all()
+    assert (source[80:] == 1).all()
+
+
+def test_steps_far_back_are_computed_again():
+    sampler = MixtureSampler([50, 20], weights=[2, 1], num_samples=400_000, seed=1)
+    keys = iter(sampler)
+    first = list(islice(keys, 20_000))
+    keys.seek(399_000)
+    assert len(list(keys)) == 1000
+    keys.seek(9_000)
+    assert list(islice(keys, 9_000)) == first[9_000:18_000]
+
+
 def test_the_state_is_small_and_does_not_grow():
     sampler = MixtureSampler([10**9] * 10, num_samples=10**9, seed=0)
     for step in range(5):
@@ -240,6 +268,8 @@ def test_mistakes(arguments, text):
         {"unit": "tokens"},
         {"orders": []},
         {"changes": []},
+        {"scheduled": 3},
+        {"scheduled": [3]},
         {"changes": [[1, [2**39, 2**39]]]},
         {"changes": [[0, [1, 1]]]},
         {"changes": [[0, ["a", 1]]]},
