@@ -145,6 +145,27 @@ def test_ranks_divide_the_rows(policy, count):
         assert sum(last, []) == rows[whole:] + rows[:missing]
 
 
+def test_ranks_notice_that_their_orders_differ():
+    sets, values = corpora(), {}
+    rows = PackedDataset(ConcatDataset(*sets))
+    lengths = np.concatenate([part.lengths for part in sets])
+    for rank in (0, 1):
+
+        def gather(value, rank=rank):
+            mine = values.setdefault(rank, [])
+            mine.append(value)
+            return [value, value] if rank == 0 else [values[0][len(mine) - 1], value]
+
+        sampler = PackingSampler(lengths, SIZE, seed=rank)
+        ranks = Ranks(rank, 2, "drop", gather=gather)
+        with SERIAL.loader(rows, BATCH, sampler=sampler, batchify_fn=PackRows(), ranks=ranks) as loader:
+            if rank == 0:
+                next(iter(loader))
+            else:
+                with pytest.raises(ValueError, match="rank 1 has other first indices in the order, unlike rank 0"):
+                    next(iter(loader))
+
+
 def kill_one(loader, rng):
     if pids := workers(loader):
         with contextlib.suppress(ProcessLookupError):

@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,7 +83,7 @@ class TokenizedPieces(Dataset):
         return {**vars(self), "_tokenizer": None}
 
     def __getitem__(self, index: Any) -> _Piece:
-        documents = self._rows(index) if self._is_table else list(self._lines(index))
+        documents = self._rows(index) if self._is_table else self._texts(index)
         if documents and isinstance(documents[0], str):
             documents = self._tokenized(documents)
         lengths, limits, parts = [], np.iinfo(self._dtype), [np.empty(0, self._dtype)]
@@ -119,19 +119,13 @@ class TokenizedPieces(Dataset):
                 start -= count
         return rows
 
-    def _lines(self, piece: int) -> Iterator[str]:
-        """The texts of the lines that start in a piece of the file."""
+    def _texts(self, piece: int) -> list[str]:
         with open(self._source, "rb") as file:
-            if piece:
-                file.seek(piece * _PIECE - 1)
-                file.readline()  # the rest of a line that starts before; nothing but the end of it, if one ends there
-            while file.tell() < (piece + 1) * _PIECE and (line := file.readline()):
-                start = file.tell() - len(line)
-                if not line.strip():
-                    continue
-                yield self._text_of(line, start) if self._source.endswith(".jsonl") else line.decode().rstrip("\r\n")
+            return [self._text_of(start, line) for start, line in _lines(file, piece) if line.strip()]
 
-    def _text_of(self, line: bytes, start: int) -> str:
+    def _text_of(self, start: int, line: bytes) -> str:
+        if not self._source.endswith(".jsonl"):
+            return line.decode().rstrip("\r\n")
         try:
             text = json.loads(line)[self._key]
         except (ValueError, KeyError, TypeError) as error:
@@ -140,6 +134,17 @@ class TokenizedPieces(Dataset):
         if not isinstance(text, str):
             raise ValueError(f"{self._source}: the field {self._key!r} of the line at byte {start} is no text")
         return text
+
+
+def _lines(file: BinaryIO, piece: int) -> Iterator[tuple[int, bytes]]:
+    """The offset and the bytes of each line that starts in a piece of a file."""
+    start = piece * _PIECE
+    if piece:
+        file.seek(start - 1)
+        start += len(file.readline()) - 1  # the rest of a line that starts before; nothing, if one ends there
+    while start < (piece + 1) * _PIECE and (line := file.readline()):
+        yield start, line
+        start += len(line)
 
 
 def load_tokenizer(path: str) -> Any:

@@ -30,6 +30,7 @@ from ..sampler import (
     unseeded,
     users_copy,
 )
+from ..segments import PackedRow
 from .random_order import draws_unseeded
 
 _EVEN: Final = {"repeat": "pad", "drop": "drop", "uneven": "keep"}  # what ShardedSampler calls the policies
@@ -155,6 +156,8 @@ def _number(value: Any) -> int:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, PackedRow):
+        value = value.documents, value.starts, value.stops
     if isinstance(value, (list, tuple, np.ndarray)):
         return list(map(_plain, as_list(value)))
     value = value.item() if isinstance(value, np.generic) else value

@@ -206,10 +206,7 @@ class PackingSampler(WindowedSampler):
 
     def _pieces(self, documents: Integers) -> tuple[_Pieces, PackingStats]:
         """The pieces of documents in their order, and what they are counted as."""
-        lengths = np.asarray(self.lengths[documents], np.int64)
-        if lengths.size and lengths.min() < 0:
-            index = int(lengths.argmin())
-            raise bad_argument(f"lengths[{documents[index]}]", int(lengths[index]), "a length must be >= 0")
+        lengths = self._lengths_of(documents)
         too_long = lengths > self.size
         keep = lengths > 0
         if self._long == "error" and too_long.any():

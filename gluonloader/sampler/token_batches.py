@@ -145,11 +145,9 @@ class TokenBatchSampler(WindowedSampler):
         return Window(batches, self._stats_of(costs[longest_first], sizes, len(documents)))
 
     def _costs(self, documents: Integers) -> NDArray[Any]:
-        lengths = np.asarray(self.lengths[documents], np.int64)
-        if lengths.size and lengths.min() < 0:
-            index = int(lengths.argmin())
-            raise bad_argument(f"lengths[{documents[index]}]", int(lengths[index]), "a length must be >= 0")
-        rounded = -(-np.maximum(lengths, 1) // self._multiple) * self._multiple  # an empty document is a row, too
+        rounded = (
+            -(-np.maximum(self._lengths_of(documents), 1) // self._multiple) * self._multiple
+        )  # an empty document is a row, too
         return rounded if self._quadratic is None else rounded + rounded**2 / self._quadratic
 
     def _cut(self, costs: NDArray[Any]) -> list[int]:

@@ -194,6 +194,18 @@ class WindowedSampler(SeededSampler):
         """Plans a window; `seed` is that of the pass."""
         raise NotImplementedError
 
+    def _lengths_of(self, documents: Integers) -> NDArray[np.int64]:
+        """The lengths of these documents."""
+        if documents.max() >= len(self.lengths) or documents.min() < 0:
+            wrong = int(documents[(documents >= len(self.lengths)) | (documents < 0)][0])
+            right = f"it yields the index {wrong}, but there are lengths of {len(self.lengths)} documents"
+            raise bad_argument("sampler", self.sampler, right)
+        lengths: NDArray[np.int64] = np.asarray(self.lengths[documents], np.int64)
+        if lengths.min() < 0:
+            index = int(lengths.argmin())
+            raise bad_argument(f"lengths[{documents[index]}]", int(lengths[index]), "a length must be >= 0")
+        return lengths
+
     def _note(self, stats: Any) -> None:
         """Counts a window that was planned for the first time."""
 

@@ -261,5 +261,8 @@ def test_mistakes(arguments, text):
 def test_lengths_must_not_be_negative():
     with pytest.raises(ValueError, match=r"lengths\[1\]=-2: a length must be >= 0"):
         list(PackingSampler([1, -2], 8, seed=0))
+    for indices, wrong in (([0, 2], 2), ([-1], -1)):
+        with pytest.raises(ValueError, match=f"it yields the index {wrong}, but there are lengths of 2 documents"):
+            list(PackingSampler([1, 2], 8, sampler=indices, seed=0))
     with pytest.raises(TypeError, match="the indices of documents must be ints, not 'a'"):
         list(PackingSampler([1, 2], 8, sampler=["a"], seed=0))

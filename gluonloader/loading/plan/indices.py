@@ -16,6 +16,7 @@ from ...indices import Keys, as_list, is_int_array
 from ...interrupts import from_signal_handler
 from ...locks import Lock
 from ...sampler import BatchPass, as_keys, changes_of, epochs_of, iterate, refreshed, saved_pass, skip
+from ...segments import PackedRow
 from ...work.in_flight import InFlight
 from ...work.task import Task
 from . import sampler_state
@@ -216,7 +217,7 @@ class IndexPlan:
 
 def _hash(keys: Keys) -> int | None:
     listed = as_list(keys)
-    return hash(tuple(listed)) if all(isinstance(key, (int, str, np.generic)) for key in listed) else None
+    return hash(tuple(listed)) if all(isinstance(key, (int, str, np.generic, PackedRow)) for key in listed) else None
 
 
 def _keys_of(indices: Any, number: int, batch_sampler: Any) -> Keys:
