@@ -153,7 +153,7 @@ class TokenError(GluonLoaderError, ValueError):
     """A file of tokens or its index was cut or is damaged, or a document has a token that it must not have.
 
     The text names the file and the document. Copy the files again, or make them again; `python -m gluonloader tokens
-    check FILE` reads a file to its end.
+    check FILE` lists the damaged documents.
     """
 
 

@@ -16,7 +16,7 @@ class PackedRow:
         documents: the index of each document, in the order of the row.
         starts, stops: which of its tokens are in the row: those from `start` to `stop - 1`.
         size: number of tokens that fit in the row.
-        align: each document but the last starts at a multiple of this many tokens.
+        align: each document starts at a multiple of this many tokens in the row.
     """
 
     documents: tuple[int, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import multiprocessing
 import os
 import pkgutil
 import resource
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -266,9 +268,13 @@ def open_files() -> list[str]:
 
 
 def few_descriptors(before: int) -> bool:
-    """Whether no more are open than before, but for two; a ThreadPool's go with it, when its last thread has ended."""
+    """Whether no more are open than before, but for three; a ThreadPool's go with it, when its last thread has ended.
+
+    The first use of forkserver or spawn opens two pipes that stay, to the fork server and to the resource tracker. A
+    long batch that this thread makes opens a file with the thread's statistics.
+    """
     gc.collect()
-    return descriptors() <= before + 2
+    return descriptors() <= before + 3
 
 
 @contextlib.contextmanager
@@ -315,6 +321,12 @@ def generator_of_hypothesis() -> None:
     hypothesis.given(hypothesis.strategies.none())(lambda _: None)()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def shared_memory_of_multiprocessing() -> None:
+    """Lets multiprocessing open the file of its shared values first, which stays open, so that no test opens it."""
+    multiprocessing.RawValue("b")
+
+
 _seen = 0  # modules that were loaded when garbage was last made quick to collect
 
 
@@ -333,11 +345,10 @@ def no_leaks() -> Any:
     """Fails the test if it leaves a process, a descriptor, a mapping or an entry in /dev/shm behind."""
     gc.collect()
     gc.freeze()  # what is alive now is not looked at again by the collections of this test
-    before = children(), descriptors(), mapped_slabs(), shared_memory()
+    before, files = (children(), descriptors(), mapped_slabs(), shared_memory()), Counter(open_files())
     yield
     gc.collect()
-    # The first use of forkserver or spawn starts helpers that stay: at most two pipes.
     assert eventually(lambda: children() <= before[0]), children() - before[0]
     assert eventually(lambda: mapped_slabs() <= before[2]), "mappings of slabs are left"
     assert shared_memory() <= before[3]
-    assert eventually(lambda: few_descriptors(before[1])), (before[1], open_files())
+    assert eventually(lambda: few_descriptors(before[1])), f"opened: {dict(Counter(open_files()) - files)}"

@@ -21,6 +21,7 @@ from gluonloader import (
     PackRows,
     Ranks,
     TokenDataset,
+    merge_states,
 )
 
 SIZE, BATCH = 32, 2
@@ -143,6 +144,31 @@ def test_ranks_divide_the_rows(policy, count):
         last = [share[whole // count :] for share in shares]
         missing = count * (whole < len(rows)) - (len(rows) - whole) if policy == "repeat" else 0
         assert sum(last, []) == rows[whole:] + rows[:missing]
+
+
+def test_the_states_of_ranks_are_merged():
+    sets, states, seen = corpora(), [], []
+    for rank, steps in ((0, 4), (1, 4), (2, 4)):
+        with loader_of(sets, SERIAL, Ranks(rank, 3, "uneven")) as loader:
+            seen.append(read(iter(loader), steps))
+            states.append(loader.state_dict())
+    merged = json.loads(json.dumps(merge_states(states)))
+    shares = []
+    for rank in (0, 1):
+        with loader_of(sets, SERIAL, Ranks(rank, 2, "uneven")) as loader:
+            loader.load_state_dict(merged)
+            shares.append(read(loader))
+    rows = [row for place in range(4 * BATCH) for share in seen for row in share[place : place + 1]]
+    rows += [row for place in range(len(shares[0])) for share in shares for row in share[place : place + 1]]
+    assert rows == rows_of(sets)
+
+
+@pytest.mark.parametrize("arguments", [{"num_workers": "auto"}, {"executor": "auto", "num_workers": 2}], ids=str)
+def test_the_executor_may_be_chosen_automatically(arguments):
+    sets = corpora()
+    rows = PackedDataset([tokens for part in sets for tokens in part])
+    with DataLoader(rows, BATCH, sampler=sampler_of(sets), batchify_fn=PackRows(), seed=0, **arguments) as loader:
+        assert read(loader) == rows_of(sets)
 
 
 def test_ranks_notice_that_their_orders_differ():

@@ -31,13 +31,15 @@ class PackRows:
 
     With the layout 'flat', the documents of all rows follow each other without padding. `tokens`, `positions` and
     `labels` have the shape (T,). `cu_seqlens` contains 0 and the end of each document, int32. `max_seqlen` is the
-    length of the longest document, an int. With `align`, documents end at multiples of it.
+    length of the longest document, an int. If the sampler has `align`, each document is padded to a multiple of it, and
+    `cu_seqlens` and `max_seqlen` count this padding.
 
     Args:
         layout: 'rows' or 'flat'.
         labels: 'shift': the label of a token is the next token of its document, also if the document was cut there;
             `ignore` for the last one and for padding. 'same': the token itself, for models that shift; `ignore` for
-            padding. None: no labels.
+            padding. Such a model predicts the first token of a document from the one before, unless it masks that.
+            None: no labels.
         pad: the token of the padding.
         ignore: the label that the loss leaves out.
         dtype: of the tokens and the labels.

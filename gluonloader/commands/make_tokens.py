@@ -91,7 +91,7 @@ class TokenizedPieces(Dataset):
             tokens = np.asarray([*document, self._end] if self._end is not None else document, np.int64)
             if len(tokens) and not limits.min <= tokens.min() <= tokens.max() <= limits.max:
                 token = tokens[(tokens < limits.min) | (tokens > limits.max)][0]
-                what = f"piece {index} has the token {token}, which does not fit in {self._dtype.name}"
+                what = f"a document has the token {token}, which does not fit in {self._dtype.name}"
                 raise ValueError(f"{self._source}: {what}; pass --dtype int32")
             parts.append(tokens.astype(self._dtype))
             lengths.append(len(tokens))
@@ -155,9 +155,12 @@ def load_tokenizer(path: str) -> Any:
     """
     tokenizers = import_extra("tokenizers", "text")
     try:
-        return tokenizers.Tokenizer.from_file(path)
+        tokenizer = tokenizers.Tokenizer.from_file(path)
     except Exception as error:  # the library raises plain Exceptions
         raise ValueError(f"--tokenizer {path}: {error}; pass a file of the library tokenizers") from error
+    tokenizer.no_truncation()  # the file may ask for both, but documents are stored as they are
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def make(options: argparse.Namespace) -> int:
@@ -197,11 +200,11 @@ def _recipe_of(options: argparse.Namespace, source: str) -> _Recipe:
         with open(options.tokenizer, "rb") as file:
             digest = hashlib.blake2b(file.read(), digest_size=16).hexdigest()
         end = None if options.end is None else tokenizer.token_to_id(options.end)
-    if end is None and options.end is not None:
-        try:
-            end = int(options.end)
-        except ValueError:
-            raise ValueError(f"--end {options.end}: the vocabulary has no such token") from None
+    if options.end is not None and options.end.isdecimal():
+        end = int(options.end)
+    elif end is None and options.end is not None:
+        right = "must be a token of the vocabulary of --tokenizer, or the number of a token"
+        raise ValueError(f"--end {options.end}: {right}")
     dtype = options.dtype or ("uint16" if vocabulary is not None and vocabulary <= _LARGEST_UINT16 else "int32")
     status = os.stat(source)
     return _Recipe(source, status.st_size, status.st_mtime_ns, digest, options.key, end, dtype)

@@ -66,7 +66,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_json(command)
     command.set_defaults(run=list_tokens)
 
-    text = "Reads every document, and says which are damaged. The exit status is 1 if one is damaged."
+    text = (
+        "Checks the index of every document and, with --vocabulary, its tokens. The exit status is 1 if a document is "
+        "damaged."
+    )
     command = commands.add_parser("check", help="find damaged documents")
     describe(command, text, _CHECK)
     command.add_argument("file", metavar="FILE", help="path of the files, with or without the ending")
@@ -116,7 +119,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def _errors_of(data: TokenDataset, documents: range) -> list[str]:
-    """The texts of the errors of documents; all are read at once, and one by one only if that fails."""
+    """The error text of each damaged document. All are read at once; if that fails, each half is read separately."""
     try:
         data.__getitems__(np.arange(documents.start, documents.stop))
     except TokenError as error:

@@ -35,7 +35,8 @@ class PackedDataset(Dataset):
         self._documents, self._field = documents, field
 
     def __len__(self) -> int:
-        raise TypeError("the rows of a PackedDataset are those of its sampler; pass sampler=PackingSampler(...)")
+        what = "a PackedDataset has no length, because the sampler decides its rows"
+        raise TypeError(f"{what}; pass sampler=PackingSampler(lengths, size) to the loader")
 
     def __getitem__(self, index: Any) -> Segments:
         samples: list[Segments] = self.__getitems__([index])

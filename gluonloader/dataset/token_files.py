@@ -58,14 +58,15 @@ class Index:
 
     Args:
         path: of the `.idx` file.
-        tokens: number of bytes of all tokens.
+        nbytes: number of bytes of all tokens.
+        source: path of the file with the tokens, for error texts.
 
     Attributes:
         dtype: of the tokens.
         lengths: the number of tokens of each document, int32.
 
     Raises:
-        TokenError: it is no such file, or it was cut, or it does not belong to these tokens.
+        TokenError: the file is no index of tokens, was cut, or belongs to another file.
     """
 
     def __init__(self, path: str, nbytes: int, source: str) -> None:
@@ -145,6 +146,13 @@ def map_tokens(path: str, dtype: Any) -> NDArray[Any]:
         what = f"its {os.path.getsize(path)} bytes are no whole number of {np.dtype(dtype).name}"
         raise TokenError(f"{path}: {what}; pass the dtype of its tokens, or copy the file again, since it was cut")
     return _mapped(path, np.dtype(dtype), 0)
+
+
+def check_dtype(path: str, dtype: np.dtype[Any]) -> None:
+    """Raises a TokenError if an index cannot have this dtype."""
+    if dtype.newbyteorder("<") not in _CODES:
+        what = f"{path} contains {dtype.name}, but an index can be made only for {', '.join(WRITABLE)}"
+        raise TokenError(f"{what}; convert the file")
 
 
 def ends_of(tokens: NDArray[Any], end: int) -> NDArray[np.int64]:

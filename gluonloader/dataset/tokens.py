@@ -23,7 +23,7 @@ from ..memory import empty
 from ..rows import Rows
 from .base import Dataset
 from .bulk import bulk_read
-from .token_files import Index, Spans, ends_of, map_tokens, write_index, write_tokens
+from .token_files import Index, Spans, check_dtype, ends_of, map_tokens, write_index, write_tokens
 
 _FILES: Final = (".bin", ".npy", ".idx")
 
@@ -71,7 +71,8 @@ class TokenDataset(Dataset):
             first use writes an `.idx` file, so that the file is scanned only once. None: the file is one document.
         index: path of the `.idx` file, if it is not beside the file with the tokens.
         column: name of the column with the tokens.
-        vocabulary: number of tokens in the vocabulary; a document with another token raises an error when it is read.
+        vocabulary: number of tokens in the vocabulary; reading a document or a window with a token outside of it raises
+            a TokenError.
 
     Raises:
         TokenError: a file was cut or is damaged, or a token is not in the vocabulary; the text names the file and the
@@ -177,23 +178,23 @@ class TokenDataset(Dataset):
         samples = [tokens[start : start + length] for start, length in zip(starts, spans.lengths.tolist(), strict=True)]
         if self._vocabulary is not None:
             for document, sample in zip(documents.tolist(), samples, strict=True):
-                self._check_vocabulary(first + document, sample)
+                self._check_vocabulary(f"document {first + document}", sample)
         return samples
 
-    def _check_vocabulary(self, document: int, tokens: NDArray[Any]) -> None:
+    def _check_vocabulary(self, name: str, tokens: NDArray[Any]) -> None:
         size = self._vocabulary
         if size is not None and len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < size:
             place = int(((tokens < 0) | (tokens >= size)).argmax())
             where = f"{self._name}: " if self._name else ""
-            what = f"token {place} of document {document} is {tokens[place]}, but the vocabulary has {size} tokens"
+            what = f"token {place} of {name} is {tokens[place]}, but the vocabulary has {size} tokens"
             raise TokenError(f"{where}{what}; pass the right vocabulary and dtype, or make the file again")
 
     def windows(self, size: int, extra: int = 1, stride: int | None = None) -> TokenWindows:
         """Returns a dataset of windows of `size + extra` tokens, of the tokens of all documents one after another.
 
         Args:
-            size: number of tokens from the start of a window to the start of the next one, if there is no `stride`.
-            extra: number of tokens that a window contains beyond that, such as the target of the last token.
+            size: number of tokens in a window, without the `extra` ones.
+            extra: number of tokens that follow these in the same window; 1 adds the label of the last token.
             stride: number of tokens from the start of a window to the start of the next one; None for `size`.
         """
         return TokenWindows(self, size, extra, stride)
@@ -205,21 +206,28 @@ class TokenDataset(Dataset):
             tokens = self._stored[0].tokens
             for row, start in zip(out, starts.tolist(), strict=True):
                 row[:] = tokens[start : start + width]
-            return out
+        else:
+            self._read_across(starts, out)
+        if self._vocabulary is not None:
+            for row, start in zip(out, starts.tolist(), strict=True):
+                self._check_vocabulary(f"the window at token {start}", row)
+        return out
+
+    def _read_across(self, starts: Indices, out: NDArray[Any]) -> None:
+        """Fills each row with the tokens from an offset on; they may lie in several arrays."""
         ends = list(accumulate(len(part.tokens) for part in self._stored))
         for row, start in zip(out, starts.tolist(), strict=True):
-            number, filled = bisect_right(ends, start), 0
+            number, filled, width = bisect_right(ends, start), 0, len(row)
             while filled < width:
                 part = self._stored[number].tokens
                 begin = start + filled - (ends[number] - len(part))
                 piece = part[begin : begin + width - filled]
                 row[filled : filled + len(piece)] = piece
                 filled, number = filled + len(piece), number + 1
-        return out
 
     def contiguous_rows(self, width: int) -> NDArray[Any] | None:
-        """All tokens as rows of `width` tokens, without a copy; None if they are not in one array."""
-        if len(self._stored) != 1:
+        """All tokens as rows of `width` tokens, without a copy; None if they are not in one array, or are checked."""
+        if len(self._stored) != 1 or self._vocabulary is not None:
             return None
         tokens = self._stored[0].tokens
         return tokens[: len(tokens) // width * width].reshape(-1, width)
@@ -289,7 +297,10 @@ def _of_file(source: str, dtype: Any, end: int | None, index: str | None) -> _Pa
     tokens = map_tokens(path, dtype)
     if end is None:
         return _Part(tokens, _Offsets(np.array([0, len(tokens)][: 1 + bool(len(tokens))])))
+    check_dtype(path, tokens.dtype)
     lengths = np.diff(ends_of(tokens, end), prepend=0)
+    if len(lengths) == 1 and tokens[-1] != end:
+        raise TokenError(f"{path} does not contain the token end={end}; pass the right end and dtype")
     try:
         write_index(index_path, tokens.dtype.newbyteorder("<"), lengths)
     except OSError as error:
@@ -306,8 +317,8 @@ def _indexed(path: str, index_path: str, dtype: Any, end: int | None) -> _Part:
     if tokens.dtype != index.dtype or (dtype is not None and np.dtype(dtype) != index.dtype):
         found = tokens.dtype if dtype is None else np.dtype(dtype)
         what = f"{index_path} is for tokens of {index.dtype}, not of {found}"
-        raise TokenError(f"{what}; delete it, so that it is made again, or pass no dtype")
-    if end is not None and len(index.lengths) > 1:
+        raise TokenError(f"{what}; pass no dtype or, if it was made with end=..., delete it and pass end=... again")
+    if end is not None and len(index.lengths):
         first = int(index.lengths[0])
         if not 0 < first <= len(tokens) or int(tokens[first - 1]) != end:
             what = f"document 0 in {index_path} does not end with the token end={end}"

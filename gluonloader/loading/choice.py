@@ -122,6 +122,9 @@ def cheaper(job: Job, tally: Tally, window: int) -> Choice | None:
 
 
 def _has_small_rows(dataset: Any) -> bool:
-    if not len(dataset):
-        return True
+    try:
+        if not len(dataset):
+            return True
+    except TypeError:  # its keys are not 0, 1, 2, ...
+        return False
     return sum(getattr(leaf, "nbytes", sys.getsizeof(leaf)) for _, leaf in leaves(dataset[0])) <= _SMALL_ROW

@@ -82,15 +82,21 @@ def _order_of(state: State) -> State:
 def _has_finished(state: State, rank: int, first: State) -> bool:
     """Whether a rank has delivered its last batch of the epoch, while rank 0, which has one more, has not."""
     share = _share(first)
-    start, length = int_field(share, "start", path="sampler."), int_field(share, "length", path="sampler.")
-    keys = len(range(start + rank, length, int(share["num_shards"])))
-    size = _batch_size(first)
-    keeps = first["sampler"].get("last_batch", "keep") == "keep"
-    batches = -(-keys // size) if keeps else keys // size
+    start, length = int_field(share, "start", path="sampler."), _length_in(share)
+    batches = 0  # of an order without a length, a rank at the start of the next epoch has delivered all
+    if length is not None:
+        keys, size = len(range(start + rank, length, int(share["num_shards"]))), _batch_size(first)
+        keeps = first["sampler"].get("last_batch", "keep") == "keep"
+        batches = -(-keys // size) if keeps else keys // size
     is_at_start = int_field(state, "epoch") == int_field(first, "epoch") + 1 and int_field(state, "batch") == 0
     # What a rank has carried over into the epoch is not known any more once it has finished the epoch.
     is_known = first["sampler"].get("last_batch") != "rollover" or first["epoch"] == 0
     return bool(is_at_start and is_known and batches <= int_field(first, "skip"))
+
+
+def _length_in(share: State) -> int | None:
+    """The length of the order that ranks divide; None if it is not known."""
+    return None if field(share, "length", "sampler.") is None else int_field(share, "length", path="sampler.")
 
 
 def _without_carried(first: State, others: Sequence[State]) -> dict[str, Any]:
@@ -106,6 +112,7 @@ def _without_carried(first: State, others: Sequence[State]) -> dict[str, Any]:
         right += "save after the first batch of an epoch, or load into each rank its own state"
         raise bad_state("sampler.carried", saved["carried"], right)
     share, size = _share(first), _batch_size(first)
-    start, length, ranks = (int_field(share, name, path="sampler.") for name in ("start", "length", "num_shards"))
-    start = min(start + max(drawn * size - carried[0], 0) * ranks, length)
+    start, ranks = (int_field(share, name, path="sampler.") for name in ("start", "num_shards"))
+    start, length = start + max(drawn * size - carried[0], 0) * ranks, _length_in(share)
+    start = start if length is None else min(start, length)
     return {**first, "skip": 0, "sampler": {**saved, "carried": [], "sampler": {**share, "start": start}}}

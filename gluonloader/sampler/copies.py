@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from ..errors import bad_argument
 from ..indices import as_list
 from ..randomness import seed_restorable
 from .base import BatchSampler, OrderedSampler, Sampler, SeededSampler, iterate, iterating_class, start_pass
@@ -18,6 +19,7 @@ from .epochs import set_epoch
 from .passes import cut, length_of, skip
 from .saved import FIXED, chain_of
 from .sharded import ShardedSampler
+from .weighted import WeightedSampler
 
 _COMPARED: Final = 64  # keys; orders of so many keys are equal by chance only if the sampler does not shuffle
 _MOST_COMPARED: Final = 100_000
@@ -29,6 +31,22 @@ def is_computed(sampler: Any) -> bool:
         return True
     kind = iterating_class(sampler)
     return kind is OrderedSampler or (kind in (BatchSampler, ShardedSampler) and is_computed(sampler.sampler))
+
+
+def check_orders_documents(name: str, sampler: Any) -> None:
+    """Checks an argument that sets the order of documents, which has to stay the same while an epoch runs.
+
+    Raises:
+        ValueError: its order cannot be computed part by part, or may change.
+    """
+    if type(sampler) not in FIXED and iterating_class(sampler) is not OrderedSampler:
+        right = "it must be a sampler of gluonloader, or a list, range or array of indices"
+        if isinstance(sampler, (BatchSampler, ShardedSampler)):
+            right += "; to divide samples among ranks, pass ranks to the loader instead"
+        raise bad_argument(name, sampler, right)
+    if isinstance(sampler, WeightedSampler) and sampler.draws_by_current_weights:
+        right = "its weights may change while an epoch runs; pass replacement=False to it, or use a MixtureSampler"
+        raise bad_argument(name, sampler, right)
 
 
 def unseeded(batch_sampler: Any) -> Any:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..errors import bad_argument
 from .base import start_order
 from .copies import computed_copy
 from .passes import Integers, Sliceable, as_keys
@@ -62,13 +63,19 @@ class Source:
     """One dataset of a mixture: its samples in their own order, pass after pass.
 
     Args:
+        name: of the argument that is the sampler, for error texts.
         first: the index of its first sample in the joined dataset.
+        size: number of its samples.
         lengths: the tokens of its samples; None if they are not known.
     """
 
-    def __init__(self, sampler: Any, first: int, lengths: Any) -> None:
+    def __init__(self, name: str, sampler: Any, first: int, size: int, lengths: Any) -> None:
         self.sampler, self.first, self.lengths, self.length = sampler, first, lengths, len(sampler)
+        self._name, self._size = name, size
         self._pass = lru_cache(maxsize=2)(self._order_of)
+
+    def __reduce__(self) -> Any:
+        return Source, (self._name, self.sampler, self.first, self._size, self.lengths)
 
     def _order_of(self, number: int) -> Sliceable:
         sampler = computed_copy(self.sampler)
@@ -86,7 +93,12 @@ class Source:
             part = as_keys(self._pass(number)[offset : min(self.length, offset + stop - start)])
             parts.append(np.asarray(part, np.int64))
             start += len(part)
-        return np.concatenate(parts)
+        indices: Integers = np.concatenate(parts)
+        wrong = indices[(indices < 0) | (indices >= self._size)]
+        if len(wrong):
+            right = f"it yields the index {wrong[0]}, but the dataset has {self._size} samples"
+            raise bad_argument(self._name, self.sampler, right)
+        return indices
 
     def tokens(self, indices: Integers) -> Integers:
         """The number of tokens of each of these samples; 0 if they are not known."""

@@ -17,7 +17,7 @@ from ..indices import is_int_array
 from ..randomness import batch_seed
 from ..state import MOST, field
 from .base import SeededSampler
-from .copies import is_computed
+from .copies import check_orders_documents, unseeded
 from .mixing import WHOLE, Advanced, Mixer, MixtureCheckpoint, Source, Weights
 from .passes import Computed, Integers, Sliceable, length_of
 from .saved import PATH, check_saved_pass, saved_pass
@@ -35,11 +35,11 @@ _Changes = tuple[tuple[int, Weights], ...]  # from which step on which shares ap
 
 @dataclass(frozen=True, slots=True)
 class SourceStats:
-    """What a `MixtureSampler` has drawn from one source since its first epoch; a loader draws ahead of delivery.
+    """What a `MixtureSampler` has computed for one source since its first epoch, up to 4,096 samples ahead.
 
     Attributes:
         samples: number of samples.
-        epochs: how often that is its whole order.
+        epochs: `samples` divided by the number of samples in one pass over the source.
         tokens: number of tokens; None if the lengths of the samples are not known.
     """
 
@@ -64,7 +64,7 @@ class MixtureSampler(SeededSampler):
         epochs: instead of `weights`: how often an epoch of the mixture reads each dataset, numbers >= 0.
         unit: what the shares count: 'samples' or 'tokens'. For tokens, the datasets need an attribute `lengths`, as a
             `TokenDataset` has.
-        num_samples: number of samples in an epoch; None for a number by `stop`.
+        num_samples: number of samples in an epoch; None: `epochs` decides, or, if that is not passed, `stop`.
         stop: an epoch ends 'first': before a dataset would be read twice; 'all': when every dataset was read once. For
             tokens, this is computed from the mean lengths.
         samplers: the order of each dataset, samplers of gluonloader; None for random orders.
@@ -118,10 +118,11 @@ class MixtureSampler(SeededSampler):
         self._state_fields = {"sizes": self._sizes, "unit": unit, "length": self._count}
         zeros = (0,) * len(self._sizes)
         self._start = MixtureCheckpoint(0, zeros, zeros, zeros)
-        # By step, the last one that was computed comes last. It is replaced, never changed, since copies share it.
+        # By step, in the order in which they were computed. Copies share the dict, so it is replaced, never changed.
         self._checkpoints: dict[int, MixtureCheckpoint] = {}
         self._computed: dict[int, Integers] = {}  # the indices of the last steps, by the step before which they start
-        self._loaded: MixtureCheckpoint | None = None  # of a loaded position
+        self._loaded: MixtureCheckpoint | None = None  # of a loaded position, until its pass starts
+        self._least = 0  # what comes before this step was perhaps drawn before the loaded position was saved
 
     def _set_sources(self) -> None:
         given, firsts = self._given, np.cumsum([0, *self._sizes]).tolist()
@@ -130,10 +131,15 @@ class MixtureSampler(SeededSampler):
         if len(given) != len(self._sizes):
             raise bad_argument("samplers", given, f"pass {len(self._sizes)} samplers, one for each dataset")
         for number, sampler in enumerate(given):
-            if not is_computed(sampler) or not length_of(sampler):
-                right = "must be a sampler of gluonloader, or a list, range or array, with at least one index"
-                raise bad_argument(f"samplers[{number}]", sampler, right)
-        self._sources = [Source(*parts) for parts in zip(given, firsts[:-1], self._lengths, strict=True)]
+            check_orders_documents(f"samplers[{number}]", sampler)
+            if not length_of(sampler):
+                raise bad_argument(f"samplers[{number}]", sampler, "it must have a length, and at least one index")
+            if unseeded(sampler) is not None:
+                raise bad_argument(f"samplers[{number}]", sampler, "its order has no seed; pass seed=... to it")
+        self._sources = [
+            Source(f"samplers[{number}]", *parts)
+            for number, parts in enumerate(zip(given, firsts[:-1], self._sizes, self._lengths, strict=True))
+        ]
         self._mixer = Mixer(self._sources, self._unit == "tokens")
 
     def _amount(self, number: int, source: Any) -> float:
@@ -156,7 +162,7 @@ class MixtureSampler(SeededSampler):
 
     @property
     def weights(self) -> list[float]:
-        """The shares of the datasets; set them to change them. Their sum is 1."""
+        """The shares that were set or scheduled last; their sum is 1. Assign new ones to change the mixture."""
         return [weight / WHOLE for weight in self._pending or self._changes[-1][1]]
 
     @weights.setter
@@ -167,13 +173,14 @@ class MixtureSampler(SeededSampler):
         """Sets shares that will apply from fixed places of the order on.
 
         Args:
-            changes: pairs (k, weights): index number k of the mixture, counted from the start of its first epoch, and
-                the later ones are drawn with these weights.
+            changes: pairs (k, weights): these weights apply from index number k of the mixture on. k counts from the
+                start of the first epoch.
 
         Raises:
-            ValueError: index number k was drawn before.
+            ValueError: index number k was computed before. Up to 4,096 indices are computed at once, so it was perhaps
+                not drawn yet.
         """
-        drawn = self._newest.step
+        drawn = max(self._newest.step, self._least)
         new: dict[int, Weights] = {}
         for step, weights in changes:
             right = f"{drawn} indices were computed already, so it must be an int >= {drawn}"
@@ -183,7 +190,7 @@ class MixtureSampler(SeededSampler):
 
     @property
     def drawn(self) -> list[SourceStats]:
-        """What was drawn from each dataset since the first epoch started."""
+        """What was computed for each dataset since the first epoch; up to 4,096 samples more than were drawn."""
         newest = self._newest
         return [
             SourceStats(count, count / source.length, None if source.lengths is None else tokens)
@@ -201,8 +208,7 @@ class MixtureSampler(SeededSampler):
     def _order(self) -> Sliceable:
         first = self._next_epoch() * self._count
         if self._loaded is not None:
-            self._checkpoints = {self._loaded.step: self._loaded}
-            self._computed, self._loaded = {}, None
+            self._loaded = None
 
         def read_again(part: slice) -> Integers:
             return self._steps(first + part.start, first + part.stop)[:: part.step]
@@ -269,18 +275,20 @@ class MixtureSampler(SeededSampler):
 
     def pass_state(self) -> dict[str, Any]:
         orders = [saved_pass(source.sampler) for source in self._sources] if self._given is not None else None
+        about = {**super().pass_state(), "orders": orders}
+        return {**about, **self._changes_as_fields(), "checkpoint": _saved(self._loaded or self._start)}
+
+    def _changes_as_fields(self) -> dict[str, Any]:
         changes = [[step, list(weights)] for step, weights in self._changes]
-        state = {**super().pass_state(), "orders": orders, "changes": changes, "scheduled": sorted(self._scheduled)}
-        return {**state, "checkpoint": _saved(self._loaded or self._start)}
+        pending = None if self._pending is None else list(self._pending)
+        return {"changes": changes, "scheduled": sorted(self._scheduled), "pending": pending}
 
     def refreshed(self, state: dict[str, Any], drawn: int) -> dict[str, Any]:
         step = int(state["epoch"]) * self._count + drawn
-        changes = [[change, list(weights)] for change, weights in self._changes]
-        now = {"changes": changes, "scheduled": sorted(self._scheduled)}
-        return {**state, **now, "checkpoint": _saved(self._known_before(step))}
+        return {**state, **self._changes_as_fields(), "checkpoint": _saved(self._known_before(step))}
 
     def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
-        super().check_pass_state(state, "orders", "changes", "scheduled", "checkpoint", *free)
+        super().check_pass_state(state, "orders", "changes", "scheduled", "pending", "checkpoint", *free)
         orders = field(state, "orders", PATH)
         if (orders is None) != (self._given is None) or (orders is not None and len(orders) != len(self._sizes)):
             raise bad_state(f"{PATH}orders", orders, "it was saved with other samplers")
@@ -290,15 +298,21 @@ class MixtureSampler(SeededSampler):
         scheduled = field(state, "scheduled", PATH)
         if not isinstance(scheduled, list) or any(type(step) is not int or step not in steps for step in scheduled):
             raise bad_state(f"{PATH}scheduled", scheduled, "must be a list of steps in `changes`")
+        if field(state, "pending", PATH) is not None:
+            _weights_in(state["pending"], len(self._sizes), f"{PATH}pending")
         _loaded(state, len(self._sizes))
 
     def load_pass_state(self, state: Mapping[str, Any], drawn: int) -> int:
         super().load_pass_state(state, drawn)
         if self._given is None:
-            self._set_sources()  # their seeds are hashes of ours, which may have changed
-        self._changes, self._pending = _changes_in(state, len(self._sizes)), None
+            self._set_sources()  # the seeds of the orders derive from that of this sampler, which may have changed
+        self._changes = _changes_in(state, len(self._sizes))
         self._scheduled = frozenset(state["scheduled"])
+        pending = state["pending"]
+        self._pending = None if pending is None else tuple(pending)
         self._loaded = _loaded(state, len(self._sizes))
+        self._checkpoints, self._computed = {self._loaded.step: self._loaded}, {}
+        self._least = self._end(self._loaded.step)
         return drawn
 
 
@@ -383,12 +397,18 @@ def _changes_in(state: Mapping[str, Any], count: int) -> _Changes:
     for change in value if isinstance(value, list) and value else [None]:
         if not isinstance(change, list) or len(change) != 2 or type(change[0]) is not int or change[0] <= last:
             raise bad_state(f"{PATH}changes", value, "must be a list of [step, weights], in the order of the steps")
-        weights = _ints(change[1], count, f"{PATH}changes", 0)
-        if sum(weights) != WHOLE or (not changes and change[0] != 0):
-            raise bad_state(f"{PATH}changes", value, "the weights must have the right sum, and start at step 0")
+        if not changes and change[0] != 0:
+            raise bad_state(f"{PATH}changes", value, "the first change must be at step 0")
         last = change[0]
-        changes.append((last, tuple(weights)))
+        changes.append((last, _weights_in(change[1], count, f"{PATH}changes")))
     return tuple(changes)
+
+
+def _weights_in(value: Any, count: int, name: str) -> Weights:
+    weights = _ints(value, count, name, 0)
+    if sum(weights) != WHOLE:
+        raise bad_state(name, value, f"weights must add up to {WHOLE}")
+    return tuple(weights)
 
 
 def _ints(values: Any, count: int, name: str, least: int | None) -> list[int]:

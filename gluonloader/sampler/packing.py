@@ -98,11 +98,11 @@ class _Stream:
 
 
 class PackingSampler(WindowedSampler):
-    """Yields rows of `size` tokens that consist of whole documents, planned from the lengths of the documents.
+    """Yields rows of at most `size` tokens, each with one or more documents or parts of documents.
 
-    Each row is a `PackedRow`; `PackedDataset` reads it, and `PackRows` makes batches of rows. The plan depends only on
-    (seed, epoch) and the lengths. So rows are the same for any number of workers, and a position can be loaded with
-    another number of ranks.
+    Each row is a `PackedRow`; `PackedDataset` reads it, and `PackRows` makes batches of rows. The rows are planned from
+    (seed, epoch) and the lengths of the documents alone. So they are the same for any number of workers, and a position
+    can be loaded with another number of ranks.
 
     Args:
         lengths: number of tokens of each document, ints of shape (N,), e.g. `TokenDataset.lengths`.
@@ -156,7 +156,7 @@ class PackingSampler(WindowedSampler):
         if self.size % self._align:
             raise bad_argument("align", align, f"it must divide size={size}")
         if method == "split" and self._align > 1:
-            raise bad_argument("align", align, "documents that method='split' cuts follow each other without a gap")
+            raise bad_argument("align", align, "method='split' leaves no gaps between documents; pass align=1")
         self._method, self._long = method, long
         self._state_fields = {
             **self._state_fields, "size": self.size, "method": method, "long": long, "align": self._align,

@@ -200,7 +200,7 @@ class _Share:
         padded = even == "pad" and index >= odd > 0
         self.extra = (start + index + rounds * num_shards) % length if padded else None
         self.length = len(self.own) + padded
-        self._total = length
+        self._total, self._index = length, index
 
     def drawn_from(self, keys: Iterator[Any]) -> Iterator[Any]:
         """The keys of this share, from an iterator over the keys of all shares."""
@@ -217,7 +217,11 @@ class _Share:
     def read(self, order: Sliceable, part: slice) -> Keys:
         """Part of the order of this share, from the order of all shares."""
         own = self.own[part]
-        keys = as_keys(order[own.start : own.stop : own.step] if own else [])
+        if own and again(order) is not order:  # a change of the order has to apply at the same place for all shares
+            end = min(own[-1] - self._index + own.step, self._total)
+            keys = as_keys(as_keys(order[own.start - self._index : end])[self._index :: own.step])
+        else:
+            keys = as_keys(order[own.start : own.stop : own.step] if own else [])
         if self.extra is not None and part.stop == self.length:
             return join_keys(keys, as_keys(again(order)[self.extra : self.extra + 1]))
         return keys

@@ -65,6 +65,11 @@ class WeightedSampler(SeededSampler):
         super().__init__(seed)
 
     @property
+    def draws_by_current_weights(self) -> bool:
+        """Whether new weights apply to an epoch that has started."""
+        return self._replacement
+
+    @property
     def weights(self) -> Floats:
         """The weights, as a read-only array; to change a weight, assign a new array with all weights."""
         return self._weights

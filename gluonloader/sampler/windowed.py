@@ -1,9 +1,9 @@
-"""Samplers that plan their order window by window, so that neither start nor memory grows with the number of keys.
+"""Samplers that plan their order window by window, so that a start takes the same time for any number of keys.
 
     order of the sampler below --a window of its keys--> plan --> units of the order: rows, or batches
 
-How many units a window has is known only when it was planned. So the order has no length, and `Windows` counts the
-units before each window. A saved position contains one of these counts, so that a resume plans only one window.
+The number of units in a window is known only after the window is planned. So the order has no length, and `Windows`
+counts the units before each window. A saved position contains one of these counts, so a resume plans only one window.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..indices import is_int_array
 from ..randomness import batch_seed
 from ..state import field, int_field
 from .base import SeededSampler, check_ints, start_order
-from .copies import computed_copy, is_computed
+from .copies import check_orders_documents, computed_copy
 from .passes import Integers, Sliceable, UnknownLength, again, as_keys, length_of
 from .saved import PATH, check_saved_pass, digest, inner_state, load_saved_pass, saved_pass
 from .shuffled import RandomSampler
@@ -107,7 +107,10 @@ class Windows:
         return Checkpoint() if number < 0 else Checkpoint(number, self.before(number))
 
     def units(self, number: int) -> Any:
-        """The units of a counted window, after which the next window is counted; None after the last window."""
+        """Plans a window if that is necessary, and returns its units; None after the last window.
+
+        The units of all windows before it must have been counted.
+        """
         found = self._kept.get(number)
         if found is None:
             start, stop = number * self._size, (number + 1) * self._size
@@ -168,9 +171,8 @@ class WindowedSampler(SeededSampler):
         super().__init__(seed, bool(shuffle))
         self.lengths, self._window = _checked_lengths(lengths), check_int("window", window, 1)
         self._shuffle = bool(shuffle)
-        if sampler is not None and not is_computed(sampler):
-            right = "it must be a sampler of gluonloader, or a list, range or array of indices of documents"
-            raise bad_argument("sampler", sampler, right)
+        if sampler is not None:
+            check_orders_documents("sampler", sampler)
         self.sampler = self._documents() if sampler is None else sampler
         count = len(self.lengths)
         spread = self.lengths[np.linspace(0, max(count - 1, 0), min(_DIGESTED, count)).astype(np.int64)]
@@ -182,6 +184,14 @@ class WindowedSampler(SeededSampler):
         }
         self._loaded: Checkpoint | None = None  # of a loaded position, until its pass starts
         self._windows: Windows | None = None  # of the newest pass
+
+    def __copy__(self) -> WindowedSampler:
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_windows": None}  # they are planned again
 
     def _documents(self) -> Any:
         count = len(self.lengths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,8 +128,11 @@ def as_exception(error: BaseException, raiser: str) -> Exception:
 def located_sample(error: BaseException, dataset: Any, index: Any, task: Task) -> Exception:
     """The error of a sample, with a note; see `located`."""
     call = f"dataset[{index!r}]"
-    beyond = isinstance(error, IndexError) and hasattr(dataset, "__len__")
-    return located(error, call, f"{call}{f' of {len(dataset)} samples' if beyond else ''}, {task}")
+    count = ""
+    if isinstance(error, IndexError):
+        with suppress(TypeError):  # it has no length
+            count = f" of {len(dataset)} samples"
+    return located(error, call, f"{call}{count}, {task}")
 
 
 def located_bulk(error: BaseException, keys: Keys, task: Task) -> Exception:

@@ -69,6 +69,18 @@ def test_make(tmp_path, tokenizer, ending, workers, capsys):
     )
 
 
+def test_truncation_and_padding_of_the_tokenizer_are_not_applied(tmp_path, tokenizer):
+    tokenizers = pytest.importorskip("tokenizers")
+    cutting = tokenizers.Tokenizer.from_file(tokenizer)
+    cutting.enable_truncation(2)
+    cutting.enable_padding()
+    cutting.save(tokenizer)
+    source = make_file(tmp_path / "corpus.txt", ["a b c d", "e"])
+    arguments = ["make", source, "--tokenizer", tokenizer, "--out", str(tmp_path / "out"), "--num-workers", "0"]
+    assert command(*arguments, "--end", "1") == 0
+    assert [tokens.tolist() for tokens in TokenDataset(tmp_path / "out")] == [[2, 3, 4, 5, 1], [6, 1]]
+
+
 def test_lines_of_any_length_are_read_once(tmp_path, tokenizer):
     rng = random.Random(0)
     sizes = [*rng.choices([1, 50, 10_000, 300_000], k=40), 1_500_000]  # characters; a piece has 1 MB
@@ -178,7 +190,7 @@ def test_mistakes(tmp_path, tokenizer, capsys):
     cases = [
         ([source, *out], "corpus.jsonl contains texts; pass --tokenizer tokenizer.json"),
         ([source, *out, "--tokenizer", source], "pass a file of the library tokenizers"),
-        ([source, *out, "--tokenizer", tokenizer, "--end", "<eos>"], "--end <eos>: the vocabulary has no such token"),
+        ([source, *out, "--tokenizer", tokenizer, "--end", "<eos>"], "--end <eos>: must be a token of the vocabulary"),
         (
             [source, *out, "--tokenizer", tokenizer, "--key", "body"],
             "the line at byte 0 is no JSON object with a field",

@@ -91,6 +91,10 @@ def test_a_flat_file_with_an_end_token(tmp_path, name):
     check(TokenDataset(path, dtype="uint16", end=0), documents)
     with pytest.raises(TokenError, match=r"document 0 in .*flat\.idx does not end with the token end=7; delete that"):
         TokenDataset(path, dtype="uint16", end=7)
+    (tmp_path / "flat.idx").unlink()
+    with pytest.raises(TokenError, match=r"does not contain the token end=70; pass the right end and dtype"):
+        TokenDataset(path, dtype="uint16", end=70)
+    assert not (tmp_path / "flat.idx").exists()
 
 
 def test_a_flat_file_without_an_end_token_is_one_document(tmp_path):
@@ -201,6 +205,9 @@ def test_mistakes(tmp_path, prefix):
         TokenDataset(tmp_path / "flat.bin")
     with pytest.raises(ValueError, match="pass end=..., the token that ends a document, to make it"):
         TokenDataset(tmp_path / "flat.bin", dtype="uint16", index=tmp_path / "other.idx")
+    np.arange(4, dtype=np.uint32).tofile(tmp_path / "wide.bin")
+    with pytest.raises(TokenError, match=r"wide\.bin contains uint32, but an index can be made only for uint8, int8"):
+        TokenDataset(tmp_path / "wide.bin", dtype="uint32", end=0)
     with pytest.raises(TokenError, match="is for tokens of uint16, not of int32"):
         TokenDataset(prefix, dtype="int32")
     with pytest.raises(ValueError, match="dtype='float32': must be one of uint8, int8"):
@@ -226,6 +233,11 @@ def test_tokens_outside_of_the_vocabulary(prefix):
     assert data[2].tolist() == [1]
     with pytest.raises(TokenError, match=r"corpus: token 2 of document 0 is 8, but the vocabulary has 8 tokens"):
         data[0]
+    for extra in (0, 1):
+        windows = data.windows(2, extra)
+        assert windows[2].tolist()[:2] == [2, 2]
+        with pytest.raises(TokenError, match="token 0 of the window at token 2 is 8, but the vocabulary has 8 tokens"):
+            windows.__getitems__([2, 1])
 
 
 def test_files_that_were_cut(prefix):

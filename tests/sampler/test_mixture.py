@@ -1,14 +1,24 @@
 """Mixtures: each dataset keeps its share at every step, and is read in its own order."""
 
 import json
-from itertools import islice
+import pickle
+from itertools import islice, zip_longest
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import MixtureSampler, RandomSampler, SequentialSampler, ShardedSampler, TokenDataset
+from gluonloader import (
+    BatchSampler,
+    MixtureSampler,
+    RandomSampler,
+    SequentialSampler,
+    ShardedSampler,
+    TokenDataset,
+    WeightedSampler,
+)
+from gluonloader.sampler import computed_copy
 
 WEIGHTS = st.lists(st.floats(0.001, 1), min_size=1, max_size=8)
 
@@ -217,6 +227,59 @@ def test_steps_far_back_are_computed_again():
     assert list(islice(keys, 9_000)) == first[9_000:18_000]
 
 
+def test_new_weights_that_were_not_used_yet_are_in_the_state():
+    sampler = MixtureSampler([500, 500], weights=[1, 0], num_samples=400, seed=1)
+    state, keys = sampler.pass_state(), iter(sampler)
+    list(islice(keys, 50))
+    sampler.weights = [0, 1]
+    saved = json.loads(json.dumps(sampler.refreshed(state, 50)))
+    rest = list(keys)
+    resumed = MixtureSampler([500, 500], weights=[1, 0], num_samples=400, seed=1)
+    resumed.load_pass_state(saved, 50)
+    again = iter(resumed)
+    again.skip(50)
+    assert list(again) == rest
+    before = MixtureSampler([500, 500], weights=[1, 0], num_samples=400, seed=1)
+    before.weights = [0, 1]
+    resumed.load_pass_state(before.pass_state(), 0)
+    assert resumed.weights == [0, 1]
+
+
+def test_a_loaded_position_replaces_what_was_computed_before():
+    sampler = MixtureSampler([500, 500], weights=[1, 0], num_samples=9000, seed=1)
+    state = sampler.pass_state()
+    keys = iter(sampler)
+    expected = list(islice(keys, 100))
+    sampler.weights = [0, 1]
+    assert list(islice(keys, 100)) != expected
+    sampler.load_pass_state(state, 0)
+    copied = computed_copy(sampler, 0)
+    assert list(islice(iter(copied), 100)) == expected
+    with pytest.raises(ValueError, match="k=10: 4096 indices were computed already"):
+        sampler.schedule([(10, [1, 1])])
+
+
+def test_ranks_change_their_weights_at_the_same_place():
+    def share(rank):
+        sampler = ShardedSampler(MixtureSampler([500, 500], weights=[1, 0], num_samples=400, seed=1), 3, rank, "keep")
+        keys = BatchSampler(sampler, 5).begin()
+        drawn = next(keys) + next(keys)
+        sampler.sampler.weights = [0.5, 0.5]
+        return drawn + [key for batch in keys for key in batch]
+
+    shares = [share(rank) for rank in range(3)]
+    merged = [key for keys in zip_longest(*shares) for key in keys if key is not None]
+    assert len(merged) == len(set(merged)) == 400
+    assert prefixes(merged, [500, 500], 1)
+
+
+def test_it_can_be_pickled():
+    sampler = MixtureSampler([50, 20], weights=[1, 2], num_samples=60, seed=1)
+    list(sampler)
+    again = pickle.loads(pickle.dumps(sampler))
+    assert list(again) == list(sampler)
+
+
 def test_the_state_is_small_and_does_not_grow():
     sampler = MixtureSampler([10**9] * 10, num_samples=10**9, seed=0)
     for step in range(5):
@@ -254,11 +317,22 @@ def test_shares_of_ranks():
         ({"num_samples": 0}, "num_samples=0: must be an int >= 1"),
         ({"samplers": [SequentialSampler(3)]}, "pass 2 samplers, one for each dataset"),
         ({"samplers": [SequentialSampler(3), iter([])]}, r"samplers\[1\].*must be a sampler of gluonloader"),
+        ({"samplers": [SequentialSampler(3), []]}, r"samplers\[1\].*at least one index"),
+        ({"samplers": [SequentialSampler(3), RandomSampler(4)]}, r"its order has no seed; pass seed=\.\.\. to it"),
+        ({"samplers": [SequentialSampler(3), WeightedSampler([1] * 4, seed=0)]}, "its weights may change"),
+        ({"samplers": [SequentialSampler(3), ShardedSampler(range(4), 2, 0)]}, "pass ranks to the loader instead"),
     ],
 )
 def test_mistakes(arguments, text):
     with pytest.raises(ValueError, match=text):
         MixtureSampler(**{"sources": [3, 4], "seed": 0, **arguments})
+
+
+def test_an_index_outside_of_its_dataset():
+    for indices, wrong in (([0, 3], 3), ([-1, 0, 1], -1)):
+        sampler = MixtureSampler([3, 4], samplers=[indices, range(4)], num_samples=20, seed=0)
+        with pytest.raises(ValueError, match=rf"samplers\[0\].*the index {wrong}, but the dataset has 3 samples"):
+            list(sampler)
 
 
 @pytest.mark.parametrize(
@@ -270,6 +344,7 @@ def test_mistakes(arguments, text):
         {"changes": []},
         {"scheduled": 3},
         {"scheduled": [3]},
+        {"pending": [1, 2]},
         {"changes": [[1, [2**39, 2**39]]]},
         {"changes": [[0, [1, 1]]]},
         {"changes": [[0, ["a", 1]]]},

@@ -1,6 +1,7 @@
 """Rows of documents, planned by their lengths: complete, full, and the same however they are read."""
 
 import json
+import pickle
 from collections import Counter
 from itertools import islice
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import BatchSampler, PackingSampler, RandomSampler, ShardedSampler
+from gluonloader import BatchSampler, PackingSampler, RandomSampler, ShardedSampler, SubsetSampler, WeightedSampler
 
 METHODS = st.sampled_from(["best_fit", "in_order", "split"])
 WHOLE_METHODS = st.sampled_from(["best_fit", "in_order"])
@@ -118,6 +119,13 @@ def test_an_order_of_the_documents_may_be_passed():
     sampler = PackingSampler([5] * 10, 10, sampler=RandomSampler(10, seed=3), method="in_order", shuffle=False)
     order = list(RandomSampler(10, seed=3))
     assert [document for row in sampler for document in row.documents] == order
+
+
+def test_it_can_be_pickled_while_an_epoch_runs():
+    sampler = PackingSampler([5, 3, 9, 4], 10, sampler=SubsetSampler([0, 2, 3], shuffle=True, seed=1), seed=2)
+    next(iter(sampler))
+    again = pickle.loads(pickle.dumps(sampler))
+    assert list(again) == list(sampler)
 
 
 # -- Positions -----------------------------------------------------------------------------------------------------
@@ -246,10 +254,15 @@ def test_the_length_is_not_known():
         ({"long": "keep"}, "long='keep': must be one of"),
         ({"method": "split", "long": "drop"}, "long='drop': method='split' cuts all documents"),
         ({"align": 3}, "align=3: it must divide size=8"),
-        ({"method": "split", "align": 2}, "align=2: documents that method='split' cuts"),
+        ({"method": "split", "align": 2}, "align=2: method='split' leaves no gaps"),
         ({"window": 0}, "window=0: must be an int >= 1"),
         ({"lengths": "abc"}, "pass the number of tokens of each document"),
         ({"sampler": iter([1])}, "it must be a sampler of gluonloader"),
+        (
+            {"sampler": WeightedSampler([1, 2], seed=0)},
+            "its weights may change while an epoch runs; pass replacement=F",
+        ),
+        ({"sampler": ShardedSampler(range(2), 2, 0)}, "pass ranks to the loader instead"),
         ({"shuffle": "yes"}, "shuffle='yes': must be True or False"),
     ],
 )
