@@ -217,7 +217,12 @@ class BatchSampler(Sampler):
         batches.commit()
 
     def _forget_position(self) -> None:
-        self.carried, self._start = [], 0
+        self.carried = []
+        self.start_at_first()
+
+    def start_at_first(self) -> None:
+        """Makes the next pass start at its first index, also if a position was loaded with another batch size."""
+        self._start = 0
 
     def begin(self) -> BatchPass:
         """Starts an iteration that moves its last indices to the next iteration only when `commit` is called.

@@ -390,3 +390,22 @@ def test_a_batch_sampler_of_the_user_continues_as_well():
     batches, left = cut(order[6:], 6, "rollover")
     assert [batch.tolist() for batch in loader] == batches
     assert next(iter(loader)).tolist()[: len(left)] == left
+
+
+def test_another_epoch_starts_at_its_first_sample():
+    def make(size):
+        return DataLoader(range(40), size, shuffle=True, seed=0)
+
+    with make(4) as saving, make(8) as loader, make(8) as fresh:
+        iterator = iter(saving)
+        for _ in range(3):
+            next(iterator)
+        state = saving.state_dict()
+        fresh.set_epoch(7)
+        expected = [batch.tolist() for batch in fresh]
+        loader.load_state_dict(state, new_batch_size=True)
+        loader.set_epoch(7)
+        assert [batch.tolist() for batch in loader] == expected
+        loader.load_state_dict(state, new_batch_size=True)
+        loader.set_epoch(0)  # the epoch of the position
+        assert sum(map(len, loader)) == 28
