@@ -80,6 +80,7 @@ def observe(pipeline, loader_class, state):
         warnings.simplefilter("always")
         warnings.filterwarnings("ignore", "This DataLoader will create")  # depends on the machine
         warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
+        warnings.simplefilter("ignore", ResourceWarning)  # of garbage of other tests, whenever it is collected
         try:
             returned, raised = facts(pipeline(loader_class)), None
         except Exception as error:
