@@ -99,6 +99,6 @@ def test_the_slow_source_is_read_before_and_after_concurrency():
 def test_this_file_runs_every_example():
     written = {path.stem for path in (ROOT / "examples").glob("*.py")}
     assert written == {
-        "digits", "train_digits", "gluon_digits", "torch_digits", "jax_digits", "resume", "parquet_bulk", "pretrain", "images",
-        "slow_source", "many_nodes",
+        "digits", "train_digits", "gluon_digits", "torch_digits", "jax_digits", "resume", "parquet_bulk",
+        "pretrain", "images", "slow_source", "many_nodes",
     }  # fmt: skip
