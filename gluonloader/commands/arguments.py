@@ -76,6 +76,12 @@ def keywords(text: str) -> dict[str, Any]:
         raise argparse.ArgumentTypeError(f"{text}: {right}") from None
 
 
+def add_workers(command: argparse.ArgumentParser) -> None:
+    """Adds the number of worker processes."""
+    text = "number of worker processes: 0 for none, auto for at most one process per core (default: auto)"
+    command.add_argument("--num-workers", type=number_or_auto, default="auto", metavar="N", help=text)
+
+
 def number_or_auto(text: str) -> int | str:
     """A type of arguments: a number of workers, or "auto"."""
     return text if text == "auto" else at_least(0, '"auto" or ')(text)

@@ -13,7 +13,7 @@ from ..errors import RecordError
 from ..records import unpack
 from ..records.frames import data_of, mapped, spans_of, starts_of
 from ..records.index import index_path, read_index
-from .arguments import add_json, at_least, describe, number_or_auto
+from .arguments import add_json, add_workers, at_least, describe
 from .check import check
 from .make import make
 from .printing import discard
@@ -65,7 +65,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     text = "what to do with an image that cannot be packed: skip it, print its error and end with exit status 1 "
     text += "(default), or end at once and write no file"
     command.add_argument("--on-error", choices=["skip", "raise"], default="skip", help=text)
-    _add_workers(command)
+    add_workers(command)
     add_json(command)
     command.set_defaults(run=make)
 
@@ -85,7 +85,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     text = "path of the .rec file; if it has an index, the index is also checked"
     command.add_argument("file", metavar="FILE.rec", help=text)
     command.add_argument("--no-decode", action="store_true", help="check only the frames and the index, not the images")
-    _add_workers(command)
+    add_workers(command)
     add_json(command)
     command.set_defaults(run=check)
 
@@ -122,8 +122,3 @@ def _labels(record: bytes) -> list[float] | None:
     except RecordError:
         return None
     return [label] if isinstance(label, float) else label.tolist()
-
-
-def _add_workers(command: argparse.ArgumentParser) -> None:
-    text = "number of worker processes: 0 for none, auto for at most one process per core (default: auto)"
-    command.add_argument("--num-workers", type=number_or_auto, default="auto", metavar="N", help=text)

@@ -12,7 +12,7 @@ import numpy as np
 from ..dataset import TokenDataset
 from ..errors import TokenError
 from ..progress import ProgressBar
-from .arguments import add_json, at_least, describe, number_or_auto
+from .arguments import add_json, add_workers, at_least, describe
 from .make_tokens import make
 from .printing import show
 
@@ -54,8 +54,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     command.add_argument("--end", metavar="TOKEN", help=text)
     dtype = "dtype of the tokens in the file (default: uint16 if the vocabulary has at most 65,536 tokens, else int32)"
     command.add_argument("--dtype", choices=["uint8", "int8", "int16", "uint16", "int32", "int64"], help=dtype)
-    text = "number of worker processes: 0 for none, auto for at most one process per core (default: auto)"
-    command.add_argument("--num-workers", type=number_or_auto, default="auto", metavar="N", help=text)
+    add_workers(command)
     add_json(command)
     command.set_defaults(run=make)
 

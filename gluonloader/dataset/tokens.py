@@ -1,7 +1,8 @@
 """`TokenDataset`: documents of tokens, in memory or in files that are mapped into memory, and windows over them.
 
-file, array, table --> parts, each an array of tokens and where its documents lie --> documents
-                                                                                  --> windows
+file, list, table --> parts: an array of tokens, and where its documents lie --> documents, or windows
+
+A file and a list have one part; a table has one for each chunk of its column.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ class TokenDataset(Dataset):
             index = None if index is None else os.path.abspath(index)
         elif end is not None or index is not None or dtype is not None:
             raise ValueError("dtype, end and index are only for a source that is the path of a file; remove them")
+        elif not hasattr(source, "column_names"):
+            source = _of_list(source)  # so that the list itself is not kept
         self._vocabulary = None if vocabulary is None else check_int("vocabulary", vocabulary, 1)
         self._opened_with = source, dtype, end, index, column
         self._open()
@@ -124,14 +127,13 @@ class TokenDataset(Dataset):
         return TokenDataset(prefix)
 
     def _open(self) -> None:
-        source, *arguments = self._opened_with
+        source, dtype, end, index, column = self._opened_with
         if isinstance(source, str):
-            dtype, end, index, _ = arguments
             self._name, parts = source, [_of_file(source, dtype, end, index)]
         elif hasattr(source, "column_names"):
-            self._name, parts = type(source).__name__, _of_table(source, arguments[3])
+            self._name, parts = type(source).__name__, _of_table(source, column)
         else:
-            self._name, parts = "", [_of_list(source)]
+            self._name, parts = "", [source]
         self._stored = parts
         counts = [len(part.documents.lengths) for part in parts]
         self._starts = [0, *accumulate(counts)]  # the number of documents before each part

@@ -118,22 +118,20 @@ class Mixer:
     def advance(self, before: MixtureCheckpoint, weights: Weights, count: int) -> Advanced:
         """Computes the next `count` steps after a checkpoint."""
         if self._by_tokens:
-            lengths = [
-                source.tokens(source.read(first, count if weight else 0)).tolist()
-                for source, first, weight in zip(self._sources, before.counts, weights, strict=True)
-            ]
+            ahead = self._read(before, [count if weight else 0 for weight in weights])
+            lengths = [source.tokens(part).tolist() for source, part in zip(self._sources, ahead, strict=True)]
             chosen = choose_by_tokens(before.balances, weights, lengths, count)
+            counts = self._counts(chosen)
         else:
             chosen = choose_by_samples(before.balances, weights, count)
-        indices, paid = np.empty(count, np.int64), []
-        tokens = []
-        for number, source in enumerate(self._sources):
-            steps = np.flatnonzero(chosen == number)
-            read = source.read(before.counts[number], len(steps))
-            indices[steps] = read + source.first
+            counts = self._counts(chosen)
+            ahead = self._read(before, counts)
+        indices, tokens = np.empty(count, np.int64), []
+        for number, (source, part) in enumerate(zip(self._sources, ahead, strict=True)):
+            read = part[: counts[number]]
+            indices[chosen == number] = read + source.first
             tokens.append(int(source.tokens(read).sum()))
-            paid.append(tokens[-1] if self._by_tokens else len(steps))
-        counts = np.bincount(chosen, minlength=len(self._sources)).tolist()
+        paid = tokens if self._by_tokens else counts
         whole = sum(paid)
         balances = [
             balance + weight * whole - WHOLE * own
@@ -144,6 +142,16 @@ class Mixer:
             for pair in ((before.counts, counts), (before.tokens, tokens))
         ]
         return Advanced(indices, MixtureCheckpoint(before.step + count, sums[0], tuple(balances), sums[1]))
+
+    def _counts(self, chosen: Integers) -> list[int]:
+        """How many of these steps read each source."""
+        counts: list[int] = np.bincount(chosen, minlength=len(self._sources)).tolist()
+        return counts
+
+    def _read(self, before: MixtureCheckpoint, counts: Sequence[int]) -> list[Integers]:
+        """The next indices of each source."""
+        places = zip(self._sources, before.counts, counts, strict=True)
+        return [source.read(first, count) for source, first, count in places]
 
 
 def choose_by_samples(balances: Sequence[int], weights: Weights, count: int) -> Integers:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from ..errors import bad_argument
 from ..randomness import batch_seed
 from ..segments import PackedRow
 from .passes import Integers, Sliceable
-from .windowed import Window, WindowedSampler, Windows
+from .windowed import Sums, Window, WindowedSampler, Windows
 
 PackingMethod = Literal["best_fit", "in_order", "split"]
 LongDocuments = Literal["split", "truncate", "drop", "error"]
@@ -32,7 +32,7 @@ _LONG: Final = ("split", "truncate", "drop", "error")
 
 
 @dataclass(frozen=True, slots=True)
-class PackingStats:
+class PackingStats(Sums):
     """What a `PackingSampler` has planned in its newest epoch; more than was delivered, since it plans ahead.
 
     Attributes:
@@ -55,9 +55,6 @@ class PackingStats:
     def fill(self) -> float:
         """The share of the rows that tokens fill, from 0 to 1; the rest is padding."""
         return self.tokens / self.capacity if self.capacity else 0.0
-
-    def __add__(self, other: PackingStats) -> PackingStats:
-        return PackingStats(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +129,7 @@ class PackingSampler(WindowedSampler):
     """
 
     _units = "rows"
+    _no_stats = PackingStats()
 
     def __init__(
         self,
@@ -161,7 +159,6 @@ class PackingSampler(WindowedSampler):
         self._state_fields = {
             **self._state_fields, "size": self.size, "method": method, "long": long, "align": self._align,
         }  # fmt: skip
-        self._stats = PackingStats()
 
     @short_repr
     def __repr__(self) -> str:
@@ -170,18 +167,11 @@ class PackingSampler(WindowedSampler):
 
     def stats(self) -> PackingStats:
         """What was planned so far in the newest epoch, since it started or was resumed."""
-        stats = self._stats
+        stats: PackingStats = self._stats
         if self._method == "split":
             rows = -(-stats.tokens // self.size)
             return replace(stats, rows=rows, capacity=rows * self.size)
         return stats
-
-    def _note(self, stats: PackingStats) -> None:
-        self._stats += stats
-
-    def _windows_of_next_pass(self) -> Windows:
-        self._stats = PackingStats()
-        return super()._windows_of_next_pass()
 
     def _order_of(self, windows: Windows) -> Sliceable:
         return _SplitOrder(windows, self.size) if self._method == "split" else super()._order_of(windows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument
 from ..randomness import batch_seed
 from .passes import Integers
-from .windowed import Window, WindowedSampler, Windows
+from .windowed import Sums, Window, WindowedSampler
 
 LongSamples = Literal["drop", "error"]
 
@@ -21,7 +21,7 @@ _SIMILAR: Final = 64  # batches that follow each other and have similar costs: r
 
 
 @dataclass(frozen=True, slots=True)
-class TokenBatchStats:
+class TokenBatchStats(Sums):
     """What a `TokenBatchSampler` has planned in its newest epoch; more than was delivered, since it plans ahead.
 
     Attributes:
@@ -42,9 +42,6 @@ class TokenBatchStats:
     def use(self) -> float:
         """The share of the budget that is used, from 0 to 1."""
         return self.cost / self.budget if self.budget else 0.0
-
-    def __add__(self, other: TokenBatchStats) -> TokenBatchStats:
-        return TokenBatchStats(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
 
 class TokenBatchSampler(WindowedSampler):
@@ -81,6 +78,7 @@ class TokenBatchSampler(WindowedSampler):
     """
 
     _units = "batches"
+    _no_stats = TokenBatchStats()
 
     def __init__(
         self,
@@ -109,7 +107,6 @@ class TokenBatchSampler(WindowedSampler):
             **self._state_fields, "max_tokens": self.max_tokens, "max_samples": self._max_samples,
             "padded": self._padded, "quadratic": quadratic, "multiple": self._multiple, "long": long,
         }  # fmt: skip
-        self._stats = TokenBatchStats()
 
     @short_repr
     def __repr__(self) -> str:
@@ -118,14 +115,8 @@ class TokenBatchSampler(WindowedSampler):
 
     def stats(self) -> TokenBatchStats:
         """What was planned so far in the newest epoch, since it started or was resumed."""
-        return self._stats
-
-    def _note(self, stats: TokenBatchStats) -> None:
-        self._stats += stats
-
-    def _windows_of_next_pass(self) -> Windows:
-        self._stats = TokenBatchStats()
-        return super()._windows_of_next_pass()
+        stats: TokenBatchStats = self._stats
+        return stats
 
     def _plan(self, seed: int, number: int, documents: Integers) -> Window:
         costs = self._costs(documents)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,19 @@ from .passes import Integers, Sliceable, UnknownLength, again, as_keys, length_o
 from .saved import PATH, check_saved_pass, digest, inner_state, load_saved_pass, saved_pass
 from .shuffled import RandomSampler
 
+S = TypeVar("S", bound="Sums")
+
 _DIGESTED: Final = 64  # lengths: a state contains a digest of so many of them, evenly spread; each may be a disk read
 _KEPT: Final = 2  # planned windows; batches in flight and saved positions need the last ones
+
+
+class Sums:
+    """Base class of dataclasses of numbers, which can be added."""
+
+    __slots__ = ()
+
+    def __add__(self: S, other: S) -> S:
+        return type(self)(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +176,7 @@ class WindowedSampler(SeededSampler):
     _read_ahead = 0
     _per_pass = ("_epoch", "_loaded", "_windows")
     _units = "units"  # what the order consists of, for the texts
+    _no_stats: Any  # what the sampler counts, before anything was planned
 
     def __init__(self, lengths: Any, window: int, sampler: Any, shuffle: bool, seed: int | None) -> None:
         check_flags(shuffle=shuffle)
@@ -184,6 +196,7 @@ class WindowedSampler(SeededSampler):
         }
         self._loaded: Checkpoint | None = None  # of a loaded position, until its pass starts
         self._windows: Windows | None = None  # of the newest pass
+        self._stats = self._no_stats
 
     def __copy__(self) -> WindowedSampler:
         new = object.__new__(type(self))
@@ -218,6 +231,7 @@ class WindowedSampler(SeededSampler):
 
     def _note(self, stats: Any) -> None:
         """Counts a window that was planned for the first time."""
+        self._stats += stats
 
     def _order_of(self, windows: Windows) -> Sliceable:
         return PlannedOrder(windows)
@@ -230,6 +244,7 @@ class WindowedSampler(SeededSampler):
         return self._order_of(self._windows_of_next_pass())
 
     def _windows_of_next_pass(self) -> Windows:
+        self._stats = self._no_stats
         seed, start = self._next_pass_seed(), self._loaded or Checkpoint()
         length, keys = length_of(self.sampler), start_order(self.sampler)[0]
         assert keys is not None, "only samplers whose order is computed are accepted"
