@@ -14,7 +14,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,19 @@ def pytest_unconfigure() -> None:
     """Empties a cache of torch: for each entry that is left when the interpreter ends, torch prints a traceback."""
     if reductions := sys.modules.get("torch.multiprocessing.reductions"):
         reductions.shared_cache.clear()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """Collects no garbage while a report is made, which parses source code.
+
+    A finalizer that fails makes a traceback, which parses, too; parsing within parsing is a SystemError in Python 3.11.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def ways_of(item: pytest.Item) -> list[Way]:
