@@ -19,7 +19,7 @@ below its layer (tests/test_layers.py checks it):
     work         a task, and how one batch is made
     vision       images: decoding, datasets, transforms, a pipeline
     records      RecordIO files
-    batchify
+    batchify, packed_stream
     dataset, sampler
     memory       the memory in which a batch travels between processes
     frameworks   conversion of arrays of MXNet, torch and JAX to NumPy and back
@@ -77,6 +77,7 @@ from .errors import (
 from .loader import DataLoader
 from .loading.merging import merge_states
 from .memory import empty
+from .packed_stream import PackedStream
 from .randomness import get_rng
 from .ranks import Ranks
 from .rows import Rows
@@ -112,12 +113,13 @@ __all__ = [
     "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler", "FixedBucketSampler", "GluonLoaderError", "Group",
     "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
     "MissingExtraError", "MixtureSampler", "NamedTuple", "NpyDataset", "PackRows", "PackedDataset", "PackedList",
-    "PackingSampler", "Pad", "RandomSampler", "Ranks", "RecordError", "Rows", "Sampler", "SequentialSampler",
-    "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler", "SortedSampler", "Split",
-    "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler", "TokenBatchSampler", "TokenDataset",
-    "TokenError", "TooManyErrors", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied",
-    "WorkerStartError", "ZarrDataset", "batchify", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info",
-    "gil_free", "merge_states", "random_split", "thread_safe", "tune", "types",
+    "PackedStream", "PackingSampler", "Pad", "RandomSampler", "Ranks", "RecordError", "Rows", "Sampler",
+    "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler",
+    "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
+    "TokenBatchSampler", "TokenDataset", "TokenError", "TooManyErrors", "TransportError", "TupleDataset",
+    "WeightedSampler", "WorkerDied", "WorkerStartError", "ZarrDataset", "batchify", "bridge", "default_batchify",
+    "empty", "get_rng", "get_worker_info", "gil_free", "merge_states", "random_split", "thread_safe", "tune",
+    "types",
 ]  # fmt: skip
 
 __version__ = "0.2.0"

@@ -17,12 +17,12 @@ PUBLIC = {
     "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler", "FixedBucketSampler", "GluonLoaderError", "Group",
     "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
     "MissingExtraError", "MixtureSampler", "NamedTuple", "NpyDataset", "PackRows", "PackedDataset", "PackedList",
-    "PackingSampler", "Pad", "RandomSampler", "Ranks", "RecordError", "Rows", "SKIP", "Sampler", "SequentialSampler",
-    "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler", "SortedSampler", "Split",
-    "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler", "TokenBatchSampler", "TokenDataset",
-    "TokenError", "TooManyErrors", "TransportError", "TupleDataset", "WeightedSampler", "WorkerDied",
-    "WorkerStartError", "ZarrDataset", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free",
-    "merge_states", "random_split", "thread_safe", "tune",
+    "PackedStream", "PackingSampler", "Pad", "RandomSampler", "Ranks", "RecordError", "Rows", "SKIP", "Sampler",
+    "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler",
+    "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
+    "TokenBatchSampler", "TokenDataset", "TokenError", "TooManyErrors", "TransportError", "TupleDataset",
+    "WeightedSampler", "WorkerDied", "WorkerStartError", "ZarrDataset", "bridge", "default_batchify", "empty",
+    "get_rng", "get_worker_info", "gil_free", "merge_states", "random_split", "thread_safe", "tune",
 }  # fmt: skip
 RESULTS = {
     "BadSample", "BatchInfo", "BridgeIterator", "EpochStats", "LoaderInfo", "LoaderIterator", "LoaderStats",

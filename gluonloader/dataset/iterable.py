@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Generic
@@ -103,6 +103,11 @@ class IterableDataset(Generic[Sample]):
             samples = step.over(samples)
         return samples
 
+    @property
+    def _inside(self) -> Sequence[Any]:
+        """The iterable datasets that it reads, if it makes the shards of them itself."""
+        return ()
+
     @short_repr
     def __repr__(self) -> str:
         source = describe(self._source)
@@ -161,9 +166,7 @@ class IterableDataset(Generic[Sample]):
         >>> [list(IterableDataset(range(5)).filter(lambda x: x != 1).shard(2, i)) for i in range(2)]
         [[0, 3], [2, 4]]
         """
-        check_int("num_shards", num_shards, 1)
-        if check_int("index", index) >= num_shards:
-            raise bad_argument("index", index, f"must be an int from 0 to num_shards - 1 ({num_shards - 1})")
+        check_shard(num_shards, index)
         view = _ShardView(self, num_shards, index)
         return _wrapped(view, (), hasattr(self, "__len__") and view.is_cut)
 
@@ -265,8 +268,7 @@ class ChainDataset:
 
     def set_epoch(self, epoch: int) -> None:
         """Replaces each dataset by the dataset in that epoch."""
-        parts = [unwrap(dataset) for dataset in self.datasets]
-        self.datasets = [_wrapped(at_epoch(source, epoch), steps) for source, steps in parts]
+        self.datasets = [in_epoch(dataset, epoch) for dataset in self.datasets]
 
     @property
     def shard(self) -> Callable[[int, int], ChainDataset]:
@@ -275,6 +277,10 @@ class ChainDataset:
             if not has_shard(source) or any(isinstance(step, Take) for step in steps):
                 raise AttributeError("shard")  # workers have to count the samples of the whole chain
         return self._make_shard
+
+    @property
+    def _inside(self) -> list[IterableDataset[Any]]:
+        return self.datasets
 
     @property
     def num_shards(self) -> int | None:
@@ -304,6 +310,31 @@ def unwrap(dataset: Any) -> tuple[Any, tuple[Step, ...]]:
     return dataset, steps
 
 
+def in_epoch(dataset: Any, epoch: int) -> IterableDataset[Any]:
+    """The dataset in that epoch; see `at_epoch`."""
+    source, steps = unwrap(dataset)
+    return _wrapped(at_epoch(source, epoch), steps)
+
+
+def shard_of(dataset: IterableDataset[Any], num_shards: int, index: int) -> IterableDataset[Any]:
+    """Like `dataset.shard`, but to be iterated only once: if the source makes the shard, this is the source's own
+    object, which may have a state.
+    """
+    source, steps = unwrap(dataset)
+    if has_shard(source) and not any(isinstance(step, Take) for step in steps):
+        part = part_of(source, num_shards, index)
+        if part.stride == 1:
+            return _wrapped(part.dataset, steps)
+    return dataset.shard(num_shards, index)
+
+
+def check_shard(num_shards: int, index: int) -> None:
+    """Raises a ValueError unless `0 <= index < num_shards`."""
+    check_int("num_shards", num_shards, 1)
+    if check_int("index", index) >= num_shards:
+        raise bad_argument("index", index, f"must be an int from 0 to num_shards - 1 ({num_shards - 1})")
+
+
 def is_iterable(dataset: Any) -> bool:
     """Whether a loader iterates the dataset instead of indexing it.
 
@@ -324,7 +355,7 @@ def check_iterable(dataset: Any) -> None:
 def check_split(dataset: Any, num_shards: int, has_ranks: bool) -> None:
     """Raises a ValueError if the dataset, or a part of it, splits itself; see `check_shards`."""
     source, _ = unwrap(dataset)
-    for part in source.datasets if isinstance(source, ChainDataset) else ():
+    for part in getattr(source, "_inside", ()):
         check_split(part, num_shards, has_ranks)
     check_shards(source, num_shards, has_ranks)
 
@@ -334,8 +365,8 @@ def varying_steps(dataset: Any, num_shards: int) -> set[str]:
     source, steps = unwrap(dataset)
     if not has_shard(source) or any(isinstance(step, Take) for step in steps):
         return set()  # the shards are cut out of the whole dataset
-    parts = source.datasets if isinstance(source, ChainDataset) else ()
-    return steps_in_shards(source, num_shards).union(*(varying_steps(part, num_shards) for part in parts))
+    inside = (varying_steps(part, num_shards) for part in getattr(source, "_inside", ()))
+    return steps_in_shards(source, num_shards).union(*inside)
 
 
 def _check_repeatable(name: str, source: Any) -> None:

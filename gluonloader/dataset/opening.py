@@ -1,4 +1,4 @@
-"""How an iterable dataset of any library is opened: its epoch, its shards, its iterator."""
+"""How an iterable dataset of any library is opened: its epoch, its shards, its iterator, and the state of that."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from functools import partial
 from operator import is_
 from typing import Any, Final
 
+from .. import frameworks
 from ..errors import bad_argument
+from ..state import loads_state, saves_state
 from .webdatasets import check_pipeline, is_pipeline, open_pipeline, url_count, url_shard
 
 _SPLIT_STEPS: Final = {"TakeExamplesIterable": "take", "SkipExamplesIterable": "skip"}  # classes of Hugging Face
@@ -30,6 +32,63 @@ def iterate(dataset: Any) -> Iterator[Any]:
         return open_pipeline(dataset)
     as_numpy = getattr(dataset, "as_numpy_iterator", None)
     return iter(dataset if as_numpy is None else as_numpy())
+
+
+class Opened:
+    """An iterator over a dataset that was opened, and its state: its own, or that of the dataset.
+
+    Args:
+        name: of the dataset, for errors.
+        stateful: whether to use a state.
+
+    Attributes:
+        samples: the iterator; `load` may replace it.
+    """
+
+    def __init__(self, dataset: Any, name: str, stateful: bool = True) -> None:
+        self._dataset, self._name = dataset, name
+        self.samples = iterate(dataset)
+        self._state_owner = _state_owner(self.samples, dataset) if stateful else None
+
+    @property
+    def stateful(self) -> bool:
+        """Whether it can continue where a state was saved."""
+        return self._state_owner is not None
+
+    def state(self) -> Any:
+        """The state, as JSON."""
+        owner: Any = self._state_owner
+        return frameworks.state_to_json(self._name, owner.state_dict())
+
+    def load(self, state: Any) -> None:
+        """Continues where this state was saved; to be called before the first sample is read."""
+        if self._state_owner is None:
+            raise ValueError(f"state: {self._name} has no state_dict() here, but it had one when the state was saved")
+        loads: Any = self.samples if loads_state(self.samples) else self._dataset
+        loads.load_state_dict(frameworks.state_from_json(state))  # a copy: some datasets keep the state and change it
+        if loads is not self.samples:
+            self.samples = iterate(self._dataset)
+            self._state_owner = _state_owner(self.samples, self._dataset)
+
+
+def _state_owner(iterator: Any, dataset: Any) -> Any:
+    """The iterator or the dataset, whichever has a usable `state_dict`; None if neither has."""
+    loads = loads_state(dataset)
+    for owner in () if _loses_samples(dataset) else (iterator, dataset):
+        if saves_state(owner) and (loads or loads_state(owner)):
+            return owner
+    return None
+
+
+def _loses_samples(dataset: Any) -> bool:
+    """Whether it is a Hugging Face dataset with a shuffle buffer, whose samples are lost at `load_state_dict`."""
+    parts = [getattr(dataset, "_ex_iterable", None)]
+    while parts:
+        part = parts.pop()
+        if type(part).__name__ == "BufferShuffledExamplesIterable":
+            return True
+        parts += [inner for inner in (getattr(part, "ex_iterable", None), *getattr(part, "ex_iterables", ())) if inner]
+    return False
 
 
 def at_epoch(dataset: Any, epoch: int) -> Any:

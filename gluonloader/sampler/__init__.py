@@ -18,7 +18,16 @@ bijection       a shuffled order of any length, without a table
 windowed        the base class of samplers that plan one window of documents after another
 """
 
-from .base import BatchSampler, OrderedSampler, Sampler, SeededSampler, iterate, iterating_class, keep_pass
+from .base import (
+    BatchSampler,
+    OrderedSampler,
+    Sampler,
+    SeededSampler,
+    iterate,
+    iterating_class,
+    keep_pass,
+    start_pass,
+)
 from .buckets import (
     ConstWidthBucket,
     ExpWidthBucket,
@@ -30,6 +39,7 @@ from .buckets import (
 from .copies import (
     chain_of,
     changes_of,
+    check_orders_documents,
     computed_copy,
     is_computed,
     last_keys,

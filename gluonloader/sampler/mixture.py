@@ -98,7 +98,8 @@ class MixtureSampler(SeededSampler):
         if unit not in ("samples", "tokens"):
             raise bad_argument("unit", unit, "must be 'samples' or 'tokens'")
         if stop not in ("first", "all"):
-            raise bad_argument("stop", stop, "must be 'first' or 'all'")
+            right = "must be 'first' or 'all'; for a mixture without end, pass a large num_samples, such as 10**12"
+            raise bad_argument("stop", stop, right)
         if sum(argument is not None for argument in (weights, temperature, epochs)) > 1:
             raise ValueError("weights, temperature and epochs all set the shares; pass one of them")
         self._unit = unit

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import copy
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 
 from .. import frameworks
 from ..dataset.iterable import Step, Take
-from ..dataset.opening import Part, at_epoch, check_unread, has_shard, iterate, part_of
+from ..dataset.opening import Opened, Part, at_epoch, check_unread, has_shard, part_of
 from ..interrupts import from_signal_handler
-from ..state import loads_state, saves_state
 from ..tree import leaves
 from .task import Chunk, Hint
 
@@ -45,41 +44,27 @@ class OpenShard:
             shard = copy.copy(shard)  # since other streams read the same object
         if hasattr(shard, "set_epoch"):
             shard.set_epoch(chunk.epoch)
-        self._shard, self.iterator = shard, iterate(shard)
-        samples = self.iterator
-        self._state_owner = None if counted else _state_owner(samples, shard)
+        self._shard, self._opened = shard, Opened(shard, self._name, stateful=not counted)
+        self.iterator = self._opened.samples
         if hint is not None and hint.group:
-            samples = self._load(samples, hint.state)
+            self._opened.load(hint.state)
+        self._samples = self._opened.samples
         for step in steps:
-            samples = step.over(samples)
-        self._samples = samples
+            self._samples = step.over(self._samples)
         # A hash of the first sample of the dataset, if all shards are cut out of it; 0 otherwise.
         is_whole = self.cut and part.stride == chunk.num_shards
         self.first = None if is_whole and not (hint and hint.group) else 0
         self._skipped_error: BaseException | None = None  # that of the previous sample, in another shard
         self._ended = False  # while samples were skipped
 
-    def _load(self, samples: Iterator[Any], state: Any) -> Iterator[Any]:
-        """Returns the iterator after the iterator or the dataset has loaded a state."""
-        if self._state_owner is None:
-            raise ValueError(f"state: {self._name} has no state_dict() here, but it had one when the state was saved")
-        loads: Any = samples if loads_state(samples) else self._shard
-        loads.load_state_dict(frameworks.state_from_json(state))  # a copy: some datasets keep the state and change it
-        if loads is not samples:
-            samples = iterate(self._shard)
-            self._state_owner = _state_owner(samples, self._shard)
-        return samples
-
     @property
     def stateful(self) -> bool:
         """Whether the dataset can be opened at a hint."""
-        return self._state_owner is not None
+        return self._opened.stateful
 
     def hint(self, group: int, last: Hint | None) -> Hint | None:
         """The hint before the next group, `group`; `last` if the source has ended, since its state is then useless."""
-        if self._state_owner is None or self._ended:
-            return last
-        return Hint(group, frameworks.state_to_json(self._name, self._state_owner.state_dict()))
+        return last if self._ended or not self.stateful else Hint(group, self._opened.state())
 
     def check_alone(self) -> None:
         """Raises a RuntimeError if another stream has started to read the same iterator."""
@@ -149,23 +134,3 @@ def _bytes_of(leaf: Any) -> bytes:
         return np.ascontiguousarray(leaf).tobytes()
     comparable = isinstance(leaf, (int, float, complex, str, bytes, np.generic))
     return (repr(leaf) if comparable else type(leaf).__name__).encode()
-
-
-def _state_owner(iterator: Any, dataset: Any) -> Any:
-    """The iterator or the dataset, whichever has a usable `state_dict`; None if neither has."""
-    loads = loads_state(dataset)
-    for owner in () if _loses_samples(dataset) else (iterator, dataset):
-        if saves_state(owner) and (loads or loads_state(owner)):
-            return owner
-    return None
-
-
-def _loses_samples(dataset: Any) -> bool:
-    """Whether it is a Hugging Face dataset with a shuffle buffer, whose samples are lost at `load_state_dict`."""
-    parts = [getattr(dataset, "_ex_iterable", None)]
-    while parts:
-        part = parts.pop()
-        if type(part).__name__ == "BufferShuffledExamplesIterable":
-            return True
-        parts += [inner for inner in (getattr(part, "ex_iterable", None), *getattr(part, "ex_iterables", ())) if inner]
-    return False

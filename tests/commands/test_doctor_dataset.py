@@ -5,11 +5,22 @@ import socket
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from gluonloader import DataLoader, IterableDataset, get_rng
+from gluonloader import (
+    DataLoader,
+    IterableDataset,
+    PackedDataset,
+    PackingSampler,
+    PackRows,
+    Pad,
+    TokenBatchSampler,
+    TokenDataset,
+    get_rng,
+)
 from gluonloader.commands.doctor.cost import Cost
 from gluonloader.commands.doctor.dataset_findings import dataset_findings, needs_of
 from gluonloader.commands.doctor.machine import gather
@@ -574,3 +585,28 @@ def test_what_the_loader_needs():
     assert needs(**SERIAL).workers == 0
     text = next(finding.text for finding in machine_findings(machine, large) if finding.name == "memory")
     assert "batches need 24 MB of shared memory (4 MB each); " in text
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
+
+
+def test_padded_documents_and_the_cures():
+    data = TokenDataset([np.ones(length, np.uint16) for length in [60, 40] * 100])
+    plain = {"batchify_fn": Pad(), "shuffle": True, "seed": 0}
+    finding = only(examined(data, **plain))
+    assert (finding.name, finding.level) == ("padding", "warning")
+    assert "TokenBatchSampler(dataset.lengths, max_tokens)" in finding.cure
+
+    def budget(**options):
+        sampler = TokenBatchSampler(data.lengths, 500, seed=0)
+        return DataLoader(data, batch_sampler=sampler, batchify_fn=Pad(), **options)
+
+    def rows(method, **options):
+        sampler = PackingSampler(data.lengths, 100, method=method, seed=0)
+        return DataLoader(PackedDataset(data), 4, sampler=sampler, batchify_fn=PackRows(), **options)
+
+    assert found(examine(budget)) == {}
+    assert found(examine(partial(rows, "best_fit"))) == {}
+    finding = only(examine(partial(rows, "in_order")))
+    assert (finding.name, finding.level) == ("padding", "warning")
+    assert "method='best_fit'" in finding.cure

@@ -1,6 +1,7 @@
 """Errors, timeouts and dying workers. torch hangs or loses batches on some, so these tests have time limits."""
 
 import copy
+import gc
 import os
 import pickle
 import sys
@@ -492,6 +493,7 @@ def test_arguments_of_gluonloader(loader_class):
 @differs("quiet-deletion", raises=AssertionError)
 def test_a_wrong_prefetch_factor_leaves_no_second_error(loader_class, monkeypatch):
     later = []
+    gc.collect()  # the loaders of other tests
     monkeypatch.setattr("sys.unraisablehook", later.append)
     try:
         list(loader_class([1, 2], num_workers=1, prefetch_factor=0))

@@ -12,12 +12,14 @@ from .cost import Cost
 from .finding import Finding, Level
 from .machine import Machine
 from .machine_findings import Needs
+from .padding import Padding
 from .probe import LATE, Comparison, Dataset, ProbeOptions
 
 _SMALL: Final = 1 << 20  # bytes; up to this size of batches a loader has two more in flight for each worker
 _MUCH_WAITING: Final = 0.5  # of the time of a sample
 _BUSY: Final = 0.2  # the share of the time of a sample in which it waits for a core
 _SHORT_S: Final = 1e-3  # concurrency does not help samples that take less
+_MUCH_PADDING: Final = 0.1  # of the tokens of a batch
 _MANY_FAULTS: Final = 256  # for each sample; the kernel needs about 0.1 ms for so many
 
 
@@ -52,6 +54,8 @@ def dataset_findings(facts: Dataset) -> Iterator[Finding]:
         yield Finding("sample", "problem", f"cannot be read in the main program: {facts.cost_error}", cure)
         return
     yield from _comparisons(facts)
+    if facts.padding is not None:
+        yield _padding(facts.padding)
     if facts.cost is not None:
         yield _sample(facts.cost)
         yield from _busy_cores(facts.cost)
@@ -181,6 +185,16 @@ def _resumed(resumed: Comparison) -> Finding:
         cure = "keep no state in the dataset, or give it state_dict() and load_state_dict(); see docs/resume.md"
         return Finding("resume", "problem", f"a resumed loader differs: {resumed.difference}", cure)
     return Finding("resume", "ok", f"a resumed loader delivers the same batches ({resumed.batches} compared)")
+
+
+def _padding(padding: Padding) -> Finding:
+    what = f"{percent(padding.share)} of the tokens in the first batches"
+    if padding.share <= _MUCH_PADDING:
+        return Finding("padding", "ok", what)
+    cure = "method='best_fit' and a window of some thousand documents for the PackingSampler"
+    if not padding.rows:
+        cure = "batch_sampler=TokenBatchSampler(dataset.lengths, max_tokens), or a PackingSampler; see docs/text.md"
+    return Finding("padding", "warning", what, cure)
 
 
 def _sample(cost: Cost) -> Finding:

@@ -30,6 +30,7 @@ from ...tuning.trial import IgnoredArgumentsError
 from ..factory import FactoryError
 from .cost import Cost, measure
 from .open_files import OpenFile, open_files
+from .padding import Padding, padding_of
 from .time_limit import OutOfTime, time_limit
 
 _BATCHES: Final = 8  # that are read from each loader
@@ -108,6 +109,7 @@ class Dataset:
         same: two loaders with the same number of workers.
         serial: a loader with workers, and a loader without.
         resumed: a loader that was not stopped, and a loader that resumed.
+        padding: of batches of tokens; None if documents are not padded.
         cost: of a sample.
         cost_error: why there is no `cost`.
     """
@@ -121,6 +123,7 @@ class Dataset:
     same: Comparison | None = None
     serial: Comparison | None = None
     resumed: Comparison | None = None
+    padding: Padding | None = None
     cost: Cost | None = None
     cost_error: str = ""
 
@@ -148,7 +151,7 @@ def configure(make: Make, before: Collection[OpenFile]) -> Configured:
         warnings.simplefilter("always", RuntimeWarning)
         try:
             loader = _make_first(make, _AS_CONFIGURED)
-            facts = replace(facts, options=_options_of(loader))
+            facts = replace(facts, options=_options_of(loader), padding=padding_of(loader))
         except FactoryError:
             raise
         except Exception as error:
