@@ -1,4 +1,4 @@
-"""Text: how full packed rows are, and what planning, packing, windows, start and resume cost, beside Grain.
+"""Text: how full packed rows are, and what planning, packing, windows, start and resume cost, beside Grain and trl.
 
     python -m benchmarks.text
 
@@ -32,8 +32,10 @@ from gluonloader import (
     DataLoader,
     MixtureSampler,
     PackedDataset,
+    PackedStream,
     PackingSampler,
     PackRows,
+    RandomSampler,
     TokenBatchSampler,
     TokenDataset,
 )
@@ -44,6 +46,7 @@ from .variants import LOADERS
 _DOCUMENTS: Final = 100_000
 _SIZE: Final = 2048  # tokens in a row
 _BATCH: Final = 8  # rows
+_PEERS_DOCUMENTS: Final = 20_000  # of them, for the peers
 _ROUNDS: Final = 3
 _MANY: Final = 10**9  # documents, for start and resume
 
@@ -107,12 +110,27 @@ def packing(data: TokenDataset) -> None:
     show(
         "bare loop that copies the same tokens, without labels or positions", f"{best(partial(_copy, data, rows)):.1f}"
     )
-    if importlib.util.find_spec("grain") is None:
-        show("Grain", "not installed")
-        return
-    documents = [{"tokens": data[index].astype(np.int64)} for index in range(20_000)]
-    for kind in ("BestFit", "FirstFit"):
-        show(f"Grain, {kind}Pack, 64 bins, no workers", f"{best(partial(_grain, documents, kind)):.1f}")
+    documents = [data[index].astype(np.int64) for index in range(_PEERS_DOCUMENTS)]
+    tokens = sum(map(len, documents))
+    _show_filled("PackedStream over a list, no workers", tokens, partial(_stream, documents))
+    for name, peers in (("grain", _grain_peers), ("trl", _trl_peers)):
+        if importlib.util.find_spec(name) is None:
+            show(name, "not installed")
+            continue
+        for what, function in peers(documents).items():
+            _show_filled(what, tokens, function)
+
+
+def _show_filled(what: str, tokens: int, function: Callable[[], int]) -> None:
+    """Shows how full rows are, and the speed; `function` returns how many tokens would fit in all rows."""
+    speed = best(function)
+    show(what, f"{tokens / function():.2%}   {speed:7.1f}")
+
+
+def _stream(documents: list[NDArray[np.int64]]) -> int:
+    order = RandomSampler(len(documents), seed=0)
+    with DataLoader(PackedStream(documents, _SIZE, order), _BATCH, batchify_fn=PackRows()) as loader:
+        return sum(batch["tokens"].size for batch in loader)
 
 
 def _read(data: TokenDataset, workers: int, layout: Any) -> int:
@@ -134,15 +152,33 @@ def _copy(data: TokenDataset, rows: list[Any]) -> int:
     return len(rows) * _SIZE
 
 
-def _grain(documents: list[Any], kind: str) -> int:
+def _grain_peers(documents: list[NDArray[np.int64]]) -> dict[str, Callable[[], int]]:
+    kinds = "BestFit", "FirstFit"
+    return {f"Grain, {kind}Pack, 64 bins, no workers": partial(_grain, documents, kind) for kind in kinds}
+
+
+def _grain(documents: list[NDArray[np.int64]], kind: str) -> int:
     logging.getLogger("absl").setLevel(logging.ERROR)
     grain = importlib.import_module("grain")
     importlib.import_module("absl.flags").FLAGS.mark_as_parsed()
-    source = grain.MapDataset.source(documents).shuffle(seed=0)
+    source = grain.MapDataset.source([{"tokens": tokens} for tokens in documents]).shuffle(seed=0)
     read = source.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
     pack = getattr(grain.experimental, f"{kind}PackIterDataset")
     packed = pack(read, length_struct={"tokens": _SIZE}, num_packing_bins=64, seed=0)
     return sum(batch["tokens"].size for batch in packed.batch(_BATCH))
+
+
+def _trl_peers(documents: list[NDArray[np.int64]]) -> dict[str, Callable[[], int]]:
+    datasets = importlib.import_module("datasets")
+    datasets.disable_progress_bars()
+    source = datasets.Dataset.from_dict({"input_ids": documents}).shuffle(seed=0)
+    names = "bfd", "wrapped"
+    return {f"trl, pack_dataset, {name}, batches not read": partial(_trl, source, name) for name in names}
+
+
+def _trl(source: Any, strategy: str) -> int:
+    pack = importlib.import_module("trl.data_utils").pack_dataset
+    return len(pack(source, _SIZE, strategy, {"keep_in_memory": True, "load_from_cache_file": False})) * _SIZE
 
 
 def windows(folder: Path) -> None:

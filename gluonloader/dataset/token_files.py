@@ -11,8 +11,9 @@
 All numbers are little-endian. What is called a document here is a sequence in Megatron: a document of a file for BERT
 may have several sequences.
 
-NOTE [damaged index]: every offset is the end of the document before it. So each length and each offset can be checked
-against its neighbours when the document is read, and a flipped bit in them is an error, never a wrong token.
+NOTE [damaged index]: every offset is the end of the document before it. So the lengths and offsets of a document and of
+its neighbours are checked against each other when the document is read. A few flipped bits are an error, never a wrong
+token: only if at least three of these numbers are wrong, and fit together, a document has wrong tokens.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _DTYPES: Final = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 _CODES: Final = {np.dtype(name): code for code, name in _DTYPES.items()}
 _MOST_TOKENS: Final = 2**31 - 1  # of one document; the lengths are int32
 _CHUNK: Final = 1 << 24  # tokens that are read at once
+_AROUND: Final = np.array([[-1], [0], [1], [2]])  # a document's neighbours, and the start of the one after them
 
 WRITABLE: Final = tuple(dtype.name for dtype in _CODES)  # the dtypes that a file can have
 
@@ -99,15 +101,16 @@ class Index:
         Raises:
             TokenError: the index is damaged; the text names the document.
         """
-        starts, lengths = self._offsets[documents], np.asarray(self.lengths[documents], np.int64)
-        after = np.minimum(documents + 1, len(self.lengths) - 1)
-        ends = np.where(documents + 1 < len(self.lengths), self._offsets[after], self._nbytes)
-        before = np.where(documents == 0, starts == 0, starts >= 0)
-        wrong = (lengths < 0) | ~before | (starts + lengths * self.dtype.itemsize != ends)
+        around, count = documents + _AROUND, len(self.lengths)
+        inside = np.clip(around, 0, count - 1)
+        starts, lengths = self._offsets[inside], self.lengths[inside[:3]].astype(np.int64)
+        starts[around < 0], starts[around >= count] = 0, self._nbytes
+        lengths[around[:3] != inside[:3]] = 0  # there is no such document
+        wrong = (lengths < 0) | (starts[:3] + lengths * self.dtype.itemsize != starts[1:]) | (starts[1:] > self._nbytes)
         if wrong.any():
-            document = int(documents[wrong.argmax()])
+            document = int(around[:3][wrong][0])
             raise TokenError(f"{self._path} is damaged: document {document} does not end where the next one starts")
-        return Spans(starts // self.dtype.itemsize, lengths)
+        return Spans(starts[1] // self.dtype.itemsize, lengths[1])
 
 
 def _part(data: NDArray[np.uint8], dtype: str, start: int, count: int) -> NDArray[Any]:
