@@ -18,6 +18,7 @@ package  the wheel for each Python at hand, and the source distribution for the 
          environment, and runs the example of README.md
 trainers Python 3.11, torch with Lightning, Fabric, Hugging Face Accelerate and transformers: only the tests with them
          (not part of a plain `nox`, since `modern` runs them)
+dlio     Python 3.11, DLIO, torch and TensorFlow: runs the benchmark behind MLPerf Storage (not part of a plain `nox`)
 wild     Python 3.11, torch and libraries that derive from its loader or make loaders: prints a table of whether their
          batches and losses are torch's under `python -m gluonloader.torch` (not part of a plain `nox`)
 soak     the tests that are marked soak, at full length: hundreds of kills, gigabytes; and all tests of executors over
@@ -152,6 +153,15 @@ def wild(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def dlio(session: nox.Session) -> None:
+    """The benchmark DLIO, with gluonloader and with its own loaders."""
+    needed = ["mpich", "mpi4py", "hydra-core", "omegaconf", "pydftracer==1.0.2", "psutil", "h5py", "pandas", "Pillow"]
+    install(session, "numpy>=2", TORCH, "tensorflow-cpu", *needed, "-e", ".")
+    install(session, "--no-deps", "dlio_benchmark==2.0.0")  # it asks for a version of DALI for CUDA
+    session.run("python", "-m", "benchmarks.dlio", *session.posargs)
+
+
+@nox.session(python="3.11")
 def ray(session: nox.Session) -> None:
     """Workers that are actors of Ray."""
     install(session, "numpy>=2", "ray", "simplejpeg", "pillow", "scikit-learn", "tqdm", *TEST, "-e", ".")
@@ -162,6 +172,8 @@ def ray(session: nox.Session) -> None:
         "tests/executors",
         "tests/test_iterable.py",
         "tests/test_live.py",
+        "tests/test_text.py",
+        "tests/test_packed_stream.py",
         "tests/test_docs.py",
         "tests/test_examples.py",
     ]
