@@ -1,6 +1,6 @@
 """Trains a Gluon network on scikit-learn's digits, with the replacement for `mxnet.gluon.data`.
 
-    pip install "gluonloader[examples,mxnet]"
+    pip install ".[examples,mxnet]"
     python examples/gluon_digits.py
 
 To use MXNet's own loader instead, change only the import of `DataLoader`.

@@ -1,9 +1,9 @@
 """Trains a small convolutional network on images: with torch on a folder of JPEGs, or with Gluon on RecordIO files.
 
-    pip install "gluonloader[examples,vision,torch]"
+    pip install ".[examples,vision,torch]"
     python examples/images.py
 
-    pip install "gluonloader[examples,vision,mxnet]"
+    pip install ".[examples,vision,mxnet]"
     python examples/images.py --gluon
 
 The images are random crops of the two sample pictures of scikit-learn, a Chinese temple and a flower. The network

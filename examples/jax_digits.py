@@ -1,6 +1,6 @@
 """Trains a network in plain JAX on scikit-learn's digits.
 
-    pip install "gluonloader[examples,jax]"
+    pip install ".[examples,jax]"
     python examples/jax_digits.py
 
 Batches are JAX arrays that refer to the shared memory that the workers wrote, without a copy.

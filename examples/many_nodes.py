@@ -1,6 +1,6 @@
 """Decodes JPEG images on two nodes of a Ray cluster, and goes on when one of them is taken away in mid-epoch.
 
-pip install "gluonloader[ray,vision]" scikit-learn
+pip install ".[ray,vision]" scikit-learn
 python examples/many_nodes.py
 
 Both nodes run on this machine: Ray's own test cluster starts them. On a real cluster, call `ray.init(address=...)` or

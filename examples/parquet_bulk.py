@@ -1,6 +1,6 @@
 """Reads a Parquet file of made-up taxi rides in shuffled order, many rows at a time, and computes features.
 
-    pip install "gluonloader[arrow]"
+    pip install ".[arrow]"
     python examples/parquet_bulk.py --help
 
 To make a batch, a worker calls the dataset once and copies each column once. It decodes a row group once per epoch.

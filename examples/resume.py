@@ -1,6 +1,6 @@
 """Kills itself in mid-epoch, resumes from a checkpoint of model and loader, and ends with identical weights.
 
-    pip install "gluonloader[examples]"
+    pip install ".[examples]"
     python examples/resume.py
 
 Trains the classifier of train_digits.py three times: first without interruption; then until SIGKILL ends the training

@@ -1,6 +1,6 @@
 """Loads samples from an HTTP server that takes 20 ms to answer, first one after the other and then many at once.
 
-    pip install gluonloader
+    pip install .
     python examples/slow_source.py --help
 
 The server runs in a process on this machine. With `concurrency=16`, 16 threads of each worker read samples, and each of

@@ -1,6 +1,6 @@
 """Trains a torch network on scikit-learn's digits.
 
-    pip install "gluonloader[examples,torch]"
+    pip install ".[examples,torch]"
     python examples/torch_digits.py
 
 Batches are tensors that refer to the shared memory that the workers wrote, without a copy.

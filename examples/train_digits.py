@@ -1,6 +1,6 @@
 """Trains a small classifier on scikit-learn's digits with NumPy and gluonloader only.
 
-    pip install "gluonloader[examples]"
+    pip install ".[examples]"
     python examples/train_digits.py --help
 
 The accuracy depends on the seed, but not on the number or kind of workers.

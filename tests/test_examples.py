@@ -56,6 +56,13 @@ def test_the_network_of_each_framework_learns_the_digits(example, framework):
     assert accuracy(example, warnings=WARNINGS.get(framework, ())) > 0.95
 
 
+def test_two_processes_learn_the_digits_together():
+    pytest.importorskip("torch")
+    printed = run("ddp_digits", warnings=["-W", "ignore"])  # of torchrun
+    assert len(re.findall("rank [01] of 2 has read 21570 samples", printed)) == 2
+    assert float(re.search(r"^test accuracy: (\S+)$", printed, re.MULTILINE)[1]) > 0.95
+
+
 def test_a_killed_run_resumes_and_ends_with_identical_weights():
     printed = run("resume")
     assert "killed by signal 9" in printed
@@ -100,5 +107,5 @@ def test_this_file_runs_every_example():
     written = {path.stem for path in (ROOT / "examples").glob("*.py")}
     assert written == {
         "digits", "train_digits", "gluon_digits", "torch_digits", "jax_digits", "resume", "parquet_bulk",
-        "pretrain", "images", "slow_source", "many_nodes",
+        "pretrain", "images", "ddp_digits", "slow_source", "many_nodes",
     }  # fmt: skip

@@ -1,0 +1,180 @@
+"""Writes the tables of README.md and docs/speed.md from a page of results: `python -m benchmarks.tables`.
+
+A table stands between two comments, <!-- results: NAME --> and <!-- end of results -->. A test compares the pages with
+benchmarks/RESULTS.md, so that no figure is changed by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+Cells = Mapping[str, str]  # of a row of the results, by column
+Results = Mapping[str, Mapping[str, Cells]]  # the rows of each case, by loader
+
+ROOT: Final = Path(__file__).parent.parent
+PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "speed.md")
+RESULTS: Final = ROOT / "benchmarks" / "RESULTS.md"
+
+_PEERS: Final = {"torch": "torch", "MXNet": "mxnet", "Grain": "grain", "SPDL": "spdl"}  # and their packages
+_OVERVIEW: Final = {
+    "small": "32 rows of 16 float32 and a label",
+    "tokens": "64 windows of 1024 int32 from a file",
+    "big": "128 images of 3 x 224 x 224 float32",
+    "jpeg": "32 JPEGs, decoded and augmented",
+}
+_CASES: Final = {
+    "tiny": "1 x 16 float32",
+    "small": "32 x (16 float32, label)",
+    "mnist": "256 x (28 x 28 x 1 float32, label)",
+    "big": "128 x 3 x 224 x 224 float32",
+    "ragged": "64 x 5 to 200 int32, padded by a user's function",
+    "dict32": "16 x a dict of 32 arrays",
+    "tokens": "64 windows of 1024 int32 from a file, shuffled",
+    "inproc": "*mnist* without workers",
+    "columns": "256 rows of two arrays in memory, shuffled, no workers",
+}
+_TENSORS: Final = {
+    "pairs": "32 x (16 float32, label)",
+    "digits": "256 x (784 float32, label)",
+    "dicts": "32 x a dict of two of 16 float32",
+    "windows": "64 x 1024 int64",
+    "ragged": "64 x 5 to 200 int32, padded by a user's function",
+    "images": "32 x 3 x 224 x 224 float32",
+}
+_PHOTOS: Final = {
+    "gluonloader": "gluonloader, a dataset that uses OpenCV, processes",
+    "auto": 'gluonloader, the same dataset, `executor="auto"` (threads)',
+    "ImagePipeline": "gluonloader, `vision.ImagePipeline`, processes",
+    "scaled decode": "gluonloader, `vision.ImagePipeline` with `scaled_decode=True`, processes",
+    "gluonloader.torch": "gluonloader, a torch program with one changed import",
+    "torch": "torch, the dataset that uses OpenCV",
+    "MXNet": "MXNet, the dataset that uses OpenCV",
+    "Gluon vision": "MXNet, `ImageRecordDataset` with Gluon's transforms",
+    "ImageRecordIter": "MXNet, `ImageRecordIter`",
+    "Grain": "Grain, the dataset that uses OpenCV, processes",
+    "Grain threads": "Grain, the dataset that uses OpenCV, threads",
+    "SPDL": "SPDL, the dataset that uses OpenCV, threads",
+    "SPDL decoder": "SPDL with its own decoder (FFmpeg), threads",
+}
+_PHOTO_CASES: Final = {"jpeg": "500 x 375", "jpeg-large": "2000 x 1333"}
+_PHOTOS_IN_BATCH: Final = 32
+_UNITS: Final = {"us": 1e-6, "ms": 1e-3}
+
+
+def read_results(page: str) -> dict[str, dict[str, Cells]]:
+    """Returns the rows of each case, from the text of a page that `python -m benchmarks --markdown` wrote."""
+    cases: dict[str, dict[str, Cells]] = {}
+    for name, section in re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL):
+        lines = [line for line in section.splitlines() if line.startswith("|")]
+        heading, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:1] + lines[2:]]
+        cases[name] = {row[0]: dict(zip(heading[1:], row[1:], strict=True)) for row in rows}
+    return cases
+
+
+def versions_of(page: str) -> dict[str, str]:
+    """Returns the versions of the packages that were measured, without their third number."""
+    return dict(re.findall(r"\b(\w+) (\d+\.\d+)\.\d\S*", page))
+
+
+def overview(results: Results, versions: Mapping[str, str]) -> str:
+    """The table of README.md."""
+    heading = ["Time per batch, 2 workers on 2 cores", "gluonloader", *_names(versions)]
+    rows = [
+        [what, *(_time(results, case, loader) for loader in ("gluonloader", *_PEERS))]
+        for case, what in _OVERVIEW.items()
+    ]
+    return _table(heading, rows)
+
+
+def cases(results: Results, versions: Mapping[str, str]) -> str:
+    """The table of all loaders, with the ratios in brackets."""
+    heading = ["Case", "gluonloader", '`executor="auto"`', *_names(versions)]
+    rows = [
+        [
+            f"*{case}*: {what}",
+            *(_time(results, case, loader) for loader in ("gluonloader", "auto")),
+            *(_with_ratio(results, case, loader) for loader in _PEERS),
+        ]
+        for case, what in _CASES.items()
+    ]
+    return _table(heading, rows)
+
+
+def tensors(results: Results, versions: Mapping[str, str]) -> str:
+    """The table of samples that are tensors, with and without workers."""
+    shown = ("gluonloader.torch", "torch", "SPDL")
+    names = ["one changed import", f"torch {versions['torch']}", f"SPDL {versions['spdl']}"]
+    rows = [
+        [f"*{case}*: {what}, {workers}", _time(results, name, "gluonloader")]
+        + [_with_ratio(results, name, loader) for loader in shown]
+        for case, what in _TENSORS.items()
+        for name, workers in ((f"tensor-{case}", "2 workers"), (f"tensor-{case}-serial", "no workers"))
+    ]
+    return _table(["Samples that are tensors", "gluonloader", *names], rows)
+
+
+def photos(results: Results, versions: Mapping[str, str]) -> str:
+    """The table of JPEGs, in images per second."""
+    rows = []
+    for loader, what in _PHOTOS.items():
+        cells = [_images_per_s(results, case, loader) for case in _PHOTO_CASES]
+        if set(cells) != {"-"}:
+            rows.append([what, *cells])
+    return _table(["Images per second on 2 cores", *_PHOTO_CASES.values()], rows)
+
+
+TABLES: Final[dict[str, Callable[[Results, Mapping[str, str]], str]]] = {
+    "overview": overview,
+    "cases": cases,
+    "tensors": tensors,
+    "photos": photos,
+}
+
+
+def _names(versions: Mapping[str, str]) -> list[str]:
+    return [f"{name} {versions[package]}" for name, package in _PEERS.items()]
+
+
+def _time(results: Results, case: str, loader: str) -> str:
+    return results[case].get(loader, {}).get("per batch") or "-"
+
+
+def _with_ratio(results: Results, case: str, loader: str) -> str:
+    ratio = results[case].get(loader, {}).get("ratio")
+    return f"{_time(results, case, loader)} ({float(ratio):.1f})" if ratio else _time(results, case, loader)
+
+
+def _images_per_s(results: Results, case: str, loader: str) -> str:
+    cells = results[case].get(loader, {})
+    if not cells.get("ratio"):
+        return "-"
+    number, unit = cells["per batch"].split()
+    return f"{_PHOTOS_IN_BATCH / (float(number) * _UNITS[unit]):,.0f} ({cells['ratio']})"
+
+
+def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rules = ["---", *["---:"] * (len(heading) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heading, rules, *rows))
+
+
+def updated(text: str, page_of_results: str) -> str:
+    """Returns the text of a page, with the tables of these results."""
+    results, versions = read_results(page_of_results), versions_of(page_of_results)
+
+    def table(match: re.Match[str]) -> str:
+        return f"{match[1]}\n\n{TABLES[match[2]](results, versions)}\n\n{match[3]}"
+
+    marked = r"(<!-- results: (\w+) -->).*?(<!-- end of results -->)"
+    return re.sub(marked, table, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    for path in PAGES:
+        path.write_text(updated(path.read_text(), RESULTS.read_text()))
+
+
+if __name__ == "__main__":
+    main()
