@@ -23,7 +23,16 @@ from .dataset.iterable import IterableDataset, Step, Take, check_shard, in_epoch
 from .dataset.opening import Opened
 from .describe import arguments, call, describe, short_repr
 from .errors import TokenError, add_note, bad_argument, bad_state
-from .sampler import PackingSampler, Pass, check_orders_documents, computed_copy, start_pass
+from .sampler import (
+    PackingSampler,
+    Pass,
+    check_orders_documents,
+    check_saved_pass,
+    computed_copy,
+    saved_pass,
+    start_pass,
+    unseeded,
+)
 from .sampler.packing import LongDocuments, PackingMethod
 from .segments import PackedRow, Segments
 from .state import field, int_field, list_field
@@ -157,6 +166,9 @@ def _as_stream(documents: Any, sampler: Any) -> IterableDataset[Any]:
     if sampler is None:
         sampler = range(len(documents))
     check_orders_documents("sampler", sampler)
+    if unseeded(sampler) is not None:
+        right = "each worker reads a part of the order, and all need the same one; pass seed=... to the sampler"
+        raise bad_argument("sampler", sampler, right)
     return IterableDataset(_Ordered(documents, sampler))
 
 
@@ -183,9 +195,7 @@ class _Ordered:
         return _Ordered(self._dataset, self._sampler, self._start + index * self._stride, self._stride * num_shards)
 
     def __iter__(self) -> _OrderedSamples:
-        keys = start_pass(computed_copy(self._sampler))
-        assert isinstance(keys, Pass), "only samplers whose order is computed are accepted"
-        return _OrderedSamples(self._dataset, keys, self._start, self._stride)
+        return _OrderedSamples(self._dataset, self._sampler, self._start, self._stride)
 
     @short_repr
     def __repr__(self) -> str:
@@ -195,10 +205,17 @@ class _Ordered:
 class _OrderedSamples(Iterator[_Indexed]):
     """The samples of every `stride`-th key of a pass, from the key number `start` on."""
 
-    def __init__(self, dataset: Any, keys: Pass, start: int, stride: int) -> None:
-        self._dataset, self._keys, self._start, self._stride = dataset, keys, start, stride
-        self._read = 0
-        keys.skip(start)
+    def __init__(self, dataset: Any, sampler: Any, start: int, stride: int) -> None:
+        self._dataset, self._sampler, self._start, self._stride = dataset, sampler, start, stride
+        self._order = saved_pass(sampler)
+        self._seek(0)
+
+    def _seek(self, read: int) -> None:
+        """Starts the pass of the sampler, and continues after so many samples."""
+        keys = start_pass(computed_copy(self._sampler))
+        assert isinstance(keys, Pass), "only samplers whose order is computed are accepted"
+        keys.skip(self._start + read * self._stride)
+        self._keys, self._read = keys, read
 
     def __next__(self) -> _Indexed:
         key = next(self._keys)
@@ -211,11 +228,16 @@ class _OrderedSamples(Iterator[_Indexed]):
             raise
 
     def state_dict(self) -> dict[str, Any]:
-        return {"read": self._read}
+        return {"read": self._read, "sampler": self._order}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._read = int_field(state, "read")
-        self._keys.seek(self._start + self._read * self._stride)
+        """Continues where a state was saved.
+
+        Raises:
+            ValueError: the state is that of another order; the text names the difference.
+        """
+        check_saved_pass(self._sampler, field(state, "sampler"))
+        self._seek(int_field(state, "read"))
 
 
 class _Rows(Iterator[Segments]):
@@ -309,7 +331,9 @@ class _ResumableRows(_Rows):
 
     def _begin_window(self) -> None:
         if not self._loaded:
-            source = {"state": self._opened.state()} if self._read else None
+            # Before its first sample, a dataset of Hugging Face may have the state of an earlier iteration.
+            has_state = self._read or isinstance(self._opened.samples, _OrderedSamples)
+            source = {"state": self._opened.state()} if has_state else None
             carried = [[part.number, part.start, part.tokens.dtype.str, part.tokens.tolist()] for part in self._carried]
             self._start = {"documents": self._read, "source": source, "carried": carried}
         self._loaded = False

@@ -135,7 +135,7 @@ def test_every_token_is_in_one_row(method, lengths, window, long):
 
 
 @pytest.mark.parametrize("way", ANY, ids=str)
-@pytest.mark.parametrize(("source", "method"), zip(SOURCES, [*METHODS, "split"], strict=True))
+@pytest.mark.parametrize(("source", "method"), list(zip(SOURCES, [*METHODS, "split"], strict=True)))
 def test_rows_are_the_same_over_each_executor(way, source, method):
     expected = read(loader_of(packed(source, method)))
     assert tokens_in(expected) == all_tokens()
@@ -173,6 +173,20 @@ def test_a_resume_reads_only_the_last_window_again():
     order = list(RandomSampler(120, seed=3))
     assert texts.read == order[order.index(texts.read[0]) :]
     assert order.index(texts.read[0]) >= 40
+
+
+def test_a_position_of_another_order_is_refused():
+    with DataLoader(packed("indexed"), 2, batchify_fn=PackRows()) as loader:
+        iterator = iter(loader)
+        list(islice(iterator, 5))
+        state = loader.state_dict()
+        iterator.close()
+    for sampler in (RandomSampler(120, seed=4), RandomSampler(119, seed=3), None):
+        data = PackedStream(Texts(120), SIZE, sampler, window=20)
+        with DataLoader(data, 2, batchify_fn=PackRows()) as other:
+            other.load_state_dict(state)
+            with pytest.raises(ValueError, match="sampler"):
+                next(iter(other))
 
 
 def test_tokens_that_were_carried_keep_their_dtype_after_a_resume():
@@ -322,6 +336,8 @@ def test_wrong_arguments_are_named():
         PackedStream(Stream(3), SIZE, RandomSampler(3))
     with pytest.raises(ValueError, match="sampler.*must be a sampler of gluonloader"):
         PackedStream(Texts(3), SIZE, iter([1]))
+    with pytest.raises(ValueError, match="sampler.*all need the same one; pass seed="):
+        PackedStream(Texts(3), SIZE, RandomSampler(3))
     with pytest.raises(ValueError, match="method"):
         PackedStream(Texts(3), SIZE, method="best")
     with pytest.raises(ValueError, match="window"):
