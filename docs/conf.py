@@ -12,7 +12,7 @@ project = "gluonloader"
 author = "the gluonloader authors"
 version = release = gluonloader.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_design", "sphinx_llms_txt"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_design", "sphinx_llm.txt"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"gluonloader {version}"
@@ -28,10 +28,12 @@ autodoc_preserve_defaults = True  # as they are written, not as Python prints th
 autodoc_type_aliases = {"DTypeLike": "DTypeLike"}
 maximum_signature_line_length = 100
 myst_heading_anchors = 3
-llms_txt_summary = (
+llms_txt_description = (
     "gluonloader is a data loader for Python with the interface of MXNet's gluon.data. It needs only NumPy, runs scripts "
     "for torch and Gluon unchanged, resumes exactly, and loses no batch if a worker dies."
 )
+llms_txt_full_build = True
+llms_txt_suppress_unknown_node_warnings = True  # the grids of the landing page
 myst_enable_extensions = ["colon_fence"]  # ::: for the grids and cards of sphinx_design
 
 

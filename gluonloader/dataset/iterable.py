@@ -85,15 +85,13 @@ class IterableDataset(Generic[Sample]):
     _source: Any = None
     _steps: tuple[Step, ...] = ()
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> IterableDataset[Sample]:
-        sized = cls is IterableDataset and hasattr((*args, *kwargs.values(), None)[0], "__len__")
-        return super().__new__(_Sized if sized else cls)
-
     def __init__(self, source: Any) -> None:
         if not callable(source) and not hasattr(source, "__iter__"):
             raise bad_argument("source", source, "pass an iterable, or a function that returns an iterator")
         _check_repeatable("source", source)
         self._source = source
+        if type(self) is IterableDataset and hasattr(source, "__len__"):
+            self.__class__ = _Sized
 
     def __iter__(self) -> Iterator[Sample]:
         if self._source is None:
