@@ -103,12 +103,13 @@ def list_tokens(options: argparse.Namespace) -> int:
 def check(options: argparse.Namespace) -> int:
     """Prints a line for each damaged document."""
     data = TokenDataset(options.file, vocabulary=options.vocabulary)
-    errors: list[str] = []
+    found: list[str] = []
     with ProgressBar(len(data), "documents") as progress:
         for start in range(0, len(data), _AT_ONCE):
             documents = range(start, min(start + _AT_ONCE, len(data)))
-            errors += _errors_of(data, documents)
+            found += _errors_of(data, documents)
             progress.advance(len(documents))
+    errors = list(dict.fromkeys(found))  # the neighbours of a damaged document fail with the same error
     if options.json:
         show(json.dumps({"file": os.path.abspath(options.file), "documents": len(data), "errors": errors}, indent=2))
     else:

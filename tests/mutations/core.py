@@ -320,8 +320,8 @@ MUTATIONS = [
     Mutation(
         "a rank starts at the wrong sample after ranks were changed",
         "sampler/sharded.py",
-        '        self._start = min(len(self.sampler), state["start"] + drawn * state["num_shards"])\n',
-        '        self._start = min(len(self.sampler), state["start"] + drawn)\n',
+        '        start, length = state["start"] + drawn * state["num_shards"], length_of(self.sampler)\n',
+        '        start, length = state["start"] + drawn, length_of(self.sampler)\n',
     ),
     Mutation(
         "a last batch that is too short is kept although it should be discarded",
