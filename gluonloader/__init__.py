@@ -20,6 +20,7 @@ below its layer (tests/test_layers.py checks it):
     vision       images: decoding, datasets, transforms, a pipeline
     records      RecordIO files
     batchify, packed_stream
+    ordered_stream
     dataset, sampler
     memory       the memory in which a batch travels between processes
     frameworks   conversion of arrays of MXNet, torch and JAX to NumPy and back

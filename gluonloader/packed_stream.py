@@ -2,16 +2,19 @@
 
     documents of a shard --> window of documents --> rows, planned as a PackingSampler plans them --> one row at a time
 
-NOTE [packed streams]: the rows of a window depend only on its documents, and on the tokens that were carried into it.
-So a position consists of the state of the documents before the window, these tokens, and how many rows of the window
-were read. After a resume, the window is read and planned again.
+NOTE [packed streams]: the rows of a window depend only on the lengths of its documents, and on the tokens that were
+carried into it. So a position consists of the state of the documents before the window, these tokens, and how many rows
+of the window were read. After a resume, the window is read and planned again. A position contains a hash of the
+lengths: if they differ then, that is an error, and no row is lost or doubled in silence.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -19,23 +22,27 @@ from numpy.typing import NDArray
 
 from .checks import check_indexed
 from .dataset import PackedDataset
-from .dataset.iterable import IterableDataset, Step, Take, check_shard, in_epoch, is_iterable, shard_of, unwrap
-from .dataset.opening import Opened
-from .describe import arguments, call, describe, short_repr
-from .errors import TokenError, add_note, bad_argument, bad_state
-from .sampler import (
-    PackingSampler,
-    Pass,
-    check_orders_documents,
-    check_saved_pass,
-    computed_copy,
-    saved_pass,
-    start_pass,
-    unseeded,
+from .dataset.iterable import (
+    IterableDataset,
+    NewestIterators,
+    Step,
+    Take,
+    Transform,
+    check_shard,
+    in_epoch,
+    is_iterable,
+    own_shard,
+    unwrap,
 )
+from .dataset.opening import Opened, check_unread
+from .describe import arguments, call, describe, short_repr
+from .errors import TokenError, bad_argument, bad_state
+from .ordered_stream import Indexed, OrderedSamples, OrderedStream
+from .sampler import PackingSampler, check_orders_documents, unseeded
 from .sampler.packing import LongDocuments, PackingMethod
+from .sampler.windowed import WindowedSampler
 from .segments import PackedRow, Segments
-from .state import field, int_field, list_field
+from .state import check_same, field, int_field, list_field
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,11 @@ class _Packing:
 
     def document(self, number: int, sample: Any) -> _Document:
         """The document of a sample, which is checked."""
-        tokens = np.asarray(sample if self.field is None else sample[self.field])
+        try:
+            tokens = np.asarray(sample if self.field is None else sample[self.field])
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            what = f"document {number} is a {type(sample).__name__} without an array of tokens"
+            raise TokenError(f"{what} in field={self.field!r}") from error
         if tokens.shape == (0,):
             tokens = tokens.astype(np.int64)  # an empty list becomes an array of floats
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
@@ -77,12 +88,19 @@ class _Packing:
             raise ValueError(f"{what}; pass long='split', 'truncate' or 'drop', or a larger size")
         return _Document(number, 0, tokens)
 
+    def as_fields(self) -> dict[str, Any]:
+        """The arguments that the rows depend on, for a state."""
+        return {name: getattr(self, name) for name in ("size", "method", "window", "long", "align")}
+
 
 class PackedStream(IterableDataset[Segments]):
     """An iterable dataset of rows of documents whose lengths are not known: streams, or texts that workers tokenize.
 
     Each shard packs its own documents, so the rows depend on the number of shards: pass `num_shards` to the loader to
-    get the same rows for any number of workers. `PackRows` makes batches of the rows.
+    get the same rows for any number of workers. An iterable dataset must make its shards itself; if it has no method
+    `shard`, pass `num_shards=1`. `PackRows` makes batches of the rows.
+
+    A document must have the same tokens each time it is read in an epoch: do not draw its length at random.
 
     Args:
         documents: the tokens of documents, ints of shape (N,): an iterable dataset, or a dataset with `__getitem__`.
@@ -118,41 +136,44 @@ class PackedStream(IterableDataset[Segments]):
         PackingSampler(range(0), size, None, method, window, long, align, shuffle=False)  # checks these arguments
         self._packing = _Packing(size, method, window, long, align, field)
         self._documents = _as_stream(documents, sampler)
-        self._shards: tuple[tuple[int, int], ...] = ()  # the arguments of `shard`, one call after another
+        self._shard = (1, 0)  # number of shards, and which of them this is
+        self._newest = NewestIterators()  # of the documents, by shard
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration read the documents in the order of this epoch."""
         self._documents = in_epoch(self._documents, epoch)
 
     def shard(self, num_shards: int, index: int) -> PackedStream:
-        """Returns the rows of shard `index` of the documents.
+        """Returns the rows of shard `index` of the documents, which must have a method `shard` themselves.
 
         Raises:
             ValueError: unless `0 <= index < num_shards`.
         """
         check_shard(num_shards, index)
         shard = copy.copy(self)
-        shard._shards += ((num_shards, index),)
+        shard._shard = self._shard[0] * num_shards, self._shard[1] + self._shard[0] * index
         return shard
 
     @property
-    def _inside(self) -> tuple[Any, ...]:
+    def _inside(self) -> Sequence[Any]:
         return (self._documents,)
 
     def __iter__(self) -> Iterator[Segments]:
-        documents = self._documents
-        for num_shards, index in self._shards:
-            documents = shard_of(documents, num_shards, index)
-        source, steps = unwrap(documents)
-        # `take` counts the documents from the start.
-        opened = Opened(source, type(source).__name__, not any(isinstance(step, Take) for step in steps))
+        source, steps = own_shard(self._documents, *self._shard)
+        if source is unwrap(self._documents)[0] and hasattr(source, "load_state_dict"):
+            source = copy.copy(source)  # since another iterator may read the same object
+        takes = any(isinstance(step, Take) for step in steps)  # a state does not say how many were taken
+        opened = Opened(source, type(source).__name__, stateful=not takes)
+        check_unread(f"{type(source).__name__}.__iter__", opened.samples, list(self._newest.values()))
+        self._newest[self._shard] = opened.samples
         return (_ResumableRows if opened.stateful else _Rows)(self._packing, opened, steps)
 
     @short_repr
     def __repr__(self) -> str:
         about = self._packing
-        shards = [f"shard {index} of {num_shards}" for num_shards, index in self._shards]
-        return call(self, describe(self._documents), *arguments(size=about.size, method=about.method), *shards)
+        shards, index = self._shard
+        parts = [f"shard {index} of {shards}"] if shards > 1 else []
+        return call(self, describe(self._documents), *arguments(size=about.size, method=about.method), *parts)
 
 
 def _as_stream(documents: Any, sampler: Any) -> IterableDataset[Any]:
@@ -161,99 +182,56 @@ def _as_stream(documents: Any, sampler: Any) -> IterableDataset[Any]:
         if sampler is not None:
             right = "an iterable dataset has its own order; pass shuffle=True to the loader to shuffle the rows"
             raise bad_argument("sampler", sampler, right)
+        if hasattr(unwrap(documents)[0], "__next__"):
+            raise bad_argument("documents", documents, "it is a single iterator; pass IterableDataset(make) instead")
         return documents if isinstance(documents, IterableDataset) else IterableDataset(documents)
+    if callable(documents) and not hasattr(documents, "__getitem__"):
+        raise bad_argument("documents", documents, "it is a function; pass IterableDataset(function) instead")
     check_indexed("documents", documents)
     if sampler is None:
         sampler = range(len(documents))
     check_orders_documents("sampler", sampler)
+    if isinstance(sampler, WindowedSampler):
+        raise bad_argument("sampler", sampler, "it yields rows or batches, but the sampler must yield documents")
     if unseeded(sampler) is not None:
         right = "each worker reads a part of the order, and all need the same one; pass seed=... to the sampler"
         raise bad_argument("sampler", sampler, right)
-    return IterableDataset(_Ordered(documents, sampler))
+    return IterableDataset(OrderedStream(documents, sampler))
 
 
 @dataclass(frozen=True, slots=True)
-class _Indexed:
-    """A sample and its index in the dataset."""
+class _Position:
+    """What a position says of the window in which it is.
 
-    index: Any
-    sample: Any
+    Attributes:
+        rows: number of its rows that were read.
+        errors: number of documents that raised an error.
+        content: a hash of the lengths of its documents; None if it was not planned yet.
+    """
 
-
-class _Ordered:
-    """A dataset with `__getitem__`, read in the order of a sampler; it yields `_Indexed` samples."""
-
-    def __init__(self, dataset: Any, sampler: Any, start: int = 0, stride: int = 1) -> None:
-        self._dataset, self._sampler, self._start, self._stride = dataset, sampler, start, stride
-
-    def set_epoch(self, epoch: int) -> None:
-        if hasattr(self._sampler, "set_epoch"):
-            self._sampler = computed_copy(self._sampler)
-            self._sampler.set_epoch(epoch)
-
-    def shard(self, num_shards: int, index: int) -> _Ordered:
-        return _Ordered(self._dataset, self._sampler, self._start + index * self._stride, self._stride * num_shards)
-
-    def __iter__(self) -> _OrderedSamples:
-        return _OrderedSamples(self._dataset, self._sampler, self._start, self._stride)
-
-    @short_repr
-    def __repr__(self) -> str:
-        return f"{describe(self._dataset)} in the order of {describe(self._sampler)}"
-
-
-class _OrderedSamples(Iterator[_Indexed]):
-    """The samples of every `stride`-th key of a pass, from the key number `start` on."""
-
-    def __init__(self, dataset: Any, sampler: Any, start: int, stride: int) -> None:
-        self._dataset, self._sampler, self._start, self._stride = dataset, sampler, start, stride
-        self._order = saved_pass(sampler)
-        self._seek(0)
-
-    def _seek(self, read: int) -> None:
-        """Starts the pass of the sampler, and continues after so many samples."""
-        keys = start_pass(computed_copy(self._sampler))
-        assert isinstance(keys, Pass), "only samplers whose order is computed are accepted"
-        keys.skip(self._start + read * self._stride)
-        self._keys, self._read = keys, read
-
-    def __next__(self) -> _Indexed:
-        key = next(self._keys)
-        self._keys.skip(self._stride - 1)
-        self._read += 1
-        try:
-            return _Indexed(key, self._dataset[key])
-        except Exception as error:
-            add_note(error, f"document {key!r} of {describe(self._dataset)}")
-            raise
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"read": self._read, "sampler": self._order}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues where a state was saved.
-
-        Raises:
-            ValueError: the state is that of another order; the text names the difference.
-        """
-        check_saved_pass(self._sampler, field(state, "sampler"))
-        self._seek(int_field(state, "read"))
+    rows: int
+    errors: int
+    content: int | None
 
 
 class _Rows(Iterator[Segments]):
     """The rows of one shard; see NOTE [packed streams]. If reading a document fails, `next` continues after it."""
 
     def __init__(self, packing: _Packing, opened: Opened, steps: tuple[Step, ...]) -> None:
-        self._packing, self._opened, self._steps = packing, opened, steps
-        self._read = 0  # documents
+        count = len(steps)
+        while count and isinstance(steps[count - 1], Transform):
+            count -= 1
+        self._packing, self._opened = packing, opened
+        self._steps = steps[:count]
+        self._transforms = [step for step in steps[count:] if isinstance(step, Transform)]
+        self._read = 0  # number of documents
         self._ended = False  # all documents were read
-        self._window: list[_Document] | None = None  # that is read now
-        self._carried: list[_Document] = []  # into the next window
-        self._rows: list[Segments] = []  # of the last window
-        self._used = 0  # of these rows
-        self._errors = 0  # of documents of the last window
-        self._known_errors = 0  # of them, those that were raised before the position was saved
-        self._skipped = 0  # rows of the next window that were used before the position was saved
+        self._window: list[_Document] | None = None  # the window that is being read
+        self._lengths: list[int] = []  # of the documents of the last window; -1 for an error
+        self._carried: list[_Document] = []  # what the last window leaves to the next one
+        self._rows: list[Segments] = []  # the rows of the last window
+        self._used = 0  # how many of them were returned
+        self._resumed: _Position | None = None  # a position that was loaded, until its window is planned
         self._start_reading()
 
     def _start_reading(self) -> None:
@@ -268,7 +246,7 @@ class _Rows(Iterator[Segments]):
         return self._rows[self._used - 1]
 
     def _begin_window(self) -> None:
-        self._window, self._rows, self._used, self._errors = [], [], 0, 0
+        self._window, self._rows, self._used, self._lengths = [], [], 0, []
 
     def _read_window(self) -> list[_Document]:
         """Reads the rest of the window; StopIteration if nothing is left."""
@@ -284,19 +262,40 @@ class _Rows(Iterator[Segments]):
 
     def _read_document(self, window: list[_Document]) -> None:
         try:
-            sample, number = next(self._documents), self._read
-            self._read += 1
-            if isinstance(sample, _Indexed):
+            sample = next(self._documents, self)
+            if sample is self:
+                self._ended = True
+                return
+            number, self._read = self._read, self._read + 1
+            if isinstance(sample, Indexed):
                 number, sample = sample.index, sample.sample
-            window.append(self._packing.document(number, sample))
-        except StopIteration:
-            self._ended = True
+            document = self._packing.document(number, self._transformed(sample))
         except Exception:
-            self._errors += 1
-            if self._errors > self._known_errors:
+            self._lengths.append(-1)
+            if self._resumed is None or self._lengths.count(-1) > self._resumed.errors:
                 raise
+        else:
+            window.append(document)
+            self._lengths.append(len(document.tokens))
+
+    def _transformed(self, sample: Any) -> Any:
+        try:
+            return reduce(lambda value, transform: transform(value), self._transforms, sample)
+        except StopIteration as error:
+            raise RuntimeError("a transform of a document raised StopIteration") from error
+
+    @property
+    def _content(self) -> int:
+        return zlib.crc32(np.array(self._lengths, np.int64).tobytes())
 
     def _plan(self, window: list[_Document]) -> None:
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and resumed.content not in (None, self._content):
+            self._window, self._rows, self._used, self._carried, self._ended = None, [], 0, [], True
+            raise RuntimeError(
+                "the documents of a window have other lengths than when they were read first, so a PackedStream cannot "
+                "continue in this window; documents must have the same tokens each time they are read"
+            )
         documents = self._carried + window
         rows = self._packing.plan([len(document.tokens) for document in documents])
         self._carried = []
@@ -306,8 +305,7 @@ class _Rows(Iterator[Segments]):
             self._carried = [_rest(documents[place], start) for place, start in places]
         samples = PackedDataset([document.tokens for document in documents]).__getitems__(rows)
         self._rows = [Segments(_named(sample.row, documents), sample.tokens) for sample in samples]
-        self._used, self._skipped = self._skipped, 0
-        self._window, self._known_errors = None, 0
+        self._window, self._used = None, 0 if resumed is None else resumed.rows
 
 
 def _rest(document: _Document, start: int) -> _Document:
@@ -326,23 +324,25 @@ def _named(row: PackedRow, documents: list[_Document]) -> PackedRow:
 class _ResumableRows(_Rows):
     """Rows of documents whose iterator, or dataset, has a state."""
 
-    _start: Mapping[str, Any] | None = None  # the state before the last window, without rows; None: nothing was read
-    _loaded = False  # it is a state that was loaded, and nothing was read since then
+    _start: Mapping[str, Any] | None = None  # the position before the last window; None if nothing was read
 
     def _begin_window(self) -> None:
-        if not self._loaded:
+        if self._resumed is None:
             # Before its first sample, a dataset of Hugging Face may have the state of an earlier iteration.
-            has_state = self._read or isinstance(self._opened.samples, _OrderedSamples)
+            has_state = self._read or isinstance(self._opened.samples, OrderedSamples)
             source = {"state": self._opened.state()} if has_state else None
-            carried = [[part.number, part.start, part.tokens.dtype.str, part.tokens.tolist()] for part in self._carried]
+            carried = [[part.number, part.start, part.tokens] for part in self._carried]
             self._start = {"documents": self._read, "source": source, "carried": carried}
-        self._loaded = False
         super()._begin_window()
 
     def state_dict(self) -> dict[str, Any]:
         if self._start is None:
             return {}
-        return {**self._start, "rows": self._used or self._skipped, "errors": self._errors or self._known_errors}
+        position = self._resumed
+        if position is None:
+            content = None if self._window is not None else self._content
+            position = _Position(self._used, self._lengths.count(-1), content)
+        return {"packing": self._packing.as_fields(), **self._start, **asdict(position)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues where a state was saved.
@@ -352,21 +352,24 @@ class _ResumableRows(_Rows):
         """
         if not state:
             return
-        self._read, self._skipped = int_field(state, "documents"), int_field(state, "rows")
-        self._known_errors = int_field(state, "errors")
-        self._carried = [_loaded_document(carried) for carried in list_field(state, "carried")]
-        source = field(state, "source")
-        self._start = {name: state[name] for name in ("documents", "source", "carried")}
-        self._loaded = True
+        for name, ours in self._packing.as_fields().items():
+            check_same(field(state, "packing"), name, ours, "this PackedStream")
+        content = None if field(state, "content") is None else int_field(state, "content")
+        position = _Position(int_field(state, "rows"), int_field(state, "errors"), content)
+        read, source = int_field(state, "documents"), field(state, "source")
+        carried = [_loaded_document(part) for part in list_field(state, "carried")]
         if source is not None:
             self._opened.load(field(source, "state"))
             self._start_reading()
+        self._start = {name: state[name] for name in ("documents", "source", "carried")}
+        self._read, self._carried, self._resumed = read, carried, position
 
 
 def _loaded_document(saved: Any) -> _Document:
-    try:
-        number, start, dtype, tokens = saved
-        return _Document(number, int(start), np.array(tokens, np.dtype(dtype)))
-    except (TypeError, ValueError):
-        right = "must be the number of a document, a place in it, a dtype and tokens"
-        raise bad_state("carried", saved, right) from None
+    right = "must be the number of a document, a place in it, and its tokens"
+    if not isinstance(saved, (list, tuple)) or len(saved) != 3:
+        raise bad_state("carried", saved, right)
+    number, start, tokens = saved
+    if not isinstance(tokens, np.ndarray) or tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+        raise bad_state("carried", saved, right)
+    return _Document(number, int_field({"carried": start}, "carried"), tokens)

@@ -68,7 +68,7 @@ class PackRows:
             raise bad_argument("layout", layout, "must be 'rows' or 'flat'")
         if labels not in ("shift", "same", None):
             raise bad_argument("labels", labels, "must be 'shift', 'same' or None")
-        self._layout, self._labels = layout, labels
+        self.layout, self._labels = layout, labels
         self._pad, self._ignore = check_int("pad", pad, None), check_int("ignore", ignore, None)
         self._dtype = np.dtype(dtype)
         if self._dtype.kind not in "iu" or (labels is not None and ignore < np.iinfo(self._dtype).min):
@@ -84,18 +84,18 @@ class PackRows:
             if not isinstance(sample, Segments):
                 what = f"it is a {type(sample).__name__}, but PackRows joins the samples of a PackedDataset"
                 raise BatchifyError(f"{what}; pass PackedDataset(dataset) to the loader", number)
-        places = _Places(samples, padded=self._layout == "rows")
-        shape = (len(samples), samples[0].row.size) if self._layout == "rows" else (places.total,)
+        places = _Places(samples, padded=self.layout == "rows")
+        shape = (len(samples), samples[0].row.size) if self.layout == "rows" else (places.total,)
         batch: dict[str, Any] = {"tokens": empty(shape, self._dtype), "positions": empty(shape, np.int32)}
         places.fill(batch["tokens"].reshape(-1), self._pad)
         places.number(batch["positions"].reshape(-1))
-        if self._layout == "rows":
+        if self.layout == "rows":
             batch["segments"] = empty(shape, np.int32)
             places.mark(batch["segments"].reshape(-1))
         if self._labels is not None:
             batch["labels"] = empty(shape, self._dtype)
             self._label(batch["tokens"].reshape(-1), places, batch["labels"].reshape(-1))
-        if self._layout == "flat":
+        if self.layout == "flat":
             batch["cu_seqlens"] = empty(len(places.starts) + 1, np.int32)
             batch["cu_seqlens"][:] = [*places.starts.tolist(), places.total]
             batch["max_seqlen"] = int(np.diff(batch["cu_seqlens"]).max())
@@ -113,7 +113,7 @@ class PackRows:
 
     @short_repr
     def __repr__(self) -> str:
-        return call(self, *arguments(layout=self._layout, labels=self._labels))
+        return call(self, *arguments(layout=self.layout, labels=self._labels))
 
 
 class _Places:

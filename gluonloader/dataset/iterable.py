@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Any, Generic
 
 from ..checks import check_function, check_int
-from ..describe import describe, short_repr, sized
+from ..describe import counted, describe, short_repr, sized
 from ..errors import bad_argument
 from ..tree import Sample
 from .opening import (
@@ -242,7 +242,7 @@ class ChainDataset:
     def __init__(self, datasets: list[IterableDataset[Any]]) -> None:
         self.datasets = datasets
         self._made_by_shard: tuple[int, int] | None = None  # the arguments of `shard` that made this chain
-        self._opened = _NewestIterators()
+        self._opened = NewestIterators()
 
     def __iter__(self) -> Iterator[Any]:
         return chain.from_iterable(map(self._open, range(len(self.datasets))))
@@ -293,11 +293,11 @@ class ChainDataset:
         return shard
 
 
-class _NewestIterators(dict[Any, Any]):
+class NewestIterators(dict[Any, Any]):
     """The newest iterator of each part of a `ChainDataset` and of its shards; a pickle contains no iterators."""
 
     def __reduce__(self) -> Any:
-        return _NewestIterators, ()
+        return NewestIterators, ()
 
 
 def unwrap(dataset: Any) -> tuple[Any, tuple[Step, ...]]:
@@ -314,16 +314,21 @@ def in_epoch(dataset: Any, epoch: int) -> IterableDataset[Any]:
     return _wrapped(at_epoch(source, epoch), steps)
 
 
-def shard_of(dataset: IterableDataset[Any], num_shards: int, index: int) -> IterableDataset[Any]:
-    """Like `dataset.shard`, but to be iterated only once: if the source makes the shard, this is the source's own
-    object, which may have a state.
+def own_shard(dataset: IterableDataset[Any], num_shards: int, index: int) -> tuple[Any, tuple[Step, ...]]:
+    """The object that the method `shard` of the source returns, and the steps over it; it is iterated only once.
+
+    Raises:
+        ValueError: the source has no such method, or makes fewer shards; or `take` counts the samples of all shards.
     """
     source, steps = unwrap(dataset)
-    if has_shard(source) and not any(isinstance(step, Take) for step in steps):
-        part = part_of(source, num_shards, index)
-        if part.stride == 1:
-            return _wrapped(part.dataset, steps)
-    return dataset.shard(num_shards, index)
+    if num_shards == 1:
+        return source, steps
+    takes = any(isinstance(step, Take) for step in steps)
+    most = 1 if takes or not has_shard(source) else most_shards(source)
+    if most is not None and most < num_shards:
+        why = f"{describe(dataset)} makes only {counted(most, 'shard', 'shards')}, but the loader reads {num_shards}"
+        raise ValueError(f"{why}; pass num_shards={most} to the loader, or define the method `shard`")
+    return make_shard(source, num_shards, index), steps
 
 
 def check_shard(num_shards: int, index: int) -> None:

@@ -1,4 +1,4 @@
-"""How an iterable dataset of any library is opened: its epoch, its shards, its iterator, and the state of that."""
+"""How an iterable dataset of any library is opened: its epoch, its shards, the iterator and the iterator's state."""
 
 from __future__ import annotations
 

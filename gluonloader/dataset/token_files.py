@@ -108,7 +108,7 @@ class Index:
         lengths[around[:3] != inside[:3]] = 0  # there is no such document
         wrong = (lengths < 0) | (starts[:3] + lengths * self.dtype.itemsize != starts[1:]) | (starts[1:] > self._nbytes)
         if wrong.any():
-            document = int(around[:3][wrong][0])
+            document = int(inside[:3][wrong][0])
             raise TokenError(f"{self._path} is damaged: document {document} does not end where the next one starts")
         return Spans(starts[1] // self.dtype.itemsize, lengths[1])
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...batchify import PackRows, Pad
+from ...indices import is_int_array
 from ...loader import DataLoader
 from ...segments import PackedRow
 
@@ -18,7 +19,8 @@ class Padding:
     """Tokens of the first batches.
 
     Attributes:
-        rows: whether they are rows of a `PackingSampler`; otherwise documents are padded to the longest one of a batch.
+        rows: whether the batches consist of rows of a `PackingSampler`; otherwise each document is padded to the
+            longest one of its batch.
         tokens: number of tokens of documents.
         capacity: number of tokens, with padding.
     """
@@ -37,12 +39,14 @@ def padding_of(loader: DataLoader[Any]) -> Padding | None:
     """The padding; None if the loader does not pad documents of known lengths."""
     job = loader.epochs.workers.job
     lengths: Any = getattr(job.dataset, "lengths", None)
-    rows = isinstance(job.batchify_fn, PackRows)
-    if job.iterable or not (rows or (isinstance(job.batchify_fn, Pad) and lengths is not None)):
+    rows = isinstance(job.batchify_fn, PackRows) and job.batchify_fn.layout == "rows"
+    if job.iterable or not (rows or (isinstance(job.batchify_fn, Pad) and is_int_array(lengths))):
         return None
     tokens = capacity = 0
     for keys in _first_batches(loader):
-        taken = [sum(key.lengths) if isinstance(key, PackedRow) else int(lengths[key]) for key in keys]
+        if rows and not all(isinstance(key, PackedRow) for key in keys):
+            return None
+        taken = [sum(key.lengths) for key in keys] if rows else [int(length) for length in lengths[keys]]
         tokens += sum(taken)
         capacity += sum(key.size for key in keys) if rows else len(taken) * max(taken)
     return Padding(rows, tokens, capacity) if capacity else None
@@ -53,6 +57,6 @@ def _first_batches(loader: DataLoader[Any]) -> Iterator[Sequence[Any]]:
     for number in range(_BATCHES):
         try:
             keys = loader.indices(0, number)
-        except ValueError:  # the epoch has fewer batches
+        except (ValueError, IndexError):  # the epoch has fewer batches
             return
         yield keys
