@@ -29,6 +29,13 @@ def check_int(name: str, value: Any, least: int | None = 0, expected: str = "") 
     return int(value)
 
 
+def check_shard(num_shards: int, index: int) -> None:
+    """Checks the arguments of a method `shard`: `0 <= index < num_shards`."""
+    check_int("num_shards", num_shards, 1)
+    if check_int("index", index) >= num_shards:
+        raise bad_argument("index", index, f"must be an int from 0 to num_shards - 1 ({num_shards - 1})")
+
+
 def check_flags(**flags: object) -> None:
     for name, flag in flags.items():
         if not isinstance(flag, (bool, int, np.bool_)):

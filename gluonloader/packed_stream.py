@@ -20,18 +20,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .checks import check_indexed
+from .checks import check_indexed, check_shard
 from .dataset import PackedDataset
 from .dataset.iterable import (
     IterableDataset,
     NewestIterators,
     Step,
-    Take,
-    Transform,
-    check_shard,
     in_epoch,
     is_iterable,
     own_shard,
+    split_steps,
+    takes,
+    through,
     unwrap,
 )
 from .dataset.opening import Opened, check_unread
@@ -39,7 +39,7 @@ from .describe import arguments, call, describe, short_repr
 from .errors import TokenError, bad_argument, bad_state
 from .ordered_stream import Indexed, OrderedSamples, OrderedStream
 from .sampler import PackingSampler, check_orders_documents, unseeded
-from .sampler.packing import LongDocuments, PackingMethod
+from .sampler.packing import LongDocuments, PackingMethod, document_too_long
 from .sampler.windowed import WindowedSampler
 from .segments import PackedRow, Segments
 from .state import check_same, field, int_field, list_field
@@ -84,8 +84,7 @@ class _Packing:
             what = f"document {number} is an array of shape {tokens.shape} and dtype {tokens.dtype}"
             raise TokenError(f"{what}, but a PackedStream packs arrays of ints of shape (N,); check `field`")
         if self.long == "error" and len(tokens) > self.size:
-            what = f"document {number} has {len(tokens)} tokens, but a row has only size={self.size}"
-            raise ValueError(f"{what}; pass long='split', 'truncate' or 'drop', or a larger size")
+            raise document_too_long(number, len(tokens), self.size)
         return _Document(number, 0, tokens)
 
     def as_fields(self) -> dict[str, Any]:
@@ -162,8 +161,7 @@ class PackedStream(IterableDataset[Segments]):
         source, steps = own_shard(self._documents, *self._shard)
         if source is unwrap(self._documents)[0] and hasattr(source, "load_state_dict"):
             source = copy.copy(source)  # since another iterator may read the same object
-        takes = any(isinstance(step, Take) for step in steps)  # a state does not say how many were taken
-        opened = Opened(source, type(source).__name__, stateful=not takes)
+        opened = Opened(source, type(source).__name__, stateful=not takes(steps))
         check_unread(f"{type(source).__name__}.__iter__", opened.samples, list(self._newest.values()))
         self._newest[self._shard] = opened.samples
         return (_ResumableRows if opened.stateful else _Rows)(self._packing, opened, steps)
@@ -218,16 +216,13 @@ class _Rows(Iterator[Segments]):
     """The rows of one shard; see NOTE [packed streams]. If reading a document fails, `next` continues after it."""
 
     def __init__(self, packing: _Packing, opened: Opened, steps: tuple[Step, ...]) -> None:
-        count = len(steps)
-        while count and isinstance(steps[count - 1], Transform):
-            count -= 1
         self._packing, self._opened = packing, opened
-        self._steps = steps[:count]
-        self._transforms = [step for step in steps[count:] if isinstance(step, Transform)]
+        self._steps, self._transforms = split_steps(steps)
         self._read = 0  # number of documents
         self._ended = False  # all documents were read
         self._window: list[_Document] | None = None  # the window that is being read
         self._lengths: list[int] = []  # of the documents of the last window; -1 for an error
+        self._content: int | None = None  # a hash of these lengths; None while the window is being read
         self._carried: list[_Document] = []  # what the last window leaves to the next one
         self._rows: list[Segments] = []  # the rows of the last window
         self._used = 0  # how many of them were returned
@@ -235,9 +230,7 @@ class _Rows(Iterator[Segments]):
         self._start_reading()
 
     def _start_reading(self) -> None:
-        self._documents = self._opened.samples
-        for step in self._steps:
-            self._documents = step.over(self._documents)
+        self._documents = through(self._steps, self._opened.samples)
 
     def __next__(self) -> Segments:
         while self._used >= len(self._rows):
@@ -246,7 +239,7 @@ class _Rows(Iterator[Segments]):
         return self._rows[self._used - 1]
 
     def _begin_window(self) -> None:
-        self._window, self._rows, self._used, self._lengths = [], [], 0, []
+        self._window, self._rows, self._used, self._lengths, self._content = [], [], 0, [], None
 
     def _read_window(self) -> list[_Document]:
         """Reads the rest of the window; StopIteration if nothing is left."""
@@ -284,12 +277,9 @@ class _Rows(Iterator[Segments]):
         except StopIteration as error:
             raise RuntimeError("a transform of a document raised StopIteration") from error
 
-    @property
-    def _content(self) -> int:
-        return zlib.crc32(np.array(self._lengths, np.int64).tobytes())
-
     def _plan(self, window: list[_Document]) -> None:
         resumed, self._resumed = self._resumed, None
+        self._content = zlib.crc32(np.array(self._lengths, np.int64).tobytes())
         if resumed is not None and resumed.content not in (None, self._content):
             self._window, self._rows, self._used, self._carried, self._ended = None, [], 0, [], True
             raise RuntimeError(
@@ -330,7 +320,7 @@ class _ResumableRows(_Rows):
         if self._resumed is None:
             # Before its first sample, a dataset of Hugging Face may have the state of an earlier iteration.
             has_state = self._read or isinstance(self._opened.samples, OrderedSamples)
-            source = {"state": self._opened.state()} if has_state else None
+            source = self._opened.state() if has_state else None
             carried = [[part.number, part.start, part.tokens] for part in self._carried]
             self._start = {"documents": self._read, "source": source, "carried": carried}
         super()._begin_window()
@@ -340,8 +330,7 @@ class _ResumableRows(_Rows):
             return {}
         position = self._resumed
         if position is None:
-            content = None if self._window is not None else self._content
-            position = _Position(self._used, self._lengths.count(-1), content)
+            position = _Position(self._used, self._lengths.count(-1), self._content)
         return {"packing": self._packing.as_fields(), **self._start, **asdict(position)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -359,7 +348,7 @@ class _ResumableRows(_Rows):
         read, source = int_field(state, "documents"), field(state, "source")
         carried = [_loaded_document(part) for part in list_field(state, "carried")]
         if source is not None:
-            self._opened.load(field(source, "state"))
+            self._opened.load(source)
             self._start_reading()
         self._start = {name: state[name] for name in ("documents", "source", "carried")}
         self._read, self._carried, self._resumed = read, carried, position

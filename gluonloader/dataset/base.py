@@ -11,7 +11,7 @@ from typing import Any, Final, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import check_flags, check_function, check_int
+from ..checks import check_flags, check_function, check_int, check_shard
 from ..declared import IN_MEMORY, in_memory, is_async, parts_of, slow_in_random_order
 from ..describe import call, describe, short_repr, sized
 from ..errors import add_note, bad_argument
@@ -81,9 +81,7 @@ class Dataset(Generic[Sample]):
         >>> [list(SimpleDataset(range(5)).shard(2, i)) for i in range(2)]
         [[0, 1, 2], [3, 4]]
         """
-        check_int("num_shards", num_shards, 1)
-        if not 0 <= check_int("index", index) < num_shards:
-            raise bad_argument("index", index, f"must be an int from 0 to num_shards - 1 ({num_shards - 1})")
+        check_shard(num_shards, index)
         size, longer = divmod(len(self), num_shards)
         start = size * index + min(index, longer)
         return Subset(self, range(start, start + size + (index < longer)))

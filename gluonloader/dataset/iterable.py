@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Generic
 
-from ..checks import check_function, check_int
+from ..checks import check_function, check_shard
 from ..describe import counted, describe, short_repr, sized
 from ..errors import bad_argument
 from ..tree import Sample
@@ -97,9 +97,7 @@ class IterableDataset(Generic[Sample]):
         if self._source is None:
             raise NotImplementedError(f"{type(self).__name__} must define __iter__")
         samples: Iterator[Any] = iter(self._source if hasattr(self._source, "__iter__") else self._source())
-        for step in self._steps:
-            samples = step.over(samples)
-        return samples
+        return through(self._steps, samples)
 
     @property
     def _inside(self) -> Sequence[Any]:
@@ -205,22 +203,14 @@ class _ShardView:
     def __init__(self, dataset: IterableDataset[Any], num_shards: int, index: int) -> None:
         self._dataset, self._num_shards, self._index = dataset, num_shards, index
         self._source, self._steps = unwrap(dataset)
-        takes = any(isinstance(step, Take) for step in self._steps)  # `take` counts the samples of all shards
-        self.is_cut = takes or not has_shard(self._source)
+        self.is_cut = not makes_shards(self._source, self._steps)
 
     def __iter__(self) -> Iterator[Any]:
         shard = self._num_shards, self._index
         part = Part(self._source, self._index, self._num_shards) if self.is_cut else part_of(self._source, *shard)
-        count = len(self._steps)
-        while count and isinstance(self._steps[count - 1], Transform):  # these need not run on samples of other shards
-            count -= 1
-        samples = iterate(part.dataset)
-        for step in self._steps[:count]:
-            samples = step.over(samples)
-        samples = islice(samples, part.start, None, part.stride)
-        for step in self._steps[count:]:
-            samples = step.over(samples)
-        return samples
+        steps, transforms = split_steps(self._steps)  # the transforms need not run on samples of other shards
+        samples = through(steps, iterate(part.dataset))
+        return through(transforms, islice(samples, part.start, None, part.stride))
 
     def __len__(self) -> int:
         return len(range(self._index, length_of(self._source, self._steps), self._num_shards))
@@ -253,9 +243,7 @@ class ChainDataset:
         others = [other for (part, _), other in self._opened.copy().items() if part == number]
         check_unread("shard" if self._made_by_shard else f"{type(source).__name__}.__iter__", samples, others)
         self._opened[number, self._made_by_shard] = samples
-        for step in steps:
-            samples = step.over(samples)
-        return samples
+        return through(steps, samples)
 
     def __len__(self) -> int:
         return sum(len(dataset) for dataset in self.datasets if isinstance(dataset, Sized))
@@ -272,7 +260,7 @@ class ChainDataset:
     def shard(self) -> Callable[[int, int], ChainDataset]:
         """The method that makes a chain of one shard of each dataset."""
         for source, steps in map(unwrap, self.datasets):
-            if not has_shard(source) or any(isinstance(step, Take) for step in steps):
+            if not makes_shards(source, steps):
                 raise AttributeError("shard")  # workers have to count the samples of the whole chain
         return self._make_shard
 
@@ -294,7 +282,7 @@ class ChainDataset:
 
 
 class NewestIterators(dict[Any, Any]):
-    """The newest iterator of each part of a `ChainDataset` and of its shards; a pickle contains no iterators."""
+    """The newest iterators of a dataset, by its parts and shards; a pickle contains no iterators."""
 
     def __reduce__(self) -> Any:
         return NewestIterators, ()
@@ -306,6 +294,31 @@ def unwrap(dataset: Any) -> tuple[Any, tuple[Step, ...]]:
     while type(dataset) in (IterableDataset, _Sized) and hasattr(dataset._source, "__iter__"):
         dataset, steps = dataset._source, dataset._steps + steps
     return dataset, steps
+
+
+def through(steps: Sequence[Step], samples: Iterator[Any]) -> Iterator[Any]:
+    """The samples after these steps."""
+    for step in steps:
+        samples = step.over(samples)
+    return samples
+
+
+def split_steps(steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], tuple[Transform, ...]]:
+    """The steps before the last transforms, and these transforms, each of which needs only its own sample."""
+    transforms: tuple[Transform, ...] = ()
+    while steps and isinstance(last := steps[-1], Transform):
+        steps, transforms = steps[:-1], (last, *transforms)
+    return steps, transforms
+
+
+def takes(steps: Sequence[Step]) -> bool:
+    """Whether one of the steps is `take`, which counts the samples of all shards from the start."""
+    return any(isinstance(step, Take) for step in steps)
+
+
+def makes_shards(source: Any, steps: Sequence[Step]) -> bool:
+    """Whether the source makes the shards itself; otherwise they are cut out of the samples after the steps."""
+    return has_shard(source) and not takes(steps)
 
 
 def in_epoch(dataset: Any, epoch: int) -> IterableDataset[Any]:
@@ -323,19 +336,11 @@ def own_shard(dataset: IterableDataset[Any], num_shards: int, index: int) -> tup
     source, steps = unwrap(dataset)
     if num_shards == 1:
         return source, steps
-    takes = any(isinstance(step, Take) for step in steps)
-    most = 1 if takes or not has_shard(source) else most_shards(source)
+    most = most_shards(source) if makes_shards(source, steps) else 1
     if most is not None and most < num_shards:
         why = f"{describe(dataset)} makes only {counted(most, 'shard', 'shards')}, but the loader reads {num_shards}"
         raise ValueError(f"{why}; pass num_shards={most} to the loader, or define the method `shard`")
     return make_shard(source, num_shards, index), steps
-
-
-def check_shard(num_shards: int, index: int) -> None:
-    """Raises a ValueError unless `0 <= index < num_shards`."""
-    check_int("num_shards", num_shards, 1)
-    if check_int("index", index) >= num_shards:
-        raise bad_argument("index", index, f"must be an int from 0 to num_shards - 1 ({num_shards - 1})")
 
 
 def is_iterable(dataset: Any) -> bool:
@@ -366,7 +371,7 @@ def check_split(dataset: Any, num_shards: int, has_ranks: bool) -> None:
 def varying_steps(dataset: Any, num_shards: int) -> set[str]:
     """The steps of the dataset, or of a part of it, that choose other samples for each number of shards."""
     source, steps = unwrap(dataset)
-    if not has_shard(source) or any(isinstance(step, Take) for step in steps):
+    if not makes_shards(source, steps):
         return set()  # the shards are cut out of the whole dataset
     inside = (varying_steps(part, num_shards) for part in getattr(source, "_inside", ()))
     return steps_in_shards(source, num_shards).union(*inside)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..checks import check_int
-from ..dataset.iterable import Filter, Take, length_of, unwrap
-from ..dataset.opening import has_shard, part_of
+from ..dataset.iterable import Filter, length_of, makes_shards, unwrap
+from ..dataset.opening import part_of
 from ..describe import counted
 from ..errors import bad_argument, warn
 from ..ranks import Ranks
@@ -99,7 +99,7 @@ def lengths_of(dataset: Any, shards: Shards, needed: Iterable[int]) -> dict[int,
     source, steps = unwrap(dataset)
     if any(isinstance(step, Filter) for step in steps):
         raise TypeError("a filter drops an unknown number of samples")
-    if has_shard(source) and not any(isinstance(step, Take) for step in steps):
+    if makes_shards(source, steps):
         parts = {shard: part_of(source, shards.num_shards, shard) for shard in needed}
         return {shard: len(range(part.start, len(part.dataset), part.stride)) for shard, part in parts.items()}
     total = length_of(source, steps)

@@ -94,6 +94,12 @@ class _Stream:
         )
 
 
+def document_too_long(document: Any, length: int, size: int) -> ValueError:
+    """The error of a document that does not fit in a row, with long='error'."""
+    what = f"document {document} has {length} tokens, but a row has only size={size}"
+    return ValueError(f"{what}; pass long='split', 'truncate' or 'drop', or a larger size")
+
+
 class PackingSampler(WindowedSampler):
     """Yields rows of at most `size` tokens, each with one or more documents or parts of documents.
 
@@ -201,8 +207,7 @@ class PackingSampler(WindowedSampler):
         keep = lengths > 0
         if self._long == "error" and too_long.any():
             index = int(too_long.argmax())
-            what = f"document {documents[index]} has {lengths[index]} tokens, but a row has only size={self.size}"
-            raise ValueError(f"{what}; pass long='split', 'truncate' or 'drop', or a larger size")
+            raise document_too_long(documents[index], lengths[index], self.size)
         if self._long == "drop":
             keep &= ~too_long
         kept, documents = lengths[keep], documents[keep]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..checks import check_flags, check_int
+from ..checks import check_flags, check_int, check_shard
 from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument, bad_state, explain_torch_arguments
 from ..frameworks import state_from_json, state_to_json
@@ -61,9 +61,8 @@ class ShardedSampler(Sampler):
         seed="pass sampler=RandomSampler(len(dataset), seed=...) instead",
     )
     def __init__(self, sampler: SizedIterable, num_shards: int, index: int, even: Even = "pad") -> None:
-        self.num_shards, self.index = check_int("num_shards", num_shards, 1), check_int("index", index)
-        if self.index >= self.num_shards:
-            raise bad_argument("index", index, f"must be an int from 0 to num_shards - 1 ({self.num_shards - 1})")
+        check_shard(num_shards, index)
+        self.num_shards, self.index = int(num_shards), int(index)
         if even not in ("pad", "drop", "keep"):
             raise bad_argument("even", even, "must be 'pad', 'drop' or 'keep'")
         if not hasattr(sampler, "__len__"):

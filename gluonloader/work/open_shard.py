@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from .. import frameworks
-from ..dataset.iterable import Step, Take
+from ..dataset.iterable import Step, takes, through
 from ..dataset.opening import Opened, Part, at_epoch, check_unread, has_shard, part_of
 from ..interrupts import from_signal_handler
 from ..tree import leaves
@@ -28,7 +28,7 @@ class OpenShard:
 
     def __init__(self, dataset: Any, steps: tuple[Step, ...], chunk: Chunk, hint: Hint | None) -> None:
         self._name = type(dataset).__name__
-        counted = any(isinstance(step, Take) for step in steps)  # take() counts the samples of all shards
+        counted = takes(steps)
         part = Part(dataset, chunk.shard, chunk.num_shards) if counted else _part_of(dataset, chunk)
         shard = part.dataset
         # If `cut`, the shard is cut out of a part that other shards read, too. Between two samples lie those of others.
@@ -48,9 +48,7 @@ class OpenShard:
         self.iterator = self._opened.samples
         if hint is not None and hint.group:
             self._opened.load(hint.state)
-        self._samples = self._opened.samples
-        for step in steps:
-            self._samples = step.over(self._samples)
+        self._samples = through(steps, self._opened.samples)
         # A hash of the first sample of the dataset, if all shards are cut out of it; 0 otherwise.
         is_whole = self.cut and part.stride == chunk.num_shards
         self.first = None if is_whole and not (hint and hint.group) else 0

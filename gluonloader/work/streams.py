@@ -28,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..checks import OnError
-from ..dataset.iterable import Transform, unwrap
+from ..dataset.iterable import Transform, split_steps, unwrap
 from ..randomness import batch_seed
 from .open_shard import OpenShard
 from .task import Chunk, Hint, OnRow, located
@@ -123,12 +123,9 @@ class _Stream:
     def __init__(self, dataset: Any, chunk: Chunk, iterators: dict[int, Any], on_error: OnError) -> None:
         self._chunk, self._size, self._iterators = chunk, chunk.size, iterators
         self._dataset, self._steps = unwrap(dataset)
-        count = len(self._steps)
-        while count and isinstance(self._steps[count - 1], Transform):
-            count -= 1
-        steps = tolerant_steps(self._steps, on_error)
-        self._steps = tuple(steps[:count])
-        self._transforms: list[Transform] = steps[count:]  # the last steps: they run only for the requested chunk
+        steps, transforms = split_steps(self._steps)
+        self._steps = tuple(tolerant_steps(steps, on_error))
+        self._transforms: list[Transform] = tolerant_steps(transforms, on_error)  # only for the requested chunk
         self._groups_per_fill = max(1, chunk.buffer // chunk.size)
         hint = chunk.hint
         if hint is None or hint.group > chunk.number or hint.group % self._groups_per_fill:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from ...batchify import PackRows, Pad
 from ...indices import is_int_array
 from ...loader import DataLoader
 from ...segments import PackedRow
-
-_BATCHES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +33,15 @@ class Padding:
         return 1 - self.tokens / self.capacity
 
 
-def padding_of(loader: DataLoader[Any]) -> Padding | None:
-    """The padding; None if the loader does not pad documents of known lengths."""
+def padding_of(loader: DataLoader[Any], count: int) -> Padding | None:
+    """The padding of the first `count` batches; None if the loader does not pad documents of known lengths."""
     job = loader.epochs.workers.job
     lengths: Any = getattr(job.dataset, "lengths", None)
     rows = isinstance(job.batchify_fn, PackRows) and job.batchify_fn.layout == "rows"
     if job.iterable or not (rows or (isinstance(job.batchify_fn, Pad) and is_int_array(lengths))):
         return None
     tokens = capacity = 0
-    for keys in _first_batches(loader):
+    for keys in _first_batches(loader, count):
         if rows and not all(isinstance(key, PackedRow) for key in keys):
             return None
         taken = [sum(key.lengths) for key in keys] if rows else [int(length) for length in lengths[keys]]
@@ -52,9 +50,9 @@ def padding_of(loader: DataLoader[Any]) -> Padding | None:
     return Padding(rows, tokens, capacity) if capacity else None
 
 
-def _first_batches(loader: DataLoader[Any]) -> Iterator[Sequence[Any]]:
+def _first_batches(loader: DataLoader[Any], count: int) -> Iterator[Sequence[Any]]:
     """The keys of the first batches; none if the order is not known."""
-    for number in range(_BATCHES):
+    for number in range(count):
         try:
             keys = loader.indices(0, number)
         except (ValueError, IndexError):  # the epoch has fewer batches

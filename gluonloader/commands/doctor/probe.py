@@ -151,7 +151,7 @@ def configure(make: Make, before: Collection[OpenFile]) -> Configured:
         warnings.simplefilter("always", RuntimeWarning)
         try:
             loader = _make_first(make, _AS_CONFIGURED)
-            facts = replace(facts, options=_options_of(loader), padding=padding_of(loader))
+            facts = replace(facts, options=_options_of(loader), padding=padding_of(loader, _BATCHES))
         except FactoryError:
             raise
         except Exception as error:
