@@ -3,13 +3,14 @@
 Each class here has the pattern of a library's class.
 """
 
+import contextlib
 import pickle
 
 import pytest
 
 import gluonloader
 
-from .sides import OURS, THEIRS, Numbers, epoch, epochs, raised_by, same, torch
+from .sides import OURS, THEIRS, Numbers, epoch, epochs, same, torch
 
 data = torch.utils.data
 torchs = torch.utils.data.dataloader
@@ -166,9 +167,9 @@ def test_workers_of_an_iterator_are_processes_that_can_be_ended():
             worker.join(10)
         return running, hasattr(iter(L(Numbers())), "_workers")
 
-    if raised_by(pipeline, THEIRS) == "":  # it fails if torch's handler of SIGCHLD runs too early
-        assert pipeline(THEIRS) == ([True, True], False)
     assert pipeline(OURS) == ([True, True], False)
+    with contextlib.suppress(RuntimeError):  # "is killed by signal", if torch's handler of SIGCHLD runs too early
+        assert pipeline(THEIRS) == ([True, True], False)
 
 
 def test_persistent_workers_are_ended_through_the_loader():
