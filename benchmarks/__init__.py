@@ -21,6 +21,7 @@ These modules are separate programs:
     bulk       speed of bulk reads, and memory of a list of tuples
     images     speed of the decoders and of ImagePipeline, and page faults
     ndarrays   batches of NDArrays, compared with MXNet
+    sharing    memory and speed of ranks that share their workers
     stations   counts the functions that run for a small batch
 
 If a library is not installed, the benchmarks run without it, and the results say that it is missing.

@@ -43,6 +43,7 @@ from .loading.arguments import (
 from .loading.batching import Batching, choose_source
 from .loading.epochs import Epochs
 from .loading.plan import only_sample
+from .loading.sharing import share_workers, stand_in
 from .loading.stats import LoaderStats
 from .loading.trace import Trace
 from .loading.workers import Workers, payloads_for
@@ -50,7 +51,7 @@ from .randomness import draw_seed
 from .ranks import Ranks
 from .tree import Batch
 from .work.info import LoaderInfo, WorkerInfo
-from .work.task import Job
+from .work.task import Job, Reading
 
 
 class DataLoader(Generic[Batch]):
@@ -129,6 +130,9 @@ class DataLoader(Generic[Batch]):
             is an attribute of the dataset, of its transforms (also of Albumentations' pipelines) or of `batchify_fn`.
             So augmentation does not repeat, and is the same for any number of workers. Threads share these generators,
             so they do not set seeds; see `docs/determinism.md`.
+        share: "node" lets all ranks of this program on this machine share `num_workers` worker processes. `dataset` may
+            then be a function that returns the dataset, and that is called once on the machine. Give a second loader
+            a name: "node:validation". See `docs/sharing.md`.
 
     Attributes:
         epochs: the object that starts epochs, and saves and loads positions; for subclasses.
@@ -182,6 +186,7 @@ class DataLoader(Generic[Batch]):
         on_error: OnError = "raise",
         max_errors: float | None = None,
         reseed_generators: bool = True,
+        share: str | None = None,
     ) -> None:
         check_flags(shuffle=shuffle, auto_reload=auto_reload)
         check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn, worker_payload=worker_payload)
@@ -190,6 +195,11 @@ class DataLoader(Generic[Batch]):
         limits = prefetch, max_retries, memory_limit, max_per_worker
         options = choose_options(executor, num_workers, thread_pool, start_method, ray_options, *limits)
         used_seed = draw_seed() if seed is None else check_int("seed", seed, None)
+        if share is not None:
+            dataset = stand_in(dataset)
+            reading = Reading(concurrency, on_error, reseed_generators=reseed_generators)
+            parts = dataset, batchify_fn or default_batchify, worker_init_fn, options.num_workers, used_seed
+            options = share_workers(share, batching, options, seed is not None, Job(*parts, reading=reading))
         source = choose_source(dataset, batching, used_seed, seed is not None, options.num_workers)
         warn_of_prefetch(options, dataset, batch_size, source)
         iterable = source.sampler is None

@@ -263,7 +263,7 @@ def workers(loader: DataLoader) -> list[int]:
     lanes = list(crew(loader).lanes.values())  # at once: other threads call this while workers start and die
     if OVER_RAY:
         return [lane.pid for lane in lanes if lane.pid is not None and lane.death is None]
-    return [lane.process.pid for lane in lanes if lane.process.is_alive()]
+    return [lane.process.pid for lane in lanes if not lane.process.ended]
 
 
 def crew(loader: DataLoader) -> Any:

@@ -1,6 +1,7 @@
 """The findings of `doctor` about a dataset: each kind of bad dataset is found, and the cures work."""
 
 import os
+import re
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ from gluonloader import (
     DataLoader,
     IterableDataset,
     PackedDataset,
+    PackedList,
     PackingSampler,
     PackRows,
     Pad,
@@ -172,6 +174,26 @@ def test_a_dataset_with_a_lock_and_its_cure():
     assert (finding.name, finding.level) == ("pickle", "note")
     assert finding.text == "dataset.lock needs start_method='fork': cannot pickle '_thread.lock' object"
     assert "__getstate__" in finding.cure
+
+
+class Listed(Numbers):
+    """Many objects, each with a text of its own."""
+
+    def __init__(self, texts):
+        self.texts = texts
+
+
+def test_many_objects_and_their_cures(monkeypatch):
+    texts = [f"/data/images/{number:060}.jpeg" for number in range(700_000)]
+    finding = only(configured(Listed(texts)))
+    assert (finding.name, finding.level) == ("objects", "note")
+    assert re.search("more than 5. MB, which each worker copies.*: 11. MB with 2 workers$", finding.text)
+    assert finding.cure == "arrays, or a PackedList for a list of texts or tuples"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    finding = only(configured(Listed(texts)))
+    assert re.search(": 9.. MB with 2 workers of each of 8 ranks$", finding.text)
+    assert finding.cure.endswith("; or share='node'")
+    assert found(configured(Listed(PackedList(texts)))) == {}
 
 
 # -- open files --------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ _SMALL: Final = 1 << 20  # bytes; up to this size of batches a loader has two mo
 _MUCH_WAITING: Final = 0.5  # of the time of a sample
 _BUSY: Final = 0.2  # the share of the time of a sample in which it waits for a core
 _SHORT_S: Final = 1e-3  # concurrency does not help samples that take less
+_MANY_OBJECTS: Final = 50 << 20  # bytes of their pickle
 _MUCH_PADDING: Final = 0.1  # of the tokens of a batch
 _MANY_FAULTS: Final = 256  # for each sample; the kernel needs about 0.1 ms for so many
 
@@ -45,6 +46,7 @@ def dataset_findings(facts: Dataset) -> Iterator[Finding]:
     """Judges what was found out about a dataset."""
     yield from _loader(facts)
     yield from _pickle(facts)
+    yield from _objects(facts)
     yield from _open_files(facts)
     if facts.cost_error == LATE:
         yield Finding("sample", "warning", LATE, "a larger --seconds, if samples are slow and do not hang")
@@ -95,6 +97,19 @@ def _pickle(facts: Dataset) -> Iterator[Finding]:
     else:
         text = f"{part} needs start_method='fork': {reason}"
         yield Finding("pickle", "note", text, cure)
+
+
+def _objects(facts: Dataset) -> Iterator[Finding]:
+    options = facts.options
+    if options is None or options.executor != "process" or facts.object_bytes < _MANY_OBJECTS:
+        return
+    copies = options.num_workers * options.ranks
+    who = counted(options.num_workers, "worker", "workers")
+    who += f" of each of {options.ranks} ranks" if options.ranks > 1 else ""
+    text = f"more than {size(facts.object_bytes)}, which each worker copies in time, since reading writes to objects: "
+    cure = "arrays, or a PackedList for a list of texts or tuples"
+    cure += "; or share='node'" if options.ranks > 1 else ""
+    yield Finding("objects", "note", f"{text}{size(copies * facts.object_bytes)} with {who}", cure)
 
 
 def _open_files(facts: Dataset) -> Iterator[Finding]:

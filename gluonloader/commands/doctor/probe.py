@@ -23,6 +23,7 @@ from typing import Any, Final
 from ...comparing import Items, difference, items_of
 from ...errors import TransportError, summary_of, text_of
 from ...executors.process.mapped_job import pickle_for
+from ...executors.shared.node import local_ranks
 from ...loader import DataLoader
 from ...progress import ProgressBar
 from ...randomness import seed_restorable, set_current_batch
@@ -60,6 +61,7 @@ class ProbeOptions:
     Attributes:
         text: the `repr` of the loader.
         executor: the one that is used, also with "auto".
+        ranks: how many ranks of this machine have such workers.
     """
 
     text: str
@@ -72,6 +74,7 @@ class ProbeOptions:
     iterable: bool
     concurrency: int
     seed_given: bool
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class Dataset:
         warnings: of the library, while it made this loader.
         pickle_error: why the dataset and the functions cannot be pickled; "" if they can.
         pickled_bytes: size of the pickle, and of the arrays beside it.
+        object_bytes: size of the pickle alone; the objects take more memory.
         files: files and sockets that were opened before any sample was read.
         same: two loaders with the same number of workers.
         serial: a loader with workers, and a loader without.
@@ -119,6 +123,7 @@ class Dataset:
     warnings: tuple[str, ...] = ()
     pickle_error: str = ""
     pickled_bytes: int = 0
+    object_bytes: int = 0
     files: tuple[OpenFile, ...] = ()
     same: Comparison | None = None
     serial: Comparison | None = None
@@ -185,6 +190,7 @@ def _options_of(loader: DataLoader[Any]) -> ProbeOptions:
         iterable=workers.job.iterable,
         concurrency=workers.job.reading.concurrency,
         seed_given=loader.epochs.seed_given,
+        ranks=local_ranks(1) if workers.options.node is None else 1,
     )
 
 
@@ -207,7 +213,8 @@ def _pickled(loader: DataLoader[Any], facts: Dataset) -> Dataset:
         pickled = pickle_for("spawn", loader.epochs.workers.job)
     except Exception as error:
         return replace(facts, pickle_error=text_of(error))
-    return replace(facts, pickled_bytes=len(pickled.pickle) + sum(map(len, pickled.buffers)))
+    objects = len(pickled.pickle)
+    return replace(facts, pickled_bytes=objects + sum(map(len, pickled.buffers)), object_bytes=objects)
 
 
 @dataclass(slots=True)

@@ -160,6 +160,9 @@ class Crew(Protocol[S]):
     def start_requested(self, epoch: int) -> None:
         """Starts the missing workers. Raises an OSError if that is not possible now; the next call tries again."""
 
+    def hear(self, descriptor: int) -> None:
+        """Reads what a descriptor has to say that `poll` reports and that belongs to no lane."""
+
     def has_answered(self) -> None:
         """A worker has sent its first reply about a batch."""
 

@@ -254,6 +254,8 @@ class LaneExecutor(Generic[S]):
                 self._receive(fd, lane)
             elif fd == self._woken.fileno():
                 self._woken.recv(4096)  # the crew has requested a worker, or a window was cancelled
+            else:
+                self.crew.hear(fd)
 
     def _wake_followers(self) -> None:
         """Wakes the threads that wait for the leader; one of them becomes the next leader."""

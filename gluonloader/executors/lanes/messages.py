@@ -30,6 +30,7 @@ class Verb(IntEnum):
     HELLO = 0  # start; the descriptors of the lane's log and of the pickled job come with it
     MAKE = 1  # make a batch
     DROP = 2  # forget a slab
+    JOIN = 3  # serve the lane of one more rank, whose descriptor comes with this message
 
 
 class Status(IntEnum):

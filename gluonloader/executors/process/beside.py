@@ -7,10 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 
-from ...memory.slab import Slab
 from ...work.maker import BatchMaker, Maker
 from ...work.side_by_side import Threads
-from ..lanes.messages import Request
 
 
 class Beside:
@@ -21,39 +19,42 @@ class Beside:
 
     Args:
         maker: makes the batches in careful mode, and has a maker for each thread.
-        answer: makes the batch of a request and sends the reply.
         report: tells the main program of an error with which the worker ends.
     """
 
-    def __init__(
-        self,
-        maker: BatchMaker,
-        answer: Callable[[Maker, Request, Slab], None],
-        report: Callable[[BaseException], None],
-    ) -> None:
-        self._maker, self._make, self._report = maker, answer, report
+    def __init__(self, maker: BatchMaker, report: Callable[[BaseException], None]) -> None:
+        self._maker, self._report = maker, report
         self._free: SimpleQueue[Maker] = SimpleQueue()  # a maker for each thread that makes no batch now
         for _ in range(maker.side_by_side):
             self._free.put(maker.beside())
         self._threads = Threads("gluonloader-bulk")
         self._threads.start(maker.side_by_side)
 
-    def answer(self, request: Request, slab: Slab) -> None:
-        """Starts to make a batch as soon as a thread is free."""
-        if not request.careful:
-            self._threads.run(partial(self._answer, self._free.get(), request, slab))
+    def answer(self, careful: bool, make: Callable[[Maker], None]) -> None:
+        """Starts to make a batch as soon as a thread is free.
+
+        Args:
+            careful: makes it here, as soon as no other batch is made.
+            make: makes the batch and sends the reply.
+        """
+        if not careful:
+            self._threads.run(partial(self._answer, self._free.get(), make))
             return
-        makers = [self._free.get() for _ in range(self._maker.side_by_side)]  # waits until no batch is made
-        self._make(self._maker, request, slab)
+        self.wait()
+        make(self._maker)
+
+    def wait(self) -> None:
+        """Waits until no batch is made; no other one starts meanwhile, since this is the thread that starts them."""
+        makers = [self._free.get() for _ in range(self._maker.side_by_side)]
         for maker in makers:
             self._free.put(maker)
 
-    def _answer(self, maker: Maker, request: Request, slab: Slab) -> None:
+    def _answer(self, maker: Maker, make: Callable[[Maker], None]) -> None:
         try:
             with maker.running():
-                self._make(maker, request, slab)
+                make(maker)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # the main thread ends the worker
+            pass  # the main thread ends the worker, or drops the lane
         except BaseException as error:
             self._report(error)
             os._exit(1)

@@ -46,10 +46,10 @@ class ProcessCrew:
     """
 
     def __init__(self, job: Job, start_method: str, mapped: MappedJob | None, waker: socket.socket) -> None:
-        self.lanes: dict[int, ProcessLane] = {}
+        self.lanes: dict[int, ProcessLane[LaneProcess]] = {}
         self.poll = select.poll()
         self.error: WorkerStartError | None = None
-        self.watched: dict[int, ProcessLane] = {}
+        self.watched: dict[int, ProcessLane[LaneProcess]] = {}
         self._num_workers = job.num_workers
         self._mapped = mapped
         self._failed_starts = 0
@@ -108,6 +108,9 @@ class ProcessCrew:
         """The processes of the workers that run now, by the numbers of the workers."""
         return [lane.process for lane in sorted(self.lanes.values(), key=lambda lane: lane.worker)]
 
+    def hear(self, descriptor: int) -> None:
+        """Does nothing: each descriptor belongs to a lane, which may have been closed just before."""
+
     def has_answered(self) -> None:
         self._failed_starts = 0
 
@@ -125,7 +128,7 @@ class ProcessCrew:
         with Uninterrupted():
             return self._bury(self.watched[descriptor])
 
-    def _bury(self, lane: ProcessLane) -> Death[Slab]:
+    def _bury(self, lane: ProcessLane[LaneProcess]) -> Death[Slab]:
         del self.lanes[lane.socket.fileno()]
         for watched in (lane.socket, lane.process.pidfd):
             if watched is not None:
@@ -144,7 +147,7 @@ class ProcessCrew:
                 self.error = self._start_error(lane, how)
         return Death(lane.process.pid, how, attempts)
 
-    def _start_error(self, lane: ProcessLane, how: str) -> WorkerStartError:
+    def _start_error(self, lane: ProcessLane[LaneProcess], how: str) -> WorkerStartError:
         """The error after too many workers in a row that ended before they started on a batch."""
         if lane.ready:
             when = "after worker_init_fn and before they started on a batch"

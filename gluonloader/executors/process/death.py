@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 import time
-from typing import Final
+from typing import Final, Protocol
 
 from ...limits import oom_kills
 from ...work.maker import BatchMaker
@@ -53,7 +53,29 @@ def describe_exit(code: int | None, oom_before: int) -> str:
     return text
 
 
-def kill_stuck(process: LaneProcess, log: int, started: bool, forked: bool) -> str:
+class Killable(Protocol):
+    """A worker process, also of another program.
+
+    Attributes:
+        worker: the number of the worker.
+    """
+
+    worker: int
+
+    @property
+    def pid(self) -> int | None: ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal to it; raises ProcessLookupError if it has ended."""
+
+    def kill(self) -> None: ...
+
+
+def kill_stuck(process: Killable, log: int, started: bool, forked: bool) -> str:
     """Kills a worker that does not answer; returns a text for an error that shows where the worker was stuck.
 
     Args:
@@ -85,7 +107,7 @@ def kill_stuck(process: LaneProcess, log: int, started: bool, forked: bool) -> s
     )
 
 
-def _stack_of(process: LaneProcess, log: int) -> str:
+def _stack_of(process: Killable, log: int) -> str:
     """The Python stack of a worker that does not answer, written by faulthandler inside it."""
     before = os.fstat(log).st_size
     try:

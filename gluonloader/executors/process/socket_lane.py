@@ -18,6 +18,7 @@ import time
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from ...interrupts import from_signal_handler
 from ...memory.slab import HEADER, ROW, STARTED, TICKET, Slab
@@ -25,17 +26,19 @@ from ..base import Submission
 from ..lanes.ends import close_end
 from ..lanes.lane import Attempt
 from ..lanes.messages import REPLY_BYTES, Reply, Request, Verb, read_replies
-from .death import kill_stuck
-from .supervisor import LaneProcess
+from .death import Killable, kill_stuck
 
 _RECEIVED_BYTES = 65536  # more than all replies that can be under way on one lane
 
 
+P = TypeVar("P", bound=Killable)
+
+
 @dataclass(slots=True, eq=False)
-class ProcessLane:
+class ProcessLane(Generic[P]):
     """The end of the channel to one worker in the main program."""
 
-    process: LaneProcess
+    process: P
     forked: bool  # the worker inherits the memory of this process
     socket: socket.socket
     log: int  # descriptor of the file to which the worker writes its stack and an error while it starts

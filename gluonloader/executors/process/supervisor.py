@@ -126,7 +126,7 @@ class LaneProcess(BaseProcess):
             with _quiet_fork(self):
                 super().start()
             popen: Any = self._popen  # type: ignore[attr-defined]
-            self.pidfd = _open_pidfd(popen.pid)
+            self.pidfd = open_pidfd(popen.pid)
             _poll_in_one_thread_at_a_time(popen, self.pidfd)
             if self.pidfd is not None and popen.method != "forkserver":
                 popen.sentinel = self.pidfd.fileno()  # other processes can hold the pipe that it replaces
@@ -198,7 +198,8 @@ class LaneProcess(BaseProcess):
             super().terminate()
 
 
-def _open_pidfd(pid: int) -> Connection | None:
+def open_pidfd(pid: int) -> Connection | None:
+    """The pidfd of a process, see NOTE [pidfd]; None if that is not possible."""
     try:
         with no_fork:
             pidfd = track_end(Connection(os.pidfd_open(pid), writable=False))  # a Connection closes its descriptor
@@ -233,6 +234,19 @@ _CLASSES: Final[dict[str, type[LaneProcess]]] = {
     "spawn": _SpawnLane,
     "forkserver": _ForkServerLane,
 }
+
+
+def new_process(start_method: str, target: Callable[..., None], *args: Any) -> LaneProcess:
+    """A process that serves a lane with `target(*args)`; `start_as` starts it."""
+    if start_method == "forkserver":
+        _preload()
+        _start_own_fork_server()
+    return _CLASSES[start_method](target=target, args=args)
+
+
+def outlives_program(process: LaneProcess) -> None:
+    """Makes `multiprocessing` not await a process when this program exits."""
+    children_of_program.discard(process)
 
 
 @contextmanager
@@ -270,8 +284,7 @@ class Supervisor(Pool):
         self.requested: deque[LaneProcess] = deque()
         self._started: list[LaneProcess] = []
         self._waker = waker
-        self._class = _CLASSES[start_method]
-        self._job = job
+        self._start_method, self._job = start_method, job
         if start_method == "forkserver":
             _preload()
             _start_own_fork_server()
@@ -279,7 +292,7 @@ class Supervisor(Pool):
 
     def Process(self, *args: Any, **kwds: Any) -> LaneProcess:  # type: ignore[override]  # noqa: N802
         """Called by the Pool for each process that it needs; the Pool's own arguments are its queues."""
-        process = self._class(target=serve_lane, args=(self._job,))
+        process = _CLASSES[self._start_method](target=serve_lane, args=(self._job,))
         process._request = self._take_request
         return process
 
@@ -293,7 +306,7 @@ class Supervisor(Pool):
         process._request = None
         self._started = [other for other in self._started if other.is_alive()] + [process]
         self.look()  # the Pool watches the new process from now on
-        if self._class is _ForkLane:
+        if self._start_method == "fork":
             warn_of_native_threads()
         return lane
 

@@ -8,7 +8,6 @@ contains the dataset, is a global variable that is set once.
 
 from __future__ import annotations
 
-import errno
 import faulthandler
 import gc
 import multiprocessing
@@ -18,7 +17,6 @@ import signal
 import socket
 import threading
 import time
-from array import array
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
@@ -31,24 +29,19 @@ from ...work.maker import BatchMaker, Maker
 from ...work.task import Job
 from ...work.usage import process_resources
 from ..lanes.answer import answer, note_row
-from ..lanes.messages import Reply, Request, RequestReader, Status, Verb
+from ..lanes.messages import Reply, Request, Status, Verb
 from ..lanes.remote import encode_error
 from .beside import Beside
+from .lane_end import LaneClosed, LaneEnd
 from .main_script import explain_missing, import_main
 from .mapped_job import MappedJob, read_job
+from .rank_lanes import RankLanes
 
 # "Write your stack to the log"; handled in C, even while another thread has the GIL.
 DUMP_SIGNAL: Final = signal.SIGUSR2
 _ORPHAN_S: Final = 1.0  # how long a busy worker may live after its lane has closed
-_RECORDS_BYTES: Final = 4096
-_DESCRIPTORS_BYTES: Final = socket.CMSG_SPACE(8 * 4)
-_CLOEXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 _job: Job | None = None  # the job of this worker: dataset, batchify_fn and all
-
-
-class _LaneClosed(Exception):
-    """The loader was closed, or its process is gone."""
 
 
 def serve_lane(job: Job | None) -> None:
@@ -73,7 +66,7 @@ def serve_lane(job: Job | None) -> None:
                 worker.serve(maker)
         finally:
             maker.close()
-    except (_LaneClosed, BrokenPipeError, ConnectionResetError):
+    except (LaneClosed, BrokenPipeError, ConnectionResetError):
         pass
     except BaseException as error:
         worker.report(error)
@@ -101,16 +94,16 @@ def _watch(worker: _WorkerEnd, lane: int) -> None:
     os._exit(1)
 
 
+def _nothing() -> None:
+    pass
+
+
 class _WorkerEnd:
-    """The worker's end of a lane: reads requests and sends replies."""
+    """A worker: starts, and answers the requests of its lane, or of the lanes of all ranks that share it."""
 
     def __init__(self, lane: socket.socket, number: int, main: Mapping[str, str]) -> None:
-        self._lane, self._number, self._main = lane, number, main
+        self._lane, self._number, self._main = LaneEnd(lane), number, main
         self._who = f"in worker {number} (pid {os.getpid()})"
-        self._reader = RequestReader()
-        self._requests: list[Request] = []  # received and not served, the next one last
-        self._descriptors: list[int] = []  # received, in order; each belongs to the next message that is `new`
-        self._slabs: dict[int, Slab] = {}
         self._log: int | None = None  # the lane's log
         self.maker: BatchMaker | None = None
 
@@ -119,14 +112,14 @@ class _WorkerEnd:
 
         On an error, reports it and waits until the lane closes.
         """
-        hello = self._next_request()
-        self._log = self._descriptors.pop(0)
+        hello = self._lane.next()
+        self._log = self._lane.descriptors.pop(0)
         faulthandler.register(DUMP_SIGNAL, file=self._log, all_threads=False)
         try:
             if self._main:
                 import_main(self._main)
             if job is None:
-                fd = self._descriptors.pop(0)
+                fd = self._lane.descriptors.pop(0)
                 try:
                     job = read_job(MappedJob(fd, hello.size, hello.length))
                 except AttributeError as error:
@@ -145,31 +138,51 @@ class _WorkerEnd:
         except BaseException as error:
             self.report(error)
             while True:
-                self._next_request()
-        self._reply(Reply(Status.READY))
+                self._lane.next()
+        self._lane.reply(Reply(Status.READY))
         return job, maker
 
     def report(self, error: BaseException) -> None:
         """Writes to the log why this worker could not start, or why it ends before it could start on a batch."""
         if self._log is not None:
             os.pwrite(self._log, encode_error(error, f"worker {self._number} (pid {os.getpid()}), while starting"), 0)
-            self._reply(Reply(Status.BROKEN, size=os.fstat(self._log).st_size))
+            self._lane.reply(Reply(Status.BROKEN, size=os.fstat(self._log).st_size))
 
     def serve(self, maker: BatchMaker) -> None:
         """Answers requests until the lane closes."""
-        beside = Beside(maker, self.answer, self.report) if maker.side_by_side > 1 else None
+        beside = Beside(maker, self.report) if maker.side_by_side > 1 else None
         while True:
-            request = self._next_request()
-            if request.verb is Verb.DROP:
-                self._forget(request.slab)
-            elif beside is not None:
-                beside.answer(request, self._slab(request))
+            request = self._lane.next()
+            if request.verb is Verb.JOIN:
+                self._serve_ranks(maker, beside)
             else:
-                self.answer(maker, request, self._slab(request))
+                self._take(self._lane, request, maker, beside)
 
-    def answer(self, maker: Maker, request: Request, slab: Slab) -> None:
+    def _serve_ranks(self, maker: BatchMaker, beside: Beside | None) -> None:
+        """Answers the requests of all ranks until the lane closes; the lane of the first rank has arrived."""
+        lanes = RankLanes(self._lane, settle=_nothing if beside is None else beside.wait)
+        lanes.add(self._lane.descriptors.pop(0))
+        while True:
+            lane, request = lanes.next()
+            if request.verb is Verb.JOIN:
+                lanes.add(lane.descriptors.pop(0))
+                continue
+            try:
+                self._take(lane, request, maker, beside)
+            except (BrokenPipeError, ConnectionResetError):
+                lanes.drop(lane)
+
+    def _take(self, lane: LaneEnd, request: Request, maker: BatchMaker, beside: Beside | None) -> None:
+        if request.verb is Verb.DROP:
+            lane.forget(request.slab)
+        elif beside is not None:
+            beside.answer(request.careful, partial(self._answer, lane, request, lane.slab(request)))
+        else:
+            self._answer(lane, request, lane.slab(request), maker)
+
+    def _answer(self, lane: LaneEnd, request: Request, slab: Slab, maker: Maker) -> None:
         """Makes a batch and sends the reply."""
-        self._reply(self._make(maker, request, slab))
+        lane.reply(self._make(maker, request, slab))
 
     def _make(self, maker: Maker, request: Request, slab: Slab) -> Reply:
         control = slab.control
@@ -178,34 +191,3 @@ class _WorkerEnd:
         control[SINCE] = time.monotonic_ns()
         control[STARTED] = request.ticket
         return answer(maker, request, slab, partial(note_row, slab), self._who)
-
-    def _slab(self, request: Request) -> Slab:
-        if request.new:
-            self._forget(request.slab)  # the parent was interrupted before it noted that the descriptor was sent
-            fd = self._descriptors.pop(0)
-            self._slabs[request.slab] = Slab(request.slab, fd, request.size, populate=True)
-        slab = self._slabs[request.slab]
-        slab.size = request.size  # another worker, or the parent, may have changed it; see NOTE [slab growth]
-        if slab.mapped < slab.size:
-            slab.map(slab.size)
-        return slab
-
-    def _forget(self, number: int) -> None:
-        slab = self._slabs.pop(number, None)
-        if slab is not None:
-            slab.close()
-
-    def _next_request(self) -> Request:
-        while not self._requests:
-            data, ancillary, flags, _ = self._lane.recvmsg(_RECORDS_BYTES, _DESCRIPTORS_BYTES, _CLOEXEC)
-            if not data:
-                raise _LaneClosed
-            if flags & socket.MSG_CTRUNC:
-                raise OSError(errno.EMFILE, "too many open files: no descriptor is left for the memory of a batch")
-            for _, _, descriptors in ancillary:
-                self._descriptors += array("i", descriptors)
-            self._requests = list(self._reader.read(data))[::-1]
-        return self._requests.pop()
-
-    def _reply(self, reply: Reply) -> None:
-        self._lane.sendall(reply.encode())

@@ -1,0 +1,206 @@
+"""The crew of a rank: the workers of the node, which the server has started.
+
+server --NewLane--> a lane to a worker                  the lane of a dead worker --> bury: the server says how it ended
+       --Ended----> how a worker has ended
+the server has ended --> the rank joins another server, or starts it; its batches are made again there
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import signal
+import socket
+import time
+from collections.abc import Sized
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import Final
+
+from ...errors import WorkerStartError, text_of
+from ...forks import no_fork
+from ...interrupts import Uninterrupted, from_signal_handler
+from ...memory.slab import STARTED, Slab
+from ...work.task import Job
+from ..lanes.ends import close_end, track_end
+from ..lanes.lane import Death
+from ..process.socket_lane import ProcessLane
+from .messages import Broken, Ended, NewLane, receive
+from .node import Joined, Node, await_end, start_error
+
+_log = logging.getLogger("gluonloader")
+
+_REAPING_S: Final = 1.0  # how long a worker whose lane has closed may take to end before it is killed
+_TELLING_S: Final = 1.0  # how long the server may take to tell how a worker has ended
+
+
+class SharedWorker:
+    """A worker process that the server has started; for its methods see `Killable`."""
+
+    def __init__(self, worker: int, pid: int, pidfd: Connection) -> None:
+        self.worker, self.pid, self._pidfd = worker, pid, pidfd
+
+    @property
+    def ended(self) -> bool:
+        return self._pidfd.poll()
+
+    def send_signal(self, number: int) -> None:
+        signal.pidfd_send_signal(self._pidfd.fileno(), number)
+
+    def kill(self) -> None:
+        try:
+            self.send_signal(signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def end(self) -> None:
+        """Makes sure that it writes no more into any slab."""
+        if not self._pidfd.poll(_REAPING_S):
+            self.kill()
+            self._pidfd.poll(_REAPING_S)
+
+    def close(self) -> None:
+        close_end(self._pidfd)
+
+
+Lane = ProcessLane[SharedWorker]
+
+
+class SharedCrew:
+    """The workers of a node, each with its lane to this rank.
+
+    Args:
+        job: for the server, if this rank starts it.
+
+    Attributes:
+        watched, lanes, poll, error, requested: see `Crew`.
+    """
+
+    def __init__(self, node: Node, job: Job) -> None:
+        self.lanes: dict[int, Lane] = {}
+        self.watched = self.lanes
+        self.poll = select.poll()
+        self.error: WorkerStartError | None = None
+        self._node, self._job = node, job
+        self._server: Joined | None = None
+        self._endings: dict[int, str] = {}  # how workers have ended, by pid
+        self._hangs_up = False
+
+    @property
+    def requested(self) -> Sized:
+        return () if self._server is not None or self._hangs_up else (self._node,)
+
+    def start_requested(self, epoch: int) -> None:
+        """Joins the server, or starts it."""
+        if self.requested:
+            server = self._node.join(replace(self._job, epoch=epoch))
+            with Uninterrupted():
+                self._server = server
+                server.connection.setblocking(False)
+                self.poll.register(server.connection, select.POLLIN)
+
+    def hear(self, descriptor: int) -> None:
+        """Reads what the server has sent."""
+        server = self._server
+        if server is not None and descriptor == server.connection.fileno() and not self._read(server):
+            with Uninterrupted():
+                _log.warning(
+                    "the server of the shared workers (pid %s) has ended; another one starts", server.welcome.pid
+                )
+                self.poll.unregister(server.connection)
+                close_end(server.connection)
+                self._server = None
+
+    def _read(self, server: Joined) -> bool:
+        """Handles all messages that have arrived; returns False if the server has ended."""
+        with Uninterrupted():
+            return self._read_all(server)
+
+    def _read_all(self, server: Joined) -> bool:  # see NOTE [loops and try] in interrupts.py
+        while True:
+            try:
+                received = receive(server.connection)
+            except BlockingIOError:
+                return True
+            except OSError as error:
+                self.error = WorkerStartError(f"shared workers: {text_of(error)}")
+                self.error.__cause__ = error
+                return True
+            if received is None:
+                return False
+            message, descriptors = received
+            if isinstance(message, NewLane):
+                self._add(message, *descriptors)
+            elif isinstance(message, Ended):
+                self._endings[message.pid] = message.how
+            elif isinstance(message, Broken):
+                self.error = start_error(message, descriptors)
+
+    def _add(self, new: NewLane, end: int, log: int, pidfd: int) -> None:
+        """Adds the lane of a worker that has started."""
+        with no_fork:
+            connection = track_end(socket.socket(fileno=end))
+            process = SharedWorker(new.worker, new.pid, track_end(Connection(pidfd, writable=False)))
+        connection.setblocking(False)
+        lane = self.lanes[end] = Lane(process, False, connection, log, ready=True)
+        self.poll.register(end, select.POLLIN)
+        if self._hangs_up:
+            lane.hang_up()
+
+    def has_answered(self) -> None:
+        """Does nothing: the server counts how often workers fail to start."""
+
+    def has_failed(self, descriptor: int, size: int) -> None:
+        """Does nothing: workers report to the server."""
+
+    def bury(self, descriptor: int) -> Death[Slab]:
+        """Closes the lane of a dead worker, after it has made sure that the worker can write no more."""
+        with Uninterrupted():
+            lane = self.lanes.pop(descriptor)
+            self.poll.unregister(lane.socket)
+            process, attempts = lane.process, list(lane.attempts.values())
+            process.end()
+            how = self._how_ended(process.pid)
+            if how is None:  # the worker has ended because its server has, so no sample is to blame
+                for attempt in attempts:
+                    attempt.slab.control[STARTED] = 0
+            lane.close()
+            process.close()
+            return Death(process.pid, how or "with its server", attempts)
+
+    def _how_ended(self, pid: int) -> str | None:
+        """How a worker has ended, as the server tells it; None if the server has ended, too."""
+        deadline = time.monotonic() + _TELLING_S
+        while pid not in self._endings:
+            server, left = self._server, deadline - time.monotonic()
+            if server is None or not self._read(server):
+                return None
+            if pid not in self._endings and not (left > 0 and select.select([server.connection], [], [], left)[0]):
+                return "without an exit code"
+        return self._endings.pop(pid)
+
+    def hang_up(self) -> None:
+        self._hangs_up = True
+        for lane in list(self.lanes.values()):
+            lane.hang_up()
+        server = self._server
+        if server is not None:
+            try:
+                server.connection.shutdown(socket.SHUT_WR)
+            except OSError as error:  # the server has ended
+                if from_signal_handler(error):
+                    raise
+
+    def shut(self) -> None:
+        """Waits until the server has let this rank go."""
+        if self._server is not None:
+            await_end(self._server.connection)
+
+    def close(self) -> None:
+        for lane in self.lanes.values():
+            lane.close()
+            lane.process.close()
+        self.lanes.clear()
+        if self._server is not None:
+            close_end(self._server.connection)
+            self._server = None

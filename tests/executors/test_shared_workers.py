@@ -1,0 +1,430 @@
+"""Workers that all ranks of a node share: who starts them, what ranks get, what happens if someone dies."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import socket
+import time
+from itertools import islice
+
+import pytest
+from conftest import crew, descriptors, in_child, workers
+from samples import Numbered
+from sharing import Rank, is_running, lists, loader_of, new_name, nothing_left, over_ranks
+from started import first_time
+
+import gluonloader as gl
+
+pytestmark = pytest.mark.filterwarnings("ignore:resuming")
+
+KILLS = int(os.environ.get("GLUONLOADER_KILLS", "5"))
+
+
+class Pids(Numbered):
+    """Each sample is the pid of its worker."""
+
+    def __getitem__(self, index):
+        return os.getpid()
+
+
+class Noted:
+    """A function that returns the dataset, and notes in a folder that it was called."""
+
+    def __init__(self, folder, length=40):
+        self.folder, self.length = folder, length
+
+    def __call__(self):
+        (self.folder / f"{os.getpid()} {time.monotonic_ns()}").touch()
+        return Numbered(self.length)
+
+    def calls(self):
+        return len(list(self.folder.iterdir()))
+
+
+# -- what ranks get ---------------------------------------------------------------------------------------------------
+
+
+def read_pids(rank, number, name, start_method):
+    with loader_of(rank, number, name, Pids(200), start_method=start_method) as loader:
+        return {pid for batch in lists(loader) for pid in batch}
+
+
+@pytest.mark.parametrize(
+    "start_method", ["fork", *(pytest.param(method, marks=pytest.mark.spawn) for method in ("forkserver", "spawn"))]
+)
+def test_all_ranks_use_the_same_workers(start_method):
+    found = over_ranks(3, read_pids, 3, new_name(), start_method)
+    assert len(set().union(*found)) <= 2
+    assert nothing_left(set().union(*found))
+
+
+def read_epochs(rank, number, name, dataset, epochs):
+    with loader_of(rank, number, name, dataset, shuffle=True) as loader:
+        return [lists(loader) for _ in range(epochs)]
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_batches_are_those_of_a_loader_with_its_own_workers(number):
+    shared = over_ranks(number, read_epochs, number, new_name(), Numbered(50), 2)
+    assert shared == over_ranks(number, read_epochs, number, None, Numbered(50), 2)
+
+
+def read_function(rank, number, name, noted):
+    with loader_of(rank, number, name, noted.__call__, shuffle=True, on_error="replace") as loader:
+        again = loader.replay(0, 1)
+        return lists(loader), len(loader), len(loader.dataset), again.tolist()
+
+
+def test_a_dataset_that_a_function_returns_is_built_once(tmp_path):
+    noted = Noted(tmp_path)
+    shared = over_ranks(3, read_function, 3, new_name(), noted)
+    assert noted.calls() == 1 + 3  # once by the server, and once by each rank for `replay`
+    for rank, (batches, length, samples, again) in enumerate(shared):
+        own = lists(loader_of(rank, 3, None, Numbered(40), shuffle=True))
+        assert (batches, length, samples, again) == (own, len(own), 40, own[1])
+
+
+class Halves(gl.IterableDataset):
+    def __init__(self):
+        pass
+
+    def __iter__(self):
+        raise AssertionError
+
+    def shard(self, num_shards, index):
+        return [1000 * index + number for number in range(10 + index)]
+
+
+def read_shards(rank, number, name):
+    with loader_of(rank, number, name, Halves(), shuffle=True, num_shards=6) as loader:
+        first = list(islice(loader, 2))
+        state = loader.state_dict()
+    with loader_of(rank, number, name, Halves(), shuffle=True, num_shards=6) as loader:
+        loader.load_state_dict(state)
+        return [batch.tolist() for batch in first] + lists(loader)
+
+
+def test_iterable_datasets_and_resumes():
+    assert over_ranks(2, read_shards, 2, new_name()) == over_ranks(2, read_shards, 2, None)
+
+
+def read_two_names(rank, number, name):
+    with loader_of(rank, number, name, Numbered(20)) as train, loader_of(rank, number, f"{name}2", Numbered(9)) as test:
+        return [lists(train), lists(test), lists(train)]
+
+
+def test_loaders_with_different_names_share_separately():
+    shared = over_ranks(2, read_two_names, 2, new_name())
+    for rank, (train, test, again) in enumerate(shared):
+        assert train == again == lists(loader_of(rank, 2, None, Numbered(20)))
+        assert test == lists(loader_of(rank, 2, None, Numbered(9)))
+
+
+def leave_early(rank, number, name):
+    with loader_of(rank, number, name, Numbered(400)) as loader:
+        batches = [batch.tolist() for batch in islice(loader, 3 if rank == 0 else None)]
+        pids = workers(loader)
+    return batches, pids
+
+
+def test_the_first_rank_may_leave_first():
+    (first, _), (second, pids) = over_ranks(2, leave_early, 2, new_name())
+    assert first == lists(loader_of(0, 2, None, Numbered(400)))[:3]
+    assert second == lists(loader_of(1, 2, None, Numbered(400)))
+    assert nothing_left(pids)
+
+
+def test_close_of_the_last_rank_waits_until_nothing_is_left():
+    with loader_of(0, 1, new_name(), Numbered(40)) as loader:
+        list(loader)
+        pids = [*workers(loader), crew(loader)._server.welcome.pid]
+    assert not any(map(is_running, pids))
+
+
+def test_no_descriptors_are_left():
+    with loader_of(0, 1, new_name(), Numbered(40)) as loader:
+        list(loader)
+    before = descriptors()
+    for _ in range(3):
+        with loader_of(0, 1, new_name(), Numbered(40)) as loader:
+            list(loader)
+    assert descriptors() <= before
+
+
+# -- deaths -----------------------------------------------------------------------------------------------------------
+
+
+def read_while_someone_dies(rank, number, name, victim, seed):
+    rng, batches = random.Random(seed * 10 + rank), []
+    with loader_of(rank, number, name, Numbered(4 * 60 * number), max_retries=100) as loader:
+        for step, batch in enumerate(loader):
+            batches.append(batch.tolist())
+            if step % 20 == 10 and rng.random() < 0.7:
+                pids = workers(loader) if victim == "worker" else [crew(loader)._server.welcome.pid]
+                for pid in pids[:1]:
+                    os.kill(pid, signal.SIGKILL)
+        pids = workers(loader)
+    return batches, pids
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("seed", range(KILLS))
+@pytest.mark.parametrize("victim", ["worker", "server"])
+def test_a_death_loses_no_batch(victim, seed):
+    found = over_ranks(2, read_while_someone_dies, 2, new_name(), victim, seed)
+    for rank, (batches, _) in enumerate(found):
+        assert batches == lists(loader_of(rank, 2, None, Numbered(4 * 60 * 2)))
+    assert nothing_left({pid for _, pids in found for pid in pids})
+
+
+def read_or_die(rank, number, name, pipe, steps):
+    with loader_of(rank, number, name, Numbered(4 * 50 * number)) as loader:
+        batches = []
+        for step, batch in enumerate(loader):
+            batches.append(batch.tolist())
+            if rank and step == steps:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return batches, workers(loader)
+
+
+@pytest.mark.parametrize("steps", [0, 7, 30])
+def test_a_rank_that_dies_costs_the_others_nothing(steps):
+    (batches, pids), *dead = over_ranks(3, read_or_die, 3, new_name(), None, steps)
+    assert dead == [None, None]
+    assert batches == lists(loader_of(0, 3, None, Numbered(4 * 50 * 3)))
+    assert nothing_left(pids)
+
+
+def stopped_rank(rank, number, name):
+    with loader_of(rank, number, name, Numbered(4 * 50 * number)) as loader:
+        iterator = iter(loader)
+        batches = [next(iterator).tolist()]
+        if rank:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return batches + [batch.tolist() for batch in iterator]
+
+
+def test_a_rank_that_is_stopped_does_not_stop_the_others():
+    name = new_name()
+    stopped, other = Rank(1, stopped_rank, 2, name), Rank(0, stopped_rank, 2, name)
+    assert other.answer() == lists(loader_of(0, 2, None, Numbered(400)))
+    os.kill(stopped.pid, signal.SIGCONT)
+    assert stopped.answer() == lists(loader_of(1, 2, None, Numbered(400)))
+
+
+class ExitsAtFirst(Numbered):
+    def __init__(self, folder):
+        super().__init__(80)
+        self.folder = folder
+
+    def __getitem__(self, index):
+        if index % 8 == 3 and first_time(self.folder / str(index)):
+            os._exit(3)
+        return super().__getitem__(index)
+
+
+def read_exits(rank, number, name, dataset):
+    with loader_of(rank, number, name, dataset) as loader:
+        return lists(loader)
+
+
+def test_samples_that_end_their_worker_once(tmp_path):
+    found = over_ranks(2, read_exits, 2, new_name(), ExitsAtFirst(tmp_path))
+    assert found == [lists(loader_of(rank, 2, None, Numbered(80))) for rank in range(2)]
+
+
+class Exits(Numbered):
+    def __getitem__(self, index):
+        if index == 5:
+            os._exit(3)
+        return super().__getitem__(index)
+
+
+def read_after_error(rank, number, name):
+    with loader_of(rank, number, name, Exits(40)) as loader:
+        iterator, found = iter(loader), []
+        while True:
+            try:
+                found.append(next(iterator).tolist())
+            except StopIteration:
+                return found
+            except gl.WorkerDied as error:
+                found.append(str(error))
+
+
+def test_a_sample_that_always_ends_its_worker_is_an_error_of_its_rank_only():
+    first, second = over_ranks(2, read_after_error, 2, new_name())
+    assert first == lists(loader_of(0, 2, None, Numbered(40)))
+    own = lists(loader_of(1, 2, None, Numbered(40)))
+    assert second[1:] == own[1:]
+    assert re.search("with exit code 3.*dataset", second[0])
+
+
+# -- errors at the start ----------------------------------------------------------------------------------------------
+
+
+def message_of(rank, number, name, *different):
+    try:
+        with loader_of(rank, number, name, Numbered(40), **different[rank]) as loader:
+            list(loader)
+            time.sleep(0.2)  # the other rank must find the server
+            return ""
+    except (ValueError, gl.WorkerStartError) as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        ({}, {"batch_size": 8}, "batch_size is '8'.*it is '4'|batch_size is '4'.*it is '8'"),
+        ({"num_workers": 1}, {"num_workers": 3}, "num_workers is"),
+        ({"seed": 1}, {"seed": 2}, "seed is"),
+        ({"shuffle": True}, {}, "shuffle is"),
+    ],
+)
+def test_ranks_with_other_arguments_are_refused(first, second, text):
+    texts = over_ranks(2, message_of, 2, new_name(), first, second)
+    assert sorted(map(bool, texts)) == [False, True]
+    assert re.search(f"share: this loader differs.*{text}.*share='node:validation'", max(texts))
+
+
+def fails():
+    raise OSError("no such disk")
+
+
+def ends():
+    os._exit(7)
+
+
+def message_of_function(rank, number, name, function):
+    try:
+        with loader_of(rank, number, name, function):
+            return ""
+    except (ValueError, gl.WorkerStartError) as error:
+        return str(error)
+
+
+def test_an_error_of_the_function_reaches_each_rank():
+    for text in over_ranks(2, message_of_function, 2, new_name(), fails):
+        assert re.search("the server of the workers.*could not start: OSError: no such disk", text)
+
+
+def test_a_function_that_ends_the_server():
+    assert "servers of shared workers in a row ended" in message_of_function(0, 1, new_name(), ends)
+
+
+def test_an_error_of_worker_init_fn():
+    def init(worker):
+        raise OSError("no such disk")
+
+    with pytest.raises(gl.WorkerStartError, match="no such disk"):
+        with loader_of(0, 1, new_name(), Numbered(9), worker_init_fn=init) as loader:
+            list(loader)
+
+
+class WithState(Numbered):
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"share": "yes"}, "must be 'node', 'node:' and a name"),
+        ({"share": "node:"}, "must be 'node', 'node:' and a name"),
+        ({"share": 3}, "must be 'node', 'node:' and a name"),
+        ({"num_workers": 0}, "executor='serial' has no worker processes"),
+        ({"thread_pool": True}, "executor='thread' has no worker processes"),
+        ({"dataset": WithState(8)}, r"WithState has a state_dict\(\)"),
+        ({"dataset": gl.IterableDataset(range(8)), "ranks": None}, "which shards of IterableDataset each rank reads"),
+        ({"dataset": lambda: iter("abc")}, "it returned str_ascii_iterator|it returned str_iterator"),
+        ({"dataset": lambda: WithState(8)}, r"WithState has a state_dict\(\)"),
+    ],
+)
+def test_bad_arguments(arguments, text):
+    passed = {"dataset": Numbered(8), "share": new_name(), **arguments}
+    dataset, share = passed.pop("dataset"), passed.pop("share")
+    with pytest.raises((ValueError, gl.WorkerStartError), match=text):
+        loader_of(0, 1, share, dataset, **passed)
+
+
+def test_two_datasets_by_one_name_are_refused():
+    name = new_name()
+    with loader_of(0, 1, name, Numbered(8)), pytest.raises(ValueError, match="another loader of this process shares"):
+        loader_of(0, 1, name, Numbered(8))
+    with loader_of(0, 1, name, Numbered(8)) as loader:  # the first one is closed
+        assert len(lists(loader)) == 2
+
+
+# -- who may use the workers ------------------------------------------------------------------------------------------
+
+
+def address(loader):
+    return loader.epochs.workers.options.node._address
+
+
+def test_bytes_that_are_no_message_do_not_disturb_the_server():
+    rng = random.Random(1)
+    with loader_of(0, 1, new_name(), Numbered(40)) as loader:
+        for _ in range(200):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+                stranger.connect(address(loader))
+                stranger.send(rng.randbytes(rng.randint(1, 200)))
+                if rng.random() < 0.3:
+                    stranger.settimeout(10)
+                    assert stranger.recv(10) == b""
+        assert lists(loader) == lists(loader_of(0, 1, None, Numbered(40)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_is_refused():
+    def connect(where):
+        os.setuid(12345)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+            stranger.settimeout(10)
+            stranger.connect(where)
+            return repr(stranger.recv(10))
+
+    with loader_of(0, 1, new_name(), Numbered(40)) as loader:
+        assert in_child(lambda: connect(address(loader))) == "b''"
+        assert lists(loader) == lists(loader_of(0, 1, None, Numbered(40)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_name_that_another_user_has_taken_is_an_error():
+    name = new_name()
+    loader = loader_of(0, 1, name, Numbered(8))
+    where = address(loader)
+    loader.close()
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.setuid(12345)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taker:
+            taker.bind(where)
+            taker.listen()
+            os.write(write, b"!")
+            time.sleep(60)
+    os.read(read, 1)
+    try:
+        with pytest.raises(ValueError, match="a process of another user"):
+            iter(loader_at(where))
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(read)
+        os.close(write)
+
+
+def loader_at(where):
+    """A loader that is about to meet others at an address."""
+    loader = loader_of(0, 1, new_name(), Numbered(8))
+    loader.epochs.workers.options.node._address = where
+    loader.epochs.workers.stop()
+    return loader

@@ -1,0 +1,90 @@
+"""Ranks that share workers: each is a forked child, and tells what it has read."""
+
+import contextlib
+import multiprocessing
+import os
+import traceback
+from itertools import count
+from pathlib import Path
+
+from conftest import eventually
+
+import gluonloader as gl
+
+_numbers = count()
+
+
+def new_name():
+    """A name by which no other loader shares."""
+    return f"node:test {os.getpid()} {next(_numbers)}"
+
+
+class Rank:
+    """A forked child that calls `read(rank, *arguments)`; its answer is what that returns or raises."""
+
+    def __init__(self, rank, read, *arguments):
+        self._answer, end = multiprocessing.Pipe()
+        self.process = multiprocessing.get_context("fork").Process(target=self._run, args=(end, read, rank, *arguments))
+        self.process.start()
+        end.close()
+
+    def _run(self, end, read, *arguments):
+        self._answer.close()
+        try:
+            answer = read(*arguments)
+        except BaseException as error:
+            traceback.print_exc()
+            answer = error
+        end.send(answer)
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def answer(self):
+        """What the child has returned; raises what it has raised. None if it has died."""
+        answer = None
+        with contextlib.suppress(EOFError):
+            answer = self._answer.recv()
+        self.process.join()
+        self._answer.close()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def over_ranks(number, read, *arguments):
+    """What `read(rank, *arguments)` returns on each of several ranks at the same time."""
+    ranks = [Rank(rank, read, *arguments) for rank in range(number)]
+    return [rank.answer() for rank in ranks]
+
+
+def loader_of(rank, number, name, dataset, **arguments):
+    options = {"batch_size": 4, "num_workers": 2, "seed": 1, "timeout": 60, "ranks": (rank, number), "share": name}
+    return gl.DataLoader(dataset, **{**options, **arguments})
+
+
+def lists(loader):
+    return [batch.tolist() for batch in loader]
+
+
+def servers(marker):
+    """The pids of processes that were started with an environment variable, besides this one and its children."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdecimal() and marker.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+def nothing_left(pids):
+    """Whether all these processes end soon."""
+    return eventually(lambda: not any(is_running(pid) for pid in pids))
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
