@@ -14,7 +14,7 @@ import copy
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from types import FunctionType
 from typing import Any, Generic, Literal
@@ -195,21 +195,20 @@ class DataLoader(Generic[Batch]):
         limits = prefetch, max_retries, memory_limit, max_per_worker
         options = choose_options(executor, num_workers, thread_pool, start_method, ray_options, *limits)
         used_seed = draw_seed() if seed is None else check_int("seed", seed, None)
+        dataset = dataset if share is None else stand_in(dataset)
+        payloads = partial(payloads_for, worker_payload, dataset, batch_size, options.num_workers)
+        parts = dataset, default_batchify if batchify_fn is None else batchify_fn, worker_init_fn, options.num_workers
+        job = Job(*parts, used_seed, payloads=payloads(used_seed))
         if share is not None:
-            dataset = stand_in(dataset)
             reading = Reading(concurrency, on_error, reseed_generators=reseed_generators)
-            parts = dataset, batchify_fn or default_batchify, worker_init_fn, options.num_workers, used_seed
-            options = share_workers(share, batching, options, seed is not None, Job(*parts, reading=reading))
+            options = share_workers(share, batching, options, seed is not None, replace(job, reading=reading))
         source = choose_source(dataset, batching, used_seed, seed is not None, options.num_workers)
         warn_of_prefetch(options, dataset, batch_size, source)
-        iterable = source.sampler is None
-        if batchify_fn is None:
-            batchify_fn = only_sample if iterable and batch_size is None else default_batchify
+        if source.sampler is None:
+            yields_batches = batch_size is None and batchify_fn is None
+            job = replace(job, iterable=True, batchify_fn=only_sample if yields_batches else job.batchify_fn)
         reading = choose_reading(dataset, batching, concurrency, on_error, max_errors, reseed_generators)
-        payloads = partial(payloads_for, worker_payload, dataset, batch_size, options.num_workers)
-        parts = dataset, batchify_fn, worker_init_fn, options.num_workers, used_seed
-        job = Job(*parts, iterable=iterable, payloads=payloads(used_seed), reading=reading)
-        workers = Workers(job, options, payloads)
+        workers = Workers(replace(job, reading=reading), options, payloads)
         delivery = choose_delivery(in_order, timeout, output, pin_memory, pin_device_id)
         self.epochs = Epochs(source, workers, delivery, seed is not None, bool(auto_reload))
         workers.start(epoch=0)

@@ -27,7 +27,7 @@ from ..checks import ExecutorName
 from ..declared import in_memory, is_gil_free, is_thread_safe
 from ..errors import WorkerStartError, warn
 from ..executors.process.main_script import imports_main
-from ..executors.shared.node import Node
+from ..executors.shared.meeting import Meeting
 from ..limits import has_gil
 from ..tree import leaves
 from ..work.maker import may_draw
@@ -52,7 +52,7 @@ class Options:
     memory_limit: int | None
     max_per_worker: int | None
     ray_options: Mapping[str, Any] = field(default_factory=dict)
-    node: Node | None = None  # where the workers are that the loader shares with other ranks; None: it has its own
+    meeting: Meeting | None = None  # how the ranks meet that share their workers; None: each has its own
     ranks: int = 1  # the number of ranks
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import platform
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -11,8 +12,10 @@ from typing import Any
 from ..dataset.iterable import is_iterable
 from ..describe import describe
 from ..errors import bad_argument
-from ..executors.shared.built_there import BuiltThere
-from ..executors.shared.node import Node
+from ..executors.shared.dataset_in_server import DatasetInServer
+from ..executors.shared.fingerprint import fingerprint
+from ..executors.shared.meeting import Meeting
+from ..executors.shared.messages import CONTENT
 from ..state import has_state
 from ..work.task import Job
 from .among_ranks import ranks_of
@@ -22,9 +25,9 @@ from .lengths import length_if_known
 
 
 def stand_in(dataset: Any) -> Any:
-    """What stands for the dataset of a function on all ranks; any other argument `dataset` stays as it is."""
+    """Wraps a function that returns a dataset; returns any other dataset unchanged."""
     is_function = inspect.isfunction(dataset) or inspect.ismethod(dataset) or isinstance(dataset, partial)
-    return BuiltThere(dataset) if is_function else dataset
+    return DatasetInServer(dataset) if is_function else dataset
 
 
 def share_workers(share: Any, batching: Batching, options: Options, seed_given: bool, job: Job) -> Options:
@@ -33,51 +36,54 @@ def share_workers(share: Any, batching: Batching, options: Options, seed_given: 
     If the dataset is a function, this joins the server, which builds the dataset and tells its length.
 
     Args:
-        job: as far as it is known without the length of the dataset.
+        job: the job, without the fields that depend on the length of the dataset.
     """
     dataset = job.dataset
     _check(share, dataset, batching, options)
+    ranks = ranks_of(batching.ranks, "repeat")
+    in_server = isinstance(dataset, DatasetInServer)
     facts = {
         "dataset": describe(dataset),
-        "len(dataset)": None if isinstance(dataset, BuiltThere) else length_if_known(dataset),
-        "batch_size": str(batching.batch_size),
+        "len(dataset)": None if in_server else length_if_known(dataset),
+        "batch_size": batching.batch_size,
         "shuffle": bool(batching.shuffle),
         "seed": job.seed if seed_given else None,
         "num_workers": options.num_workers,
         "batchify_fn": describe(job.batchify_fn),
-        "the number of ranks": _count_of(batching.ranks),
+        "worker_init_fn": describe(job.worker_init_fn),
+        "concurrency": job.reading.concurrency,
+        "on_error": describe(job.reading.on_error),
+        "the number of ranks": ranks.count,
+        "Python": platform.python_version(),
+        CONTENT: fingerprint(dataset.function if in_server else dataset),
     }
-    node = Node(share, dataset, _version(), facts, options.start_method)
-    if isinstance(dataset, BuiltThere):
+    meeting = Meeting(share, dataset, ranks.index, _version(), facts, options.start_method)
+    if in_server:
         # A number above 0 stands for all samples of the dataset.
         is_own = batching.sampler is None and batching.batch_sampler is None
         reading = replace(job.reading, replace_from=int(is_own and job.reading.on_error == "replace"))
-        dataset.set_length(node.join_ahead(replace(job, reading=reading)).length or 0)
-    return replace(options, executor="process", node=node, ranks=_count_of(batching.ranks))
+        dataset.set_length(meeting.join_ahead(replace(job, reading=reading)).length or 0)
+    return replace(options, executor="process", meeting=meeting, ranks=ranks.count)
 
 
 def _check(share: Any, dataset: Any, batching: Batching, options: Options) -> None:
     if not isinstance(share, str) or not (share == "node" or share.removeprefix("node:") not in (share, "")):
-        raise bad_argument("share", share, "must be 'node', 'node:' and a name, e.g. 'node:validation', or None")
-    if options.executor not in ("process", "auto"):
-        right = f"executor={options.executor!r} has no worker processes; pass num_workers, their number for all ranks"
+        raise bad_argument("share", share, "must be 'node' or 'node:NAME', e.g. 'node:validation'")
+    if options.executor == "serial":
+        right = "num_workers=0 starts no workers; pass num_workers, the number of workers for all ranks together"
         raise bad_argument("share", share, right)
-    kind = type(dataset).__name__
-    if is_iterable(dataset) and batching.ranks is None:
-        right = f"workers that are shared cannot know which shards of {kind} each rank reads; pass ranks, e.g. 'env'"
+    if options.executor not in ("process", "auto"):
+        raise bad_argument("share", share, f"executor={options.executor!r} has no worker processes; remove one of them")
+    if batching.ranks is None:
+        right = "it needs ranks, so that the loader divides the samples; pass ranks='env', or ranks=(0, 1) for one rank"
         raise bad_argument("share", share, right)
     if not is_iterable(dataset) and has_state(dataset):
-        right = f"{kind} has a state_dict(), so each rank may load another state; remove share"
+        right = f"{type(dataset).__name__} has a state_dict(), so each rank may load another state; remove share"
         raise bad_argument("share", share, right)
-
-
-def _count_of(ranks: Any) -> int:
-    """The number of ranks that the argument `ranks` says; 1 without ranks."""
-    return 1 if ranks is None else ranks_of(ranks, "repeat").count
 
 
 def _version() -> str:
     try:
         return version("gluonloader")
     except PackageNotFoundError:  # it was not installed, but copied
-        return "unknown"
+        return "an unknown version"

@@ -17,7 +17,7 @@ from ..executors.base import Executor, usual_window
 from ..executors.process import ProcessExecutor
 from ..executors.ray import RayExecutor
 from ..executors.serial import SerialExecutor
-from ..executors.shared.built_there import BuiltThere
+from ..executors.shared.dataset_in_server import DatasetInServer
 from ..executors.shared.shared_executor import SharedExecutor
 from ..executors.thread import ThreadExecutor
 from ..interrupts import Uninterrupted
@@ -104,7 +104,7 @@ class Workers:
         name = self.options.executor
         if name != "auto":
             given = "num_workers=0" if name == "serial" else f'executor="{name}"'
-            given = given if self.options.node is None else "share"
+            given = given if self.options.meeting is None else "share"
             return self._use(possible(Choice(name, f"{given} was given")), epoch)
         final = self._choice if self._choice is not None and self._choice.name == "serial" else None
         return self._use(possible(final or suited(self.job)), epoch)
@@ -123,8 +123,8 @@ class Workers:
             limits = options.prefetch, options.max_retries, options.memory_limit, options.max_per_worker
             if choice.name == "ray":
                 executor = RayExecutor(job, options.ray_options, *limits)
-            elif options.node is not None:
-                executor = SharedExecutor(job, options.node, options.ranks, *limits)
+            elif options.meeting is not None:
+                executor = SharedExecutor(job, options.meeting, options.ranks, *limits)
             else:
                 executor = ProcessExecutor(job, options.start_method, *limits)
         if options.executor == "auto":
@@ -199,7 +199,7 @@ class Workers:
             return known[2]
         self._close_maker_here()
         # One sample at a time, so that a debugger can step through the dataset.
-        dataset = self.job.dataset.build() if isinstance(self.job.dataset, BuiltThere) else self.job.dataset
+        dataset = self.job.dataset.build() if isinstance(self.job.dataset, DatasetInServer) else self.job.dataset
         job = replace(self.job, dataset=dataset, reading=replace(self.job.reading, concurrency=1))
         maker = BatchMaker(job, 0, seed_restorable)
         with maker.running():
@@ -234,8 +234,8 @@ class Workers:
             self.tally.trace.stop()
         self._close_executor()
         self._close_maker_here()
-        if self.options.node is not None:
-            self.options.node.leave()
+        if self.options.meeting is not None:
+            self.options.meeting.leave()
 
     def describe(self) -> list[str]:
         """Describes the workers for `repr`: `["2 processes"]`, or [] without workers."""
@@ -247,7 +247,8 @@ class Workers:
             "ray": ("Ray actor", "Ray actors"),
         }
         text = counted(count, *names[name]) if name in names else ""
-        text += " of the node" if self.options.node is not None else ""
+        if isinstance(self._executor, SharedExecutor) and self.in_this_process:
+            text += f" for {counted(self._executor.ranks, 'rank', 'ranks')}"
         return [f"executor='auto' ({text or 'no workers'})"] if automatic else [text] * bool(text)
 
     def trace(self, path: str | os.PathLike[str], batches: int) -> Trace:

@@ -342,7 +342,7 @@ class WithState(Numbered):
         ({"num_workers": 0}, "executor='serial' has no worker processes"),
         ({"thread_pool": True}, "executor='thread' has no worker processes"),
         ({"dataset": WithState(8)}, r"WithState has a state_dict\(\)"),
-        ({"dataset": gl.IterableDataset(range(8)), "ranks": None}, "which shards of IterableDataset each rank reads"),
+        ({"ranks": None}, "so the loader has to divide it; pass ranks='env', too"),
         ({"dataset": lambda: iter("abc")}, "it returned str_ascii_iterator|it returned str_iterator"),
         ({"dataset": lambda: WithState(8)}, r"WithState has a state_dict\(\)"),
     ],
@@ -366,7 +366,7 @@ def test_two_datasets_by_one_name_are_refused():
 
 
 def address(loader):
-    return loader.epochs.workers.options.node._address
+    return loader.epochs.workers.options.meeting._address
 
 
 def test_bytes_that_are_no_message_do_not_disturb_the_server():
@@ -425,6 +425,6 @@ def test_a_name_that_another_user_has_taken_is_an_error():
 def loader_at(where):
     """A loader that is about to meet others at an address."""
     loader = loader_of(0, 1, new_name(), Numbered(8))
-    loader.epochs.workers.options.node._address = where
+    loader.epochs.workers.options.meeting._address = where
     loader.epochs.workers.stop()
     return loader

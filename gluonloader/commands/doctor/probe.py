@@ -23,7 +23,7 @@ from typing import Any, Final
 from ...comparing import Items, difference, items_of
 from ...errors import TransportError, summary_of, text_of
 from ...executors.process.mapped_job import pickle_for
-from ...executors.shared.node import local_ranks
+from ...executors.shared.meeting import local_ranks
 from ...loader import DataLoader
 from ...progress import ProgressBar
 from ...randomness import seed_restorable, set_current_batch
@@ -190,7 +190,7 @@ def _options_of(loader: DataLoader[Any]) -> ProbeOptions:
         iterable=workers.job.iterable,
         concurrency=workers.job.reading.concurrency,
         seed_given=loader.epochs.seed_given,
-        ranks=local_ranks(1) if workers.options.node is None else 1,
+        ranks=local_ranks(1) if workers.options.meeting is None else 1,
     )
 
 

@@ -25,13 +25,18 @@ from ...work.task import Job
 from ..lanes.ends import close_end, track_end
 from ..lanes.lane import Death
 from ..process.socket_lane import ProcessLane
-from .messages import Broken, Ended, NewLane, receive
-from .node import Joined, Node, await_end, start_error
+from .meeting import Joined, Meeting, await_end, start_error
+from .messages import Broken, Ended, NewLane, Together, receive
 
 _log = logging.getLogger("gluonloader")
 
+_ENDED: Final = (
+    "the server of the shared workers (pid %s) has ended; another one starts, and the batches in flight are made again; "
+    "if this repeats, look for the OOM killer in dmesg"
+)
+
 _REAPING_S: Final = 1.0  # how long a worker whose lane has closed may take to end before it is killed
-_TELLING_S: Final = 1.0  # how long the server may take to tell how a worker has ended
+_TELLING_S: Final = 1.0  # how long to wait for the message of the server about a dead worker
 
 
 class SharedWorker:
@@ -54,7 +59,7 @@ class SharedWorker:
             pass
 
     def end(self) -> None:
-        """Makes sure that it writes no more into any slab."""
+        """Waits until the process has ended, and kills it if necessary, so that it no longer writes to slabs."""
         if not self._pidfd.poll(_REAPING_S):
             self.kill()
             self._pidfd.poll(_REAPING_S)
@@ -63,7 +68,14 @@ class SharedWorker:
         close_end(self._pidfd)
 
 
-Lane = ProcessLane[SharedWorker]
+class Lane(ProcessLane[SharedWorker]):
+    """The lane of a rank to a worker that makes batches of other ranks, too."""
+
+    def kill_stuck(self) -> str:
+        """See `ProcessLane`; the worker is not killed while it makes a batch of another rank."""
+        if any(attempt.started for attempt in self.attempts.values()):
+            return super().kill_stuck()
+        return f"its worker (pid {self.process.pid}) still makes batches of other ranks; pass a larger timeout"
 
 
 class SharedCrew:
@@ -73,27 +85,29 @@ class SharedCrew:
         job: for the server, if this rank starts it.
 
     Attributes:
+        ranks: how many ranks use the workers, as far as is known.
         watched, lanes, poll, error, requested: see `Crew`.
     """
 
-    def __init__(self, node: Node, job: Job) -> None:
+    def __init__(self, meeting: Meeting, job: Job) -> None:
         self.lanes: dict[int, Lane] = {}
         self.watched = self.lanes
         self.poll = select.poll()
         self.error: WorkerStartError | None = None
-        self._node, self._job = node, job
+        self.ranks = 1
+        self._meeting, self._job = meeting, job
         self._server: Joined | None = None
         self._endings: dict[int, str] = {}  # how workers have ended, by pid
         self._hangs_up = False
 
     @property
     def requested(self) -> Sized:
-        return () if self._server is not None or self._hangs_up else (self._node,)
+        return () if self._server is not None or self._hangs_up else (self._meeting,)
 
     def start_requested(self, epoch: int) -> None:
         """Joins the server, or starts it."""
         if self.requested:
-            server = self._node.join(replace(self._job, epoch=epoch))
+            server = self._meeting.join(replace(self._job, epoch=epoch))
             with Uninterrupted():
                 self._server = server
                 server.connection.setblocking(False)
@@ -133,6 +147,8 @@ class SharedCrew:
                 self._add(message, *descriptors)
             elif isinstance(message, Ended):
                 self._endings[message.pid] = message.how
+            elif isinstance(message, Together):
+                self.ranks = message.ranks
             elif isinstance(message, Broken):
                 self.error = start_error(message, descriptors)
 
@@ -166,7 +182,7 @@ class SharedCrew:
                     attempt.slab.control[STARTED] = 0
             lane.close()
             process.close()
-            return Death(process.pid, how or "with its server", attempts)
+            return Death(process.pid, how or "because the process that starts the workers has ended", attempts)
 
     def _how_ended(self, pid: int) -> str | None:
         """How a worker has ended, as the server tells it; None if the server has ended, too."""

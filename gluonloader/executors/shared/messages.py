@@ -1,8 +1,9 @@
-"""What a server and the ranks tell each other: short messages as JSON, with descriptors.
+"""The messages between a server and the ranks: short, as JSON, with descriptors.
 
     rank --Hello--> server
     rank <--Welcome, or Refused-- server
     rank <--NewLane, Ended, Broken-- server           each time that a worker has started, has ended, or cannot start
+    rank <--Together-- server                         each time that a rank has joined or left
 
 A rank sends nothing after its `Hello`. The server reads it as JSON, checks each value, and takes no descriptors. So
 nothing that a rank sends can run code in the server.
@@ -20,8 +21,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 Facts = Mapping[str, Any]  # the arguments of a loader that have to be the same on all ranks, by name
+CONTENT: Final = "content"  # the fact that is the fingerprint of the dataset
 
 MESSAGE_BYTES: Final = 65536
+_MOST_CORES: Final = 1 << 20  # a sane limit for numbers of ranks and cores
 _DESCRIPTORS_BYTES: Final = socket.CMSG_SPACE(4 * 4)
 
 
@@ -31,6 +34,8 @@ class Hello:
 
     version: str  # of the library
     facts: Facts
+    rank: int
+    cores: list[int]  # on which it may run
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +71,23 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The workers cannot start, or the server cannot; the descriptor of a file with the pickled error comes with it."""
+    """The server or its workers cannot start; the descriptor of a file with the pickled error comes with this message."""
 
     who: str
 
 
-Message = Hello | Welcome | Refused | NewLane | Ended | Broken
+@dataclass(frozen=True, slots=True)
+class Together:
+    """How many ranks use the workers now."""
 
-_KINDS: Final[dict[str, Any]] = {kind.__name__: kind for kind in (Hello, Welcome, Refused, NewLane, Ended, Broken)}
+    ranks: int
+
+
+Message = Hello | Welcome | Refused | NewLane | Ended | Broken | Together
+
+_KINDS: Final[dict[str, Any]] = {
+    kind.__name__: kind for kind in (Hello, Welcome, Refused, NewLane, Ended, Broken, Together)
+}
 
 
 def encode(message: Message) -> bytes:
@@ -86,15 +100,17 @@ def decode(data: bytes) -> Message:
         kind, fields = json.loads(data)
         message: Message = _KINDS[kind](**fields)
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise ValueError("this is no message of gluonloader") from None
+        raise ValueError("not a message of gluonloader") from None
     return message
 
 
 def decode_hello(data: bytes) -> Hello:
-    """The `Hello` of a rank, which may be anything; raises ValueError unless it is one."""
+    """Decodes and checks the first message of a rank; raises ValueError if it is not a `Hello`."""
     hello = decode(data)
-    if not isinstance(hello, Hello) or not isinstance(hello.version, str) or not isinstance(hello.facts, dict):
-        raise ValueError("this is no Hello")
+    if not isinstance(hello, Hello) or not isinstance(hello.facts, dict) or not isinstance(hello.cores, list):
+        raise ValueError("not a Hello")
+    if not all(type(number) is int and 0 <= number < _MOST_CORES for number in (hello.rank, *hello.cores)):
+        raise ValueError("not the Hello of a rank")
     return hello
 
 
@@ -105,11 +121,11 @@ def send(connection: socket.socket, message: Message, descriptors: Sequence[int]
 
 
 def receive(connection: socket.socket) -> tuple[Message, list[int]] | None:
-    """A message of the server, and its descriptors; None if the server has ended, or has ended the connection.
+    """A message of the server, and its descriptors; None if the connection is closed.
 
     Raises:
-        BlockingIOError: none has arrived, and the socket does not wait.
-        OSError: this process may open no more files.
+        BlockingIOError: no message has arrived on a non-blocking socket.
+        OSError: this process has too many open files.
     """
     try:
         data, ancillary, flags, _ = connection.recvmsg(MESSAGE_BYTES, _DESCRIPTORS_BYTES, socket.MSG_CMSG_CLOEXEC)

@@ -23,8 +23,8 @@ import socket
 import stat
 import struct
 import threading
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ... import frameworks
@@ -38,33 +38,53 @@ from ..process.main_script import explain_missing, import_main
 from ..process.mapped_job import MappedJob, read_job
 from ..process.socket_lane import ProcessLane
 from ..process.supervisor import LaneProcess
-from .built_there import BuiltThere
-from .messages import MESSAGE_BYTES, Broken, Ended, Facts, Message, NewLane, Refused, Welcome, decode_hello, send
+from .dataset_in_server import DatasetInServer
+from .messages import (
+    CONTENT,
+    MESSAGE_BYTES,
+    Broken,
+    Ended,
+    Facts,
+    Hello,
+    Message,
+    NewLane,
+    Refused,
+    Together,
+    Welcome,
+    decode_hello,
+    send,
+)
 
-_RETRY_MS: Final = 1000  # after which workers are started that could not start for want of descriptors or processes
+_RETRY_MS: Final = 1000  # how long to wait before starting workers again, if there were too many processes or files
+_GPUS: Final = "/dev/nvidia"
 
 
-def serve(job: Job | None, listener: socket.socket, version: str, facts: Facts) -> None:
+def serve(job: Job | None, version: str, facts: Facts) -> None:
     """Runs in the server process, which does nothing else.
 
     Args:
         job: the inherited job; None if it comes through the lane.
-        listener: the socket with the name.
         version, facts: what the `Hello` of each rank must contain.
     """
     process: Any = multiprocessing.current_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the ranks end, and the server ends with them
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler of the first rank is not for the server
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # SIGTERM ends the server, also if the first rank has a handler
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    os.setsid()  # a signal to the group of the first rank is not for the server
+    os.setsid()  # so that signals to the process group of the first rank do not reach the server
     starter: socket.socket = process.lane
-    track_end(listener)
     if job is not None:
-        _replace_sockets(keep={listener.fileno(), starter.fileno()})
+        _replace_connections(keep=starter.fileno())
         frameworks.enter_worker()
+    data, descriptors, _, _ = socket.recv_fds(starter, MESSAGE_BYTES, 2)
+    if not data:  # the first rank is gone
+        raise SystemExit(1)
+    (hello,) = RequestReader().read(data)
+    listener = track_end(socket.socket(fileno=descriptors.pop(0)))
     server, watch = None, _Watch(starter)
     try:
-        job, length = _build(_receive_job(starter, process.main) if job is None else job)
+        if job is None:
+            job = _read_job(MappedJob(descriptors.pop(0), hello.size, hello.length), process.main)
+        job, length = _build(job)
         watch.built = True
         server = Server(job, listener, starter, Welcome(os.getpid(), length), version, facts)
         server.run()
@@ -74,6 +94,19 @@ def serve(job: Job | None, listener: socket.socket, version: str, facts: Facts) 
     finally:
         if server is not None:
             server.close()
+
+
+def _read_job(mapped: MappedJob, main: Mapping[str, str]) -> Job:
+    """The job that the first rank has pickled; `main` is its main script, see main_script.py."""
+    if main:
+        import_main(main)
+    try:
+        return read_job(mapped)
+    except AttributeError as error:
+        explain_missing(error)
+        raise
+    finally:
+        os.close(mapped.fd)
 
 
 class _Watch:
@@ -95,40 +128,31 @@ class _Watch:
             os._exit(1)
 
 
-def _replace_sockets(keep: set[int]) -> None:
-    """Replaces the sockets of the first rank, which are inherited, by /dev/null.
+def _replace_connections(keep: int) -> None:
+    """Replaces the sockets and GPUs of the first rank, which are inherited, by /dev/null.
 
-    The rank's peers would not notice its end as long as the server holds its connections. They are not closed, since
-    objects that know their descriptors would close whatever has these numbers later.
+    The rank's peers would not notice its end as long as the server holds its connections, and the memory of a GPU would
+    stay in use. They are not closed: Python objects still refer to these descriptors and may close them, and the number
+    could belong to another file then.
     """
     with open(os.devnull, "rb") as null:
         for name in os.listdir("/proc/self/fd"):
             descriptor = int(name)
             try:
-                if descriptor > 2 and descriptor not in keep and stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                is_socket = stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+                if descriptor > 2 and descriptor != keep and (is_socket or _is_gpu(descriptor)):
                     os.dup2(null.fileno(), descriptor, inheritable=False)
             except OSError:  # the descriptor of the folder that is listed here
                 pass
 
 
-def _receive_job(lane: socket.socket, main: Any) -> Job:
-    """The job that the first rank has pickled."""
-    data, descriptors, _, _ = socket.recv_fds(lane, MESSAGE_BYTES, 1)
-    (hello,) = RequestReader().read(data)
-    if main:
-        import_main(main)
-    try:
-        return read_job(MappedJob(descriptors[0], hello.size, hello.length))
-    except AttributeError as error:
-        explain_missing(error)
-        raise
-    finally:
-        os.close(descriptors[0])
+def _is_gpu(descriptor: int) -> bool:
+    return os.readlink(f"/proc/self/fd/{descriptor}").startswith(_GPUS)
 
 
 def _build(job: Job) -> tuple[Job, int | None]:
     """The job with its dataset, and the length of the dataset if it was built here."""
-    if not isinstance(job.dataset, BuiltThere):
+    if not isinstance(job.dataset, DatasetInServer):
         return job, None
     dataset = job.dataset.build()
     length = len(dataset)
@@ -160,15 +184,23 @@ def _try_to_send(connection: socket.socket, message: Message, descriptors: list[
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """A rank that uses the workers."""
+
+    index: int
+    pid: int
+
+
 class Server:
     """Starts the workers, and tells the ranks of them.
 
     Args:
-        starter: is closed when the first rank, which has started the server, has connected like any other, or is gone.
+        starter: a connection to the rank that has started the server; it closes once that rank has joined or died.
         welcome: the answer to each rank that may use the workers.
 
     Attributes:
-        ranks: the connections to the ranks.
+        ranks: the ranks, by their connections.
     """
 
     def __init__(
@@ -182,9 +214,10 @@ class Server:
     ) -> None:
         self._job, self._listener, self._welcome, self._version, self._facts = job, listener, welcome, version, facts
         self._starter: socket.socket | None = starter
-        self._guests: set[socket.socket] = set()  # have connected, and said nothing yet
-        self.ranks: set[socket.socket] = set()
+        self._guests: set[socket.socket] = set()  # connected, but no Hello received
+        self.ranks: dict[socket.socket, Rank] = {}
         self._connections: dict[int, socket.socket] = {}  # guests and ranks, by descriptor
+        self._cores: set[int] = set()  # on which any rank may run
         self._woken, self._waker = open_pair()
         self._woken.setblocking(False)
         self._listener.setblocking(False)
@@ -238,10 +271,10 @@ class Server:
     def _accept(self) -> None:
         try:
             connection = track_end(self._listener.accept()[0])
-        except OSError:  # it is gone again, or there is no descriptor left
+        except OSError:  # the client has disconnected, or there is no descriptor left
             return
         connection.setblocking(False)
-        if peer_uid(connection) != os.geteuid():
+        if peer(connection).uid != os.geteuid():
             close_end(connection)
             return
         self._guests.add(connection)
@@ -258,28 +291,52 @@ class Server:
             self._leave(connection)
             return
         self._guests.discard(connection)
-        why = self._difference(hello.version, hello.facts)
+        why = self._reason_against(hello, peer(connection).pid)
         if why:
             self._tell(connection, Refused(why))
             self._drop(connection)
             return
-        self.ranks.add(connection)
+        self.ranks[connection] = Rank(hello.rank, peer(connection).pid)
         self._tell(connection, self._welcome)
+        self._use_cores(hello.cores)
         for lane in list(self._crew.lanes.values()):
             if lane.ready and connection in self.ranks:
                 self._join(connection, lane)
+        self._tell_count()
 
-    def _difference(self, version: str, facts: Facts) -> str:
-        """In what a rank differs from the rank that has started the server; "" if it does not."""
-        if version != self._version:
-            return f"it uses version {version}, and the process that has started the workers uses {self._version}"
-        for name in [*self._facts, *facts]:
-            ours, theirs = self._facts.get(name), facts.get(name)
+    def _reason_against(self, hello: Hello, pid: int) -> str:
+        """Why a rank may not use the workers; "" if it may."""
+        if hello.version != self._version:
+            return f"gluonloader {hello.version} on this rank, but {self._version} on the rank that started the workers"
+        for name in [*self._facts, *hello.facts]:
+            ours, theirs = self._facts.get(name), hello.facts.get(name)
             if ours != theirs:
-                return (
-                    f"here, {name} is {theirs!r:.200}; in the process that has started the workers, it is {ours!r:.200}"
-                )
+                here, there = f"{name}={theirs!s:.200}", f"{name}={ours!s:.200}"
+                if name == CONTENT:
+                    here, there = "this dataset, or what its function refers to,", "another content"
+                what = f"{here} on this rank, but {there} on the rank that has started the workers"
+                return f"{what}; pass the same on all ranks, or give each loader a name, e.g. share='node:validation'"
+        for rank in self.ranks.values():
+            if rank.index == hello.rank and rank.pid != pid:
+                what = f"rank {rank.index} is connected already (pid {rank.pid}), so two programs use this name"
+                return f"{what}; set the environment variable GLUONLOADER_PROGRAM to another text for each of them"
         return ""
+
+    def _use_cores(self, cores: Iterable[int]) -> None:
+        """Lets the workers run on the cores of all ranks: launchers may bind each rank to cores of its own."""
+        more = self._cores | set(cores)
+        if more == self._cores:
+            return
+        self._cores = more
+        for pid in (os.getpid(), *(lane.process.pid or 0 for lane in self._crew.lanes.values())):
+            try:
+                os.sched_setaffinity(pid, more)
+            except OSError:  # the process has ended, or a container forbids it
+                pass
+
+    def _tell_count(self) -> None:
+        for rank in list(self.ranks):
+            self._tell(rank, Together(len(self.ranks)))
 
     def _join(self, rank: socket.socket, lane: ProcessLane[LaneProcess]) -> None:
         """Connects a rank with a worker."""
@@ -297,8 +354,9 @@ class Server:
 
     def _leave(self, connection: socket.socket) -> None:
         """Lets a rank or a guest go. The last rank's connection stays open until the server has ended, see `close`."""
-        if self.ranks != {connection} or self._starter is not None:
+        if list(self.ranks) != [connection] or self._starter is not None:
             self._drop(connection)
+            self._tell_count()
         else:
             self.ranks.clear()
 
@@ -306,7 +364,7 @@ class Server:
         if self._connections.pop(connection.fileno(), None) is not None:
             self._crew.poll.unregister(connection)
             self._guests.discard(connection)
-            self.ranks.discard(connection)
+            self.ranks.pop(connection, None)
             close_end(connection)
 
     def close(self) -> None:
@@ -321,7 +379,16 @@ class Server:
         self._crew.close()
 
 
-def peer_uid(connection: socket.socket) -> int:
-    """The user of the process at the other end of a connection."""
-    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return int(uid)
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process at the other end of a connection."""
+
+    pid: int
+    uid: int
+
+
+def peer(connection: socket.socket) -> Peer:
+    """The process that has connected or, for one that has connected itself, that listens."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, _ = struct.unpack("3i", credentials)
+    return Peer(pid, uid)

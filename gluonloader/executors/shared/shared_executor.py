@@ -8,7 +8,7 @@ from ...work.task import Job
 from ..base import usual_window
 from ..lanes.lane_executor import LaneExecutor
 from .crew import SharedCrew
-from .node import Node, local_ranks
+from .meeting import Meeting, local_ranks
 
 _LEAST_LIMIT = 1 << 20  # bytes; a loader needs about that much for one small batch
 
@@ -17,16 +17,18 @@ class SharedExecutor(LaneExecutor[Slab]):
     """Makes batches in the `job.num_workers` workers of a node.
 
     Args:
-        ranks: how many ranks share the workers, if no launcher tells it. Each of them may have an equal part of the
-            batches that `job.num_workers` workers usually have in flight, and of `memory_limit`.
+        ranks: the number of ranks on this machine, if the launcher does not tell it. Each may have an equal part of
+            `4 * job.num_workers` batches in flight, at least 2, and of `memory_limit`.
 
     The other arguments are those of `DataLoader`.
     """
 
+    crew: SharedCrew
+
     def __init__(
         self,
         job: Job,
-        node: Node,
+        meeting: Meeting,
         ranks: int,
         prefetch: int | None,
         max_retries: int,
@@ -39,8 +41,13 @@ class SharedExecutor(LaneExecutor[Slab]):
         super().__init__(
             job,
             SlabPool(window, limit),
-            lambda waker: SharedCrew(node, job),
+            lambda waker: SharedCrew(meeting, job),
             window,
             max_retries,
             max_per_worker,
         )
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks use the workers, as far as is known."""
+        return self.crew.ranks

@@ -1,11 +1,11 @@
-"""`Node`: how the ranks of a node find the server of their workers, or start it.
+"""`Meeting`: how the ranks of a node find the server of their workers, or start it.
 
     join --> is the name in use? --yes--> connect --Hello--> wait for the answer of the server
                   |                          ^
                   +--no--> take the name, start the server
 
-The name contains the user, the program and the loader, so that exactly the ranks of a program meet whose loaders belong
-together. See NOTE [one server] in server.py.
+The name contains the user, the program and the loader, so only ranks of the same program find each other, and only for
+the same loader. See NOTE [one server] in server.py.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import socket
 import sys
 import time
 import weakref
 from collections import Counter
 from dataclasses import dataclass
+from multiprocessing.process import current_process
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,10 +31,10 @@ from ...work.task import Job
 from ..lanes.ends import close_end, track_end
 from ..lanes.messages import Request, Verb
 from ..lanes.remote import cannot_start, decode_error
-from ..process.mapped_job import pickle_for, write_job
+from ..process.mapped_job import MappedJob, pickle_for, write_job
 from ..process.supervisor import LaneProcess, new_process, open_pidfd, outlives_program
 from .messages import Broken, Facts, Hello, Refused, Welcome, read_file, receive, send
-from .server import peer_uid, serve
+from .server import peer, serve
 
 # What tells programs on a machine apart: variables that launchers set for all processes of a program.
 _OF_PROGRAM: Final = (
@@ -40,15 +42,18 @@ _OF_PROGRAM: Final = (
     *("SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE"),
 )
 _OWN_NAME: Final = "GLUONLOADER_PROGRAM"  # a user's own name for a program that no launcher has started
-# How many processes of the program run on this machine, as launchers tell it.
-_LOCAL_RANKS: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE")
-_FAILED_STARTS: Final = 3  # of servers that this process has started
+# How many processes of the program run on this machine, according to the launcher.
+_LOCAL_RANKS: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+_OF_NODES: Final = "SLURM_STEP_TASKS_PER_NODE"  # the same for each node of Slurm, such as "8(x2),4"
+_FAILED_STARTS: Final = 3  # give up after so many servers of this process have ended while they started
 _PAUSE_S: Final = 0.002  # between two tries to find or to start a server
 _QUEUE: Final = 1024  # ranks that wait for the server
 _ENDING_S: Final = 5.0  # how long the server may take to end its workers when the last rank leaves
 
-_live: weakref.WeakValueDictionary[str, Node] = weakref.WeakValueDictionary()  # by name
-_made: Final[Counter[str]] = Counter()  # how many nodes of each name this process has made
+_EXAMPLE: Final = "e.g. share='node:validation'"
+
+_open: weakref.WeakValueDictionary[str, Meeting] = weakref.WeakValueDictionary()  # those of open loaders, by name
+_made: Final[Counter[str]] = Counter()  # how many loaders of each name this process has made
 _started: Final[list[LaneProcess]] = []  # servers that this process has started, and that may still run
 
 
@@ -60,37 +65,38 @@ class Joined:
     welcome: Welcome
 
 
-class Node:
-    """How a loader finds the workers that it shares with the same loader of other ranks.
+class Meeting:
+    """How the ranks of a node meet whose loaders share workers.
 
     Args:
         name: tells the loaders of a program apart.
-        dataset: what is read. Two loaders of one process that read different datasets need different names.
+        dataset: what is read. Two open loaders of one process that read different datasets need different names.
+        rank: the number of this rank.
         version: of the library.
         facts: the arguments that have to be the same on all ranks.
         start_method: how the server starts; its workers are forked from it.
 
     Raises:
-        ValueError: sharing is not possible on this system, or the name is in use.
+        ValueError: sharing is not possible here, or the name is in use.
     """
 
     _name = ""  # until the constructor has checked everything
     _joined: Joined | None = None  # before it is needed
 
-    def __init__(self, name: str, dataset: Any, version: str, facts: Facts, start_method: str) -> None:
+    def __init__(self, name: str, dataset: Any, rank: int, version: str, facts: Facts, start_method: str) -> None:
         _check_system(name)
-        other = _live.get(name)
+        other = _open.get(name)
         if other is not None and other._dataset is not dataset:
-            right = "another loader of this process shares by this name; give each a name, e.g. share='node:validation'"
+            right = f"another open loader of this process has it, too; close that loader, or pass a name, {_EXAMPLE}"
             raise bad_argument("share", name, right)
         self._dataset: Any = dataset
-        self._name, self._version, self._start_method = name, version, start_method
+        self._name, self._rank, self._version, self._start_method = name, rank, version, start_method
         self._facts = json.loads(json.dumps(facts))
         meeting = [os.geteuid(), _program(), name, _made[name]]
         self._address = "\0gluonloader-" + hashlib.sha256(json.dumps(meeting).encode()).hexdigest()[:32]
         self._pid = os.getpid()  # the process that has joined
         _made[name] += 1
-        _live[name] = self
+        _open[name] = self
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_joined": None}
@@ -119,8 +125,8 @@ class Node:
         joined, self._joined = self._joined, None
         if joined is not None:
             close_end(joined.connection)
-        if _live.get(self._name) is self:
-            del _live[self._name]
+        if _open.get(self._name) is self:
+            del _open[self._name]
 
     def _join(self, job: Job) -> Joined:
         failed = 0
@@ -141,38 +147,34 @@ class Node:
                 return Joined(connection, welcome)
             time.sleep(_PAUSE_S)  # another process has taken the name just now, or the server ends
         raise WorkerStartError(
-            f"{failed} servers of shared workers in a row ended while they started; probable cause: the main script or "
-            "the dataset ends them; remove share to see why"
+            f"share: the process that starts the workers has ended {failed} times while it started; probable cause: "
+            "the main script or the dataset ends it; remove share to see why"
         )
 
     def _start(self, job: Job) -> socket.socket | None:
-        """Starts the server; returns a socket that keeps it waiting. None if another process has the name now."""
+        """Starts the server; returns a socket, while which is open the server waits for ranks.
+
+        Returns None if another process has the name now.
+        """
         forks = self._start_method == "fork"
         pickled = None if forks else pickle_for(self._start_method, job)
-        with no_fork:  # no other child of this process keeps the name
-            listener = _listen(self._address)
-            if listener is None:
-                return None
-            with listener:
-                arguments = job if forks else None, listener, self._version, self._facts
-                process = new_process(self._start_method, serve, *arguments)
-                starter = process.start_as(0)
-        outlives_program(process)
-        _started.append(process)
-        if pickled is not None:
-            mapped = write_job(pickled)
-            hello = Request(Verb.HELLO, size=mapped.size, length=mapped.length)
-            try:
-                socket.send_fds(starter, [hello.encode()], [mapped.fd])
-            except OSError:  # the server has ended
-                pass
-            os.close(mapped.fd)
+        listener = _listen(self._address)
+        if listener is None:
+            return None
+        try:
+            process = new_process(self._start_method, serve, job if forks else None, self._version, self._facts)
+            starter = process.start_as(0)
+            outlives_program(process)
+            _started.append(process)
+            _send_start(starter, listener, None if pickled is None else write_job(pickled))
+        finally:
+            close_end(listener)
         return starter
 
     def _enter(self, connection: socket.socket) -> Welcome | None:
         """The answer of the server; None if it has ended without an answer."""
         try:
-            send(connection, Hello(self._version, self._facts))
+            send(connection, Hello(self._version, self._facts, self._rank, sorted(os.sched_getaffinity(0))))
             return _answer(connection)
         except BrokenPipeError:
             close_end(connection)
@@ -192,12 +194,7 @@ def _answer(connection: socket.socket) -> Welcome | None:
     if isinstance(message, Broken):
         raise start_error(message, descriptors)
     if isinstance(message, Refused):
-        cure = (
-            "pass the same arguments in all processes of the node, or give each loader a name: share='node:validation'"
-        )
-        raise ValueError(
-            f"share: this loader differs from the one that it should share workers with: {message.why}; {cure}"
-        )
+        raise ValueError(f"share: {message.why}")
     assert isinstance(message, Welcome)
     return message
 
@@ -218,7 +215,7 @@ def _connect(address: str) -> socket.socket | None:
         connection = track_end(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
     try:
         connection.connect(address)
-        uid = peer_uid(connection)
+        uid = peer(connection).uid
     except ConnectionRefusedError:
         close_end(connection)
         return None
@@ -233,18 +230,34 @@ def _connect(address: str) -> socket.socket | None:
 
 def _listen(address: str) -> socket.socket | None:
     """A socket with this name; None if another process has it."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with no_fork:
+        listener = track_end(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
     try:
         listener.bind(address)
         listener.listen(_QUEUE)
     except OSError:
-        listener.close()
+        close_end(listener)
         return None
     return listener
 
 
+def _send_start(starter: socket.socket, listener: socket.socket, mapped: MappedJob | None) -> None:
+    """Sends the server the socket with the name, which no child inherits, and the job unless it inherits that."""
+    hello, descriptors = Request(Verb.HELLO), [listener.fileno()]
+    if mapped is not None:
+        hello = Request(Verb.HELLO, size=mapped.size, length=mapped.length)
+        descriptors.append(mapped.fd)
+    try:
+        socket.send_fds(starter, [hello.encode()], descriptors)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the server has ended
+    finally:
+        if mapped is not None:
+            os.close(mapped.fd)
+
+
 def await_end(connection: socket.socket) -> None:
-    """Waits until the server has let this rank go, which it does when nothing is left that only this rank has used."""
+    """Waits until the server has closed the connection; if this was the last rank, nothing of the server is left then."""
     connection.settimeout(_ENDING_S)
     try:
         while connection.recv(1):
@@ -270,16 +283,20 @@ def reap() -> int:
 
 
 def _check_system(name: str) -> None:
+    if current_process().daemon:
+        right = "this process is daemonic, so it cannot start workers; start it with daemon=False, or remove share"
+        raise bad_argument("share", name, right)
     if sys.platform != "linux" or (own := open_pidfd(os.getpid())) is None:
-        raise bad_argument("share", name, "it needs Linux 5.3 or newer; remove share")
+        raise bad_argument("share", name, "it needs Linux 5.3 or newer, which may call pidfd_open; remove share")
     close_end(own)
 
 
 def _program() -> list[str]:
-    """What is the same for all ranks of this program on this machine, and differs from other programs."""
-    known = (_OWN_NAME,) if _OWN_NAME in os.environ else _OF_PROGRAM
-    found = [f"{variable}={os.environ[variable]}" for variable in known if variable in os.environ]
-    return found or [f"child of {os.getppid()}, which started at {_start_of(os.getppid())}"]
+    """Identifies this program among the programs of this machine."""
+    if _OWN_NAME in os.environ:
+        return [os.environ[_OWN_NAME]]
+    found = [f"{variable}={os.environ[variable]}" for variable in _OF_PROGRAM if variable in os.environ]
+    return found or [f"child of {os.getppid()}, which has started at {_start_of(os.getppid())}", *sys.argv]
 
 
 def _start_of(pid: int) -> str:
@@ -295,7 +312,10 @@ def local_ranks(otherwise: int) -> int:
     for variable in _LOCAL_RANKS:
         if (text := os.environ.get(variable, "")).isdecimal():
             return max(1, int(text))
-    return otherwise
+    groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get(_OF_NODES, ""))
+    of_nodes = [int(tasks) for tasks, nodes in groups for _ in range(int(nodes or 1))]
+    node = os.environ.get("SLURM_NODEID", "")
+    return of_nodes[int(node)] if node.isdecimal() and int(node) < len(of_nodes) else otherwise
 
 
 def _forget_in_child() -> None:

@@ -1,16 +1,16 @@
-"""`BuiltThere`: stands for a dataset that only the server builds, in the other processes."""
+"""`DatasetInServer`: stands in for a dataset that only the server keeps in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from ...describe import call, describe, short_repr
+from ...describe import describe, short_repr
 from ...errors import bad_argument
 from ...state import has_state
 
 
-class BuiltThere:
+class DatasetInServer:
     """A dataset that the server of a node builds, so that no rank has to keep it in memory.
 
     Args:
@@ -18,28 +18,29 @@ class BuiltThere:
     """
 
     def __init__(self, function: Callable[[], Any]) -> None:
-        self._function = function
+        self.function = function
         self._length: int | None = None
         self._here: Any = None
 
     def __reduce__(self) -> Any:
-        return BuiltThere, (self._function,)
+        return DatasetInServer, (self.function,)
 
     def build(self) -> Any:
-        """The dataset, in this process: built at the first call."""
+        """The dataset, in this process: built at the first call.
+
+        Raises:
+            ValueError: it cannot be read by index, or it has a state.
+        """
         if self._here is None:
-            dataset = self._function()
+            dataset = self.function()
+            kind = type(dataset).__name__
             for method in ("__len__", "__getitem__"):
                 if not hasattr(dataset, method):
-                    right = (
-                        f"it returned {type(dataset).__name__}, which has no {method}; pass an iterable dataset itself"
-                    )
-                    raise bad_argument("dataset", self._function, right)
+                    right = f"it returned {kind}, which has no {method}; pass an iterable dataset itself"
+                    raise bad_argument("dataset", self.function, right)
             if has_state(dataset):
-                right = (
-                    f"{type(dataset).__name__} has a state_dict(), so each rank may load another state; remove share"
-                )
-                raise bad_argument("dataset", self._function, right)
+                right = f"{kind} has a state_dict(), so each rank may load another state; remove share"
+                raise bad_argument("dataset", self.function, right)
             self._here = dataset
         return self._here
 
@@ -57,4 +58,4 @@ class BuiltThere:
 
     @short_repr
     def __repr__(self) -> str:
-        return call(self, describe(self._function))
+        return f"{describe(self.function)}()"
