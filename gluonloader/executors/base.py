@@ -162,6 +162,7 @@ class Submission:
     window: Window
     number: int = 0  # in the order of submission
     needed: int = 0  # bytes that the batch needs, if it did not fit into its slab
+    moves: int = 0  # how often it was moved from a busy worker to an idle one
     deaths: int = 0  # workers that died while they made this batch
     # With `on_error`, the deaths by slot (see `Tolerance`; None if it is not known), and the slots that are given up.
     deaths_at: dict[int | None, int] = field(default_factory=dict)

@@ -45,24 +45,27 @@ def share_workers(share: Any, batching: Batching, options: Options, seed_given: 
     facts = {
         "dataset": describe(dataset),
         "len(dataset)": None if in_server else length_if_known(dataset),
-        "batch_size": batching.batch_size,
+        "batch_size": str(batching.batch_size),
         "shuffle": bool(batching.shuffle),
         "seed": job.seed if seed_given else None,
         "num_workers": options.num_workers,
         "batchify_fn": describe(job.batchify_fn),
         "worker_init_fn": describe(job.worker_init_fn),
-        "concurrency": job.reading.concurrency,
+        "concurrency": str(job.reading.concurrency),
         "on_error": describe(job.reading.on_error),
-        "the number of ranks": ranks.count,
+        "reseed_generators": bool(job.reading.reseed_generators),
+        "the number of ranks": int(ranks.count),
         "Python": platform.python_version(),
-        CONTENT: fingerprint(dataset.function if in_server else dataset),
+        CONTENT: fingerprint((dataset.function if in_server else dataset, job.batchify_fn)),
     }
-    meeting = Meeting(share, dataset, ranks.index, _version(), facts, options.start_method)
+    meeting = Meeting(share, dataset, int(ranks.index), _version(), facts, options.start_method)
     if in_server:
         # A number above 0 stands for all samples of the dataset.
         is_own = batching.sampler is None and batching.batch_sampler is None
         reading = replace(job.reading, replace_from=int(is_own and job.reading.on_error == "replace"))
-        dataset.set_length(meeting.join_ahead(replace(job, reading=reading)).length or 0)
+        built = meeting.join_ahead(replace(job, reading=reading)).built
+        assert built is not None  # the facts say that the dataset is a function
+        dataset.set_length(built.length)
     return replace(options, executor="process", meeting=meeting, ranks=ranks.count)
 
 

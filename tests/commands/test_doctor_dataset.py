@@ -187,7 +187,7 @@ def test_many_objects_and_their_cures(monkeypatch):
     texts = [f"/data/images/{number:060}.jpeg" for number in range(700_000)]
     finding = only(configured(Listed(texts)))
     assert (finding.name, finding.level) == ("objects", "note")
-    assert re.search("more than 5. MB, which each worker copies.*: 11. MB with 2 workers$", finding.text)
+    assert re.search("more than 5. MB; each worker copies them.*: 11. MB with 2 workers$", finding.text)
     assert finding.cure == "arrays, or a PackedList for a list of texts or tuples"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     finding = only(configured(Listed(texts)))

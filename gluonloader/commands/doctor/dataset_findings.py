@@ -106,7 +106,7 @@ def _objects(facts: Dataset) -> Iterator[Finding]:
     copies = options.num_workers * options.ranks
     who = counted(options.num_workers, "worker", "workers")
     who += f" of each of {options.ranks} ranks" if options.ranks > 1 else ""
-    text = f"more than {size(facts.object_bytes)}, which each worker copies in time, since reading writes to objects: "
+    text = f"more than {size(facts.object_bytes)}; each worker copies them, because reading changes reference counts: "
     cure = "arrays, or a PackedList for a list of texts or tuples"
     cure += "; or share='node'" if options.ranks > 1 else ""
     yield Finding("objects", "note", f"{text}{size(copies * facts.object_bytes)} with {who}", cure)

@@ -320,7 +320,7 @@ class Dispatcher(Generic[S]):
         # If several batches were made side by side, any of them may have killed the worker, so none is lost: each is
         # made again in careful mode, in which a worker makes no other batch.
         self.usage.deaths += 1
-        alone = sum(attempt.started for attempt in death.attempts) <= 1
+        alone = death.alone and sum(attempt.started for attempt in death.attempts) <= 1
         for attempt in death.attempts:
             row, started, submission = attempt.row, attempt.started, attempt.submission
             self._slabs.reclaim(attempt.slab)
@@ -374,7 +374,7 @@ class Dispatcher(Generic[S]):
             return None
         for lane in self._lanes.values():
             waiting = [attempt for attempt in lane.attempts.values() if not attempt.cancelled and not attempt.started]
-            if waiting and (len(lane.attempts) > 1 or not lane.ready):
+            if waiting and (len(lane.attempts) > 1 or lane.shared or not lane.ready):
                 return lane, waiting[-1]
         return None
 
@@ -382,7 +382,8 @@ class Dispatcher(Generic[S]):
         """Moves batches that wait behind a slow batch (twice the time of the last batch) to idle workers."""
         while (found := self._find_stalled()) is not None:
             lane, attempt = found
-            if time.monotonic() - lane.busy_since < max(STALL_S, 2 * self._made_s):
+            patience = 1 << attempt.submission.moves  # or batches would move from queue to queue for ever
+            if time.monotonic() - lane.busy_since < max(STALL_S, 2 * self._made_s) * patience:
                 return
             if not lane.ready:  # it may never start: its memory is needed, too
                 attempt.cancel()
@@ -398,6 +399,7 @@ class Dispatcher(Generic[S]):
                 sent = False
             if not sent:
                 return
+            attempt.submission.moves += 1
             attempt.cancel()
 
     def give_up(self, task: Task) -> Lane[S] | None:

@@ -88,6 +88,7 @@ class Death(Generic[S]):
     pid: int | None
     how: str  # its exit code or signal, in words
     attempts: list[Attempt[S]]  # that were under way on its lane
+    alone: bool = True  # it was making no batch besides these
 
 
 class Lane(Protocol[S]):
@@ -97,6 +98,7 @@ class Lane(Protocol[S]):
         attempts: those under way on the lane, by ticket, oldest first.
         ready: the worker has started.
         answered: the worker has sent a reply about a batch.
+        shared: the worker also makes batches of other programs, so an attempt may wait although it is the only one.
         busy_since: when the worker started on its current batch.
     """
 
@@ -104,6 +106,9 @@ class Lane(Protocol[S]):
     ready: bool
     answered: bool
     busy_since: float
+
+    @property
+    def shared(self) -> bool: ...
 
     @property
     def worker(self) -> int:

@@ -29,6 +29,7 @@ class LaneEnd:
     """
 
     def __init__(self, lane: socket.socket) -> None:
+        lane.setblocking(True)  # the program may have set another default
         self.lane = lane
         self.requests: list[Request] = []
         self.descriptors: list[int] = []

@@ -18,7 +18,7 @@ import time
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from ...interrupts import from_signal_handler
 from ...memory.slab import HEADER, ROW, STARTED, TICKET, Slab
@@ -37,6 +37,8 @@ P = TypeVar("P", bound=Killable)
 @dataclass(slots=True, eq=False)
 class ProcessLane(Generic[P]):
     """The end of the channel to one worker in the main program."""
+
+    shared: ClassVar[bool] = False
 
     process: P
     forked: bool  # the worker inherits the memory of this process
@@ -89,6 +91,8 @@ class ProcessLane(Generic[P]):
 
     def send(self, request: Request, descriptors: Iterable[int] = (), sent: list[int] | None = None) -> None:
         """Sends a message. This never blocks: a lane has so few attempts at a time that its socket is never full.
+
+        The server of shared workers sends more, one message for each rank: it tries again if this raises an OSError.
 
         Args:
             sent: gets one item when the message was sent; see NOTE [lane and interrupts].

@@ -162,6 +162,7 @@ class _WorkerEnd:
         """Answers the requests of all ranks until the lane closes; the lane of the first rank has arrived."""
         lanes = RankLanes(self._lane, settle=_nothing if beside is None else beside.wait)
         lanes.add(self._lane.descriptors.pop(0))
+        has_answered = False
         while True:
             lane, request = lanes.next()
             if request.verb is Verb.JOIN:
@@ -171,6 +172,9 @@ class _WorkerEnd:
                 self._take(lane, request, maker, beside)
             except (BrokenPipeError, ConnectionResetError):
                 lanes.drop(lane)
+            if not has_answered and request.verb is Verb.MAKE:
+                has_answered = True
+                self._lane.reply(Reply(Status.SKIPPED))  # the server counts workers that end before their first answer
 
     def _take(self, lane: LaneEnd, request: Request, maker: BatchMaker, beside: Beside | None) -> None:
         if request.verb is Verb.DROP:

@@ -71,7 +71,7 @@ class RayLane:
         self._ray, self.actor, self.worker, self._notes, self._memory = ray, actor, worker, notes, memory
         self._side_by_side = side_by_side
         self.attempts: dict[int, Attempt[StoredBatch]] = {}
-        self.ready = self.answered = False
+        self.ready = self.answered = self.shared = False
         self.busy_since = time.monotonic()
         self.pid: int | None = None
         self.error = b""

@@ -1,7 +1,7 @@
 """The crew of a rank: the workers of the node, which the server has started.
 
-server --NewLane--> a lane to a worker                  the lane of a dead worker --> bury: the server says how it ended
-       --Ended----> how a worker has ended
+server --NewLane--> a lane to a worker
+       --Ended----> how a worker has ended          a lane closes --> bury: waits until the server has told this
 the server has ended --> the rank joins another server, or starts it; its batches are made again there
 """
 
@@ -31,10 +31,9 @@ from .messages import Broken, Ended, NewLane, Together, receive
 _log = logging.getLogger("gluonloader")
 
 _ENDED: Final = (
-    "the server of the shared workers (pid %s) has ended; another one starts, and the batches in flight are made again; "
-    "if this repeats, look for the OOM killer in dmesg"
+    "the process that starts the shared workers (pid %s) has ended; another one starts, and the batches in flight are "
+    "made again; if this repeats, look for the OOM killer in dmesg"
 )
-
 _REAPING_S: Final = 1.0  # how long a worker whose lane has closed may take to end before it is killed
 _TELLING_S: Final = 1.0  # how long to wait for the message of the server about a dead worker
 
@@ -55,14 +54,15 @@ class SharedWorker:
     def kill(self) -> None:
         try:
             self.send_signal(signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        except OSError as error:  # it has ended, or this process may not kill it
+            if from_signal_handler(error):
+                raise
 
-    def end(self) -> None:
-        """Waits until the process has ended, and kills it if necessary, so that it no longer writes to slabs."""
+    def end(self) -> bool:
+        """Waits until the process has ended, and kills it if necessary; returns whether it has ended."""
         if not self._pidfd.poll(_REAPING_S):
             self.kill()
-            self._pidfd.poll(_REAPING_S)
+        return self._pidfd.poll(_REAPING_S)
 
     def close(self) -> None:
         close_end(self._pidfd)
@@ -70,6 +70,8 @@ class SharedWorker:
 
 class Lane(ProcessLane[SharedWorker]):
     """The lane of a rank to a worker that makes batches of other ranks, too."""
+
+    shared = True
 
     def kill_stuck(self) -> str:
         """See `ProcessLane`; the worker is not killed while it makes a batch of another rank."""
@@ -107,23 +109,22 @@ class SharedCrew:
     def start_requested(self, epoch: int) -> None:
         """Joins the server, or starts it."""
         if self.requested:
-            server = self._meeting.join(replace(self._job, epoch=epoch))
+            server = self._meeting.join(replace(self._job, epoch=epoch), lambda: self._hangs_up)
             with Uninterrupted():
                 self._server = server
-                server.connection.setblocking(False)
                 self.poll.register(server.connection, select.POLLIN)
 
     def hear(self, descriptor: int) -> None:
         """Reads what the server has sent."""
         server = self._server
-        if server is not None and descriptor == server.connection.fileno() and not self._read(server):
-            with Uninterrupted():
-                _log.warning(
-                    "the server of the shared workers (pid %s) has ended; another one starts", server.welcome.pid
-                )
-                self.poll.unregister(server.connection)
-                close_end(server.connection)
-                self._server = None
+        if server is None or descriptor != server.connection.fileno() or self._read(server):
+            return
+        with Uninterrupted():
+            if self.error is None:
+                _log.warning(_ENDED, server.welcome.pid)
+            self.poll.unregister(server.connection)
+            close_end(server.connection)
+            self._server = None
 
     def _read(self, server: Joined) -> bool:
         """Handles all messages that have arrived; returns False if the server has ended."""
@@ -133,30 +134,36 @@ class SharedCrew:
     def _read_all(self, server: Joined) -> bool:  # see NOTE [loops and try] in interrupts.py
         while True:
             try:
-                received = receive(server.connection)
+                is_open = self._read_one(server)
             except BlockingIOError:
                 return True
             except OSError as error:
-                self.error = WorkerStartError(f"shared workers: {text_of(error)}")
+                self.error = WorkerStartError(f"share: {text_of(error)}")
                 self.error.__cause__ = error
                 return True
+            if not is_open:
+                return False
+
+    def _read_one(self, server: Joined) -> bool:
+        with no_fork:
+            received = receive(server.connection)
             if received is None:
                 return False
             message, descriptors = received
             if isinstance(message, NewLane):
                 self._add(message, *descriptors)
-            elif isinstance(message, Ended):
-                self._endings[message.pid] = message.how
-            elif isinstance(message, Together):
-                self.ranks = message.ranks
-            elif isinstance(message, Broken):
-                self.error = start_error(message, descriptors)
+        if isinstance(message, Ended):
+            self._endings[message.pid] = message.how
+        elif isinstance(message, Together):
+            self.ranks = message.ranks
+        elif isinstance(message, Broken):
+            self.error = start_error(message)
+        return True
 
     def _add(self, new: NewLane, end: int, log: int, pidfd: int) -> None:
-        """Adds the lane of a worker that has started."""
-        with no_fork:
-            connection = track_end(socket.socket(fileno=end))
-            process = SharedWorker(new.worker, new.pid, track_end(Connection(pidfd, writable=False)))
+        """Adds the lane of a worker that has started; see NOTE [no fork] in forks.py."""
+        connection = track_end(socket.socket(fileno=end))
+        process = SharedWorker(new.worker, new.pid, track_end(Connection(pidfd, writable=False)))
         connection.setblocking(False)
         lane = self.lanes[end] = Lane(process, False, connection, log, ready=True)
         self.poll.register(end, select.POLLIN)
@@ -164,7 +171,7 @@ class SharedCrew:
             lane.hang_up()
 
     def has_answered(self) -> None:
-        """Does nothing: the server counts how often workers fail to start."""
+        """Does nothing: a worker tells the server that it has answered."""
 
     def has_failed(self, descriptor: int, size: int) -> None:
         """Does nothing: workers report to the server."""
@@ -172,17 +179,21 @@ class SharedCrew:
     def bury(self, descriptor: int) -> Death[Slab]:
         """Closes the lane of a dead worker, after it has made sure that the worker can write no more."""
         with Uninterrupted():
-            lane = self.lanes.pop(descriptor)
-            self.poll.unregister(lane.socket)
+            lane = self.lanes[descriptor]
             process, attempts = lane.process, list(lane.attempts.values())
-            process.end()
-            how = self._how_ended(process.pid)
-            if how is None:  # the worker has ended because its server has, so no sample is to blame
-                for attempt in attempts:
+            has_ended, how = process.end(), self._how_ended(process.pid)
+            for attempt in attempts:
+                if how is None:  # the worker has ended because its server has, so no sample is to blame
                     attempt.slab.control[STARTED] = 0
+                if not has_ended:  # it may still write
+                    attempt.slab.inherited = True
+            del self.lanes[descriptor]
+            self.poll.unregister(lane.socket)
             lane.close()
             process.close()
-            return Death(process.pid, how or "because the process that starts the workers has ended", attempts)
+        # Batches of other ranks may have been made side by side with those of this one.
+        alone = self._job.reading.concurrency == 1
+        return Death(process.pid, how or "because the process that starts the workers has ended", attempts, alone)
 
     def _how_ended(self, pid: int) -> str | None:
         """How a worker has ended, as the server tells it; None if the server has ended, too."""
@@ -191,7 +202,7 @@ class SharedCrew:
             server, left = self._server, deadline - time.monotonic()
             if server is None or not self._read(server):
                 return None
-            if pid not in self._endings and not (left > 0 and select.select([server.connection], [], [], left)[0]):
+            if pid not in self._endings and not (left > 0 and _is_readable(server.connection, left)):
                 return "without an exit code"
         return self._endings.pop(pid)
 
@@ -209,8 +220,9 @@ class SharedCrew:
 
     def shut(self) -> None:
         """Waits until the server has let this rank go."""
-        if self._server is not None:
-            await_end(self._server.connection)
+        server = self._server
+        if server is not None:
+            await_end(server.connection)
 
     def close(self) -> None:
         for lane in self.lanes.values():
@@ -220,3 +232,9 @@ class SharedCrew:
         if self._server is not None:
             close_end(self._server.connection)
             self._server = None
+
+
+def _is_readable(connection: socket.socket, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))

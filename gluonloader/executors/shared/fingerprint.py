@@ -1,7 +1,7 @@
 """`fingerprint`: a number that tells whether two processes have passed the same dataset or function.
 
-It is a hash of the start of the pickle, so it takes some milliseconds, also for a large dataset. What may differ between
-processes that do the same counts only by its type: random generators and the order of a set. If a part cannot be
+It is a hash of the start of the pickle, so it takes some milliseconds, also for a large dataset. Random generators and
+sets count only by their type and length, since they may differ between processes that do the same. If a part cannot be
 pickled, only the parts before it count.
 """
 
@@ -34,7 +34,7 @@ class _Hash:
         self.value = self.length = 0
 
     def write(self, data: bytes | memoryview) -> int:
-        self.value = zlib.crc32(data, self.value)
+        self.value = zlib.crc32(data[:_MOST_BYTES], self.value)
         self.length += len(data)
         if self.length >= _MOST_BYTES:
             raise _Enough
@@ -50,10 +50,10 @@ class _Pickler(pickle.Pickler):
         if kind is set or kind is frozenset:
             return "set", len(obj)
         if isinstance(obj, type):
-            return "class", obj.__module__, obj.__qualname__
+            return "class", _module_of(obj), obj.__qualname__
         if kind is FunctionType:
             captured = [_contents(cell) for cell in obj.__closure__ or ()]
-            return "function", obj.__module__, obj.__qualname__, _crc_of_code(obj), captured, obj.__defaults__
+            return "function", _module_of(obj), obj.__qualname__, _crc_of_code(obj), captured, obj.__defaults__
         framework = owner(kind)
         array = obj if isinstance(obj, np.ndarray) else None if framework is None else framework.to_numpy(obj)
         if array is not None and not array.dtype.hasobject:
@@ -64,11 +64,17 @@ class _Pickler(pickle.Pickler):
 def fingerprint(value: Any) -> int:
     """A number that is equal for equal values in processes that run the same program."""
     file = _Hash()
+    pickler = _Pickler(file, protocol=5)
+    pickler.fast = True  # otherwise the pickle depends on which equal objects are the same object
     try:
-        _Pickler(file, protocol=5).dump(value)
+        pickler.dump(value)
     except Exception:  # it is long enough, or a part cannot be pickled
         pass
     return file.value
+
+
+def _module_of(thing: Any) -> str:
+    return "__main__" if thing.__module__ == "__mp_main__" else str(thing.__module__)
 
 
 def _contents(cell: CellType) -> Any:

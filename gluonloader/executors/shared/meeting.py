@@ -10,31 +10,36 @@ the same loader. See NOTE [one server] in server.py.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
+import select
 import socket
 import sys
 import time
 import weakref
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.process import current_process
 from pathlib import Path
 from typing import Any, Final
 
-from ...errors import WorkerStartError, bad_argument
+from ...errors import LoaderClosed, WorkerStartError, bad_argument
 from ...forks import no_fork
 from ...interrupts import Uninterrupted
+from ...locks import Lock
 from ...work.task import Job
 from ..lanes.ends import close_end, track_end
 from ..lanes.messages import Request, Verb
 from ..lanes.remote import cannot_start, decode_error
 from ..process.mapped_job import MappedJob, pickle_for, write_job
 from ..process.supervisor import LaneProcess, new_process, open_pidfd, outlives_program
-from .messages import Broken, Facts, Hello, Refused, Welcome, read_file, receive, send
-from .server import peer, serve
+from .messages import Broken, Built, Facts, Hello, Refused, Welcome, peer, receive, send
+from .server_process import serve
 
 # What tells programs on a machine apart: variables that launchers set for all processes of a program.
 _OF_PROGRAM: Final = (
@@ -46,7 +51,10 @@ _OWN_NAME: Final = "GLUONLOADER_PROGRAM"  # a user's own name for a program that
 _LOCAL_RANKS: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 _OF_NODES: Final = "SLURM_STEP_TASKS_PER_NODE"  # the same for each node of Slurm, such as "8(x2),4"
 _FAILED_STARTS: Final = 3  # give up after so many servers of this process have ended while they started
+_LOOKING_S: Final = 10.0  # how long another process may have the name without listening
 _PAUSE_S: Final = 0.002  # between two tries to find or to start a server
+_LOOK_MS: Final = 200  # a thread that waits for the server looks this often whether the loader was closed
+_REAPING_S: Final = 1.0  # how long the exit code of a server that has ended may take
 _QUEUE: Final = 1024  # ranks that wait for the server
 _ENDING_S: Final = 5.0  # how long the server may take to end its workers when the last rank leaves
 
@@ -55,6 +63,7 @@ _EXAMPLE: Final = "e.g. share='node:validation'"
 _open: weakref.WeakValueDictionary[str, Meeting] = weakref.WeakValueDictionary()  # those of open loaders, by name
 _made: Final[Counter[str]] = Counter()  # how many loaders of each name this process has made
 _started: Final[list[LaneProcess]] = []  # servers that this process has started, and that may still run
+_reaping: Final = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,34 +100,42 @@ class Meeting:
             raise bad_argument("share", name, right)
         self._dataset: Any = dataset
         self._name, self._rank, self._version, self._start_method = name, rank, version, start_method
-        self._facts = json.loads(json.dumps(facts))
-        meeting = [os.geteuid(), _program(), name, _made[name]]
+        self._facts = facts
+        self._made_by = os.getpid()
+        meeting = [os.geteuid(), os.readlink("/proc/self/ns/pid"), _program(), name, _made[name]]
         self._address = "\0gluonloader-" + hashlib.sha256(json.dumps(meeting).encode()).hexdigest()[:32]
-        self._pid = os.getpid()  # the process that has joined
-        _made[name] += 1
-        _open[name] = self
+        self._built: Built | None = None  # the dataset that the first server has built
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_joined": None}
 
     def __del__(self) -> None:
-        self.leave()
+        with Uninterrupted():
+            self.leave()
 
     def join_ahead(self, job: Job) -> Welcome:
         """Joins the server now, for the next call of `join`."""
-        self._joined, self._pid = self._join(job), os.getpid()
+        self._joined = self._join(job, _never)
         return self._joined.welcome
 
-    def join(self, job: Job) -> Joined:
+    def join(self, job: Job, is_closed: Callable[[], bool]) -> Joined:
         """Joins the server; starts it with `job` if there is none.
+
+        Args:
+            is_closed: whether the loader was closed meanwhile.
 
         Raises:
             ValueError: the rank that has started the server has passed other arguments.
             WorkerStartError: the server cannot start.
             TransportError: the job has to be pickled and cannot be.
+            LoaderClosed: see `is_closed`.
         """
+        if os.getpid() == self._made_by and _open.get(self._name) is not self:
+            _made[self._name] += 1
+            _open[self._name] = self
         joined, self._joined = self._joined, None
-        return joined if joined is not None and self._pid == os.getpid() else self._join(job)
+        inherited = joined is not None and joined.connection.fileno() < 0  # a forked child has closed it
+        return self._join(job, is_closed) if joined is None or inherited else joined
 
     def leave(self) -> None:
         """The loader is closed: leaves the server if it was joined ahead, and frees the name for another loader."""
@@ -128,80 +145,112 @@ class Meeting:
         if _open.get(self._name) is self:
             del _open[self._name]
 
-    def _join(self, job: Job) -> Joined:
-        failed = 0
-        while failed < _FAILED_STARTS:
+    @property
+    def address(self) -> str:
+        """The name of the server's socket. A copy of the loader in another process has workers of its own."""
+        return self._address if os.getpid() == self._made_by else f"{self._address}-{os.getpid()}"
+
+    def _join(self, job: Job, is_closed: Callable[[], bool]) -> Joined:
+        failed, since = 0, time.monotonic()
+        while failed < _FAILED_STARTS and time.monotonic() - since < _LOOKING_S:
             reap()
-            connection, starter = _connect(self._address), None
-            if connection is None:
-                with Uninterrupted():
-                    starter = self._start(job)
-                failed += starter is not None
-                connection = _connect(self._address)
+            connection, starter, pickled = _connect(self.address), None, None
             try:
-                welcome = None if connection is None else self._enter(connection)
+                if connection is None:
+                    pickled = self._pickled(job)
+                    with Uninterrupted():
+                        starter = self._start(job, pickled)
+                    failed += starter is not None
+                    connection = _connect(self.address)
+                welcome = None if connection is None else self._enter(connection, is_closed)
             finally:
                 if starter is not None:
                     close_end(starter)
+                if pickled is not None:
+                    os.close(pickled.fd)
             if connection is not None and welcome is not None:
+                self._check_built(welcome)
                 return Joined(connection, welcome)
+            since = time.monotonic() if connection is not None else since
             time.sleep(_PAUSE_S)  # another process has taken the name just now, or the server ends
         raise WorkerStartError(
             f"share: the process that starts the workers has ended {failed} times while it started; probable cause: "
             "the main script or the dataset ends it; remove share to see why"
+            if failed
+            else "share: another process has taken the name of this loader, and does not answer; pass another name"
         )
 
-    def _start(self, job: Job) -> socket.socket | None:
-        """Starts the server; returns a socket, while which is open the server waits for ranks.
+    def _check_built(self, welcome: Welcome) -> None:
+        """Compares a dataset that was built again with the first one: positions count its samples."""
+        if self._built is not None and welcome.built != self._built:
+            raise WorkerStartError(
+                "share: the process that starts the workers has ended, and when the dataset was built again, its "
+                "length or content had changed; let the function return the same dataset at each call, and resume from a state"
+            )
+        self._built = welcome.built
+
+    def _pickled(self, job: Job) -> MappedJob | None:
+        """The job for a server that does not inherit it."""
+        return None if self._start_method == "fork" else write_job(pickle_for(self._start_method, job))
+
+    def _start(self, job: Job, pickled: MappedJob | None) -> socket.socket | None:
+        """Starts the server. It waits for ranks as long as the returned socket is open.
 
         Returns None if another process has the name now.
         """
-        forks = self._start_method == "fork"
-        pickled = None if forks else pickle_for(self._start_method, job)
-        listener = _listen(self._address)
+        listener = _listen(self.address)
         if listener is None:
             return None
         try:
-            process = new_process(self._start_method, serve, job if forks else None, self._version, self._facts)
+            inherited = job if pickled is None else None
+            process = new_process(self._start_method, serve, inherited, self._version, self._facts)
             starter = process.start_as(0)
             outlives_program(process)
             _started.append(process)
-            _send_start(starter, listener, None if pickled is None else write_job(pickled))
+            _send_start(starter, listener, pickled)
         finally:
             close_end(listener)
         return starter
 
-    def _enter(self, connection: socket.socket) -> Welcome | None:
+    def _enter(self, connection: socket.socket, is_closed: Callable[[], bool]) -> Welcome | None:
         """The answer of the server; None if it has ended without an answer."""
+        welcome = None
         try:
-            send(connection, Hello(self._version, self._facts, self._rank, sorted(os.sched_getaffinity(0))))
-            return _answer(connection)
-        except BrokenPipeError:
-            close_end(connection)
-            return None
-        except BaseException:
-            close_end(connection)
-            raise
+            with suppress(BrokenPipeError, ConnectionResetError):  # it ends just now
+                send(connection, Hello(self._version, self._facts, self._rank, sorted(os.sched_getaffinity(0))))
+                welcome = _answer(connection, is_closed)
+        finally:
+            if welcome is None:
+                close_end(connection)
+        return welcome
 
 
-def _answer(connection: socket.socket) -> Welcome | None:
+def _never() -> bool:
+    return False
+
+
+def _answer(connection: socket.socket, is_closed: Callable[[], bool]) -> Welcome | None:
     """Waits until the server has started, which takes as long as its dataset takes."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    while not poll.poll(_LOOK_MS):
+        if is_closed():
+            raise LoaderClosed("the loader was closed while this thread waited for the workers")
     received = receive(connection)
     if received is None:
-        close_end(connection)
         return None
-    message, descriptors = received
+    message, _ = received
     if isinstance(message, Broken):
-        raise start_error(message, descriptors)
+        raise start_error(message)
     if isinstance(message, Refused):
         raise ValueError(f"share: {message.why}")
     assert isinstance(message, Welcome)
     return message
 
 
-def start_error(broken: Broken, descriptors: list[int]) -> WorkerStartError:
+def start_error(broken: Broken) -> WorkerStartError:
     """The error of a server that cannot start, or whose workers cannot."""
-    error = decode_error(read_file(descriptors[0]))
+    error = decode_error(broken.data)
     return error if isinstance(error, WorkerStartError) else cannot_start(broken.who, error)
 
 
@@ -213,19 +262,19 @@ def _connect(address: str) -> socket.socket | None:
     """
     with no_fork:
         connection = track_end(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    uid = None
     try:
-        connection.connect(address)
-        uid = peer(connection).uid
-    except ConnectionRefusedError:
-        close_end(connection)
-        return None
-    except BaseException:
-        close_end(connection)
-        raise
-    if uid != os.geteuid():
-        close_end(connection)
+        connection.settimeout(None)  # the program may have set another default
+        with suppress(ConnectionRefusedError):
+            connection.connect(address)
+            uid = peer(connection).uid
+        connection.setblocking(False)
+    finally:
+        if uid != os.geteuid():
+            close_end(connection)
+    if uid not in (None, os.geteuid()):
         raise ValueError(f"share: a process of another user ({uid}) uses the name of this loader; pass another name")
-    return connection
+    return None if uid is None else connection
 
 
 def _listen(address: str) -> socket.socket | None:
@@ -235,51 +284,45 @@ def _listen(address: str) -> socket.socket | None:
     try:
         listener.bind(address)
         listener.listen(_QUEUE)
-    except OSError:
+    except OSError as error:
         close_end(listener)
-        return None
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise
     return listener
 
 
-def _send_start(starter: socket.socket, listener: socket.socket, mapped: MappedJob | None) -> None:
+def _send_start(starter: socket.socket, listener: socket.socket, pickled: MappedJob | None) -> None:
     """Sends the server the socket with the name, which no child inherits, and the job unless it inherits that."""
     hello, descriptors = Request(Verb.HELLO), [listener.fileno()]
-    if mapped is not None:
-        hello = Request(Verb.HELLO, size=mapped.size, length=mapped.length)
-        descriptors.append(mapped.fd)
-    try:
+    if pickled is not None:
+        hello = Request(Verb.HELLO, size=pickled.size, length=pickled.length)
+        descriptors.append(pickled.fd)
+    with suppress(BrokenPipeError, ConnectionResetError):  # the server has ended
         socket.send_fds(starter, [hello.encode()], descriptors)
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # the server has ended
-    finally:
-        if mapped is not None:
-            os.close(mapped.fd)
 
 
 def await_end(connection: socket.socket) -> None:
-    """Waits until the server has closed the connection; if this was the last rank, nothing of the server is left then."""
-    connection.settimeout(_ENDING_S)
-    try:
-        while connection.recv(1):
-            pass
-    except OSError:
-        pass
-    deadline = time.monotonic() + 1
-    while reap() and time.monotonic() < deadline and _has_ended(_started):
+    """Waits until the server has closed the connection; if this was the last rank, the server has ended then."""
+    poll, deadline = select.poll(), time.monotonic() + _ENDING_S
+    poll.register(connection, select.POLLIN)
+    with suppress(OSError):  # the server has ended
+        while (left := deadline - time.monotonic()) > 0 and poll.poll(1000 * left):
+            if not connection.recv(1, socket.MSG_DONTWAIT):
+                break
+    deadline = time.monotonic() + _REAPING_S
+    while reap() and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
 
 
-def _has_ended(processes: list[LaneProcess]) -> bool:
-    return any(process.ended for process in processes)
-
-
-def reap() -> int:
-    """Forgets the servers of this process that have ended; returns how many are left."""
-    for process in list(_started):
-        if process.exitcode is not None:
-            process.close()
-            _started.remove(process)
-    return len(_started)
+def reap() -> bool:
+    """Forgets the servers of this process whose exit codes are known; returns whether another one has ended."""
+    with _reaping:
+        for process in list(_started):
+            if process.exitcode is not None:
+                process.close()
+                _started.remove(process)
+        return any(process.ended for process in _started)
 
 
 def _check_system(name: str) -> None:
@@ -296,7 +339,7 @@ def _program() -> list[str]:
     if _OWN_NAME in os.environ:
         return [os.environ[_OWN_NAME]]
     found = [f"{variable}={os.environ[variable]}" for variable in _OF_PROGRAM if variable in os.environ]
-    return found or [f"child of {os.getppid()}, which has started at {_start_of(os.getppid())}", *sys.argv]
+    return found or [f"child of {os.getppid()}, which has started at {_start_of(os.getppid())}"]
 
 
 def _start_of(pid: int) -> str:
@@ -320,6 +363,7 @@ def local_ranks(otherwise: int) -> int:
 
 def _forget_in_child() -> None:
     _started.clear()  # they are children of the parent
+    _open.clear()  # so are these loaders
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

@@ -5,16 +5,18 @@
     rank <--NewLane, Ended, Broken-- server           each time that a worker has started, has ended, or cannot start
     rank <--Together-- server                         each time that a rank has joined or left
 
-A rank sends nothing after its `Hello`. The server reads it as JSON, checks each value, and takes no descriptors. So
-nothing that a rank sends can run code in the server.
+A rank sends nothing after its `Hello`. The server reads it as JSON and takes no descriptors. So nothing that a rank
+sends can run code in the server.
 """
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import os
 import socket
+import struct
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -39,11 +41,19 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
+class Built:
+    """What ranks know of a dataset that the server has built."""
+
+    length: int
+    content: int  # its fingerprint
+
+
+@dataclass(frozen=True, slots=True)
 class Welcome:
     """The rank may use the workers of the server."""
 
     pid: int  # of the server
-    length: int | None  # of the dataset, if the server has built it
+    built: Built | None  # the dataset, if the server has built it
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +81,19 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The server or its workers cannot start; the descriptor of a file with the pickled error comes with this message."""
+    """The server or its workers cannot start."""
 
     who: str
+    error: str  # pickled, as base64
+
+    @classmethod
+    def of(cls, who: str, error: bytes) -> Broken:
+        return cls(who, base64.b64encode(error).decode())
+
+    @property
+    def data(self) -> bytes:
+        """The pickled error."""
+        return base64.b64decode(self.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +119,8 @@ def decode(data: bytes) -> Message:
     try:
         kind, fields = json.loads(data)
         message: Message = _KINDS[kind](**fields)
+        if isinstance(message, Welcome) and isinstance(message.built, dict):
+            message = Welcome(message.pid, Built(**message.built))
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ValueError("not a message of gluonloader") from None
     return message
@@ -141,9 +163,16 @@ def receive(connection: socket.socket) -> tuple[Message, list[int]] | None:
     return (decode(data), list(descriptors)) if data else None
 
 
-def read_file(descriptor: int) -> bytes:
-    """The bytes of a file in memory, which is closed."""
-    try:
-        return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-    finally:
-        os.close(descriptor)
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process at the other end of a connection."""
+
+    pid: int
+    uid: int
+
+
+def peer(connection: socket.socket) -> Peer:
+    """The process that has connected or, seen from that process, the one that listens."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, _ = struct.unpack("3i", credentials)
+    return Peer(pid, uid)

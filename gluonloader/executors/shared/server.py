@@ -1,48 +1,44 @@
-"""The server: the process that starts the workers of a node, and gives each rank a lane to each of them.
+"""The server: starts the workers of a node, and gives each rank a lane to each of them.
 
     rank 0 --Hello--> server --Verb.JOIN, one end of a lane--> worker
     rank 0 <--NewLane, the other end-- server
     rank 0 ==requests, replies, slabs==> worker            the server takes no part in batches
 
-The first rank that makes the loader starts the server, and it ends with the last rank. The server is its own process,
-since a rank that computes could not replace a dead worker for the other ranks.
+The first rank that makes the loader starts the server, and it ends with the last rank. The server is a process of its
+own, since a rank that computes could not replace a dead worker for the other ranks.
 
-NOTE [one server]: the name of an abstract socket belongs to one process at a time, and is free again when this process
-has ended, in whatever way. So of several ranks that find no server, one gets the name and starts the server, and the
-others wait in the queue of its socket until it answers. No worker keeps the socket open.
+NOTE [one server]: the name of an abstract socket is free again when no process has the socket open any more, in
+whatever way they have ended. So of several ranks that find no server, one gets the name and starts the server, and the
+others wait in the queue of its socket until it answers. The rank closes the socket as soon as it has sent it to the
+server, and no child of either process keeps it open.
+
+NOTE [slow ranks]: a rank reads its messages only while it waits for a batch. A message that its queue does not take
+waits here, and the server tries again later. So a rank that computes for long, or is stopped, costs the others nothing.
 """
 
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import select
-import signal
 import socket
-import stat
-import struct
-import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+import time
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
 
-from ... import frameworks
-from ...memory.slab import anonymous_file
+from ...forks import no_fork
 from ...work.task import Job
 from ..lanes.ends import close_end, open_pair, track_end
-from ..lanes.messages import Request, RequestReader, Status, Verb
-from ..lanes.remote import encode_error
+from ..lanes.messages import Request, Status, Verb
 from ..process.crew import ProcessCrew
-from ..process.main_script import explain_missing, import_main
-from ..process.mapped_job import MappedJob, read_job
 from ..process.socket_lane import ProcessLane
 from ..process.supervisor import LaneProcess
-from .dataset_in_server import DatasetInServer
 from .messages import (
     CONTENT,
     MESSAGE_BYTES,
-    Broken,
     Ended,
     Facts,
     Hello,
@@ -52,144 +48,35 @@ from .messages import (
     Together,
     Welcome,
     decode_hello,
+    peer,
     send,
 )
 
-_RETRY_MS: Final = 1000  # how long to wait before starting workers again, if there were too many processes or files
-_GPUS: Final = "/dev/nvidia"
+_RETRY_S: Final = 1.0  # how long to wait before trying again if there were too many processes or open files
+_PENDING_S: Final = 0.1  # the same if a rank has not read its messages
+_NO_WORKER_S: Final = 10.0  # how long no worker at all can start, before that is an error
+_FULL: Final = (errno.EAGAIN, errno.ETOOMANYREFS, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+Lane = ProcessLane[LaneProcess]
 
 
-def serve(job: Job | None, version: str, facts: Facts) -> None:
-    """Runs in the server process, which does nothing else.
-
-    Args:
-        job: the inherited job; None if it comes through the lane.
-        version, facts: what the `Hello` of each rank must contain.
-    """
-    process: Any = multiprocessing.current_process()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the ranks end, and the server ends with them
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # SIGTERM ends the server, also if the first rank has a handler
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    os.setsid()  # so that signals to the process group of the first rank do not reach the server
-    starter: socket.socket = process.lane
-    if job is not None:
-        _replace_connections(keep=starter.fileno())
-        frameworks.enter_worker()
-    data, descriptors, _, _ = socket.recv_fds(starter, MESSAGE_BYTES, 2)
-    if not data:  # the first rank is gone
-        raise SystemExit(1)
-    (hello,) = RequestReader().read(data)
-    listener = track_end(socket.socket(fileno=descriptors.pop(0)))
-    server, watch = None, _Watch(starter)
-    try:
-        if job is None:
-            job = _read_job(MappedJob(descriptors.pop(0), hello.size, hello.length), process.main)
-        job, length = _build(job)
-        watch.built = True
-        server = Server(job, listener, starter, Welcome(os.getpid(), length), version, facts)
-        server.run()
-    except BaseException as error:
-        _tell_of(error, listener, [] if server is None else server.ranks)
-        raise SystemExit(1) from None
-    finally:
-        if server is not None:
-            server.close()
-
-
-def _read_job(mapped: MappedJob, main: Mapping[str, str]) -> Job:
-    """The job that the first rank has pickled; `main` is its main script, see main_script.py."""
-    if main:
-        import_main(main)
-    try:
-        return read_job(mapped)
-    except AttributeError as error:
-        explain_missing(error)
-        raise
-    finally:
-        os.close(mapped.fd)
-
-
-class _Watch:
-    """Ends the server if its starter goes away while the dataset is built; a rank that waits then starts another one.
+@dataclass(eq=False, slots=True)
+class Rank:
+    """A rank that uses the workers.
 
     Attributes:
-        built: the dataset is built, so the server notices by itself; may be set.
+        index, pid: which rank and which process it is.
+        pending: what it has to be told, in order; for a lane to a worker, the worker's lane to the server.
+        workers: the pids of the workers to which it has got a lane.
+        told: how many ranks there are, as it was told last.
     """
-
-    def __init__(self, starter: socket.socket) -> None:
-        self.built = False
-        threading.Thread(target=self._wait, args=(starter.fileno(),), name="gluonloader-watch", daemon=True).start()
-
-    def _wait(self, starter: int) -> None:
-        poll = select.poll()
-        poll.register(starter, 0)  # hang-up is reported even if no event is requested
-        poll.poll()
-        if not self.built:
-            os._exit(1)
-
-
-def _replace_connections(keep: int) -> None:
-    """Replaces the sockets and GPUs of the first rank, which are inherited, by /dev/null.
-
-    The rank's peers would not notice its end as long as the server holds its connections, and the memory of a GPU would
-    stay in use. They are not closed: Python objects still refer to these descriptors and may close them, and the number
-    could belong to another file then.
-    """
-    with open(os.devnull, "rb") as null:
-        for name in os.listdir("/proc/self/fd"):
-            descriptor = int(name)
-            try:
-                is_socket = stat.S_ISSOCK(os.fstat(descriptor).st_mode)
-                if descriptor > 2 and descriptor != keep and (is_socket or _is_gpu(descriptor)):
-                    os.dup2(null.fileno(), descriptor, inheritable=False)
-            except OSError:  # the descriptor of the folder that is listed here
-                pass
-
-
-def _is_gpu(descriptor: int) -> bool:
-    return os.readlink(f"/proc/self/fd/{descriptor}").startswith(_GPUS)
-
-
-def _build(job: Job) -> tuple[Job, int | None]:
-    """The job with its dataset, and the length of the dataset if it was built here."""
-    if not isinstance(job.dataset, DatasetInServer):
-        return job, None
-    dataset = job.dataset.build()
-    length = len(dataset)
-    reading = replace(job.reading, replace_from=length if job.reading.replace_from else 0)
-    return replace(job, dataset=dataset, reading=reading), length
-
-
-def _tell_of(error: BaseException, listener: socket.socket, ranks: Iterable[socket.socket]) -> None:
-    """Tells all ranks of the error with which the server ends, also those that wait for an answer."""
-    connections = list(ranks)
-    listener.setblocking(False)
-    while True:
-        try:
-            connections.append(listener.accept()[0])
-        except OSError:
-            break
-    file = anonymous_file()
-    os.pwrite(file, encode_error(error, f"the server of the workers (pid {os.getpid()})"), 0)
-    for connection in connections:
-        _try_to_send(connection, Broken(f"the server of the workers (pid {os.getpid()})"), [file])
-
-
-def _try_to_send(connection: socket.socket, message: Message, descriptors: list[int]) -> bool:
-    """Sends a message; returns False if the rank is gone, or is stopped and has not read many messages."""
-    try:
-        send(connection, message, descriptors)
-    except OSError:
-        return False
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class Rank:
-    """A rank that uses the workers."""
 
     index: int
     pid: int
+    connection: socket.socket
+    pending: deque[Message | Lane] = field(default_factory=deque)
+    workers: set[int] = field(default_factory=set)
+    told: int = 0
 
 
 class Server:
@@ -198,9 +85,6 @@ class Server:
     Args:
         starter: a connection to the rank that has started the server; it closes once that rank has joined or died.
         welcome: the answer to each rank that may use the workers.
-
-    Attributes:
-        ranks: the ranks, by their connections.
     """
 
     def __init__(
@@ -214,35 +98,60 @@ class Server:
     ) -> None:
         self._job, self._listener, self._welcome, self._version, self._facts = job, listener, welcome, version, facts
         self._starter: socket.socket | None = starter
-        self._guests: set[socket.socket] = set()  # connected, but no Hello received
-        self.ranks: dict[socket.socket, Rank] = {}
-        self._connections: dict[int, socket.socket] = {}  # guests and ranks, by descriptor
+        self._guests: dict[int, socket.socket] = {}  # connected, but no Hello received; by descriptor
+        self._ranks: dict[int, Rank] = {}  # by descriptor
+        self._last: socket.socket | None = None  # the connection of the rank that has left last
         self._cores: set[int] = set()  # on which any rank may run
+        self._stuck_since: float | None = None  # since when no worker can start
+        self._deaf_until: float | None = None  # there are too many open files to accept a connection
         self._woken, self._waker = open_pair()
         self._woken.setblocking(False)
-        self._listener.setblocking(False)
         self._crew = ProcessCrew(job, "fork", None, self._waker)
         for one in (self._woken, listener, starter):
             self._crew.poll.register(one, select.POLLIN)
 
+    @property
+    def connections(self) -> list[socket.socket]:
+        """Those to all ranks, and to processes that have connected and said nothing yet."""
+        return [*self._guests.values(), *(rank.connection for rank in self._ranks.values())]
+
     def run(self) -> None:
         """Serves until no rank is left. Raises the error if the workers cannot start."""
-        while self.ranks or self._starter is not None:
-            try:
-                self._crew.start_requested(self._job.epoch)
-            except OSError:  # too many processes or descriptors now
-                pass
+        while self._ranks or self._starter is not None:
+            self._start_workers()
             if self._crew.error is not None:
                 raise self._crew.error
-            for descriptor, _ in self._crew.poll.poll(_RETRY_MS if self._crew.requested else None):
+            for rank in list(self._ranks.values()):
+                self._send_pending(rank)
+            self._listen_again()
+            for descriptor, _ in self._crew.poll.poll(self._timeout_ms()):
                 self._handle(descriptor)
 
+    def _start_workers(self) -> None:
+        try:
+            self._crew.start_requested(self._job.epoch)
+        except OSError:  # too many processes or open files now
+            now = time.monotonic()
+            self._stuck_since = self._stuck_since or now
+            if not self._crew.lanes and now - self._stuck_since > _NO_WORKER_S:
+                raise
+        else:
+            self._stuck_since = None
+
+    def _timeout_ms(self) -> float | None:
+        """How long to wait for events before something is tried again."""
+        if any(rank.pending or rank.told != len(self._ranks) for rank in self._ranks.values()):
+            return 1000 * _PENDING_S
+        return 1000 * _RETRY_S if self._crew.requested or self._deaf_until is not None else None
+
     def _handle(self, descriptor: int) -> None:
-        lane, connection = self._crew.watched.get(descriptor), self._connections.get(descriptor)
+        lane, rank = self._crew.watched.get(descriptor), self._ranks.get(descriptor)
         if lane is not None:
             self._hear_worker(descriptor, lane)
-        elif connection is not None:
-            self._hear(connection)
+        elif rank is not None:  # it says nothing after its Hello, so it leaves
+            self._let_go(rank)
+        elif descriptor in self._guests:
+            self._hear_guest(self._guests.pop(descriptor))
         elif descriptor == self._listener.fileno():
             self._accept()
         elif descriptor == self._woken.fileno():
@@ -252,57 +161,82 @@ class Server:
             close_end(self._starter)
             self._starter = None
 
-    def _hear_worker(self, descriptor: int, lane: ProcessLane[LaneProcess]) -> None:
+    # -- workers ------------------------------------------------------------------------------------------------------
+
+    def _hear_worker(self, descriptor: int, lane: Lane) -> None:
         replies = lane.replies()
         if replies is None:
             death = self._crew.bury(descriptor)
-            for rank in list(self.ranks):
-                self._tell(rank, Ended(death.pid or 0, death.how))
+            for rank in self._ranks.values():
+                if death.pid in rank.workers:
+                    rank.workers.discard(death.pid)
+                    rank.pending.append(Ended(death.pid, death.how))
             return
         for reply in replies:
             if reply.status is Status.READY:
                 lane.ready = True
-                for rank in list(self.ranks):
-                    self._join(rank, lane)
+                for rank in self._ranks.values():
+                    rank.pending.append(lane)
             elif reply.status is Status.BROKEN:
                 self._crew.has_failed(descriptor, reply.size)
+            else:  # it has answered a rank for the first time
+                lane.answered = True
+                self._crew.has_answered()
         lane.remove(replies)
+
+    def _use_cores(self, cores: Iterable[int]) -> None:
+        """Lets the workers run on the cores of all ranks: launchers may bind each rank to cores of its own."""
+        more = self._cores | set(cores)
+        if more == self._cores:
+            return
+        self._cores = more
+        workers = [lane.process.pid for lane in self._crew.lanes.values() if not lane.process.ended]
+        for pid in (os.getpid(), *workers):
+            with suppress(OSError):  # the process has ended, or a container forbids it
+                for thread in os.listdir(f"/proc/{pid}/task"):
+                    os.sched_setaffinity(int(thread), more)
+
+    # -- ranks --------------------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         try:
-            connection = track_end(self._listener.accept()[0])
-        except OSError:  # the client has disconnected, or there is no descriptor left
+            with no_fork:
+                connection = track_end(self._listener.accept()[0])
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._crew.poll.unregister(self._listener)
+                self._deaf_until = time.monotonic() + _RETRY_S
             return
         connection.setblocking(False)
         if peer(connection).uid != os.geteuid():
             close_end(connection)
             return
-        self._guests.add(connection)
-        self._connections[connection.fileno()] = connection
+        self._guests[connection.fileno()] = connection
         self._crew.poll.register(connection, select.POLLIN)
 
-    def _hear(self, connection: socket.socket) -> None:
-        """Reads what a guest says. A rank says nothing more, so its connection is readable when it leaves."""
-        is_guest = connection in self._guests
+    def _listen_again(self) -> None:
+        if self._deaf_until is not None and time.monotonic() >= self._deaf_until:
+            self._deaf_until = None
+            self._crew.poll.register(self._listener, select.POLLIN)
+
+    def _hear_guest(self, connection: socket.socket) -> None:
+        """Reads the first message of a process that has connected."""
         try:
-            data = connection.recv(MESSAGE_BYTES) if is_guest else b""
-            hello = decode_hello(data)
+            hello = decode_hello(connection.recv(MESSAGE_BYTES))
         except (OSError, ValueError):
-            self._leave(connection)
+            self._close(connection)
             return
-        self._guests.discard(connection)
-        why = self._reason_against(hello, peer(connection).pid)
+        pid = peer(connection).pid
+        why = self._reason_against(hello, pid)
         if why:
-            self._tell(connection, Refused(why))
-            self._drop(connection)
+            with suppress(OSError):  # it is gone
+                send(connection, Refused(why))
+            self._close(connection)
             return
-        self.ranks[connection] = Rank(hello.rank, peer(connection).pid)
-        self._tell(connection, self._welcome)
+        rank = self._ranks[connection.fileno()] = Rank(hello.rank, pid, connection)
+        ready = [lane for lane in self._crew.lanes.values() if lane.ready]
+        rank.pending.extend([self._welcome, *ready])
         self._use_cores(hello.cores)
-        for lane in list(self._crew.lanes.values()):
-            if lane.ready and connection in self.ranks:
-                self._join(connection, lane)
-        self._tell_count()
 
     def _reason_against(self, hello: Hello, pid: int) -> str:
         """Why a rank may not use the workers; "" if it may."""
@@ -312,60 +246,58 @@ class Server:
             ours, theirs = self._facts.get(name), hello.facts.get(name)
             if ours != theirs:
                 here, there = f"{name}={theirs!s:.200}", f"{name}={ours!s:.200}"
+                cure = "pass the same on all ranks, or give each loader a name, e.g. share='node:validation'"
                 if name == CONTENT:
-                    here, there = "this dataset, or what its function refers to,", "another content"
-                what = f"{here} on this rank, but {there} on the rank that has started the workers"
-                return f"{what}; pass the same on all ranks, or give each loader a name, e.g. share='node:validation'"
-        for rank in self.ranks.values():
+                    here, there = "the dataset, its function or batchify_fn has one content", "another one"
+                    cure += "; or pass a function that returns the dataset"
+                return f"{here} on this rank, but {there} on the rank that has started the workers; {cure}"
+        for rank in self._ranks.values():
             if rank.index == hello.rank and rank.pid != pid:
                 what = f"rank {rank.index} is connected already (pid {rank.pid}), so two programs use this name"
                 return f"{what}; set the environment variable GLUONLOADER_PROGRAM to another text for each of them"
         return ""
 
-    def _use_cores(self, cores: Iterable[int]) -> None:
-        """Lets the workers run on the cores of all ranks: launchers may bind each rank to cores of its own."""
-        more = self._cores | set(cores)
-        if more == self._cores:
+    def _send_pending(self, rank: Rank) -> None:
+        """Tells a rank what it has to know, as far as its queue takes it; see NOTE [slow ranks]."""
+        try:
+            while rank.pending:
+                self._send(rank, rank.pending[0])
+                rank.pending.popleft()
+            if rank.told != len(self._ranks):
+                send(rank.connection, Together(len(self._ranks)))
+                rank.told = len(self._ranks)
+        except OSError as error:
+            if error.errno not in _FULL:
+                self._let_go(rank)
+
+    def _send(self, rank: Rank, item: Message | Lane) -> None:
+        """Sends a message, or connects the rank with a worker; raises OSError if that is not possible now."""
+        if not isinstance(item, ProcessLane):
+            send(rank.connection, item)
             return
-        self._cores = more
-        for pid in (os.getpid(), *(lane.process.pid or 0 for lane in self._crew.lanes.values())):
-            try:
-                os.sched_setaffinity(pid, more)
-            except OSError:  # the process has ended, or a container forbids it
-                pass
-
-    def _tell_count(self) -> None:
-        for rank in list(self.ranks):
-            self._tell(rank, Together(len(self.ranks)))
-
-    def _join(self, rank: socket.socket, lane: ProcessLane[LaneProcess]) -> None:
-        """Connects a rank with a worker."""
+        process = item.process
+        if item.socket.fileno() not in self._crew.lanes or process.pid is None or process.pidfd is None:
+            return  # it has ended
+        if not _is_writable(rank.connection):
+            raise BlockingIOError(errno.EAGAIN, "the rank has not read its messages")
         one, other = socket.socketpair()
         with one, other:
-            lane.send(Request(Verb.JOIN), (other.fileno(),))
-            pidfd = lane.process.pidfd
-            if pidfd is None:
-                raise OSError(errno.EMFILE, "too many open files: no descriptor is left for a worker process")
-            self._tell(rank, NewLane(lane.worker, lane.process.pid or 0), [one.fileno(), lane.log, pidfd.fileno()])
+            item.send(Request(Verb.JOIN), (other.fileno(),))  # if the rank does not get its end, the worker sees that
+            send(rank.connection, NewLane(item.worker, process.pid), [one.fileno(), item.log, process.pidfd.fileno()])
+        rank.workers.add(process.pid)
 
-    def _tell(self, rank: socket.socket, message: Message, descriptors: list[int] | None = None) -> None:
-        if not _try_to_send(rank, message, descriptors or []):
-            self._drop(rank)
-
-    def _leave(self, connection: socket.socket) -> None:
-        """Lets a rank or a guest go. The last rank's connection stays open until the server has ended, see `close`."""
-        if list(self.ranks) != [connection] or self._starter is not None:
-            self._drop(connection)
-            self._tell_count()
+    def _let_go(self, rank: Rank) -> None:
+        """A rank leaves. The connection of the last one stays open until the server has ended, see `close`."""
+        del self._ranks[rank.connection.fileno()]
+        if self._ranks or self._starter is not None:
+            self._close(rank.connection)
         else:
-            self.ranks.clear()
+            self._crew.poll.unregister(rank.connection)
+            self._last = rank.connection
 
-    def _drop(self, connection: socket.socket) -> None:
-        if self._connections.pop(connection.fileno(), None) is not None:
-            self._crew.poll.unregister(connection)
-            self._guests.discard(connection)
-            self.ranks.pop(connection, None)
-            close_end(connection)
+    def _close(self, connection: socket.socket) -> None:
+        self._crew.poll.unregister(connection)
+        close_end(connection)
 
     def close(self) -> None:
         """Ends the workers.
@@ -379,16 +311,7 @@ class Server:
         self._crew.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The process at the other end of a connection."""
-
-    pid: int
-    uid: int
-
-
-def peer(connection: socket.socket) -> Peer:
-    """The process that has connected or, for one that has connected itself, that listens."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, uid, _ = struct.unpack("3i", credentials)
-    return Peer(pid, uid)
+def _is_writable(connection: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLOUT)
+    return any(event & select.POLLOUT for _, event in poll.poll(0))

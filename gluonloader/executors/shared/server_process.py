@@ -1,0 +1,147 @@
+"""The process of a server: how it starts, and what it tells the ranks if it cannot start or must end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import select
+import signal
+import socket
+import stat
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from ... import frameworks
+from ...work.task import Job
+from ..lanes.ends import track_end
+from ..lanes.messages import RequestReader
+from ..lanes.remote import encode_error, shorten_error
+from ..process.main_script import explain_missing, import_main
+from ..process.mapped_job import MappedJob, read_job
+from .dataset_in_server import DatasetInServer
+from .fingerprint import fingerprint
+from .messages import MESSAGE_BYTES, Broken, Built, Facts, Welcome, peer, send
+from .server import Server
+
+_ERROR_BYTES: Final = 32 * 1024  # of a pickled error; as base64 it fits into a message
+_GPUS: Final = "/dev/nvidia"
+
+
+def serve(job: Job | None, version: str, facts: Facts) -> None:
+    """Runs in the server process, which does nothing else.
+
+    Args:
+        job: the inherited job; None if it comes through the lane.
+        version, facts: what the `Hello` of each rank must contain.
+    """
+    process: Any = multiprocessing.current_process()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the ranks end, and the server ends with them
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # SIGTERM ends the server, also if the first rank has a handler
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    os.setsid()  # so that signals to the process group of the first rank do not reach the server
+    starter: socket.socket = process.lane
+    starter.setblocking(True)
+    if job is not None:
+        _replace_connections(keep=starter.fileno())
+        frameworks.enter_worker()
+    data, descriptors, _, _ = socket.recv_fds(starter, MESSAGE_BYTES, 2)
+    if not data:  # the first rank is gone
+        raise SystemExit(1)
+    (hello,) = RequestReader().read(data)
+    listener = track_end(socket.socket(fileno=descriptors[0]))
+    listener.setblocking(False)
+    server, watch = None, _Watch(starter)
+    try:
+        if job is None:
+            job = _read_job(MappedJob(descriptors[1], hello.size, hello.length), process.main)
+        job, built = _build(job)
+        watch.built = True
+        server = Server(job, listener, starter, Welcome(os.getpid(), built), version, facts)
+        server.run()
+    except BaseException as error:
+        _tell_of(error, listener, [] if server is None else server.connections)
+        raise SystemExit(1) from None
+    finally:
+        if server is not None:
+            server.close()
+
+
+class _Watch:
+    """Ends the server if its starter goes away while the dataset is built; a rank that waits then starts another one.
+
+    Attributes:
+        built: the dataset is built, so the server notices by itself; may be set.
+    """
+
+    def __init__(self, starter: socket.socket) -> None:
+        self.built = False
+        threading.Thread(target=self._wait, args=(starter.fileno(),), name="gluonloader-watch", daemon=True).start()
+
+    def _wait(self, starter: int) -> None:
+        poll = select.poll()
+        poll.register(starter, 0)  # hang-up is reported even if no event is requested
+        poll.poll()
+        if not self.built:
+            os._exit(1)
+
+
+def _replace_connections(keep: int) -> None:
+    """Replaces the sockets, pipes and GPUs of the first rank, which are inherited, by /dev/null.
+
+    As long as the server holds them, the peers of that rank, its launcher and the driver of the GPU would not notice
+    its end. They are not closed: Python objects still refer to these descriptors and may close them, and the number
+    could belong to another file then.
+    """
+    with open(os.devnull, "r+b", buffering=0) as null:
+        for name in os.listdir("/proc/self/fd"):
+            descriptor = int(name)
+            with suppress(OSError):  # it is the descriptor of the folder that is listed here
+                mode = os.fstat(descriptor).st_mode
+                is_connection = stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode) or _is_gpu(descriptor)
+                if is_connection and descriptor > 2 and descriptor != keep:
+                    os.dup2(null.fileno(), descriptor, inheritable=False)
+
+
+def _is_gpu(descriptor: int) -> bool:
+    return os.readlink(f"/proc/self/fd/{descriptor}").startswith(_GPUS)
+
+
+def _read_job(mapped: MappedJob, main: Mapping[str, str]) -> Job:
+    """The job that the first rank has pickled; `main` is its main script, see main_script.py."""
+    if main:
+        import_main(main)
+    try:
+        return read_job(mapped)
+    except AttributeError as error:
+        explain_missing(error)
+        raise
+    finally:
+        os.close(mapped.fd)
+
+
+def _build(job: Job) -> tuple[Job, Built | None]:
+    """The job with its dataset, and what ranks need to know of the dataset if it was built here."""
+    if not isinstance(job.dataset, DatasetInServer):
+        return job, None
+    dataset = job.dataset.build()
+    built = Built(len(dataset), fingerprint(dataset))
+    reading = replace(job.reading, replace_from=built.length if job.reading.replace_from else 0)
+    return replace(job, dataset=dataset, reading=reading), built
+
+
+def _tell_of(error: BaseException, listener: socket.socket, connections: Iterable[socket.socket]) -> None:
+    """Tells all ranks of the error with which the server ends, also those that wait for an answer."""
+    who = f"the server of the workers (pid {os.getpid()})"
+    data = encode_error(error, who)
+    message = Broken.of(who, data if len(data) <= _ERROR_BYTES else shorten_error(data, _ERROR_BYTES))
+    told = list(connections)
+    with suppress(OSError):  # there are no more
+        while True:
+            told.append(listener.accept()[0])
+    for connection in told:
+        with suppress(OSError):  # that rank is gone
+            if peer(connection).uid == os.geteuid():
+                send(connection, message)
