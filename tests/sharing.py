@@ -68,16 +68,6 @@ def lists(loader):
     return [batch.tolist() for batch in loader]
 
 
-def servers(marker):
-    """The pids of processes that were started with an environment variable, besides this one and its children."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if folder.name.isdecimal() and marker.encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-    return found
-
-
 def nothing_left(pids):
     """Whether all these processes end soon."""
     return eventually(lambda: not any(is_running(pid) for pid in pids))

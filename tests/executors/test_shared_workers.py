@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.connection
 import os
 import random
 import re
 import signal
 import socket
 import time
+from functools import partial
 from itertools import islice
 
+import numpy as np
 import pytest
-from conftest import crew, descriptors, in_child, workers
+from conftest import crew, descriptors, eventually, in_child, workers
 from samples import Numbered
 from sharing import Rank, is_running, lists, loader_of, new_name, nothing_left, over_ranks
 from started import first_time
 
 import gluonloader as gl
 
-pytestmark = pytest.mark.filterwarnings("ignore:resuming")
+pytestmark = [pytest.mark.numpy_only, pytest.mark.filterwarnings("ignore:resuming")]
 
 KILLS = int(os.environ.get("GLUONLOADER_KILLS", "5"))
 
@@ -263,6 +267,126 @@ def test_a_sample_that_always_ends_its_worker_is_an_error_of_its_rank_only():
     assert re.search("with exit code 3.*dataset", second[0])
 
 
+def test_the_death_of_the_first_rank_is_noticed_at_once():
+    """The server and the workers hold no end of its pipes."""
+    name, together, later = new_name(), multiprocessing.Barrier(2), multiprocessing.Event()
+    first = Rank(0, first_of_two, name, together, later)
+    second = Rank(1, first_of_two, name, together, later)
+    assert multiprocessing.connection.wait([first.process.sentinel], 30) == [first.process.sentinel]
+    assert not later.is_set()
+    later.set()
+    assert first.answer() is None
+    assert second.answer() == lists(loader_of(1, 2, None, Numbered(400)))
+
+
+def first_of_two(rank, name, together, later):
+    with loader_of(rank, 2, name, Numbered(400)) as loader:
+        iterator = iter(loader)
+        batches = [next(iterator).tolist()]
+        together.wait()
+        if not rank:
+            os.kill(os.getpid(), signal.SIGKILL)
+        later.wait()
+        return batches + [batch.tolist() for batch in iterator]
+
+
+class Slow(Numbered):
+    """Sample 0 waits until a file exists."""
+
+    def __init__(self, folder):
+        super().__init__(16)
+        self.folder = folder
+
+    def __getitem__(self, index):
+        if index == 0:
+            (self.folder / "begun").touch()
+            assert eventually((self.folder / "go on").exists)
+        return super().__getitem__(index)
+
+
+def wait_behind(rank, number, name, folder):
+    with loader_of(rank, number, name, Slow(folder), num_workers=1, timeout=60 if rank == 0 else 0.3) as loader:
+        if rank == 0:
+            return lists(loader)
+        assert eventually((folder / "begun").exists)
+        with pytest.raises(gl.BatchTimeout, match="still makes batches of other ranks; pass a larger timeout"):
+            next(iter(loader))
+        (folder / "go on").touch()
+        return None
+
+
+def test_a_timeout_does_not_kill_a_worker_that_makes_a_batch_of_another_rank(tmp_path):
+    first, _ = over_ranks(2, wait_behind, 2, new_name(), tmp_path)
+    assert first == lists(loader_of(0, 2, None, Numbered(16)))
+
+
+def read_again_in_child(rank, number, name):
+    with loader_of(rank, number, name, Numbered(40)) as loader:
+        next(iter(loader))
+        inside = in_child(lambda: repr(lists(loader)))
+        return inside, lists(loader)
+
+
+def test_a_forked_child_has_workers_of_its_own():
+    ((inside, outside),) = over_ranks(1, read_again_in_child, 1, new_name())
+    assert inside == repr(outside) == repr(lists(loader_of(0, 1, None, Numbered(40))))
+
+
+class Growing:
+    """A function that returns one more sample at each call."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self):
+        (self.folder / str(time.monotonic_ns())).touch()
+        return Numbered(40 + len(list(self.folder.iterdir())))
+
+
+def test_a_dataset_that_changes_when_it_is_built_again_is_an_error(tmp_path):
+    with loader_of(0, 1, new_name(), Growing(tmp_path).__call__) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        os.kill(crew(loader)._server.welcome.pid, signal.SIGKILL)
+        with pytest.raises(gl.WorkerStartError, match="its length or its content had changed"):
+            list(iterator)
+
+
+def payload_of(info, worker):
+    return 7
+
+
+class Payloads(Numbered):
+    def __getitem__(self, index):
+        return gl.get_worker_info().payload
+
+
+def test_a_payload_reaches_the_workers():
+    for dataset in (Payloads(8), lambda: Payloads(8)):
+        with loader_of(0, 1, new_name(), dataset, worker_payload=payload_of) as loader:
+            assert lists(loader) == [[7] * 4] * 2
+
+
+class Cores(Numbered):
+    def __getitem__(self, index):
+        return sum(1 << core for core in os.sched_getaffinity(0))
+
+
+def read_cores(rank, number, name, cores, together):
+    os.sched_setaffinity(0, {cores[rank]})
+    with loader_of(rank, number, name, Cores(400)) as loader:
+        next(iter(loader))
+        together.wait()
+        return lists(loader)[-1][0]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_workers_run_on_the_cores_of_all_ranks():
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    found = over_ranks(2, read_cores, 2, new_name(), cores, multiprocessing.Barrier(2))
+    assert found == [sum(1 << core for core in cores)] * 2
+
+
 # -- errors at the start ----------------------------------------------------------------------------------------------
 
 
@@ -366,11 +490,81 @@ def test_two_datasets_by_one_name_are_refused():
         assert len(lists(loader)) == 2
 
 
+# -- ranks that do not belong together --------------------------------------------------------------------------------
+
+
+def message_of_content(rank, number, name, contents):
+    try:
+        with loader_of(rank, number, name, contents[rank]) as loader:
+            time.sleep(0.2)  # the other rank must find the server
+            return lists(loader)
+    except ValueError as error:
+        return str(error)
+
+
+def reads(path):
+    return [path] * 8
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        [[1.0] * 8, [2.0] * 8],
+        [np.zeros(8), np.ones(8)],
+        [partial(reads, "a"), partial(reads, "b")],
+        [lambda: [1.0] * 8, lambda: [2.0] * 8],
+    ],
+    ids=["lists", "arrays", "partial functions", "lambdas"],
+)
+def test_ranks_with_another_dataset_are_refused(contents):
+    found = over_ranks(2, message_of_content, 2, new_name(), contents)
+    (refused,) = [text for text in found if isinstance(text, str)]
+    assert re.search("share: the dataset, its function or batchify_fn has one content on this rank, but", refused)
+
+
+class Noisy(Numbered):
+    """What differs between processes that do the same: generators, and the order of sets."""
+
+    def __init__(self):
+        super().__init__(40)
+        self.rng, self.names = np.random.default_rng(), {f"name {number}" for number in range(os.getpid() % 7, 99)}
+        self.names = {*self.names, *map(str, range(99 - len(self.names)))}
+
+
+def read_noisy(rank, number, name):
+    with loader_of(rank, number, name, Noisy()) as loader:
+        return lists(loader)
+
+
+def test_generators_and_sets_may_differ():
+    assert len(over_ranks(2, read_noisy, 2, new_name())) == 2
+
+
+def same_rank(rank, number, name):
+    return message_of(0, number, name, {})
+
+
+def test_two_programs_that_use_one_name_are_refused():
+    texts = over_ranks(2, same_rank, 2, new_name())
+    assert sorted(map(bool, texts)) == [False, True]
+    assert re.search("rank 0 is connected already .*set the environment variable GLUONLOADER_PROGRAM", max(texts))
+
+
+def make_in_daemon(rank, number, name):
+    multiprocessing.current_process()._config["daemon"] = True
+    return message_of(rank, number, name, {})
+
+
+def test_a_daemonic_process_cannot_share():
+    (text,) = over_ranks(1, make_in_daemon, 1, new_name())
+    assert "this process is daemonic, so it cannot start workers" in text
+
+
 # -- who may use the workers ------------------------------------------------------------------------------------------
 
 
 def address(loader):
-    return loader.epochs.workers.options.meeting._address
+    return loader.epochs.workers.options.meeting.address
 
 
 def test_bytes_that_are_no_message_do_not_disturb_the_server():
@@ -402,33 +596,34 @@ def test_another_user_is_refused():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_name_that_another_user_has_taken_is_an_error():
-    name = new_name()
-    loader = loader_of(0, 1, name, Numbered(8))
-    where = address(loader)
-    loader.close()
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        os.setuid(12345)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taker:
-            taker.bind(where)
-            taker.listen()
-            os.write(write, b"!")
-            time.sleep(60)
-    os.read(read, 1)
-    try:
-        with pytest.raises(ValueError, match="a process of another user"):
-            iter(loader_at(where))
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(read)
-        os.close(write)
+    with loader_of(0, 1, new_name(), Numbered(8)) as loader:
+        loader.epochs.workers.stop()
+        where = address(loader)
+        assert eventually(lambda: cannot_connect(where))
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            os.setuid(12345)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taker:
+                taker.bind(where)
+                taker.listen()
+                os.write(write, b"!")
+                time.sleep(60)
+        os.read(read, 1)
+        try:
+            with pytest.raises(ValueError, match="a process of another user"):
+                iter(loader)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            os.close(read)
+            os.close(write)
 
 
-def loader_at(where):
-    """A loader that is about to meet others at an address."""
-    loader = loader_of(0, 1, new_name(), Numbered(8))
-    loader.epochs.workers.options.meeting._address = where
-    loader.epochs.workers.stop()
-    return loader
+def cannot_connect(where):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+        try:
+            stranger.connect(where)
+        except ConnectionRefusedError:
+            return True
+        return False

@@ -185,7 +185,7 @@ class Meeting:
         if self._built is not None and welcome.built != self._built:
             raise WorkerStartError(
                 "share: the process that starts the workers has ended, and when the dataset was built again, its "
-                "length or content had changed; let the function return the same dataset at each call, and resume from a state"
+                "length or content had changed; let the function return the same dataset at each call"
             )
         self._built = welcome.built
 
