@@ -18,6 +18,7 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from statistics import median
@@ -84,10 +85,10 @@ def read(connection: Connection, program: Program, rank: int, samples: int) -> N
             connection.send(None)
             if not connection.recv():
                 return
-            start = time.perf_counter()
-            for _ in zip(range(_BATCHES), loader, strict=False):
-                pass
-            connection.send(time.perf_counter() - start)
+            start, count = time.perf_counter(), 0
+            for _ in islice(loader, _BATCHES):
+                count += 1
+            connection.send((time.perf_counter() - start) / count)
             connection.recv()
 
 
@@ -122,10 +123,10 @@ class Running:
     def batch_s(self) -> float:
         """Seconds that a batch of the slowest rank takes."""
         self._send(True)
-        seconds = max(self._receive())
+        seconds = float(max(self._receive()))
         self._send(True)
         self._receive()
-        return float(seconds) / _BATCHES
+        return seconds
 
     def end(self) -> None:
         self._send(False)

@@ -13,7 +13,7 @@ import pytest
 from conftest import load, load_mxnet, run_program
 
 import benchmarks.__main__ as command
-from benchmarks import balance, ndarrays, scale, usage
+from benchmarks import balance, ndarrays, scale, sharing, usage
 from benchmarks.bare import BareLoop
 from benchmarks.cases import CASES, Case
 from benchmarks.datasets import photos, recycled
@@ -338,3 +338,9 @@ def test_the_image_pipeline_is_compared_with_a_bare_loop(capsys):
     names = ["ImagePipeline: fork", "forkserver", "spawn", "bare loop", "processes", "threads"]
     for name in [*names, "processes, scaled_decode", "simplejpeg", "OpenCV", "resize"]:
         assert name in printed
+
+
+def test_the_benchmark_of_ranks_that_share_their_workers(capsys):
+    sharing.main(["--samples", "3000", "--rounds", "1"])
+    lines = capsys.readouterr().out.splitlines()[-len(sharing.PROGRAMS) :]
+    assert [line.split("  ")[0] for line in lines] == [program.name for program in sharing.PROGRAMS]

@@ -169,7 +169,6 @@ class Meeting:
                 if pickled is not None:
                     os.close(pickled.fd)
             if connection is not None and welcome is not None:
-                self._check_built(welcome)
                 return Joined(connection, welcome)
             since = time.monotonic() if connection is not None else since
             time.sleep(_PAUSE_S)  # another process has taken the name just now, or the server ends
@@ -179,15 +178,6 @@ class Meeting:
             if failed
             else "share: another process has taken the name of this loader, and does not answer; pass another name"
         )
-
-    def _check_built(self, welcome: Welcome) -> None:
-        """Compares a dataset that was built again with the first one: positions count its samples."""
-        if self._built is not None and welcome.built != self._built:
-            raise WorkerStartError(
-                "share: the process that starts the workers has ended, and when the dataset was built again, its "
-                "length or content had changed; let the function return the same dataset at each call"
-            )
-        self._built = welcome.built
 
     def _pickled(self, job: Job) -> MappedJob | None:
         """The job for a server that does not inherit it."""
@@ -218,10 +208,21 @@ class Meeting:
         try:
             with suppress(BrokenPipeError, ConnectionResetError):  # it ends just now
                 send(connection, Hello(self._version, self._facts, self._rank, sorted(os.sched_getaffinity(0))))
-                welcome = _answer(connection, is_closed)
+                welcome = self._checked(_answer(connection, is_closed))
         finally:
             if welcome is None:
                 close_end(connection)
+        return welcome
+
+    def _checked(self, welcome: Welcome | None) -> Welcome | None:
+        """The same answer. A dataset that was built again must equal the first one: positions count its samples."""
+        if welcome is not None:
+            if self._built is not None and welcome.built != self._built:
+                raise WorkerStartError(
+                    "share: the process that starts the workers has ended, and when the dataset was built again, its "
+                    "length or its content had changed; let the function return the same dataset at each call"
+                )
+            self._built = welcome.built
         return welcome
 
 
