@@ -18,6 +18,7 @@ from ..frameworks import Framework, owner, owner_by_base
 from ..indices import Indices
 from ..memory import empty, empty_of
 from ..rows import Rows, copy_rows, pick
+from ..segments import Segments
 from ..tree import columns, refill
 from .arrays import IS_NONE, PADDING, Array, as_array, check_same, common_dtype, native
 
@@ -145,6 +146,8 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
     if type(None) in kinds:
         raise BatchifyError(IS_NONE, next(row for row, sample in enumerate(samples) if sample is None), path)
     check_same(list(map(type, samples)), lambda kind: f"type {kind.__name__}", path)
+    if isinstance(first, Segments):
+        raise BatchifyError("it is a row of several documents; pass batchify_fn=PackRows()", 0, path)
     if isinstance(first, (tuple, list)):
         check_same(list(map(len, samples)), "{} fields".format, path, PADDING if isinstance(first, list) else "")
     elif isinstance(first, Mapping) and any(sample.keys() != first.keys() for sample in samples):

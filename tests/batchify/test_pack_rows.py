@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import BatchifyError, PackedDataset, PackingSampler, PackRows, TokenError
+from gluonloader import BatchifyError, DataLoader, PackedDataset, PackingSampler, PackRows, TokenError
 
 METHODS = st.sampled_from(["best_fit", "in_order", "split"])
 LENGTHS = st.lists(st.sampled_from([0, 1, 5, 11, 12, 13, 40]) | st.integers(0, 30), min_size=1, max_size=30)
@@ -99,3 +99,10 @@ def test_a_dataset_of_rows_needs_a_packing_sampler():
     with pytest.raises(TokenError, match=r"document 0 has shape \(2,\), but the sampler expects at least 5 tokens"):
         rows[row]
     assert repr(row) == "PackedRow(0[0:5]; size=8)"
+
+
+def test_a_loader_of_rows_without_pack_rows_is_an_error():
+    documents = [np.arange(length) for length in (3, 4, 5, 4)]
+    loader = DataLoader(PackedDataset(documents), 2, sampler=PackingSampler(list(map(len, documents)), 12))
+    with pytest.raises(BatchifyError, match=r"it is a row of several documents; pass batchify_fn=PackRows\(\)"):
+        next(iter(loader))
