@@ -1,7 +1,8 @@
 """Random programs of ranks that share their workers: batches and states are those of ranks with workers of their own.
 
 A program has two runs: several ranks read some batches, and other numbers of ranks continue from the merged states. The
-program without `share` uses a random executor.
+program without `share` uses a random executor. The state of an iterable dataset also says which shards are known to
+have ended, which depends on time, so only its effect is compared.
 """
 
 import os
@@ -91,11 +92,14 @@ class Program:
 def test_sharing_changes_nothing(number):
     program = Program(number)
     name = new_name()
+    has_indices = isinstance(program.dataset, Drawn)
     started = over_ranks(program.runs[0], program.start, name)
-    assert started == over_ranks(program.runs[0], program.start, None)
-    if len({len(batches) for batches, _ in started}) > 1 and isinstance(program.dataset, Drawn):
+    own = over_ranks(program.runs[0], program.start, None)
+    assert started == own if has_indices else [batches for batches, _ in started] == [batches for batches, _ in own]
+    if len({len(batches) for batches, _ in started}) > 1 and has_indices:
         return  # some ranks have reached the end of the epoch, and others not: their states cannot be merged
     state = gl.merge_states([state for _, state in started])
-    assert over_ranks(program.runs[1], program.go_on, new_name(), state) == over_ranks(
-        program.runs[1], program.go_on, None, state
-    )
+    ends = over_ranks(program.runs[1], program.go_on, new_name(), state)
+    own_ends = over_ranks(program.runs[1], program.go_on, None, state)
+    assert [end[:2] for end in ends] == [end[:2] for end in own_ends]
+    assert not has_indices or ends == own_ends

@@ -222,7 +222,7 @@ class SharedCrew:
         """Waits until the server has let this rank go."""
         server = self._server
         if server is not None:
-            await_end(server.connection)
+            await_end(server)
 
     def close(self) -> None:
         for lane in self.lanes.values():

@@ -38,7 +38,7 @@ from ..lanes.messages import Request, Verb
 from ..lanes.remote import cannot_start, decode_error
 from ..process.mapped_job import MappedJob, pickle_for, write_job
 from ..process.supervisor import LaneProcess, new_process, open_pidfd, outlives_program
-from .messages import Broken, Built, Facts, Hello, Refused, Welcome, peer, receive, send
+from .messages import Broken, Built, Facts, Goodbye, Hello, Refused, Welcome, peer, receive, send
 from .server_process import serve
 
 # What tells programs on a machine apart: variables that launchers set for all processes of a program.
@@ -303,14 +303,30 @@ def _send_start(starter: socket.socket, listener: socket.socket, pickled: Mapped
         socket.send_fds(starter, [hello.encode()], descriptors)
 
 
-def await_end(connection: socket.socket) -> None:
-    """Waits until the server has closed the connection; if this was the last rank, the server has ended then."""
-    poll, deadline = select.poll(), time.monotonic() + _ENDING_S
-    poll.register(connection, select.POLLIN)
-    with suppress(OSError):  # the server has ended
-        while (left := deadline - time.monotonic()) > 0 and poll.poll(1000 * left):
-            if not connection.recv(1, socket.MSG_DONTWAIT):
-                break
+def await_end(joined: Joined) -> None:
+    """Waits until the server has let this rank go; if this was the last rank, until the server has ended."""
+    connection, deadline = joined.connection, time.monotonic() + _ENDING_S
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            received = receive(connection)
+        except BlockingIOError:
+            poll = select.poll()
+            poll.register(connection, select.POLLIN)
+            poll.poll(1000 * left)
+            continue
+        except OSError:  # there is no descriptor left for the lane to a worker, which nobody needs now
+            continue
+        if received is None:
+            break
+        message, descriptors = received
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if isinstance(message, Goodbye):
+            return
+    pidfd = open_pidfd(joined.welcome.pid)
+    if pidfd is not None:  # otherwise somebody has reaped the server
+        pidfd.poll(_REAPING_S)
+        close_end(pidfd)
     deadline = time.monotonic() + _REAPING_S
     while reap() and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)

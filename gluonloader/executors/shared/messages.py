@@ -4,6 +4,7 @@
     rank <--Welcome, or Refused-- server
     rank <--NewLane, Ended, Broken-- server           each time that a worker has started, has ended, or cannot start
     rank <--Together-- server                         each time that a rank has joined or left
+    rank <--Goodbye-- server                          when it leaves, unless it is the last one
 
 A rank sends nothing after its `Hello`. The server reads it as JSON and takes no descriptors. So nothing that a rank
 sends can run code in the server.
@@ -103,10 +104,15 @@ class Together:
     ranks: int
 
 
-Message = Hello | Welcome | Refused | NewLane | Ended | Broken | Together
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """The rank has left, and the server goes on with other ranks."""
+
+
+Message = Hello | Welcome | Refused | NewLane | Ended | Broken | Together | Goodbye
 
 _KINDS: Final[dict[str, Any]] = {
-    kind.__name__: kind for kind in (Hello, Welcome, Refused, NewLane, Ended, Broken, Together)
+    kind.__name__: kind for kind in (Hello, Welcome, Refused, NewLane, Ended, Broken, Together, Goodbye)
 }
 
 

@@ -41,6 +41,7 @@ from .messages import (
     MESSAGE_BYTES,
     Ended,
     Facts,
+    Goodbye,
     Hello,
     Message,
     NewLane,
@@ -290,6 +291,8 @@ class Server:
         """A rank leaves. The connection of the last one stays open until the server has ended, see `close`."""
         del self._ranks[rank.connection.fileno()]
         if self._ranks or self._starter is not None:
+            with suppress(OSError):  # it is gone
+                send(rank.connection, Goodbye())
             self._close(rank.connection)
         else:
             self._crew.poll.unregister(rank.connection)
