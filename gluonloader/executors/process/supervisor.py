@@ -22,6 +22,7 @@ code: a server that was started while SIGCHLD was blocked never notices that a w
 
 from __future__ import annotations
 
+import multiprocessing.process
 import os
 import signal
 import socket
@@ -36,7 +37,6 @@ from multiprocessing import context, forkserver, popen_forkserver, popen_spawn_p
 from multiprocessing.connection import Connection, wait
 from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess, current_process
-from multiprocessing.process import _children as children_of_program  # type: ignore[attr-defined]
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -246,7 +246,13 @@ def new_process(start_method: str, target: Callable[..., None], *args: Any) -> L
 
 def outlives_program(process: LaneProcess) -> None:
     """Makes `multiprocessing` not await a process when this program exits."""
-    children_of_program.discard(process)
+    _children_of_program().discard(process)
+
+
+def _children_of_program() -> set[BaseProcess]:
+    """The processes that `multiprocessing` awaits at exit; a process that it has started gets a new set."""
+    children: set[BaseProcess] = multiprocessing.process._children  # type: ignore[attr-defined]
+    return children
 
 
 @contextmanager
@@ -372,9 +378,9 @@ def _start_own_fork_server() -> None:
 
 def _forget_workers_in_child() -> None:
     """Makes `multiprocessing`, when a forked child exits, not end and await the workers of the parent."""
-    for process in list(children_of_program):
+    for process in list(_children_of_program()):
         if isinstance(process, LaneProcess):
-            children_of_program.discard(process)
+            _children_of_program().discard(process)
 
 
 os.register_at_fork(after_in_child=_forget_workers_in_child)
