@@ -187,11 +187,11 @@ def test_many_objects_and_their_cures(monkeypatch):
     texts = [f"/data/images/{number:060}.jpeg" for number in range(700_000)]
     finding = only(configured(Listed(texts)))
     assert (finding.name, finding.level) == ("objects", "note")
-    assert re.search("more than 5. MB; each worker copies them.*: 11. MB with 2 workers$", finding.text)
+    assert re.search("more than 5. MB; each worker copies them.*: 1.. MB with 2 workers$", finding.text)
     assert finding.cure == "arrays, or a PackedList for a list of texts or tuples"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     finding = only(configured(Listed(texts)))
-    assert re.search(": 9.. MB with 2 workers of each of 8 ranks$", finding.text)
+    assert re.search(": 8.. MB with 2 workers of each of 8 ranks$", finding.text)
     assert finding.cure.endswith("; or share='node'")
     assert found(configured(Listed(PackedList(texts)))) == {}
 

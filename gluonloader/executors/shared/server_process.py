@@ -27,6 +27,7 @@ from .messages import MESSAGE_BYTES, Broken, Built, Facts, Welcome, peer, send
 from .server import Server
 
 _ERROR_BYTES: Final = 32 * 1024  # of a pickled error; as base64 it fits into a message
+_CONNECTING_S: Final = 5.0  # how long the rank that starts a server may take to connect
 _GPUS: Final = "/dev/nvidia"
 
 
@@ -62,6 +63,8 @@ def serve(job: Job | None, version: str, facts: Facts) -> None:
         server = Server(job, listener, starter, Welcome(os.getpid(), built), version, facts)
         server.run()
     except BaseException as error:
+        if server is None:
+            _await_starter(starter, listener)
         _tell_of(error, listener, [] if server is None else server.connections)
         raise SystemExit(1) from None
     finally:
@@ -137,11 +140,22 @@ def _tell_of(error: BaseException, listener: socket.socket, connections: Iterabl
     who = f"the server of the workers (pid {os.getpid()})"
     data = encode_error(error, who)
     message = Broken.of(who, data if len(data) <= _ERROR_BYTES else shorten_error(data, _ERROR_BYTES))
-    told = list(connections)
+    for connection in connections:
+        _tell(connection, message)
     with suppress(OSError):  # there are no more
         while True:
-            told.append(listener.accept()[0])
-    for connection in told:
-        with suppress(OSError):  # that rank is gone
-            if peer(connection).uid == os.geteuid():
-                send(connection, message)
+            _tell(listener.accept()[0], message)
+
+
+def _tell(connection: socket.socket, message: Broken) -> None:
+    with suppress(OSError):  # that rank is gone
+        if peer(connection).uid == os.geteuid():
+            send(connection, message)
+
+
+def _await_starter(starter: socket.socket, listener: socket.socket) -> None:
+    """Waits until the rank that has started this server has connected, or is gone: it connects a moment later."""
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    poll.register(starter, 0)  # hang-up is reported even if no event is requested
+    poll.poll(1000 * _CONNECTING_S)
