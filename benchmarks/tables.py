@@ -36,6 +36,32 @@ _CASES: Final = {
     "inproc": "*mnist* without workers",
     "columns": "256 rows of two arrays in memory, shuffled, no workers",
 }
+_TENSORS: Final = {
+    "pairs": "32 x (16 float32, label)",
+    "digits": "256 x (784 float32, label)",
+    "dicts": "32 x a dict of two of 16 float32",
+    "windows": "64 x 1024 int64",
+    "ragged": "64 x 5 to 200 int32, padded by a user's function",
+    "images": "32 x 3 x 224 x 224 float32",
+}
+_PHOTOS: Final = {
+    "gluonloader": "gluonloader, a dataset that uses OpenCV, processes",
+    "auto": 'gluonloader, the same dataset, `executor="auto"` (threads)',
+    "ImagePipeline": "gluonloader, `vision.ImagePipeline`, processes",
+    "scaled decode": "gluonloader, `vision.ImagePipeline` with `scaled_decode=True`, processes",
+    "gluonloader.torch": "gluonloader, a torch program with one changed import",
+    "torch": "torch, the dataset that uses OpenCV",
+    "MXNet": "MXNet, the dataset that uses OpenCV",
+    "Gluon vision": "MXNet, `ImageRecordDataset` with Gluon's transforms",
+    "ImageRecordIter": "MXNet, `ImageRecordIter`",
+    "Grain": "Grain, the dataset that uses OpenCV, processes",
+    "Grain threads": "Grain, the dataset that uses OpenCV, threads",
+    "SPDL": "SPDL, the dataset that uses OpenCV, threads",
+    "SPDL decoder": "SPDL with its own decoder (FFmpeg), threads",
+}
+_PHOTO_CASES: Final = {"jpeg": "500 x 375", "jpeg-large": "2000 x 1333"}
+_PHOTOS_IN_BATCH: Final = 32
+_UNITS: Final = {"us": 1e-6, "ms": 1e-3}
 
 
 def read_results(page: str) -> dict[str, dict[str, Cells]]:
@@ -77,9 +103,34 @@ def cases(results: Results, versions: Mapping[str, str]) -> str:
     return _table(heading, rows)
 
 
+def tensors(results: Results, versions: Mapping[str, str]) -> str:
+    """The table of samples that are tensors, with and without workers."""
+    shown = ("gluonloader.torch", "torch", "SPDL")
+    names = ["one changed import", f"torch {versions['torch']}", f"SPDL {versions['spdl']}"]
+    rows = [
+        [f"*{case}*: {what}, {workers}", _time(results, name, "gluonloader")]
+        + [_with_ratio(results, name, loader) for loader in shown]
+        for case, what in _TENSORS.items()
+        for name, workers in ((f"tensor-{case}", "2 workers"), (f"tensor-{case}-serial", "no workers"))
+    ]
+    return _table(["Samples that are tensors", "gluonloader", *names], rows)
+
+
+def photos(results: Results, versions: Mapping[str, str]) -> str:
+    """The table of JPEGs, in images per second."""
+    rows = []
+    for loader, what in _PHOTOS.items():
+        cells = [_images_per_s(results, case, loader) for case in _PHOTO_CASES]
+        if set(cells) != {"-"}:
+            rows.append([what, *cells])
+    return _table(["Images per second on 2 cores", *_PHOTO_CASES.values()], rows)
+
+
 TABLES: Final[dict[str, Callable[[Results, Mapping[str, str]], str]]] = {
     "overview": overview,
     "cases": cases,
+    "tensors": tensors,
+    "photos": photos,
 }
 
 
@@ -94,6 +145,14 @@ def _time(results: Results, case: str, loader: str) -> str:
 def _with_ratio(results: Results, case: str, loader: str) -> str:
     ratio = results[case].get(loader, {}).get("ratio")
     return f"{_time(results, case, loader)} ({float(ratio):.1f})" if ratio else _time(results, case, loader)
+
+
+def _images_per_s(results: Results, case: str, loader: str) -> str:
+    cells = results[case].get(loader, {})
+    if not cells.get("ratio"):
+        return "-"
+    number, unit = cells["per batch"].split()
+    return f"{_PHOTOS_IN_BATCH / (float(number) * _UNITS[unit]):,.0f} ({cells['ratio']})"
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
