@@ -160,7 +160,7 @@ MUTATIONS = [
     Mutation(
         "a swallowed error of a worker that cannot start",
         "executors/process/worker.py",
-        "            self._reply(Reply(Status.BROKEN, size=os.fstat(self._log).st_size))\n",
+        "            self._lane.reply(Reply(Status.BROKEN, size=os.fstat(self._log).st_size))\n",
         "            pass\n",
     ),
     Mutation(

@@ -50,6 +50,11 @@ class RankLanes:
             self._ranks.remove(lane)
             lane.close()
 
+    def close(self) -> None:
+        """Closes all lanes of ranks, when the worker ends."""
+        for lane in self._ranks:
+            lane.lane.close()
+
     def next(self) -> tuple[LaneEnd, Request]:
         """The next request, and its lane; raises LaneClosed if the server is gone."""
         while True:

@@ -162,6 +162,12 @@ class _WorkerEnd:
         """Answers the requests of all ranks until the lane closes; the lane of the first rank has arrived."""
         lanes = RankLanes(self._lane, settle=_nothing if beside is None else beside.wait)
         lanes.add(self._lane.descriptors.pop(0))
+        try:
+            self._serve_lanes(lanes, maker, beside)
+        finally:
+            lanes.close()
+
+    def _serve_lanes(self, lanes: RankLanes, maker: BatchMaker, beside: Beside | None) -> None:
         has_answered = False
         while True:
             lane, request = lanes.next()

@@ -305,13 +305,18 @@ class Server:
     def close(self) -> None:
         """Ends the workers.
 
-        The connections stay open. The system closes them when this process has ended, so the rank that leaves last
-        knows then that nothing is left.
+        The connections to ranks stay open. The system closes them when this process has ended, so the rank that leaves
+        last knows then that nothing is left.
         """
         close_end(self._listener)  # first, so that a rank that comes now starts another server
         self._crew.hang_up()
         self._crew.shut()
         self._crew.close()
+        for end in (self._woken, self._waker, *self._guests.values()):
+            close_end(end)
+        for connection in (self._last, *(rank.connection for rank in self._ranks.values())):
+            if connection is not None:
+                connection.detach()
 
 
 def _is_writable(connection: socket.socket) -> bool:
