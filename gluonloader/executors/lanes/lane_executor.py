@@ -61,6 +61,7 @@ class LaneExecutor(Generic[S]):
         memory: the memory in which the batches travel.
         open_crew: makes the crew. It gets a socket; a byte sent through it wakes the thread that waits.
         prefetch, max_retries, max_per_worker: the arguments of `DataLoader`.
+        usual: the number of large batches in flight without `prefetch`.
     """
 
     makes_ahead = True
@@ -74,9 +75,10 @@ class LaneExecutor(Generic[S]):
         prefetch: int | None,
         max_retries: int,
         max_per_worker: int | None,
+        usual: int | None = None,
     ) -> None:
         self._prefetch, self._num_workers, self._epoch = prefetch, job.num_workers, job.epoch
-        self._usual_window = usual_window(job)
+        self._usual_window = usual or usual_window(job)
         self._pid = os.getpid()
         self._lock = Lock()
         self._shutting = Lock()  # while `close` waits for the workers

@@ -17,8 +17,8 @@ class SharedExecutor(LaneExecutor[Slab]):
     """Makes batches in the `job.num_workers` workers of a node.
 
     Args:
-        ranks: the number of ranks on this machine, if the launcher does not tell it. Each may have an equal part of
-            `4 * job.num_workers` batches in flight, at least 2, and of `memory_limit`.
+        ranks: the number of ranks on this machine, if the launcher does not tell it. Each of them gets an equal part of
+            `memory_limit`, and of the large batches that would be in flight without `prefetch`, but at least 2.
 
     The other arguments are those of `DataLoader`.
     """
@@ -36,15 +36,16 @@ class SharedExecutor(LaneExecutor[Slab]):
         max_per_worker: int | None = None,
     ) -> None:
         ranks = local_ranks(ranks)
-        window = prefetch or max(2, -(-2 * usual_window(job) // ranks))
+        usual = max(2, -(-usual_window(job) // ranks))
         limit = None if memory_limit is None else max(_LEAST_LIMIT, memory_limit // ranks)
         super().__init__(
             job,
-            SlabPool(window, limit),
+            SlabPool(prefetch or usual, limit),
             lambda waker: SharedCrew(meeting, job),
-            window,
+            prefetch,
             max_retries,
             max_per_worker,
+            usual,
         )
 
     @property
