@@ -206,8 +206,9 @@ class Meeting:
         """The answer of the server; None if it has ended without an answer."""
         welcome = None
         try:
-            with suppress(BrokenPipeError, ConnectionResetError):  # it ends just now
+            with suppress(BrokenPipeError, ConnectionResetError):  # it ends just now; perhaps it has said why
                 send(connection, Hello(self._version, self._facts, self._rank, sorted(os.sched_getaffinity(0))))
+            with suppress(ConnectionResetError):
                 welcome = self._checked(_answer(connection, is_closed))
         finally:
             if welcome is None:

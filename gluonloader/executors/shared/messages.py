@@ -148,6 +148,10 @@ def send(connection: socket.socket, message: Message, descriptors: Sequence[int]
     connection.sendmsg([encode(message)], rights)
 
 
+def _receive(connection: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
+    return connection.recvmsg(MESSAGE_BYTES, _DESCRIPTORS_BYTES, socket.MSG_CMSG_CLOEXEC)
+
+
 def receive(connection: socket.socket) -> tuple[Message, list[int]] | None:
     """A message of the server, and its descriptors; None if the connection is closed.
 
@@ -156,9 +160,9 @@ def receive(connection: socket.socket) -> tuple[Message, list[int]] | None:
         OSError: this process has too many open files.
     """
     try:
-        data, ancillary, flags, _ = connection.recvmsg(MESSAGE_BYTES, _DESCRIPTORS_BYTES, socket.MSG_CMSG_CLOEXEC)
-    except ConnectionResetError:
-        return None
+        data, ancillary, flags, _ = _receive(connection)
+    except ConnectionResetError:  # the server has ended without reading our message; its last one may still be there
+        data, ancillary, flags, _ = _receive(connection)
     descriptors = array("i")
     for _, _, some in ancillary:
         descriptors.frombytes(some[: len(some) - len(some) % descriptors.itemsize])
