@@ -179,18 +179,21 @@ class SharedCrew:
     def bury(self, descriptor: int) -> Death[Slab]:
         """Closes the lane of a dead worker, after it has made sure that the worker can write no more."""
         with Uninterrupted():
-            lane = self.lanes[descriptor]
-            process, attempts = lane.process, list(lane.attempts.values())
-            has_ended, how = process.end(), self._how_ended(process.pid)
-            for attempt in attempts:
-                if how is None:  # the worker has ended because its server has, so no sample is to blame
-                    attempt.slab.control[STARTED] = 0
-                if not has_ended:  # it may still write
-                    attempt.slab.inherited = True
-            del self.lanes[descriptor]
-            self.poll.unregister(lane.socket)
-            lane.close()
-            process.close()
+            return self._bury(descriptor)
+
+    def _bury(self, descriptor: int) -> Death[Slab]:
+        lane = self.lanes[descriptor]
+        process, attempts = lane.process, list(lane.attempts.values())
+        has_ended, how = process.end(), self._how_ended(process.pid)
+        for attempt in attempts:
+            if how is None:  # the worker has ended because its server has, so no sample is to blame
+                attempt.slab.control[STARTED] = 0
+            if not has_ended:  # it may still write
+                attempt.slab.inherited = True
+        del self.lanes[descriptor]
+        self.poll.unregister(lane.socket)
+        lane.close()
+        process.close()
         # Batches of other ranks may have been made side by side with those of this one.
         alone = self._job.reading.concurrency == 1
         return Death(process.pid, how or "because the process that starts the workers has ended", attempts, alone)

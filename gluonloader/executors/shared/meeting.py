@@ -336,11 +336,15 @@ def await_end(joined: Joined) -> None:
 def reap() -> bool:
     """Forgets the servers of this process whose exit codes are known; returns whether another one has ended."""
     with _reaping:
-        for process in list(_started):
-            if process.exitcode is not None:
-                process.close()
-                _started.remove(process)
-        return any(process.ended for process in _started)
+        return _reap()
+
+
+def _reap() -> bool:  # see NOTE [loops and try] in interrupts.py
+    for process in list(_started):
+        if process.exitcode is not None:
+            process.close()
+            _started.remove(process)
+    return any(process.ended for process in _started)
 
 
 def _check_system(name: str) -> None:
