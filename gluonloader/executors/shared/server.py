@@ -261,15 +261,18 @@ class Server:
     def _send_pending(self, rank: Rank) -> None:
         """Tells a rank what it has to know, as far as its queue takes it; see NOTE [slow ranks]."""
         try:
-            while rank.pending:
-                self._send(rank, rank.pending[0])
-                rank.pending.popleft()
-            if rank.told != len(self._ranks):
-                send(rank.connection, Together(len(self._ranks)))
-                rank.told = len(self._ranks)
+            self._send_all(rank)
         except OSError as error:
             if error.errno not in _FULL:
                 self._let_go(rank)
+
+    def _send_all(self, rank: Rank) -> None:
+        while rank.pending:
+            self._send(rank, rank.pending[0])
+            rank.pending.popleft()
+        if rank.told != len(self._ranks):
+            send(rank.connection, Together(len(self._ranks)))
+            rank.told = len(self._ranks)
 
     def _send(self, rank: Rank, item: Message | Lane) -> None:
         """Sends a message, or connects the rank with a worker; raises OSError if that is not possible now."""
