@@ -198,10 +198,11 @@ class DataLoader(Generic[Batch]):
         dataset = dataset if share is None else stand_in(dataset)
         payloads = partial(payloads_for, worker_payload, dataset, batch_size, options.num_workers)
         parts = dataset, default_batchify if batchify_fn is None else batchify_fn, worker_init_fn, options.num_workers
-        job = Job(*parts, used_seed, payloads=payloads(used_seed))
+        job = Job(*parts, used_seed)
         if share is not None:
             reading = Reading(concurrency, on_error, reseed_generators=reseed_generators)
-            options = share_workers(share, batching, options, seed is not None, replace(job, reading=reading))
+            job = replace(job, payloads=payloads(used_seed), reading=reading)
+            options = share_workers(share, batching, options, seed is not None, job)
         source = choose_source(dataset, batching, used_seed, seed is not None, options.num_workers)
         warn_of_prefetch(options, dataset, batch_size, source)
         if source.sampler is None:

@@ -6,6 +6,7 @@ The rank of this process and the number of processes can be passed, or come from
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -22,6 +23,9 @@ _VARIABLES: Final = (  # set by torchrun, Open MPI, MPICH and Slurm
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
+# How many processes of the program run on this machine, according to the launcher.
+_LOCAL_RANKS: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+_OF_NODES: Final = "SLURM_STEP_TASKS_PER_NODE"  # the same for each node of Slurm, such as "8(x2),4"
 
 
 @dataclass(frozen=True)
@@ -132,3 +136,14 @@ def _number(name: str) -> int:
     if not text.isdecimal():
         raise ValueError(f"environment variable {name}={text!r}: must be an int >= 0")
     return int(text)
+
+
+def local_ranks(otherwise: int) -> int:
+    """How many processes of this program run on this machine; `otherwise` if no launcher tells it."""
+    for variable in _LOCAL_RANKS:
+        if (text := os.environ.get(variable, "")).isdecimal():
+            return max(1, int(text))
+    groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get(_OF_NODES, ""))
+    of_nodes = [int(tasks) for tasks, nodes in groups for _ in range(int(nodes or 1))]
+    node = os.environ.get("SLURM_NODEID", "")
+    return of_nodes[int(node)] if node.isdecimal() and int(node) < len(of_nodes) else otherwise

@@ -224,6 +224,14 @@ def children() -> set[int]:
     return {pid for pid in found if not _is_helper(pid)}
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended, which may be no child of this one."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def _is_helper(pid: int) -> bool:
     try:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()

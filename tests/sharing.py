@@ -5,9 +5,8 @@ import multiprocessing
 import os
 import traceback
 from itertools import count
-from pathlib import Path
 
-from conftest import eventually
+from conftest import eventually, is_running
 
 import gluonloader as gl
 
@@ -71,10 +70,3 @@ def lists(loader):
 def nothing_left(pids):
     """Whether all these processes end soon."""
     return eventually(lambda: not any(is_running(pid) for pid in pids))
-
-
-def is_running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -12,11 +12,10 @@ from typing import Any
 from ..dataset.iterable import is_iterable
 from ..describe import describe
 from ..errors import bad_argument
-from ..executors.shared.dataset_in_server import DatasetInServer
+from ..executors.shared.dataset_in_server import DatasetInServer, refuse_state
 from ..executors.shared.fingerprint import fingerprint
 from ..executors.shared.meeting import Meeting
 from ..executors.shared.messages import CONTENT
-from ..state import has_state
 from ..work.task import Job
 from .among_ranks import ranks_of
 from .batching import Batching
@@ -80,9 +79,8 @@ def _check(share: Any, dataset: Any, batching: Batching, options: Options) -> No
     if batching.ranks is None:
         right = "it needs ranks, so that the loader divides the samples; pass ranks='env', or ranks=(0, 1) for one rank"
         raise bad_argument("share", share, right)
-    if not is_iterable(dataset) and has_state(dataset):
-        right = f"{type(dataset).__name__} has a state_dict(), so each rank may load another state; remove share"
-        raise bad_argument("share", share, right)
+    if not is_iterable(dataset):
+        refuse_state("share", share, dataset)
 
 
 def _version() -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import RAY, crew, eventually, run_program
+from conftest import RAY, crew, eventually, is_running, run_program
 
 from gluonloader import DataLoader, MissingExtraError, TransportError, WorkerStartError
 from gluonloader.executors.ray.actor_lane import RayLane
@@ -351,13 +351,6 @@ def descendants(pid):
     return found[1:]
 
 
-def lives(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 @pytest.mark.parametrize("end", ["close", "interrupt", pytest.param("kill", marks=pytest.mark.kill)])
 def test_no_process_is_left(end, tmp_path):
     script = tmp_path / "script.py"
@@ -373,7 +366,7 @@ def test_no_process_is_left(end, tmp_path):
             program.send_signal(signal.SIGINT if end == "interrupt" else signal.SIGKILL)
             program.communicate(timeout=60)
         # If Ray was killed, too, its agents look for it for a minute.
-        assert eventually(lambda: not any(map(lives, started)), 120), [pid for pid in started if lives(pid)]
+        assert eventually(lambda: not any(map(is_running, started)), 120), [pid for pid in started if is_running(pid)]
     finally:
         program.kill()
 

@@ -15,9 +15,9 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from conftest import crew, descriptors, eventually, in_child, workers
+from conftest import crew, descriptors, eventually, in_child, is_running, workers
 from samples import Numbered
-from sharing import Rank, is_running, lists, loader_of, new_name, nothing_left, over_ranks
+from sharing import Rank, lists, loader_of, new_name, nothing_left, over_ranks
 from started import first_time
 
 import gluonloader as gl
@@ -324,6 +324,21 @@ def wait_behind(rank, number, name, folder):
 def test_a_timeout_does_not_kill_a_worker_that_makes_a_batch_of_another_rank(tmp_path):
     first, _ = over_ranks(2, wait_behind, 2, new_name(), tmp_path)
     assert first == lists(loader_of(0, 2, None, Numbered(16)))
+
+
+def read_beside_slow(rank, number, name, folder):
+    with loader_of(rank, number, name, Slow(folder), prefetch=1) as loader:
+        if rank == 0:
+            return lists(loader)
+        assert eventually((folder / "begun").exists)
+        batches = lists(loader)
+        (folder / "go on").touch()
+        return batches
+
+
+def test_a_batch_behind_the_slow_batch_of_another_rank_moves_to_an_idle_worker(tmp_path):
+    found = over_ranks(2, read_beside_slow, 2, new_name(), tmp_path)
+    assert found == [lists(loader_of(rank, 2, None, Numbered(16))) for rank in range(2)]
 
 
 def read_again_in_child(rank, number, name):

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import eventually
+from conftest import eventually, is_running
 
 from gluonloader import DataLoader, SimpleDataset, get_rng
 from gluonloader.tuning.speed import Step, endless, run
@@ -78,14 +78,6 @@ class Hanging:
         with open(self.path, "a") as file:
             file.write(f"{os.getpid()}\n")
         time.sleep(1000)
-
-
-def is_running(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.parametrize("workers", [0, 2])

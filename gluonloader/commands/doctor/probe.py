@@ -23,10 +23,10 @@ from typing import Any, Final
 from ...comparing import Items, difference, items_of
 from ...errors import TransportError, summary_of, text_of
 from ...executors.process.mapped_job import pickle_for
-from ...executors.shared.meeting import local_ranks
 from ...loader import DataLoader
 from ...progress import ProgressBar
 from ...randomness import seed_restorable, set_current_batch
+from ...ranks import local_ranks
 from ...tuning.trial import IgnoredArgumentsError
 from ..factory import FactoryError
 from .cost import Cost, measure

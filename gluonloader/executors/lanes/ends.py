@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 import weakref
@@ -39,6 +40,22 @@ def close_end(end: socket.socket | Connection) -> None:
     """Closes a socket or pidfd that forked children would close; see NOTE [no fork]."""
     with no_fork:
         end.close()
+
+
+def shut_down(end: socket.socket, how: int) -> None:
+    """Tells the other side of a connection that it ends; does nothing if the other side is gone."""
+    try:
+        end.shutdown(how)
+    except OSError as error:
+        if from_signal_handler(error):
+            raise
+
+
+def is_ready(end: socket.socket, event: int, seconds: float) -> bool:
+    """Whether an event of `select.poll`, or the end of the connection, comes within some seconds."""
+    poll = select.poll()  # `select.select` takes no descriptors above 1023
+    poll.register(end, event)
+    return bool(poll.poll(1000 * seconds))
 
 
 def ring(waker: socket.socket) -> None:

@@ -20,10 +20,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
-from ...interrupts import from_signal_handler
 from ...memory.slab import HEADER, ROW, STARTED, TICKET, Slab
 from ..base import Submission
-from ..lanes.ends import close_end
+from ..lanes.ends import close_end, shut_down
 from ..lanes.lane import Attempt
 from ..lanes.messages import REPLY_BYTES, Reply, Request, Verb, read_replies
 from .death import Killable, kill_stuck
@@ -133,11 +132,7 @@ class ProcessLane(Generic[P]):
 
     def hang_up(self) -> None:
         """Tells the worker to end; it ends when it has made its current sample."""
-        try:
-            self.socket.shutdown(socket.SHUT_RDWR)
-        except OSError as error:  # the worker is dead
-            if from_signal_handler(error):
-                raise
+        shut_down(self.socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Closes the channel and the log; the worker ends when it notices."""

@@ -238,9 +238,7 @@ _CLASSES: Final[dict[str, type[LaneProcess]]] = {
 
 def new_process(start_method: str, target: Callable[..., None], *args: Any) -> LaneProcess:
     """A process that serves a lane with `target(*args)`; `start_as` starts it."""
-    if start_method == "forkserver":
-        _preload()
-        _start_own_fork_server()
+    _prepare(start_method)
     return _CLASSES[start_method](target=target, args=args)
 
 
@@ -290,15 +288,14 @@ class Supervisor(Pool):
         self.requested: deque[LaneProcess] = deque()
         self._started: list[LaneProcess] = []
         self._waker = waker
-        self._start_method, self._job = start_method, job
-        if start_method == "forkserver":
-            _preload()
-            _start_own_fork_server()
+        self._class = _CLASSES[start_method]
+        self._job = job
+        _prepare(start_method)
         super().__init__(workers, context=PoolContext())
 
     def Process(self, *args: Any, **kwds: Any) -> LaneProcess:  # type: ignore[override]  # noqa: N802
         """Called by the Pool for each process that it needs; the Pool's own arguments are its queues."""
-        process = _CLASSES[self._start_method](target=serve_lane, args=(self._job,))
+        process = self._class(target=serve_lane, args=(self._job,))
         process._request = self._take_request
         return process
 
@@ -312,7 +309,7 @@ class Supervisor(Pool):
         process._request = None
         self._started = [other for other in self._started if other.is_alive()] + [process]
         self.look()  # the Pool watches the new process from now on
-        if self._start_method == "fork":
+        if self._class is _ForkLane:
             warn_of_native_threads()
         return lane
 
@@ -344,6 +341,13 @@ class Supervisor(Pool):
                 process.close()  # frees its descriptors now: the Pool is a reference cycle, which may be freed late
             self.requested.clear()
             self._started.clear()
+
+
+def _prepare(start_method: str) -> None:
+    """Starts what processes of a start method need."""
+    if start_method == "forkserver":
+        _preload()
+        _start_own_fork_server()
 
 
 def _preload() -> None:

@@ -22,7 +22,7 @@ from ...forks import no_fork
 from ...interrupts import Uninterrupted, from_signal_handler
 from ...memory.slab import STARTED, Slab
 from ...work.task import Job
-from ..lanes.ends import close_end, track_end
+from ..lanes.ends import close_end, is_ready, shut_down, track_end
 from ..lanes.lane import Death
 from ..process.socket_lane import ProcessLane
 from .meeting import Joined, Meeting, await_end, start_error
@@ -205,7 +205,7 @@ class SharedCrew:
             server, left = self._server, deadline - time.monotonic()
             if server is None or not self._read(server):
                 return None
-            if pid not in self._endings and not (left > 0 and _is_readable(server.connection, left)):
+            if pid not in self._endings and not (left > 0 and is_ready(server.connection, select.POLLIN, left)):
                 return "without an exit code"
         return self._endings.pop(pid)
 
@@ -215,11 +215,7 @@ class SharedCrew:
             lane.hang_up()
         server = self._server
         if server is not None:
-            try:
-                server.connection.shutdown(socket.SHUT_WR)
-            except OSError as error:  # the server has ended
-                if from_signal_handler(error):
-                    raise
+            shut_down(server.connection, socket.SHUT_WR)
 
     def shut(self) -> None:
         """Waits until the server has let this rank go."""
@@ -235,9 +231,3 @@ class SharedCrew:
         if self._server is not None:
             close_end(self._server.connection)
             self._server = None
-
-
-def _is_readable(connection: socket.socket, seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    return bool(poll.poll(1000 * seconds))

@@ -10,6 +10,17 @@ from ...errors import bad_argument
 from ...state import has_state
 
 
+def refuse_state(name: str, value: Any, dataset: Any) -> None:
+    """Raises the error for a dataset that the ranks of a node cannot share, since it has a state.
+
+    Args:
+        name, value: the argument that the error names.
+    """
+    if has_state(dataset):
+        right = f"{type(dataset).__name__} has a state_dict(), so each rank may load another state; remove share"
+        raise bad_argument(name, value, right)
+
+
 class DatasetInServer:
     """A dataset that the server of a node builds, so that no rank has to keep it in memory.
 
@@ -38,9 +49,7 @@ class DatasetInServer:
                 if not hasattr(dataset, method):
                     right = f"it returned {kind}, which has no {method}; pass an iterable dataset itself"
                     raise bad_argument("dataset", self.function, right)
-            if has_state(dataset):
-                right = f"{kind} has a state_dict(), so each rank may load another state; remove share"
-                raise bad_argument("dataset", self.function, right)
+            refuse_state("dataset", self.function, dataset)
             self._here = dataset
         return self._here
 

@@ -14,7 +14,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import select
 import socket
 import sys
@@ -33,7 +32,7 @@ from ...forks import no_fork
 from ...interrupts import Uninterrupted
 from ...locks import Lock
 from ...work.task import Job
-from ..lanes.ends import close_end, track_end
+from ..lanes.ends import close_end, is_ready, track_end
 from ..lanes.messages import Request, Verb
 from ..lanes.remote import cannot_start, decode_error
 from ..process.mapped_job import MappedJob, pickle_for, write_job
@@ -47,13 +46,10 @@ _OF_PROGRAM: Final = (
     *("SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE"),
 )
 _OWN_NAME: Final = "GLUONLOADER_PROGRAM"  # a user's own name for a program that no launcher has started
-# How many processes of the program run on this machine, according to the launcher.
-_LOCAL_RANKS: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
-_OF_NODES: Final = "SLURM_STEP_TASKS_PER_NODE"  # the same for each node of Slurm, such as "8(x2),4"
 _FAILED_STARTS: Final = 3  # give up after so many servers of this process have ended while they started
 _LOOKING_S: Final = 10.0  # how long another process may have the name without listening
 _PAUSE_S: Final = 0.002  # between two tries to find or to start a server
-_LOOK_MS: Final = 200  # a thread that waits for the server looks this often whether the loader was closed
+_LOOK_S: Final = 0.2  # a thread that waits for the server looks this often whether the loader was closed
 _REAPING_S: Final = 1.0  # how long the exit code of a server that has ended may take
 _QUEUE: Final = 1024  # ranks that wait for the server
 _ENDING_S: Final = 5.0  # how long the server may take to end its workers when the last rank leaves
@@ -233,9 +229,7 @@ def _never() -> bool:
 
 def _answer(connection: socket.socket, is_closed: Callable[[], bool]) -> Welcome | None:
     """Waits until the server has started, which takes as long as its dataset takes."""
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    while not poll.poll(_LOOK_MS):
+    while not is_ready(connection, select.POLLIN, _LOOK_S):
         if is_closed():
             raise LoaderClosed("the loader was closed while this thread waited for the workers")
     received = receive(connection)
@@ -311,9 +305,7 @@ def await_end(joined: Joined) -> None:
         try:
             received = receive(connection)
         except BlockingIOError:
-            poll = select.poll()
-            poll.register(connection, select.POLLIN)
-            poll.poll(1000 * left)
+            is_ready(connection, select.POLLIN, left)
             continue
         except OSError:  # there is no descriptor left for the lane to a worker, which nobody needs now
             continue
@@ -370,17 +362,6 @@ def _start_of(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
         return ""
-
-
-def local_ranks(otherwise: int) -> int:
-    """How many processes of this program run on this machine; `otherwise` if no launcher tells it."""
-    for variable in _LOCAL_RANKS:
-        if (text := os.environ.get(variable, "")).isdecimal():
-            return max(1, int(text))
-    groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get(_OF_NODES, ""))
-    of_nodes = [int(tasks) for tasks, nodes in groups for _ in range(int(nodes or 1))]
-    node = os.environ.get("SLURM_NODEID", "")
-    return of_nodes[int(node)] if node.isdecimal() and int(node) < len(of_nodes) else otherwise
 
 
 def _forget_in_child() -> None:

@@ -31,7 +31,7 @@ from typing import Final
 
 from ...forks import no_fork
 from ...work.task import Job
-from ..lanes.ends import close_end, open_pair, track_end
+from ..lanes.ends import close_end, is_ready, open_pair, track_end
 from ..lanes.messages import Request, Status, Verb
 from ..process.crew import ProcessCrew
 from ..process.socket_lane import ProcessLane
@@ -282,7 +282,7 @@ class Server:
         process = item.process
         if item.socket.fileno() not in self._crew.lanes or process.pid is None or process.pidfd is None:
             return  # it has ended
-        if not _is_writable(rank.connection):
+        if not is_ready(rank.connection, select.POLLOUT, 0):
             raise BlockingIOError(errno.EAGAIN, "the rank has not read its messages")
         one, other = socket.socketpair()
         with one, other:
@@ -320,9 +320,3 @@ class Server:
         for connection in (self._last, *(rank.connection for rank in self._ranks.values())):
             if connection is not None:
                 connection.detach()
-
-
-def _is_writable(connection: socket.socket) -> bool:
-    poll = select.poll()
-    poll.register(connection, select.POLLOUT)
-    return any(event & select.POLLOUT for _, event in poll.poll(0))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ...memory.slab import Slab
 from ...memory.slabs import SlabPool
+from ...ranks import local_ranks
 from ...work.task import Job
 from ..base import usual_window
 from ..lanes.lane_executor import LaneExecutor
 from .crew import SharedCrew
-from .meeting import Meeting, local_ranks
+from .meeting import Meeting
 
 _LEAST_LIMIT = 1 << 20  # bytes; a loader needs about that much for one small batch
 
