@@ -21,6 +21,7 @@ from sharing import Rank, lists, loader_of, new_name, nothing_left, over_ranks
 from started import first_time
 
 import gluonloader as gl
+from gluonloader.executors.shared.messages import Hello, send
 
 pytestmark = [pytest.mark.numpy_only, pytest.mark.filterwarnings("ignore:resuming")]
 
@@ -206,6 +207,27 @@ def test_a_rank_that_dies_costs_the_others_nothing(steps):
     assert dead == [None, None]
     assert batches == lists(loader_of(0, 3, None, Numbered(4 * 50 * 3)))
     assert nothing_left(pids)
+
+
+def guest(where):
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(10)
+    connection.connect(where)
+    return connection
+
+
+def test_the_server_ends_if_the_last_rank_is_gone_before_its_answer():
+    with loader_of(0, 2, new_name(), Numbered(40)) as loader:
+        (server,), meeting = server_of(loader), crew(loader)._meeting
+        with guest(meeting.address) as other:
+            with guest(meeting.address) as later:
+                later.send(b"no message")
+                assert later.recv(10) == b""  # so the server has accepted both
+            os.kill(server, signal.SIGSTOP)
+            send(other, Hello(meeting._version, meeting._facts, 1, [0]))
+        crew(loader)._server.connection.shutdown(socket.SHUT_WR)
+        os.kill(server, signal.SIGCONT)
+        assert nothing_left([server])
 
 
 def stopped_rank(rank, number, name):

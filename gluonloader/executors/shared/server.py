@@ -118,12 +118,14 @@ class Server:
 
     def run(self) -> None:
         """Serves until no rank is left. Raises the error if the workers cannot start."""
-        while self._ranks or self._starter is not None:
+        while True:
             self._start_workers()
             if self._crew.error is not None:
                 raise self._crew.error
             for rank in list(self._ranks.values()):
-                self._send_pending(rank)
+                self._send_pending(rank)  # the last rank may be found gone here
+            if not self._ranks and self._starter is None:
+                return
             self._listen_again()
             for descriptor, _ in self._crew.poll.poll(self._timeout_ms()):
                 self._handle(descriptor)
