@@ -88,6 +88,11 @@ class LoaderIterator(Iterator[Batch]):
         return BatchInfo(task.epoch, task.batch, task.indices, delivered.worker, *times, samples, errors, *where)
 
     @property
+    def epoch(self) -> int:
+        """The number of the epoch that it reads."""
+        return self._epoch.plan.epoch
+
+    @property
     def ended(self) -> bool:
         """Whether the last batch was delivered, or the iterator was closed."""
         return self._epoch.ended

@@ -6,7 +6,6 @@ import inspect
 import platform
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from ..dataset.iterable import is_iterable
@@ -15,7 +14,7 @@ from ..errors import bad_argument
 from ..executors.shared.dataset_in_server import DatasetInServer, refuse_state
 from ..executors.shared.fingerprint import fingerprint
 from ..executors.shared.meeting import Meeting
-from ..executors.shared.messages import CONTENT
+from ..executors.shared.messages import CONTENT, library_version
 from ..work.task import Job
 from .among_ranks import ranks_of
 from .batching import Batching
@@ -57,7 +56,7 @@ def share_workers(share: Any, batching: Batching, options: Options, seed_given: 
         "Python": platform.python_version(),
         CONTENT: fingerprint((dataset.function if in_server else dataset, job.batchify_fn)),
     }
-    meeting = Meeting(share, dataset, int(ranks.index), _version(), facts, options.start_method)
+    meeting = Meeting(share, dataset, int(ranks.index), library_version(), facts, options.start_method)
     if in_server:
         # A number above 0 stands for all samples of the dataset.
         is_own = batching.sampler is None and batching.batch_sampler is None
@@ -81,10 +80,3 @@ def _check(share: Any, dataset: Any, batching: Batching, options: Options) -> No
         raise bad_argument("share", share, right)
     if not is_iterable(dataset):
         refuse_state("share", share, dataset)
-
-
-def _version() -> str:
-    try:
-        return version("gluonloader")
-    except PackageNotFoundError:  # it was not installed, but copied
-        return "an unknown version"

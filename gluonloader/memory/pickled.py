@@ -56,7 +56,12 @@ def rebuild_by_pickle(memory: NDArray[np.uint8], head: Head) -> Any:
     if head.spans:
         spans: list[int] = pickle.loads(view[body:end])
         buffers = [view[at : at + size] for at, size in zip(spans[::2], spans[1::2], strict=True)]
-    rebuilder = _Rebuilder(io.BytesIO(view[head.offset : body]), buffers=buffers)
+    return rebuild_by_pickle_of(memory, view[head.offset : body], buffers)
+
+
+def rebuild_by_pickle_of(memory: NDArray[np.uint8], pickled: memoryview, buffers: Iterable[memoryview]) -> Any:
+    """The batch that `reduce_by_pickle` has pickled; `buffers` are those outside its pickle."""
+    rebuilder = _Rebuilder(io.BytesIO(pickled), buffers=buffers)
     rebuilder.memory = memory
     return rebuilder.load()
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .allocator import Arena, needs_pickle
-from .pickled import rebuild_by_pickle, reduce_by_pickle
+from .pickled import rebuild_by_pickle, rebuild_by_pickle_of, reduce_by_pickle
 from .slab import Head
 
 _CONTAINERS: Final = (np.ndarray, tuple, list, dict)  # a head without a pickle holds an index into this
@@ -46,6 +46,12 @@ def rebuild(memory: NDArray[np.uint8], head: Head) -> Any:
     if view[head.offset] == _NO_PICKLE[0]:
         return _rebuild_arrays(memory, view[head.offset + 1 : head.offset + head.length])
     return rebuild_by_pickle(memory, head)
+
+
+def rebuild_with(memory: NDArray[np.uint8], head: bytes) -> Any:
+    """Like `rebuild`, with a head that lies outside of `memory`, and lists no buffers."""
+    view = memoryview(head)
+    return _rebuild_arrays(memory, view[1:]) if view[0] == _NO_PICKLE[0] else rebuild_by_pickle_of(memory, view, ())
 
 
 def _head_of_arrays(batch: Any, arena: Arena) -> bytes | None:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...memory.budget import MemoryStats
-from ...memory.slab import ROW, SINCE, STARTED, TICKET
+from ...memory.slab import ROW, SINCE, STARTED, TICKET, Slab
 from ..base import Submission
 from .messages import Reply, Request
 
@@ -205,6 +205,9 @@ class Memory(Protocol[S]):
 
     @property
     def lent(self) -> int: ...
+
+    @property
+    def lent_slabs(self) -> list[Slab]: ...
 
     def take(self, nbytes: int, writer: int, needed: int = 0, last_room: bool = False) -> S | None: ...
 

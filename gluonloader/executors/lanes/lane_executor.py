@@ -34,6 +34,7 @@ from ...errors import BatchTimeout, LoaderClosed
 from ...interrupts import Uninterrupted
 from ...locks import Lock
 from ...memory.budget import MemoryStats
+from ...memory.slab import Slab
 from ...work.task import Job, Task
 from ..base import LONGEST_WAIT_S, Window, check_not_inside, usual_window
 from .blame import lanes_of, makes_progress
@@ -115,6 +116,11 @@ class LaneExecutor(Generic[S]):
 
     def memory(self) -> MemoryStats:
         return self._memory.stats()
+
+    @property
+    def lent_slabs(self) -> list[Slab]:
+        """See `SlabPool.lent_slabs`."""
+        return self._memory.lent_slabs
 
     @property
     def window(self) -> int:

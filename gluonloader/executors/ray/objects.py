@@ -22,7 +22,7 @@ from ...errors import SharedMemoryError
 from ...memory.budget import SPARE_LOANS, UNLIMITED, Budget, MemoryStats
 from ...memory.buffers import aligned_copy
 from ...memory.loans import Loans
-from ...memory.slab import HEADER
+from ...memory.slab import HEADER, Slab
 
 _NO_BYTES: Final = np.empty(0, np.uint8)
 
@@ -98,6 +98,11 @@ class ObjectMemory:
             self._budget.lent += used
         self._end_flight(batch)
         return loan
+
+    @property
+    def lent_slabs(self) -> list[Slab]:
+        """None: the batches lie in Ray's store."""
+        return []
 
     def copy_out(self, batch: StoredBatch, used: int) -> NDArray[np.uint8]:
         """Returns a private copy of the first `used` bytes of a batch, and frees its room."""

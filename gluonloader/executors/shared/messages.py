@@ -21,6 +21,7 @@ import struct
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 Facts = Mapping[str, Any]  # the arguments of a loader that have to be the same on all ranks, by name
@@ -171,6 +172,14 @@ def receive(connection: socket.socket) -> tuple[Message, list[int]] | None:
             os.close(descriptor)
         raise OSError(errno.EMFILE, "too many open files: no descriptor is left for the lane to a worker")
     return (decode(data), list(descriptors)) if data else None
+
+
+def library_version() -> str:
+    """The version of this library, which both sides of a connection must have."""
+    try:
+        return version("gluonloader")
+    except PackageNotFoundError:  # it was not installed, but copied
+        return "an unknown version"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,75 @@
+"""The memory of a server that a consumer has mapped, and the loans of the batches in it.
+
+A slab is mapped once, because the pages of a large batch are entered one by one in the page table. A mapping stays
+until the slab is large enough for `_MOST` others to replace it, or the server ends.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..memory.buffers import aligned_copy
+from ..memory.loans import Loans
+
+_MOST: Final = 64  # slabs; before Python 3.13 each needs a descriptor
+_MOST_LOANS: Final = 4  # batches that a consumer keeps in the server's memory; further ones are copied
+
+_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+
+
+class Mappings:
+    """The mapped slabs of one server; not thread-safe, except that loans may die in any thread.
+
+    Args:
+        writable: the consumer may write into its batches, since no other consumer gets them.
+    """
+
+    def __init__(self, writable: bool) -> None:
+        self._protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self._maps: dict[int, mmap.mmap] = {}  # by number of the slab, the longest unused one first
+        self._loans: Loans[None] = Loans()
+
+    def add(self, slab: int, descriptor: int) -> None:
+        """Maps a slab, and closes the descriptor; raises OSError if there are too many open files or mappings."""
+        try:
+            size = os.fstat(descriptor).st_size
+            mapped = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=self._protection, **_OPTIONS)
+        finally:
+            os.close(descriptor)
+        self._maps.pop(slab, None)
+        self._maps[slab] = mapped
+        if len(self._maps) > _MOST:
+            del self._maps[next(iter(self._maps))]
+
+    def has(self, slab: int, size: int) -> bool:
+        """Whether so many bytes of a slab are mapped."""
+        mapped = self._maps.get(slab)
+        return mapped is not None and len(mapped) >= size
+
+    def lend(self, item: int, slab: int, size: int) -> NDArray[np.uint8]:
+        """The memory of the batch that is this item: the first `size` bytes of a slab, or a private copy.
+
+        See NOTE [loans] in memory/loans.py.
+        """
+        mapped = self._maps[slab] = self._maps.pop(slab)
+        if len(self._loans.by_number) >= _MOST_LOANS:
+            return aligned_copy(np.frombuffer(mapped, np.uint8), size)
+        return self._loans.start(item, None, mapped, size)
+
+    def released(self) -> list[int]:
+        """The items whose memory is not used any more, since the last call."""
+        return [loan.number for loan in self._loans.ended()]
+
+    def is_lent(self, item: int) -> bool:
+        return item in self._loans.by_number
+
+    def forget(self) -> bool:
+        """Forgets all slabs; batches over them stay valid. Returns whether there were any."""
+        had, self._maps = bool(self._maps), {}
+        return had

@@ -1,0 +1,242 @@
+"""What a server and a consumer send each other.
+
+    consumer --Hello--> server               JSON
+    consumer <--Welcome, or Refused--        JSON
+    consumer <--Packet-- server              a batch, an error, the end of an epoch, or facts as JSON
+    consumer --Orders--> server              numbers only
+
+The server reads a Hello as JSON, and orders as numbers, and takes no descriptors. So nothing that a consumer sends can
+run code in the server. A consumer unpickles what the server sends, after it has seen that both belong to one user.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import struct
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+MESSAGE_BYTES: Final = 128 * 1024
+INLINE_BYTES: Final = 32 * 1024  # the largest head or error that a packet contains; larger heads lie in the slab
+
+_PREFIX: Final = "\0gluonloader-serve-"
+_NAME: Final = re.compile(r"[\w.:-]{1,64}")
+_PACKET: Final = struct.Struct("<BBIQQqQQQQI")
+_ORDER: Final = struct.Struct("<BQ")
+_DESCRIPTOR_BYTES: Final = socket.CMSG_SPACE(4)
+MOST_RANGES: Final = 1000
+
+
+def is_name(name: str) -> bool:
+    """Whether a text may be the name of a server."""
+    return _NAME.fullmatch(name) is not None
+
+
+def address_of(name: str) -> str:
+    """The address of the abstract socket of this user's server with this name."""
+    return f"{_PREFIX}{os.geteuid()}-{name}"
+
+
+def running() -> list[str]:
+    """The names of the servers of this user that run on this machine."""
+    prefix = address_of("").replace("\0", "@")
+    try:
+        with open("/proc/net/unix") as file:
+            found = {words[7].removeprefix(prefix) for words in map(str.split, file) if len(words) > 7}
+    except OSError:
+        return []
+    return sorted(name for name in found if is_name(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A consumer wants to attach.
+
+    Attributes:
+        version: of the library.
+        epoch, received: the epoch that it reads, and ranges (from, to) of the batches of it that it has received; None
+            if it has received nothing.
+    """
+
+    version: str
+    epoch: int | None
+    received: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The consumer is attached.
+
+    Attributes:
+        pid: of the server.
+        each: who gets a batch, see `serve`.
+        length: the number of batches in an epoch; None if it is not known.
+        batch_size: that of the loader.
+    """
+
+    pid: int
+    each: str
+    length: int | None
+    batch_size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The consumer may not attach."""
+
+    why: str
+
+
+def encode(message: Hello | Welcome | Refused) -> bytes:
+    return json.dumps([type(message).__name__, asdict(message)]).encode()
+
+
+def decode_hello(data: bytes) -> Hello:
+    """The first message of a consumer; raises ValueError for anything else."""
+    try:
+        kind, fields = json.loads(data)
+        hello = Hello(**fields)
+    except (ValueError, TypeError, RecursionError):
+        raise ValueError("not a message of gluonloader") from None
+    numbers = [hello.epoch or 0]
+    if isinstance(hello.received, list) and len(hello.received) <= MOST_RANGES:
+        for pair in hello.received:
+            numbers += pair if isinstance(pair, list) and len(pair) == 2 else [-1]
+    else:
+        numbers.append(-1)
+    if kind != "Hello" or not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
+        raise ValueError("not a Hello")
+    return hello
+
+
+def decode_answer(data: bytes) -> Welcome | Refused:
+    """The first message of a server; raises ValueError for anything else."""
+    try:
+        kind, fields = json.loads(data)
+        answer: Welcome | Refused = {"Welcome": Welcome, "Refused": Refused}[kind](**fields)
+    except (ValueError, TypeError, KeyError):
+        raise ValueError("not a message of gluonloader") from None
+    return answer
+
+
+class Kind(IntEnum):
+    """What a packet is."""
+
+    BATCH = 1
+    ERROR = 2
+    END = 3  # of an epoch
+    FACTS = 4  # the answer to `Ask.FACTS`
+    GOODBYE = 5  # the server ends; the body says why
+
+
+@dataclass(slots=True)  # not frozen, because creating a frozen dataclass is slower
+class Packet:
+    """A message to a consumer.
+
+    Attributes:
+        generation: how often the consumer has ordered `AGAIN`; packets of earlier generations are void.
+        number: of the item in the server's stream; each item is acknowledged by its number.
+        epoch, batch: which batch it is.
+        slab, size: the number of the slab that contains the batch, and how many of its bytes to map.
+        offset, length, spans: where the head lies in the slab, see `Head`; length 0 if the body is the head.
+        brings: whether the descriptor of the slab comes with the packet.
+        body: the head, the pickled error, or JSON.
+    """
+
+    kind: Kind
+    generation: int = 0
+    number: int = 0
+    epoch: int = 0
+    batch: int = -1
+    slab: int = 0
+    size: int = 0
+    offset: int = 0
+    length: int = 0
+    spans: int = 0
+    brings: bool = False
+    body: bytes = b""
+
+    def encode(self) -> bytes:
+        where = self.slab, self.size, self.offset, self.length, self.spans
+        about = self.kind, self.brings, self.generation, self.number, self.epoch, self.batch
+        return _PACKET.pack(*about, *where) + self.body
+
+
+def decode_packet(data: bytes) -> Packet:
+    kind, brings, *numbers = _PACKET.unpack_from(data)
+    packet = Packet(Kind(kind), *numbers)
+    packet.brings, packet.body = bool(brings), data[_PACKET.size :]
+    return packet
+
+
+class Ask(IntEnum):
+    """What a consumer orders; the number that comes with it is named here."""
+
+    ACKNOWLEDGE = 1  # an item: the consumer has received it
+    RELEASE = 2  # an item: nothing refers to its memory any more
+    NEXT = 3  # -: the consumer waits for an item
+    SKIP = 4  # an epoch: the consumer reads nothing more of it
+    AGAIN = 5  # a generation: send every item again that is not acknowledged, with the descriptor of its slab
+    FACTS = 6  # -: what the server knows: statistics and the position
+
+
+@dataclass(slots=True)
+class Order:
+    """One order of a consumer."""
+
+    ask: Ask
+    number: int
+
+
+def encode_orders(orders: Iterable[tuple[Ask, int]]) -> bytes:
+    return b"".join([_ORDER.pack(*order) for order in orders])
+
+
+def decode_orders(data: bytes) -> Iterator[Order]:
+    """Yields the orders; raises ValueError if the bytes are no orders."""
+    if len(data) % _ORDER.size:
+        raise ValueError("not a message of gluonloader")
+    for ask, number in _ORDER.iter_unpack(data):
+        yield Order(Ask(ask), number)
+
+
+def send_packet(connection: socket.socket, packet: Packet, descriptor: int | None) -> None:
+    """Sends a packet; raises OSError if the consumer is gone or its queue is full."""
+    rights: Sequence[Any] = ()
+    if descriptor is not None:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
+    connection.sendmsg([packet.encode()], rights)
+
+
+def receive_packet(connection: socket.socket) -> tuple[bytes, int | None]:
+    """A packet, and the descriptor that came with it; b"" if the connection has ended.
+
+    The descriptor is None if there was none, or if this process may open no more files.
+
+    Raises:
+        BlockingIOError: no packet has arrived.
+    """
+    data, ancillary, _, _ = connection.recvmsg(MESSAGE_BYTES, _DESCRIPTOR_BYTES, socket.MSG_CMSG_CLOEXEC)
+    if not ancillary:
+        return data, None
+    return data, array("i", ancillary[0][2])[0] if len(ancillary[0][2]) >= 4 else None
+
+
+def brings_descriptor(connection: socket.socket) -> bool:
+    """Whether the next packet brings a descriptor; raises BlockingIOError if no packet has arrived."""
+    return connection.recv(2, socket.MSG_PEEK)[1:2] == b"\1"
+
+
+def encode_facts(facts: Mapping[str, Any]) -> bytes:
+    return json.dumps(facts).encode()
+
+
+def decode_facts(body: bytes) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(body)
+    return facts
