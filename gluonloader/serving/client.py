@@ -18,7 +18,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic
@@ -37,7 +37,7 @@ from ..memory.reduce import rebuild, rebuild_with
 from ..memory.slab import Head
 from ..state import joined, range_with, save_ranges
 from ..tree import Batch
-from .mapping import Mappings
+from .mapping import Ended, Mappings
 from .messages import (
     MESSAGE_BYTES,
     MOST_RANGES,
@@ -123,8 +123,6 @@ class ServedLoader(Generic[Batch]):
         self._received = Received()  # of the current epoch
         self._left = False  # whether `iter` leaves the current epoch, since a batch of it was read
         self._kept: dict[int, Kept] = {}  # by thread
-        self._delivered: set[int] = set()  # items that are acknowledged and not released
-        self._last = -1  # the item that was kept last
         self._warned = False
         self._connect(wait)
 
@@ -137,8 +135,8 @@ class ServedLoader(Generic[Batch]):
         self._asked = False  # whether the server knows that this consumer waits
         self._facts: dict[str, Any] | None = None
         self._ending: str | None = None  # why there is no connection
-        self._delivered.clear()
-        self._last = -1
+        self._delivered: set[int] = set()  # items that are acknowledged and not released
+        self._last = -1  # the item that was kept last
 
     def _hello(self) -> Hello:
         ranges = save_ranges(self._received.ranges[-MOST_RANGES:])
@@ -217,8 +215,8 @@ class ServedLoader(Generic[Batch]):
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_connection", None) is not None and self._ending is None:
-            close_end(self._connection)
+        if getattr(self, "_connection", None) is not None and os.getpid() == self._pid:
+            self._hang_up("it was deleted")
 
     @short_repr
     def __repr__(self) -> str:
@@ -249,6 +247,9 @@ class ServedLoader(Generic[Batch]):
             packet = self._receive()
             if self._is_old(packet):
                 self._discard(packet)
+                continue
+            if self.epoch is None and packet.kind is Kind.END:  # it has attached just before the end of an epoch
+                self._start_epoch(packet.epoch + 1)
                 continue
             if self.epoch is None or packet.epoch > self.epoch:
                 self._start_epoch(packet.epoch)
@@ -290,7 +291,7 @@ class ServedLoader(Generic[Batch]):
         if not mappings.has(packet.slab, packet.size):
             self._again()
             return None
-        memory = mappings.lend(packet.number, packet.slab, packet.size)
+        memory = mappings.lend(packet.number, packet.slab, packet.size, packet.scarce)
         head = Head(packet.offset, packet.length, packet.spans)
         batch = rebuild(memory, head) if packet.length else rebuild_with(memory, packet.body)
         if self._convert is not None:
@@ -307,11 +308,9 @@ class ServedLoader(Generic[Batch]):
         number = kept.number
         orders = [(Ask.ACKNOWLEDGE, number)]
         self._delivered.add(number)
-        for item in [*self._mappings.released(), *([] if self._mappings.is_lent(number) else [number])]:
-            # A batch that was built and not delivered is built again, see NOTE [again].
-            if item in self._delivered:
-                self._delivered.discard(item)
-                orders.append((Ask.RELEASE, item))
+        if not self._mappings.is_lent(number):  # an error or a copy
+            orders += self._releases([Ended(number, False)])
+        orders += self._releases(self._mappings.ended())
         self._order(*orders)
         if kept.which >= 0:
             self._received.add(kept.which)
@@ -337,10 +336,18 @@ class ServedLoader(Generic[Batch]):
         return self._inbox[0]
 
     def _release(self) -> None:
-        items = [item for item in self._mappings.released() if item in self._delivered]
-        if items:
-            self._delivered.difference_update(items)
-            self._order(*[(Ask.RELEASE, item) for item in items])
+        orders = self._releases(self._mappings.ended())
+        if orders:
+            self._order(*orders)
+
+    def _releases(self, ended: Iterable[Ended]) -> list[tuple[Ask, int]]:
+        """The orders for memory that is not used any more.
+
+        There is none for a batch that was built and not delivered, since it is built again; see NOTE [again].
+        """
+        known = [one for one in ended if one.item in self._delivered]
+        self._delivered.difference_update(one.item for one in known)
+        return [(Ask.KEEP if one.inherited else Ask.RELEASE, one.item) for one in known]
 
     def _wait(self, deadline: float | None) -> bool:
         """Waits for a packet; returns False after the deadline."""
@@ -417,6 +424,7 @@ class ServedLoader(Generic[Batch]):
     def _ask_facts(self, seconds: float) -> dict[str, Any]:
         with self._locked():
             self._facts = None
+            self._release()
             self._order((Ask.FACTS, 0))
             deadline = time.monotonic() + seconds
             self._await_facts(deadline)
@@ -432,14 +440,17 @@ class ServedLoader(Generic[Batch]):
         """Sends orders; raises LoaderClosed if the server has ended."""
         if self._ending is not None:
             raise LoaderClosed(self._ending)
-        data = encode_orders(orders)
+        try:
+            self._send(encode_orders(orders))
+        except (BrokenPipeError, ConnectionResetError):
+            self._find_ending()
+
+    def _send(self, data: bytes) -> None:
         try:
             self._connection.send(data)
         except BlockingIOError:  # the server is stopped, or very busy
             is_ready(self._connection, select.POLLOUT, _ANSWER_S)
             self._connection.send(data)
-        except (BrokenPipeError, ConnectionResetError):
-            self._find_ending()
 
     def _find_ending(self) -> None:
         """Reads what the server has said before it ended; raises LoaderClosed."""
@@ -454,6 +465,7 @@ class ServedLoader(Generic[Batch]):
 
     def _hang_up(self, why: str) -> None:
         if self._ending is None:
+            self._keep_lent()
             self._ending = why
             close_end(self._connection)
             self._mappings.forget()
@@ -461,6 +473,14 @@ class ServedLoader(Generic[Batch]):
             for thread, kept in list(self._kept.items()):
                 if not kept.acknowledged:  # a new server sends it again
                     del self._kept[thread]
+
+    def _keep_lent(self) -> None:
+        """Tells the server that the program may use its batches after this loader; see NOTE [kept memory]."""
+        ended = [Ended(item, True) for item in self._mappings.lent]
+        orders = self._releases([*self._mappings.ended(), *ended])
+        if orders:
+            with suppress(OSError):  # it has ended
+                self._send(encode_orders(orders))
 
     def _locked(self) -> Lock:
         if os.getpid() != self._pid:
@@ -528,33 +548,42 @@ def attach(
 def _enter(name: str, hello: Hello, wait: float) -> tuple[socket.socket, Welcome]:
     """A connection to the server; waits for the server to start."""
     deadline = time.monotonic() + wait
-    while (connection := _connect(name)) is None:
+    while True:
+        connection = _connect(name)
+        welcome = None if connection is None else _welcomed(name, connection, hello)
+        if connection is not None and welcome is not None:
+            return connection, welcome
         if time.monotonic() > deadline:
             others = ", ".join(map(repr, running())) or "none"
             what = f"no server {name!r} runs on this machine (running: {others})"
-            raise ConnectionRefusedError(
-                errno.ECONNREFUSED, f"{what}; start it with gluonloader.serve(loader, {name!r})"
-            )
+            raise _refused(f"{what}; start it with gluonloader.serve(loader, {name!r})")
         time.sleep(_LOOK_S)
-    welcome = None
+
+
+def _welcomed(name: str, connection: socket.socket, hello: Hello) -> Welcome | None:
+    """The answer of the server; None, and the connection is closed, if the server ends just now."""
+    answer = None
     try:
-        welcome = _answer(name, connection, hello)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            answer = _answer(connection, hello)
     finally:
-        if welcome is None:
+        if not isinstance(answer, Welcome):
             close_end(connection)
-    return connection, welcome
-
-
-def _answer(name: str, connection: socket.socket, hello: Hello) -> Welcome:
-    answer: Welcome | Refused = Refused(f"it has not answered within {_ANSWER_S:g} s")
-    with suppress(BrokenPipeError, ConnectionResetError):
-        connection.send(encode(hello))
-        if is_ready(connection, select.POLLIN, _ANSWER_S):
-            data = connection.recv(MESSAGE_BYTES)
-            answer = decode_answer(data) if data else Refused("it has just ended")
     if isinstance(answer, Refused):
-        raise ConnectionRefusedError(errno.ECONNREFUSED, f"the server {name!r}: {answer.why}")
+        raise _refused(f"the server {name!r}: {answer.why}")
     return answer
+
+
+def _answer(connection: socket.socket, hello: Hello) -> Welcome | Refused | None:
+    connection.send(encode(hello))
+    if not is_ready(connection, select.POLLIN, _ANSWER_S):
+        return Refused(f"it has not answered within {_ANSWER_S:g} s; it is stopped, or its dataset holds the GIL")
+    data = connection.recv(MESSAGE_BYTES)
+    return decode_answer(data) if data else None
+
+
+def _refused(text: str) -> ConnectionRefusedError:
+    return ConnectionRefusedError(errno.ECONNREFUSED, text)
 
 
 def _connect(name: str) -> socket.socket | None:

@@ -1,7 +1,12 @@
 """The memory of a server that a consumer has mapped, and the loans of the batches in it.
 
 A slab is mapped once, because the pages of a large batch are entered one by one in the page table. A mapping stays
-until the slab is large enough for `_MOST` others to replace it, or the server ends.
+until `_MOST` others were used since, or the server ends.
+
+NOTE [kept memory]: the server uses the memory of a batch again when the consumer has released it. If a forked child may
+still read the batch, or the loader is closed while the program keeps batches, nobody will see when the last array dies.
+Then the consumer orders `KEEP`, and the server closes the slab instead. The system frees the memory when the last
+mapping is gone. If the server ends, it closes all slabs that consumers have not released.
 """
 
 from __future__ import annotations
@@ -9,6 +14,8 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+import weakref
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +30,18 @@ _MOST_LOANS: Final = 4  # batches that a consumer keeps in the server's memory; 
 _OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A loan that has ended.
+
+    Attributes:
+        inherited: a forked child may still read the memory.
+    """
+
+    item: int
+    inherited: bool
+
+
 class Mappings:
     """The mapped slabs of one server; not thread-safe, except that loans may die in any thread.
 
@@ -34,6 +53,8 @@ class Mappings:
         self._protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         self._maps: dict[int, mmap.mmap] = {}  # by number of the slab, the longest unused one first
         self._loans: Loans[None] = Loans()
+        self._inherited: set[int] = set()  # items that were lent when this process was forked
+        _all.add(self)
 
     def add(self, slab: int, descriptor: int) -> None:
         """Maps a slab, and closes the descriptor; raises OSError if there are too many open files or mappings."""
@@ -52,24 +73,45 @@ class Mappings:
         mapped = self._maps.get(slab)
         return mapped is not None and len(mapped) >= size
 
-    def lend(self, item: int, slab: int, size: int) -> NDArray[np.uint8]:
+    def lend(self, item: int, slab: int, size: int, scarce: bool) -> NDArray[np.uint8]:
         """The memory of the batch that is this item: the first `size` bytes of a slab, or a private copy.
 
-        See NOTE [loans] in memory/loans.py.
+        It is a copy if the program keeps many batches, or the server is short of descriptors (`scarce`). See NOTE
+        [loans] in memory/loans.py.
         """
         mapped = self._maps[slab] = self._maps.pop(slab)
-        if len(self._loans.by_number) >= _MOST_LOANS:
+        if scarce or len(self._loans.by_number) >= _MOST_LOANS:
             return aligned_copy(np.frombuffer(mapped, np.uint8), size)
         return self._loans.start(item, None, mapped, size)
 
-    def released(self) -> list[int]:
-        """The items whose memory is not used any more, since the last call."""
-        return [loan.number for loan in self._loans.ended()]
+    def ended(self) -> list[Ended]:
+        """The items whose memory the program does not use any more, since the last call."""
+        ended = []
+        for loan in self._loans.ended():
+            ended.append(Ended(loan.number, loan.number in self._inherited))
+            self._inherited.discard(loan.number)
+        return ended
 
     def is_lent(self, item: int) -> bool:
         return item in self._loans.by_number
+
+    @property
+    def lent(self) -> list[int]:
+        """The items whose memory the program uses."""
+        return list(self._loans.by_number)
 
     def forget(self) -> bool:
         """Forgets all slabs; batches over them stay valid. Returns whether there were any."""
         had, self._maps = bool(self._maps), {}
         return had
+
+
+_all: Final[weakref.WeakSet[Mappings]] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for mappings in list(_all):
+        mappings._inherited.update(mappings.lent)  # NOTE [kept memory]
+
+
+os.register_at_fork(before=_before_fork)

@@ -28,6 +28,7 @@ INLINE_BYTES: Final = 32 * 1024  # the largest head or error that a packet conta
 _PREFIX: Final = "\0gluonloader-serve-"
 _NAME: Final = re.compile(r"[\w.:-]{1,64}")
 _PACKET: Final = struct.Struct("<BBIQQqQQQQI")
+_BRINGS, _SCARCE = 1, 2  # flags of a packet
 _ORDER: Final = struct.Struct("<BQ")
 _DESCRIPTOR_BYTES: Final = socket.CMSG_SPACE(4)
 MOST_RANGES: Final = 1000
@@ -48,10 +49,10 @@ def running() -> list[str]:
     prefix = address_of("").replace("\0", "@")
     try:
         with open("/proc/net/unix") as file:
-            found = {words[7].removeprefix(prefix) for words in map(str.split, file) if len(words) > 7}
+            found = {line.split(prefix, 1)[1].strip() for line in file if prefix in line}
     except OSError:
         return []
-    return sorted(name for name in found if is_name(name))
+    return sorted(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,7 @@ class Packet:
         slab, size: the number of the slab that contains the batch, and how many of its bytes to map.
         offset, length, spans: where the head lies in the slab, see `Head`; length 0 if the body is the head.
         brings: whether the descriptor of the slab comes with the packet.
+        scarce: the server has few descriptors left, so the consumer copies the batch and releases its memory.
         body: the head, the pickled error, or JSON.
     """
 
@@ -160,18 +162,20 @@ class Packet:
     length: int = 0
     spans: int = 0
     brings: bool = False
+    scarce: bool = False
     body: bytes = b""
 
     def encode(self) -> bytes:
         where = self.slab, self.size, self.offset, self.length, self.spans
-        about = self.kind, self.brings, self.generation, self.number, self.epoch, self.batch
+        flags = _BRINGS * self.brings + _SCARCE * self.scarce
+        about = self.kind, flags, self.generation, self.number, self.epoch, self.batch
         return _PACKET.pack(*about, *where) + self.body
 
 
 def decode_packet(data: bytes) -> Packet:
-    kind, brings, *numbers = _PACKET.unpack_from(data)
+    kind, flags, *numbers = _PACKET.unpack_from(data)
     packet = Packet(Kind(kind), *numbers)
-    packet.brings, packet.body = bool(brings), data[_PACKET.size :]
+    packet.brings, packet.scarce, packet.body = bool(flags & _BRINGS), bool(flags & _SCARCE), data[_PACKET.size :]
     return packet
 
 
@@ -180,10 +184,11 @@ class Ask(IntEnum):
 
     ACKNOWLEDGE = 1  # an item: the consumer has received it
     RELEASE = 2  # an item: nothing refers to its memory any more
-    NEXT = 3  # -: the consumer waits for an item
-    SKIP = 4  # an epoch: the consumer reads nothing more of it
-    AGAIN = 5  # a generation: send every item again that is not acknowledged, with the descriptor of its slab
-    FACTS = 6  # -: what the server knows: statistics and the position
+    KEEP = 3  # an item: its memory must not be used again, see NOTE [kept memory] in mapping.py
+    NEXT = 4  # -: the consumer waits for an item
+    SKIP = 5  # an epoch: the consumer reads nothing more of it
+    AGAIN = 6  # a generation: send every item again that is not acknowledged, with the descriptor of its slab
+    FACTS = 7  # -: what the server knows: statistics and the position
 
 
 @dataclass(slots=True)
@@ -206,12 +211,29 @@ def decode_orders(data: bytes) -> Iterator[Order]:
         yield Order(Ask(ask), number)
 
 
+def receive_orders(connection: socket.socket) -> bytes:
+    """The next message of a consumer; b"" if it is gone.
+
+    Raises:
+        BlockingIOError: there is none.
+        OSError: the connection is broken.
+    """
+    try:
+        return connection.recv(MESSAGE_BYTES)
+    except ConnectionResetError:  # it is gone, and has not read all packets; its last orders may still be there
+        return connection.recv(MESSAGE_BYTES)
+
+
 def send_packet(connection: socket.socket, packet: Packet, descriptor: int | None) -> None:
     """Sends a packet; raises OSError if the consumer is gone or its queue is full."""
     rights: Sequence[Any] = ()
     if descriptor is not None:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
     connection.sendmsg([packet.encode()], rights)
+
+
+def _receive(connection: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
+    return connection.recvmsg(MESSAGE_BYTES, _DESCRIPTOR_BYTES, socket.MSG_CMSG_CLOEXEC)
 
 
 def receive_packet(connection: socket.socket) -> tuple[bytes, int | None]:
@@ -222,7 +244,10 @@ def receive_packet(connection: socket.socket) -> tuple[bytes, int | None]:
     Raises:
         BlockingIOError: no packet has arrived.
     """
-    data, ancillary, _, _ = connection.recvmsg(MESSAGE_BYTES, _DESCRIPTOR_BYTES, socket.MSG_CMSG_CLOEXEC)
+    try:
+        data, ancillary, _, _ = _receive(connection)
+    except ConnectionResetError:  # the server is gone, and has not read all orders; its last packets may still be there
+        data, ancillary, _, _ = _receive(connection)
     if not ancillary:
         return data, None
     return data, array("i", ancillary[0][2])[0] if len(ancillary[0][2]) >= 4 else None
@@ -230,7 +255,11 @@ def receive_packet(connection: socket.socket) -> tuple[bytes, int | None]:
 
 def brings_descriptor(connection: socket.socket) -> bool:
     """Whether the next packet brings a descriptor; raises BlockingIOError if no packet has arrived."""
-    return connection.recv(2, socket.MSG_PEEK)[1:2] == b"\1"
+    try:
+        start = connection.recv(2, socket.MSG_PEEK)
+    except ConnectionResetError:  # as in `receive_packet`
+        start = connection.recv(2, socket.MSG_PEEK)
+    return len(start) > 1 and bool(start[1] & _BRINGS)
 
 
 def encode_facts(facts: Mapping[str, Any]) -> bytes:

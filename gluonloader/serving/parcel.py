@@ -8,22 +8,29 @@ The server keeps the batch, and with it the loan of its slab, until no consumer 
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from numpy.typing import NDArray
 
+from ..errors import TransportError
 from ..executors.lanes.lane_executor import LaneExecutor
-from ..locks import Lock
+from ..frameworks import leaves_room
 from ..memory.allocator import Arena
 from ..memory.reduce import reduce
 from ..memory.slab import HEADER, Head, Slab
 from ..memory.slabs import SlabPool
 from .messages import INLINE_BYTES
 
+_PATIENCE_S: Final = 10.0  # how long a batch waits for memory that consumers give back
 _NOWHERE: Final = Head(0, 0, 0)
 
 
@@ -36,6 +43,7 @@ class Parcel:
         size: how many bytes of the slab the batch uses.
         head: where its head lies in the slab; `inline` is the head if the length of this is 0.
         free: gives the memory back; to be called once.
+        scarce: see `Packet`.
     """
 
     slab: Slab
@@ -44,6 +52,7 @@ class Parcel:
     head: Head
     inline: bytes
     free: Callable[[], object]
+    scarce: bool
 
 
 class Parcels:
@@ -55,10 +64,16 @@ class Parcels:
 
     def __init__(self, window: int) -> None:
         self._pool = SlabPool(window, None)
-        self._lock = Lock()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._freed, self._closed = 0, False  # how many parcels were freed
         self._numbers: WeakKeyDictionary[Slab, int] = WeakKeyDictionary()
         self._count = count(1)
-        self.copies = 0
+        self.copies = 0  # how many batches were copied
+        with suppress(OSError):  # so that the loader, which makes slabs later, does not use up all descriptors
+            for slab in [self._pool.take(0, -1) for _ in range(window + 1)]:
+                if slab is not None:
+                    self._pool.give_back(slab)
 
     def make(self, batch: Any, executor: object) -> Parcel:
         """The parcel of a batch that an executor has made.
@@ -73,9 +88,35 @@ class Parcels:
         except _NotInSlab:
             head = None
         if head is not None and lent.slab is not None and not head.spans and head.length <= INLINE_BYTES:
-            # The list keeps the batch, and so the loan of the slab, until it is cleared.
-            return Parcel(lent.slab, self._number(lent.slab), lent.end, _NOWHERE, lent.head, [batch].clear)
-        return self._copy(batch)
+            kept = [batch]  # and so the loan of the slab
+
+            def free() -> None:
+                kept.clear()
+                self._note_freed()
+
+            return Parcel(lent.slab, self._number(lent.slab), lent.end, _NOWHERE, lent.head, free, False)
+        return self._copied(batch)
+
+    def _copied(self, batch: Any) -> Parcel:
+        """A copy of a batch; waits for the end of other parcels if there is no memory or no descriptor for it."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            freed = self._freed
+            try:
+                return self._copy(batch)
+            except OSError:
+                if not self._wait_for_freed(freed, deadline - time.monotonic()):
+                    raise
+
+    def _wait_for_freed(self, freed: int, seconds: float) -> bool:
+        """Waits until a parcel was freed that `freed` does not count."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._freed > freed or self._closed, seconds) and not self._closed
+
+    def _note_freed(self) -> None:
+        with self._changed:
+            self._freed += 1
+            self._changed.notify_all()
 
     def _copy(self, batch: Any) -> Parcel:
         with self._lock:
@@ -90,11 +131,13 @@ class Parcels:
                 raise
             self._pool.has_grown(slab, slab.size)
             self._pool.retired.clear()  # consumers close old slabs themselves
-        return Parcel(slab, self._number(slab), head.offset + head.length, head, b"", lambda: self._give_back(slab))
+        size, free = head.offset + head.length, partial(self._give_back, slab)
+        return Parcel(slab, self._number(slab), size, head, b"", free, _few_descriptors())
 
     def _give_back(self, slab: Slab) -> None:
         with self._lock:
             self._pool.give_back(slab)
+        self._note_freed()
 
     def _number(self, slab: Slab) -> int:
         if slab not in self._numbers:
@@ -103,11 +146,28 @@ class Parcels:
 
     def close(self) -> None:
         """Closes the slabs of copies; consumers that have mapped them keep their batches."""
+        self.stop_waiting()
         with self._lock:
             self._pool.close()
 
+    def stop_waiting(self) -> None:
+        """Ends the wait of a thread for memory, with the error of the system."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
 
-class _NotInSlab(Exception):
+
+def _few_descriptors() -> bool:
+    """Whether this process can hardly open more files."""
+    try:
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+    except OSError:
+        return True
+    os.close(descriptor)
+    return not leaves_room(descriptor)
+
+
+class _NotInSlab(TransportError):  # which `reduce` does not replace by another error
     """The batch does not lie in a slab."""
 
 

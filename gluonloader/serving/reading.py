@@ -59,6 +59,7 @@ class Reading:
     def close(self) -> None:
         """Ends the thread. The loader stays open."""
         self._closed = True
+        self._parcels.stop_waiting()
         iterator = self._iterator
         if iterator is not None:
             iterator.close()
@@ -115,7 +116,8 @@ class Reading:
                 self.error = error
                 return
             except Exception as error:
-                data = shorten_error(encode_error(error, self._who), INLINE_BYTES)
+                data = encode_error(error, self._who)
+                data = data if len(data) <= INLINE_BYTES else shorten_error(data, INLINE_BYTES)
                 yield Item(Kind.ERROR, epoch, content=data, state=loader.state_dict())
             else:
                 self.batches += 1

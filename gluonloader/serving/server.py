@@ -47,6 +47,7 @@ from .messages import (
     encode,
     encode_facts,
     is_name,
+    receive_orders,
     send_packet,
 )
 from .parcel import Parcels
@@ -57,6 +58,7 @@ from .stream import ForAll, ForOne, Item
 _QUEUE: Final = 256  # consumers that wait until they are accepted
 _RETRY_S: Final = 1.0  # how long to wait before a connection is accepted again if there are too many open files
 _PATIENCE_S: Final = 30.0  # how long the consumers wait for one of them before the log says so
+_FULL: Final = (errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS)  # errors of a queue that takes nothing now
 _WINDOW: Final = 4  # items that the slowest consumer of "all" may be behind
 
 _log = logging.getLogger("gluonloader")
@@ -171,11 +173,19 @@ class Server:
         finally:
             self._end(why)
 
+    def _stop_using(self, item: Item | None) -> None:
+        """Lets nobody use the memory of a batch again; see NOTE [kept memory] in mapping.py."""
+        if item is not None:
+            item.content.slab.inherited = True
+
     def _end(self, why: str) -> None:
         self._reading.close()
         with self._lock:
             self._goodbye(why)
-            for connection in (self._listener, self._woken, *self._guests.values()):
+            for place in self._stream.places.values():
+                for item in place.held.values():
+                    self._stop_using(item)
+            for connection in (self._listener, self._woken, self._waker, *self._guests.values()):
                 close_end(connection)
             for one in self._attached.values():
                 close_end(one.connection)
@@ -290,7 +300,7 @@ class Server:
     def _hear(self, one: Attached) -> None:
         """Reads the orders of a consumer; it is gone if there are none."""
         try:
-            data = one.connection.recv(MESSAGE_BYTES)
+            data = receive_orders(one.connection)
             orders = list(decode_orders(data))
         except BlockingIOError:
             return
@@ -305,6 +315,9 @@ class Server:
         stream, consumer = self._stream, one.connection.fileno()
         if order.ask is Ask.ACKNOWLEDGE:
             stream.acknowledge(consumer, order.number)
+        elif order.ask is Ask.KEEP:
+            self._stop_using(stream.places[consumer].held.get(order.number))
+            stream.release(consumer, order.number)
         elif order.ask is Ask.RELEASE:
             stream.release(consumer, order.number)
         elif order.ask is Ask.NEXT:
@@ -330,10 +343,10 @@ class Server:
                 self._send(one, one.pending[0])
                 one.pending.popleft()
         except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS):
-                self._detach(one)
-                return
-            full = True
+            if error.errno not in _FULL:
+                one.pending.clear()  # it is gone; `_hear` reads its last orders
+            else:
+                full = True
         if full != one.writes:
             one.writes = full
             self._poll.modify(one.connection, select.POLLIN | (select.POLLOUT if full else 0))
@@ -352,6 +365,7 @@ class Server:
         packet.slab, packet.size, packet.body = parcel.number, parcel.size, parcel.inline
         packet.offset, packet.length, packet.spans = parcel.head.offset, parcel.head.length, parcel.head.spans
         size = parcel.slab.size
+        packet.scarce = parcel.scarce
         packet.brings = one.known.get(parcel.number, 0) < parcel.size
         send_packet(one.connection, packet, parcel.slab.fd if packet.brings else None)
         if packet.brings:
@@ -371,7 +385,7 @@ class Server:
         reading, stream = self._reading, self._stream
         slow = stream.waits_for()
         consumers = tuple(
-            ConsumerStats(self._attached[number].pid, place.received, place.skipped, len(place.held), number in slow)
+            ConsumerStats(self._attached[number].pid, place.received, place.skipped, place.kept, number in slow)
             for number, place in stream.places.items()
         )
         counted = reading.epoch, reading.batches, self._parcels.copies, reading.made_s, reading.idle_s

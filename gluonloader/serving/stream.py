@@ -71,6 +71,11 @@ class Place:
     skipped: int = 0
     state: dict[str, Any] | None = None
 
+    @property
+    def kept(self) -> int:
+        """How many batches it has received and still refers to."""
+        return sum(number not in self.sent for number in self.held)
+
 
 @dataclass(frozen=True, slots=True)
 class Due:
@@ -191,7 +196,7 @@ class _Common:
 
 
 class ForAll(_Common):
-    """Each consumer gets each item, from the one that is read next when it attaches.
+    """Each consumer gets each item, from the oldest one that is not settled when it attaches.
 
     Args:
         window: how many items are not settled at most.
@@ -207,9 +212,7 @@ class ForAll(_Common):
         return self._state
 
     def attach(self, consumer: int) -> None:
-        # If nobody is there, it gets the items that the last consumer has not received.
-        first = self._count if self.places or not self._items else self._items[0].number
-        self.places[consumer] = Place(next=first)
+        self.places[consumer] = Place(next=self._items[0].number if self._items else self._count)
 
     def detach(self, consumer: int) -> None:
         self._forget(consumer)

@@ -44,17 +44,19 @@ def workers(request):
 _handler = signal.SIG_DFL
 
 
-@pytest.fixture(autouse=True)
-def own_handler():
-    """torch's handler of SIGCHLD is installed only while a test of this suite runs.
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """torch's handler of SIGCHLD is installed only while the function of a test of this suite runs.
 
     If a worker of a torch loader has died, also of one that nobody uses any more, the handler raises an error in
-    whatever code of the program is running.
+    whatever code of the program is running. That must not be pytest's own code after the test.
     """
     global _handler
     before = signal.signal(signal.SIGCHLD, _handler)
-    yield
-    _handler = signal.signal(signal.SIGCHLD, before)
+    try:
+        return (yield)
+    finally:
+        _handler = signal.signal(signal.SIGCHLD, before)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,695 @@
+"""Programs that attach to a server: what they get, what happens if someone dies, stalls or keeps batches."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import random
+import re
+import resource
+import select
+import signal
+import socket
+import threading
+from itertools import islice
+
+import numpy as np
+import pytest
+from conftest import SERIAL, THREAD, descriptors, eventually, in_child
+from interrupting import Alarm, SignalAt, raise_alarm
+from samples import Numbered
+from served import Served, consumers, new_server_name, read_epochs
+from sharing import Rank
+
+import gluonloader as gl
+from gluonloader.serving.messages import address_of
+
+pytestmark = pytest.mark.numpy_only
+
+KILLS = int(os.environ.get("GLUONLOADER_KILLS", "5"))
+PROCESS = {"num_workers": 2, "start_method": "fork"}
+
+
+def loader_of(executor=PROCESS, length=60, **options):
+    return gl.DataLoader(Numbered(length), **{"batch_size": 4, "shuffle": True, "seed": 1, **executor, **options})
+
+
+def numbered(executor=PROCESS, length=60, **options):
+    return lambda: loader_of(executor, length, **options)
+
+
+def own(epochs=1, length=60):
+    with loader_of({}, length) as loader:
+        return [[batch.tolist() for batch in loader] for _ in range(epochs)]
+
+
+# -- what consumers get -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("executor", [SERIAL.arguments, THREAD.arguments, PROCESS], ids=["serial", "thread", "process"])
+def test_each_consumer_gets_all_batches(executor):
+    name = new_server_name()
+    readers = consumers(3, read_epochs, name, 2)
+    with Served(numbered(executor), name, consumers=3) as server:
+        assert [reader.answer() for reader in readers] == [own(2)] * 3
+        stats = server.ask("stats")
+    assert stats.batches >= 30
+    assert (stats.copies > 0) == (executor != PROCESS)
+
+
+@pytest.mark.parametrize("executor", [SERIAL.arguments, PROCESS], ids=["serial", "process"])
+def test_each_batch_goes_to_one_consumer(executor):
+    name = new_server_name()
+    readers = consumers(3, read_epochs, name, 2)
+    with Served(numbered(executor), name, each="one", consumers=3):
+        found = [reader.answer() for reader in readers]
+    for epoch, batches in enumerate(own(2)):
+        assert sorted(sum((one[epoch] for one in found), [])) == sorted(batches)
+
+
+class Mixed:
+    """Samples of many kinds."""
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        return {
+            "text": f"sample {index}",
+            "float": float(index),
+            "array": np.full((2, 3), index, np.int16),
+            "empty": np.empty((0, 3)),
+            "nested": (index, [np.arange(4) + index]),
+        }
+
+
+class Turned:
+    """A batchify function whose array is not in C order."""
+
+    def __call__(self, samples):
+        return gl.default_batchify(samples).T
+
+
+@pytest.mark.parametrize("executor", [SERIAL.arguments, PROCESS], ids=["serial", "process"])
+def test_any_batch(executor):
+    def make():
+        return gl.DataLoader(Mixed(), 5, **executor)
+
+    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
+        for batch, expected in zip(loader, gl.DataLoader(Mixed(), 5), strict=True):
+            assert repr(batch) == repr(expected)
+
+
+def test_a_batch_in_another_order_of_axes():
+    def make():
+        return gl.DataLoader(Numbered(8), 4, batchify_fn=Turned(), **PROCESS)
+
+    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
+        batches = list(loader)
+    assert [batch[0].tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert batches[0].shape == (500, 4)
+
+
+def test_only_batches_of_one_are_writable():
+    for each in ("all", "one"):
+        with Served(numbered(), new_server_name(), each=each) as server, gl.attach(server.name) as loader:
+            batch = next(iter(loader))
+            assert batch.flags.writeable == (each == "one")
+            if each == "one":
+                batch[:] = 7
+                assert (batch == 7).all()
+
+
+def test_output_belongs_to_the_consumer():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name, output=np.sum) as loader:
+        assert [int(total) for total in loader] == [sum(sum(row) for row in batch) for batch in own()[0]]
+    with pytest.raises(ValueError, match="remove output and pin_memory here; pass output to attach"):
+        gl.serve(gl.DataLoader(range(4), 1, output="numpy"), "x")
+
+
+def test_an_error_of_output_costs_one_batch():
+    calls = []
+
+    def fails_once(array):
+        calls.append(array)
+        if len(calls) == 2:
+            raise RuntimeError("on purpose")
+        return array
+
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name, output=fails_once) as loader:
+        iterator = iter(loader)
+        found = [next(iterator).tolist()]
+        with pytest.raises(RuntimeError, match="on purpose"):
+            next(iterator)
+        found += [batch.tolist() for batch in iterator]
+    expected = own()[0]
+    assert found == [expected[0], *expected[2:]]
+
+
+class Fails(Numbered):
+    def __getitem__(self, index):
+        if index == 9:
+            raise KeyError("no such sample")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("each", ["all", "one"])
+def test_an_error_of_the_dataset_comes_in_its_place(each):
+    def make():
+        return gl.DataLoader(Fails(20), 4, **PROCESS)
+
+    with Served(make, new_server_name(), each=each) as server, gl.attach(server.name) as loader:
+        iterator = iter(loader)
+        first = [int(batch[0, 0]) for batch in islice(iterator, 2)]
+        with pytest.raises(KeyError, match="no such sample") as error:
+            next(iterator)
+        assert "in dataset[9], batch 2 of epoch 0" in str(error.value.__notes__)
+        assert first + [int(batch[0, 0]) for batch in iterator] == [0, 4, 12, 16]
+
+
+def test_a_loader_that_cannot_go_on_ends_the_server():
+    def make():
+        return gl.DataLoader(Numbered(20), 4, worker_init_fn=fail_to_start, **PROCESS)
+
+    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
+        with pytest.raises(
+            gl.LoaderClosed, match=r"has ended: its loader raised WorkerStartError: worker .* on purpose"
+        ):
+            next(iter(loader))
+
+
+def fail_to_start(worker):
+    raise RuntimeError("on purpose")
+
+
+class Shards(gl.IterableDataset):
+    def __init__(self):
+        pass
+
+    def __iter__(self):
+        raise AssertionError
+
+    def shard(self, num_shards, index):
+        return [1000 * index + number for number in range(10 + index)]
+
+
+def test_iterable_datasets():
+    def make(**options):
+        return gl.DataLoader(Shards(), 4, seed=1, num_shards=3, **options)
+
+    with Served(lambda: make(**PROCESS), new_server_name()) as server, gl.attach(server.name) as loader:
+        found = [batch.tolist() for batch in loader]
+        with pytest.raises(TypeError, match="has no length"):
+            len(loader)
+    assert found == [batch.tolist() for batch in make(num_workers=0)]
+
+
+def test_it_looks_like_a_loader():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+        assert (len(loader), loader.batch_size, loader.epoch) == (15, 4, None)
+        loader.set_epoch(0)
+        assert len(list(loader)) == 15
+        assert loader.epoch == 1
+        loader.set_epoch(1)
+        with pytest.warns(RuntimeWarning, match=r"set_epoch\(0\) has no effect: .* epoch 1 comes next"):
+            loader.set_epoch(0)
+        loader.set_epoch(0)  # warns once
+        assert re.fullmatch(r"ServedLoader\('test.*', each='all', pid \d+\)", repr(loader))
+        assert str(server.pid) in repr(loader)
+
+
+def test_a_late_consumer_joins_the_running_epoch():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as first:
+        iterator, expected = iter(first), own(2)
+        before = [batch.tolist() for batch in islice(iterator, 8)]
+        late = Rank(0, read_epochs, server.name, 2)
+        assert eventually(lambda: len(first.stats().consumers) == 2)
+        rest = [batch.tolist() for batch in iterator]
+        second = [batch.tolist() for batch in first]
+        joined, whole = late.answer()
+    assert [before + rest, second] == expected
+    assert whole == expected[1]
+    assert joined
+    assert joined == expected[0][-len(joined) :]
+    assert len(joined) <= 15 - 8 + 1
+
+
+def test_iter_after_a_break_starts_the_next_epoch():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+        expected = own(3)
+        assert next(iter(loader)).tolist() == expected[0][0]
+        assert [batch.tolist() for batch in islice(loader, 5)] == expected[1][:5]
+        assert [batch.tolist() for batch in loader] == expected[2]
+
+
+def test_iter_after_a_break_continues_the_epoch_of_one():
+    with Served(numbered(), new_server_name(), each="one") as server, gl.attach(server.name) as loader:
+        expected = own(2)
+        found = [batch.tolist() for batch in islice(loader, 4)] + [batch.tolist() for batch in loader]
+        assert [found, [batch.tolist() for batch in loader]] == expected
+
+
+def test_threads_may_read_one_iterator():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+        found, iterator = [], iter(loader)
+
+        def read():
+            found.extend(batch.tolist() for batch in iterator)
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(found) == sorted(own()[0])
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("each", ["all", "one"])
+def test_batches_that_are_kept_do_not_change(each):
+    with Served(numbered(), new_server_name(), each=each) as server, gl.attach(server.name) as loader:
+        kept = [batch for _ in range(3) for batch in loader]
+        assert loader.stats().consumers[0].kept <= 4
+    assert [batch.tolist() for batch in kept] == sum(own(3), [])
+
+
+def test_memory_is_free_when_the_last_array_has_died():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+        iterator = iter(loader)
+        row = next(iterator)[2]
+        values = row.copy()
+        kept = []
+        for _ in range(5):
+            kept.append(loader.stats().consumers[0].kept)
+            next(iterator)
+        assert kept == [1, 1, 1, 1, 1]
+        assert (row == values).all()
+        del row
+        next(iterator)
+        assert loader.stats().consumers[0].kept == 0
+
+
+def read_twice(one, name):
+    return read_epochs(one, name, 2)
+
+
+@pytest.mark.parametrize("each", ["all", "one"])
+def test_batches_stay_valid_after_their_loader_is_closed(each):
+    with Served(numbered(), new_server_name(), each=each) as server:
+        with gl.attach(server.name) as loader:
+            kept = list(islice(loader, 4))
+        deleted = gl.attach(server.name)
+        kept += islice(deleted, 4)
+        del deleted
+        values = [batch.copy() for batch in kept]
+        assert len(Rank(0, read_twice, server.name).answer()) == 2
+    assert all((batch == value).all() for batch, value in zip(kept, values, strict=True))
+
+
+def test_a_forked_child_may_read_batches_that_its_parent_drops():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+        iterator, go_on = iter(loader), multiprocessing.Event()
+        batch = next(iterator)
+        values = batch.tolist()
+
+        def read(one):
+            assert go_on.wait(60)
+            return batch.tolist()
+
+        child = Rank(0, read)
+        del batch, read
+        assert len(list(iterator)) == 14
+        assert len(list(loader)) == 15
+        go_on.set()
+        assert child.answer() == values
+
+
+def test_few_descriptors():
+    def read(one, name):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        with gl.attach(name) as loader:
+            kept = [batch for _ in range(3) for batch in loader]
+            return [batch.tolist() for batch in kept]
+
+    (reader,), name = consumers(1, read, name := new_server_name()), name
+
+    def make():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        return loader_of(prefetch=4)
+
+    with Served(make, name):
+        assert reader.answer() == sum(own(3), [])
+
+
+def test_no_descriptor_at_all_is_an_error_and_loses_nothing():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+        iterator = iter(loader)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), limit[1]))
+        full = []
+        try:
+            while True:
+                try:
+                    full.append(os.dup(0))
+                except OSError:
+                    break
+            with pytest.raises(OSError, match="too many open files: the memory of a batch cannot be mapped"):
+                for _ in range(2):  # the first packet may be one that was mapped before
+                    next(iterator)
+        finally:
+            for descriptor in full:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        assert [batch.tolist() for batch in iterator] == own()[0]
+
+
+def test_nothing_is_left():
+    for each in ("all", "one"):  # the first pass imports modules and fills caches
+        before = threads_and_files()
+        loader = loader_of({})
+        with gl.serve(loader, name := new_server_name(), each=each) as server:
+            (reader,) = consumers(1, read_epochs, name)
+            assert len(reader.answer()[0]) == 15
+            with gl.attach(name) as attached:
+                assert next(iter(attached)).shape == (4, 500)
+        del attached, server, loader, reader
+        gc.collect()
+        assert threads_and_files() == before
+
+
+def threads_and_files():
+    return threading.active_count(), descriptors()
+
+
+# -- deaths -----------------------------------------------------------------------------------------------------------
+
+
+def read_or_die(one, name, steps):
+    with gl.attach(name) as loader:
+        found = []
+        for step, batch in enumerate(loader):
+            found.append(batch.tolist())
+            if one and step == steps:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+
+@pytest.mark.parametrize("steps", [0, 5])
+@pytest.mark.parametrize("each", ["all", "one"])
+def test_a_consumer_that_dies_costs_the_others_nothing(each, steps):
+    name = new_server_name()
+    first, *others = consumers(3, read_or_die, name, steps)
+    with Served(numbered(length=200), name, each=each, consumers=3) as server:
+        found = first.answer()
+        assert [other.answer() for other in others] == [None, None]
+        assert eventually(lambda: not server.ask("stats").consumers)
+    expected = own(length=200)[0]
+    if each == "all":
+        assert found == expected
+    else:  # a killed consumer has received `steps + 1` batches, unless the epoch ended before
+        missing = [batch for batch in expected if batch not in found]
+        assert len(missing) <= 2 * (steps + 1)
+        assert len(found) + len(missing) == len(expected)
+
+
+def read_while_killing(one, name, seed):
+    rng, found = random.Random(seed * 10 + one), []
+    with gl.attach(name) as loader:
+        for epoch in range(2):
+            for step, batch in enumerate(loader):
+                found.append((epoch, batch.tolist()))
+                if step % 10 == 5 and rng.random() < 0.3:
+                    for pid in worker_pids(loader.stats().pid)[:1]:
+                        os.kill(pid, signal.SIGKILL)
+    return found
+
+
+def worker_pids(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_the_death_of_a_worker_loses_no_batch(seed):
+    name = new_server_name()
+    readers = consumers(2, read_while_killing, name, seed)
+    with Served(numbered(length=160, max_retries=100), name, consumers=2):
+        found = [reader.answer() for reader in readers]
+    expected = [(epoch, batch) for epoch, batches in enumerate(own(2, length=160)) for batch in batches]
+    assert found == [expected, expected]
+
+
+def read_over_servers(one, name, total):
+    """Reads so many batches, from as many servers as it takes."""
+    found = []
+    with gl.attach(name, wait=60) as loader:
+        while len(found) < total:
+            try:
+                for batch in loader:
+                    found.append(batch.tolist())
+                    if len(found) == total:
+                        break
+            except gl.LoaderClosed as error:
+                assert "call reconnect() on this loader" in str(error)
+                loader.reconnect(wait=60)
+    return found
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_a_new_server_continues_from_the_last_state(seed):
+    rng, name = random.Random(seed), new_server_name()
+    readers = consumers(2, read_over_servers, name, 150)
+    state, states = None, []
+    for run in range(4):
+        with Served(numbered(length=200), name, state, consumers=2) as server:
+            if run == 3:
+                found = [reader.answer() for reader in readers]
+                break
+            until = len(states) + rng.randint(5, 25)
+            while len(states) < until:
+                state = server.ask("state_dict")
+                states.append(state)
+            server.kill()
+    assert found == [sum(own(4, length=200), [])[:150]] * 2
+
+
+def take_from_servers(one, name, seed):
+    """All batches of an epoch of `one` that this consumer gets."""
+    rng, found = random.Random(10 * seed + one), []
+    with gl.attach(name, wait=60) as loader:
+        iterator = iter(loader)
+        while True:
+            try:
+                found.append(next(iterator).tolist())
+            except StopIteration:
+                return found
+            except gl.LoaderClosed:
+                loader.reconnect(wait=60)
+            select.select([], [], [], rng.random() * 0.001)
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_a_new_server_of_one_continues_from_the_last_state(seed):
+    rng, name = random.Random(seed), new_server_name()
+    readers = consumers(3, take_from_servers, name, seed)
+    state = None
+    for run in range(3):
+        with Served(numbered(length=800), name, state, each="one", consumers=3) as server:
+            if run == 2:
+                found = [reader.answer() for reader in readers]
+                break
+            for _ in range(rng.randint(2, 10)):
+                state = server.ask("state_dict")
+            server.kill()
+    assert sorted(sum(found, [])) == sorted(own(length=800)[0])
+
+
+def test_the_end_of_a_server_is_an_error_at_once_that_says_why():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        server.ask("close")
+        with pytest.raises(gl.LoaderClosed, match=r"\(pid \d+\) has ended: it was closed; start it again"):
+            list(iterator)
+        with pytest.raises(gl.LoaderClosed, match="it was closed"):
+            loader.stats()
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        server.kill()
+        with pytest.raises(gl.LoaderClosed, match="without a message, so it was probably killed"):
+            list(iterator)
+        assert "no server" in repr(loader)
+
+
+def test_a_consumer_that_is_stopped():
+    name = new_server_name()
+    stopped = Rank(0, stop_after_first, name)
+    with Served(numbered(length=200), name, consumers=2) as server, gl.attach(name, timeout=0.5) as loader:
+        iterator = iter(loader)
+        found = [next(iterator).tolist()]
+        with pytest.raises(gl.BatchTimeout, match=f"since it waits for the consumer with pid {stopped.pid}; end that"):
+            for batch in iterator:
+                found.append(batch.tolist())
+        assert [one.pid for one in server.ask("stats").consumers if one.is_waited_for] == [stopped.pid]
+        os.kill(stopped.pid, signal.SIGCONT)
+        found += [batch.tolist() for batch in iterator]
+        assert stopped.answer() == 50
+    assert found == own(length=200)[0]
+
+
+def stop_after_first(one, name):
+    with gl.attach(name) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return 1 + len(list(iterator))
+
+
+def test_a_consumer_that_is_stopped_may_skip():
+    name = new_server_name()
+    stopped = Rank(0, stop_after_first, name)
+    with Served(numbered(length=200), name, consumers=2, slow="skip") as server, gl.attach(name) as loader:
+        assert [batch.tolist() for batch in loader] == own(length=200)[0]
+        (skipped,) = [one for one in server.ask("stats").consumers if one.pid == stopped.pid]
+        assert skipped.skipped >= 50 - 1 - 2 - 4
+        os.kill(stopped.pid, signal.SIGCONT)
+        assert stopped.answer() + skipped.skipped == 50
+
+
+# -- interrupts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("each", ["all", "one"])
+def test_an_interrupt_anywhere_in_next_loses_no_batch(each):
+    before = signal.signal(signal.SIGALRM, raise_alarm)
+    try:
+        point, found, arrived = 0, [], 0
+        with Served(numbered(length=4000), new_server_name(), each=each) as server, gl.attach(server.name) as loader:
+            iterator = iter(loader)
+            while point < 400:
+                try:
+                    with SignalAt(point, signal.SIGALRM):
+                        found.append(next(iterator).tolist())
+                except Alarm:
+                    arrived += 1
+                point += 1
+            found += [batch.tolist() for batch in iterator]
+        assert found == own(length=4000)[0]
+        assert arrived > 50
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_that_nobody_serves():
+    with Served(numbered(), new_server_name()) as server:
+        with pytest.raises(
+            ConnectionRefusedError, match=rf"no server 'nobody' runs .*{re.escape(server.name)}.*serve\("
+        ):
+            gl.attach("nobody", wait=0)
+
+
+def test_attach_waits_for_the_server():
+    (reader,), name = consumers(1, read_epochs, name := new_server_name()), name
+    with Served(numbered(), name):
+        assert reader.answer() == own()
+
+
+def test_a_second_server_of_a_name_is_refused():
+    with Served(numbered(), new_server_name()) as server:
+        with pytest.raises(ValueError, match="a server of this name runs already"):
+            Served(numbered(), server.name)
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (([1], "x"), "loader=.*must be a gluonloader.DataLoader"),
+        ((None, "a b"), "name='a b': must be 1 to 64 letters"),
+        ((None, "x", "some"), 'each=\'some\': must be "all" or "one"'),
+        ((None, "x", "one", "skip"), "slow='skip': must be"),
+        ((None, "x", "all", "wait", 0), "consumers=0"),
+    ],
+)
+def test_wrong_arguments_of_serve(arguments, text):
+    loader, *others = arguments
+    with pytest.raises(ValueError, match=text):
+        gl.serve(loader or gl.DataLoader([1, 2], 1), *others)
+
+
+def test_wrong_arguments_of_attach():
+    with pytest.raises(ValueError, match="output='tensor'"):
+        gl.attach("x", output="tensor")
+    with pytest.raises(ValueError, match="timeout=0"):
+        gl.attach("x", timeout=0)
+    with pytest.raises(ValueError, match="name=3"):
+        gl.attach(3)
+
+
+def test_another_version_is_refused(monkeypatch):
+    with Served(numbered(), new_server_name()) as server:
+        monkeypatch.setattr("gluonloader.serving.client.library_version", lambda: "9.9")
+        with pytest.raises(ConnectionRefusedError, match="gluonloader 9.9 here, but .* install the same version"):
+            gl.attach(server.name)
+
+
+def test_a_forked_child_needs_its_own_loader():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+        iterator = iter(loader)
+        first = next(iterator).tolist()
+        assert "call attach in the forked child" in in_child(lambda: str(next(iterator)))
+        assert [first, *(batch.tolist() for batch in iterator)] == own()[0]
+
+
+def test_a_closed_loader_says_so():
+    with Served(numbered(), new_server_name()) as server:
+        loader = gl.attach(server.name)
+        loader.close()
+        loader.close()
+        with pytest.raises(gl.LoaderClosed, match="this loader is closed; call attach again"):
+            next(iter(loader))
+
+
+# -- who may attach ---------------------------------------------------------------------------------------------------
+
+
+def test_bytes_that_are_no_message_do_not_disturb_the_server():
+    rng = random.Random(1)
+    with Served(numbered(), new_server_name()) as server:
+        for turn in range(int(os.environ.get("GLUONLOADER_MESSAGES", "200"))):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+                stranger.connect(address_of(server.name))
+                if turn % 2:  # as a consumer
+                    stranger.send(b'["Hello", {"version": "%s", "epoch": 0, "received": [[0, 1]]}]' % VERSION)
+                stranger.send(rng.randbytes(rng.choice([1, 9, 18, 200])))
+        with gl.attach(server.name) as loader:
+            assert len(list(loader)) > 0
+            assert [batch.tolist() for batch in loader] == own(2)[1]
+
+
+VERSION = gl.serving.client.library_version().encode()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_is_refused():
+    def connect(name):
+        where = address_of(name)
+        os.setuid(12345)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+            stranger.settimeout(10)
+            stranger.connect(where)
+            return repr(stranger.recv(10))
+
+    with Served(numbered(), new_server_name()) as server:
+        assert in_child(lambda: connect(server.name)) == "b''"
+        with gl.attach(server.name) as loader:
+            assert [batch.tolist() for batch in loader] == own()[0]
