@@ -12,12 +12,14 @@ from .sampler.mixture import SourceStats
 from .sampler.packing import PackingStats
 from .sampler.token_batches import TokenBatchStats
 from .segments import PackedRow, Segments
+from .serving import ConsumerStats, ServedIterator, ServedLoader, Server, ServerStats
 from .tuning import Trial, Tuning
 from .work.info import BadSample, BatchInfo, LoaderInfo, WorkerInfo
 from .work.usage import WorkerStats
 
 __all__ = [
-    "BadSample", "BatchInfo", "BridgeIterator", "EpochStats", "LoaderInfo", "LoaderIterator", "LoaderStats",
-    "MemoryStats", "PackedRow", "PackingStats", "Segments", "SourceStats", "TokenBatchStats", "Trace", "Trial",
-    "Tuning", "WorkerInfo", "WorkerStats",
+    "BadSample", "BatchInfo", "BridgeIterator", "ConsumerStats", "EpochStats", "LoaderInfo", "LoaderIterator",
+    "LoaderStats", "MemoryStats", "PackedRow", "PackingStats", "Segments", "ServedIterator", "ServedLoader",
+    "Server", "ServerStats", "SourceStats", "TokenBatchStats", "Trace", "Trial", "Tuning", "WorkerInfo",
+    "WorkerStats",
 ]  # fmt: skip

@@ -12,22 +12,24 @@ from conftest import modules
 import gluonloader
 
 PUBLIC = {
-    "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError",
+    "SKIP", "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError",
     "BlockShuffleSampler", "Bridge", "CachedLoader", "ConcatDataset", "ConstWidthBucket", "DataLoader", "Dataset",
     "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler", "FixedBucketSampler", "GluonLoaderError", "Group",
     "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
     "MissingExtraError", "MixtureSampler", "NamedTuple", "NpyDataset", "PackRows", "PackedDataset", "PackedList",
-    "PackedStream", "PackingSampler", "Pad", "RandomSampler", "Ranks", "RecordError", "Rows", "SKIP", "Sampler",
+    "PackedStream", "PackingSampler", "Pad", "RandomSampler", "Ranks", "RecordError", "Rows", "Sampler",
     "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler",
     "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
     "TokenBatchSampler", "TokenDataset", "TokenError", "TooManyErrors", "TransportError", "TupleDataset",
-    "WeightedSampler", "WorkerDied", "WorkerStartError", "ZarrDataset", "bridge", "default_batchify", "empty",
-    "get_rng", "get_worker_info", "gil_free", "merge_states", "random_split", "thread_safe", "tune",
+    "WeightedSampler", "WorkerDied", "WorkerStartError", "ZarrDataset", "attach", "bridge", "default_batchify",
+    "empty", "get_rng", "get_worker_info", "gil_free", "merge_states", "random_split", "serve", "thread_safe",
+    "tune",
 }  # fmt: skip
 RESULTS = {
-    "BadSample", "BatchInfo", "BridgeIterator", "EpochStats", "LoaderInfo", "LoaderIterator", "LoaderStats",
-    "MemoryStats", "PackedRow", "PackingStats", "Segments", "SourceStats", "TokenBatchStats", "Trace", "Trial",
-    "Tuning", "WorkerInfo", "WorkerStats",
+    "BadSample", "BatchInfo", "BridgeIterator", "ConsumerStats", "EpochStats", "LoaderInfo", "LoaderIterator",
+    "LoaderStats", "MemoryStats", "PackedRow", "PackingStats", "Segments", "ServedIterator", "ServedLoader",
+    "Server", "ServerStats", "SourceStats", "TokenBatchStats", "Trace", "Trial", "Tuning", "WorkerInfo",
+    "WorkerStats",
 }  # fmt: skip
 
 # The positional part is that of mxnet.gluon.data.DataLoader, in its order.

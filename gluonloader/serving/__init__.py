@@ -1,6 +1,7 @@
 """One loader for several programs: `serve` in one of them, `attach` in the others."""
 
-from .client import ServedLoader, attach
+from .client import ServedIterator, ServedLoader, attach
 from .server import Server, serve
+from .stats import ConsumerStats, ServerStats
 
-__all__ = ["ServedLoader", "Server", "attach", "serve"]
+__all__ = ["ConsumerStats", "ServedIterator", "ServedLoader", "Server", "ServerStats", "attach", "serve"]

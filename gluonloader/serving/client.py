@@ -1,68 +1,32 @@
-"""`attach`: reads the batches of a loader that another program serves; the consumer's side of server.py.
+"""`attach`: reads the batches of a loader that another program serves.
 
-    server --Packet--> inbox --> batch over mapped memory --convert--> kept --acknowledge--> user
-    server <--release-- the last array of the batch dies
+    connection --Packet--> batch --convert--> kept --acknowledge--> user
 
-NOTE [again]: Ctrl-C can end `next` at any place. If that happens while a packet is read, the packet may be lost. So
-`_reading` is true meanwhile; the next call then orders `AGAIN`, and the server sends once more all items that are not
-acknowledged. A batch stays in `_kept` from before its acknowledgement until `next` returns it. So no batch is lost, and
-none comes twice: a repeated acknowledgement does nothing.
+A batch stays in `_kept` from before its acknowledgement until `next` returns it; see NOTE [again] in connection.py. So
+no batch is lost, and none comes twice.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import select
-import socket
 import threading
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Generic
+from typing import Any, Generic
 
 from ..checks import check_flags, check_int
 from ..describe import call, short_repr
-from ..errors import BatchTimeout, LoaderClosed, bad_argument, hide_own_frames, warn
-from ..executors.lanes.ends import close_end, is_ready, track_end
+from ..errors import LoaderClosed, bad_argument, hide_own_frames, warn
 from ..executors.lanes.remote import decode_error
-from ..executors.shared.messages import library_version, peer
-from ..forks import no_fork
-from ..interrupts import Uninterrupted, from_signal_handler
+from ..executors.shared.messages import library_version
+from ..interrupts import from_signal_handler
 from ..loading.arguments import choose_delivery
 from ..locks import Lock
-from ..memory.reduce import rebuild, rebuild_with
-from ..memory.slab import Head
 from ..state import joined, range_with, save_ranges
 from ..tree import Batch
-from .mapping import Ended, Mappings
-from .messages import (
-    MESSAGE_BYTES,
-    MOST_RANGES,
-    Ask,
-    Hello,
-    Kind,
-    Packet,
-    Refused,
-    Welcome,
-    address_of,
-    brings_descriptor,
-    decode_answer,
-    decode_facts,
-    decode_packet,
-    encode,
-    encode_orders,
-    is_name,
-    receive_packet,
-    running,
-)
+from .connection import Connection
+from .messages import MOST_RANGES, Ask, Hello, Kind, Packet, is_name
 from .stats import ServerStats
-
-_LOOK_S: Final = 0.05  # how often `attach` looks whether the server runs
-_ANSWER_S: Final = 30.0  # how long the answer of a server may take
-_FACTS_S: Final = 1.0  # the same for the text of a timeout
 
 
 @dataclass(slots=True)
@@ -70,14 +34,15 @@ class Kept:
     """A batch, or the error of a batch, until `next` returns it.
 
     Attributes:
-        number: of the item.
+        connection, number: which item it is.
         which: the number of the batch.
         acknowledged: the server knows that it was received.
     """
 
+    connection: Connection
     number: int
     which: int
-    batch: Any
+    batch: Any = None
     error: BaseException | None = None
     acknowledged: bool = False
 
@@ -124,23 +89,11 @@ class ServedLoader(Generic[Batch]):
         self._left = False  # whether `iter` leaves the current epoch, since a batch of it was read
         self._kept: dict[int, Kept] = {}  # by thread
         self._warned = False
-        self._connect(wait)
+        self._connection = self._connect(wait)
 
-    def _connect(self, wait: float) -> None:
-        connection, welcome = _enter(self.name, self._hello(), wait)
-        self._connection, self._welcome = connection, welcome
-        self._mappings = Mappings(writable=welcome.each == "one")
-        self._inbox: deque[Packet] = deque()
-        self._generation, self._reading, self._lacks = 0, False, False
-        self._asked = False  # whether the server knows that this consumer waits
-        self._facts: dict[str, Any] | None = None
-        self._ending: str | None = None  # why there is no connection
-        self._delivered: set[int] = set()  # items that are acknowledged and not released
-        self._last = -1  # the item that was kept last
-
-    def _hello(self) -> Hello:
+    def _connect(self, wait: float) -> Connection:
         ranges = save_ranges(self._received.ranges[-MOST_RANGES:])
-        return Hello(library_version(), self.epoch, ranges)
+        return Connection(self.name, Hello(library_version(), self.epoch, ranges), wait)
 
     # -- as a loader --------------------------------------------------------------------------------------------------
 
@@ -151,26 +104,26 @@ class ServedLoader(Generic[Batch]):
         with them, since otherwise nobody might read them.
         """
         with self._locked():
-            if self._left and self.epoch is not None and self._welcome.each == "all":
-                self._order((Ask.SKIP, self.epoch))
+            if self._left and self.epoch is not None and self._connection.welcome.each == "all":
+                self._connection.order((Ask.SKIP, self.epoch))
                 self._start_epoch(self.epoch + 1)
         return ServedIterator(self)
 
     def __len__(self) -> int:
         """The number of batches in an epoch of the server's loader; TypeError if it is not known."""
-        if self._welcome.length is None:
+        if self._connection.welcome.length is None:
             raise TypeError(f"the loader of the server {self.name!r} has no length")
-        return self._welcome.length
+        return self._connection.welcome.length
 
     @property
     def batch_size(self) -> int | None:
         """The `batch_size` of the server's loader."""
-        return self._welcome.batch_size
+        return self._connection.welcome.batch_size
 
     def set_epoch(self, epoch: int) -> None:
         """Does nothing, since the server decides which epoch comes next; warns once if it is another one."""
         check_int("epoch", epoch)
-        coming = None if self.epoch is None else self.epoch + (self._left and self._welcome.each == "all")
+        coming = None if self.epoch is None else self.epoch + (self._left and self._connection.welcome.each == "all")
         if coming not in (None, epoch) and not self._warned:
             self._warned = True
             warn(f"set_epoch({epoch}) has no effect: the server {self.name!r} decides, and epoch {coming} comes next")
@@ -183,12 +136,14 @@ class ServedLoader(Generic[Batch]):
         Raises:
             LoaderClosed: the server has ended.
         """
-        state: dict[str, Any] = self._ask_facts(_ANSWER_S)["state"]
-        return state
+        with self._locked():
+            state: dict[str, Any] = self._connection.ask_facts()["state"]
+            return state
 
     def stats(self) -> ServerStats:
         """What the server knows of itself and all its consumers; raises LoaderClosed if it has ended."""
-        return ServerStats.of_json(self._ask_facts(_ANSWER_S)["stats"])
+        with self._locked():
+            return ServerStats.of_json(self._connection.ask_facts()["stats"])
 
     def reconnect(self, wait: float = 10.0) -> None:
         """Attaches to a new server of the same name; iterators continue after the last batch that was received.
@@ -200,13 +155,13 @@ class ServedLoader(Generic[Batch]):
             ConnectionRefusedError: there is no server of this name.
         """
         with self._locked():
-            self._hang_up("it was left for another server")
-            self._connect(wait)
+            self._leave("it was left for another server")
+            self._connection = self._connect(wait)
 
     def close(self) -> None:
         """Leaves the server; a second call does nothing. Batches that were delivered stay valid."""
         with self._lock:
-            self._hang_up("this loader is closed; call attach again")
+            self._leave("this loader is closed; call attach again")
 
     def __enter__(self) -> ServedLoader[Batch]:
         return self
@@ -216,23 +171,23 @@ class ServedLoader(Generic[Batch]):
 
     def __del__(self) -> None:
         if getattr(self, "_connection", None) is not None and os.getpid() == self._pid:
-            self._hang_up("it was deleted")
+            self._connection.close("it was deleted")
 
     @short_repr
     def __repr__(self) -> str:
-        about = ["no server"] if self._ending is not None else [f"pid {self._welcome.pid}"]
-        return call(self, repr(self.name), f"each={self._welcome.each!r}", *about)
+        about = ["no server"] if self._connection.ending is not None else [f"pid {self._connection.welcome.pid}"]
+        return call(self, repr(self.name), f"each={self._connection.welcome.each!r}", *about)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def next_of(self, iterator: ServedIterator[Batch]) -> Batch:
-        """The next batch of an iterator; see NOTE [again]."""
+        """The next batch of an iterator."""
         thread, kept = threading.get_ident(), self._kept
         with self._locked():
+            self._acknowledge_kept()
             if thread not in kept:
                 kept[thread] = self._take(iterator)
-            if not kept[thread].acknowledged:
-                self._acknowledge(kept[thread])
+                self._acknowledge_kept()
         item = kept[thread]
         if item.error is not None:
             del kept[thread]
@@ -244,7 +199,7 @@ class ServedLoader(Generic[Batch]):
     def _take(self, iterator: ServedIterator[Batch]) -> Kept:
         """Builds the next batch of an iterator; raises StopIteration at the end of the epoch."""
         while not iterator.ended:
-            packet = self._receive()
+            packet = self._connection.first(self._timeout)
             if self._is_old(packet):
                 self._discard(packet)
                 continue
@@ -262,225 +217,66 @@ class ServedLoader(Generic[Batch]):
                 break
             kept = self._build(packet)
             if kept is not None:
-                self._last, self._left, self._asked = packet.number, True, False
+                self._left = True
                 return kept
         iterator.ended = True
         raise StopIteration
 
     def _is_old(self, packet: Packet) -> bool:
-        """Whether the program has received this item, perhaps from an earlier server, or has left its epoch."""
-        if packet.number == self._last or (self.epoch is not None and packet.epoch < self.epoch):
-            return True
-        return packet.epoch == self.epoch and packet.kind is Kind.BATCH and packet.batch in self._received
+        """Whether the program has received this batch from an earlier server, or has left its epoch."""
+        if self.epoch is None or packet.epoch > self.epoch:
+            return False
+        return packet.epoch < self.epoch or (packet.kind is Kind.BATCH and packet.batch in self._received)
 
     def _discard(self, packet: Packet) -> None:
-        self._order((Ask.ACKNOWLEDGE, packet.number))
-        if packet.number not in self._delivered:
-            self._order((Ask.RELEASE, packet.number))
-        self._inbox.popleft()
-        self._asked = False
+        self._connection.acknowledge(packet.number)
+        self._connection.asked = False
 
     def _start_epoch(self, epoch: int) -> None:
         self.epoch, self._received, self._left = epoch, Received(), False
 
     def _build(self, packet: Packet) -> Kept | None:
         """The batch of a packet, or its error; None if the memory of the batch has to be sent again."""
+        kept = Kept(self._connection, packet.number, packet.batch)
         if packet.kind is Kind.ERROR:
-            return Kept(packet.number, packet.batch, None, decode_error(packet.body))
-        mappings = self._mappings
-        if not mappings.has(packet.slab, packet.size):
-            self._again()
+            kept.error = decode_error(packet.body)
+            return kept
+        built = self._connection.build(packet)
+        if built is None:
             return None
-        memory = mappings.lend(packet.number, packet.slab, packet.size, packet.scarce)
-        head = Head(packet.offset, packet.length, packet.spans)
-        batch = rebuild(memory, head) if packet.length else rebuild_with(memory, packet.body)
+        (kept.batch,) = built
         if self._convert is not None:
             try:
-                batch = self._convert(batch)
+                kept.batch = self._convert(kept.batch)
             except Exception as error:
                 if from_signal_handler(error):
                     raise
-                return Kept(packet.number, packet.batch, None, error)
-        return Kept(packet.number, packet.batch, batch)
+                kept.batch, kept.error = None, error
+        return kept
 
-    def _acknowledge(self, kept: Kept) -> None:
-        """Tells the server that an item is received, and which ones are not used any more."""
-        number = kept.number
-        orders = [(Ask.ACKNOWLEDGE, number)]
-        self._delivered.add(number)
-        if not self._mappings.is_lent(number):  # an error or a copy
-            orders += self._releases([Ended(number, False)])
-        orders += self._releases(self._mappings.ended())
-        self._order(*orders)
+    def _acknowledge_kept(self) -> None:
+        """Acknowledges what is kept, unless that was done before."""
+        for thread, kept in list(self._kept.items()):
+            if not kept.acknowledged:
+                self._acknowledge(thread, kept)
+
+    def _acknowledge(self, thread: int, kept: Kept) -> None:
+        """Tells the server that a batch was received. If the server has ended, a new server sends the batch again."""
+        try:
+            kept.connection.acknowledge(kept.number)
+        except LoaderClosed:
+            del self._kept[thread]
+            raise
         if kept.which >= 0:
             self._received.add(kept.which)
+        self._connection.asked = False
         kept.acknowledged = True
-        if self._inbox and self._inbox[0].number == number:
-            self._inbox.popleft()
 
-    def _receive(self) -> Packet:
-        """The next packet, which stays in the inbox.
-
-        Raises:
-            BatchTimeout: it takes too long.
-            LoaderClosed: the server has ended.
-        """
-        self._release()
-        if self._welcome.each == "one" and not self._inbox and not self._asked:
-            self._order((Ask.NEXT, 0))
-            self._asked = True
-        deadline = None if self._timeout is None else time.monotonic() + self._timeout
-        while not self._inbox:
-            if not self._read() and not self._wait(deadline):
-                raise BatchTimeout(self._timeout_text())
-        return self._inbox[0]
-
-    def _release(self) -> None:
-        orders = self._releases(self._mappings.ended())
-        if orders:
-            self._order(*orders)
-
-    def _releases(self, ended: Iterable[Ended]) -> list[tuple[Ask, int]]:
-        """The orders for memory that is not used any more.
-
-        There is none for a batch that was built and not delivered, since it is built again; see NOTE [again].
-        """
-        known = [one for one in ended if one.item in self._delivered]
-        self._delivered.difference_update(one.item for one in known)
-        return [(Ask.KEEP if one.inherited else Ask.RELEASE, one.item) for one in known]
-
-    def _wait(self, deadline: float | None) -> bool:
-        """Waits for a packet; returns False after the deadline."""
-        left = 3600.0 if deadline is None else deadline - time.monotonic()
-        return left > 0 and (is_ready(self._connection, select.POLLIN, left) or deadline is None)
-
-    def _timeout_text(self) -> str:
-        text = f"no batch came from the server {self.name!r} (pid {self._welcome.pid}) within {self._timeout:g} s"
-        try:
-            facts = self._ask_facts(_FACTS_S)
-        except BatchTimeout:
-            return f"{text}, and it does not answer; it is stopped, or its dataset holds the GIL"
-        slow = [one.pid for one in ServerStats.of_json(facts["stats"]).consumers if one.is_waited_for]
-        if slow and slow != [os.getpid()]:
-            return f"{text}, since it waits for the consumer with pid {slow[0]}; end that, or pass slow='skip' to serve"
-        return f"{text}; its loader is slow, or waits for more consumers; pass a larger timeout to attach"
-
-    def _read(self) -> bool:
-        """Reads a packet into the inbox; returns False if none has arrived. See NOTE [again]."""
-        if self._ending is not None:
-            raise LoaderClosed(self._ending)
-        if self._reading:
-            self._again()
-        self._reading = True
-        try:
-            if brings_descriptor(self._connection):
-                with Uninterrupted():
-                    data = self._read_descriptor()
-            else:
-                data, _ = receive_packet(self._connection)
-        except BlockingIOError:
-            self._reading = False
-            return False
-        except ConnectionResetError:
-            data = b""
-        if not data:
-            self._lost("without a message, so it was probably killed")
-        packet = decode_packet(data)
-        if packet.kind is Kind.GOODBYE:
-            self._lost(packet.body.decode())
-        elif packet.kind is Kind.FACTS:
-            self._facts = decode_facts(packet.body)
-        elif packet.generation == self._generation:
-            self._inbox.append(packet)
-        self._reading = False
-        return True
-
-    def _read_descriptor(self) -> bytes:
-        data, descriptor = receive_packet(self._connection)
-        if descriptor is None and data:
-            self._lacks = True
-        elif descriptor is not None:
-            try:
-                self._mappings.add(decode_packet(data).slab, descriptor)
-            except OSError:
-                self._lacks = True
-        return data
-
-    def _again(self) -> None:
-        """Orders all items again that are not acknowledged.
-
-        Raises:
-            OSError: the memory of a batch could not be mapped, and no memory of other batches can be unmapped.
-        """
-        lacks, self._lacks = self._lacks, False
-        self._generation += 1
-        self._inbox.clear()
-        self._order((Ask.AGAIN, self._generation))
-        self._reading = self._asked = False
-        if lacks and not self._mappings.forget():
-            cure = "close files, or raise the limit with `ulimit -n`"
-            raise OSError(errno.EMFILE, f"too many open files: the memory of a batch cannot be mapped; {cure}")
-
-    def _ask_facts(self, seconds: float) -> dict[str, Any]:
-        with self._locked():
-            self._facts = None
-            self._release()
-            self._order((Ask.FACTS, 0))
-            deadline = time.monotonic() + seconds
-            self._await_facts(deadline)
-            assert self._facts is not None
-            return self._facts
-
-    def _await_facts(self, deadline: float) -> None:
-        while self._facts is None:
-            if not self._read() and not self._wait(deadline):
-                raise BatchTimeout(f"the server {self.name!r} (pid {self._welcome.pid}) does not answer")
-
-    def _order(self, *orders: tuple[Ask, int]) -> None:
-        """Sends orders; raises LoaderClosed if the server has ended."""
-        if self._ending is not None:
-            raise LoaderClosed(self._ending)
-        try:
-            self._send(encode_orders(orders))
-        except (BrokenPipeError, ConnectionResetError):
-            self._find_ending()
-
-    def _send(self, data: bytes) -> None:
-        try:
-            self._connection.send(data)
-        except BlockingIOError:  # the server is stopped, or very busy
-            is_ready(self._connection, select.POLLOUT, _ANSWER_S)
-            self._connection.send(data)
-
-    def _find_ending(self) -> None:
-        """Reads what the server has said before it ended; raises LoaderClosed."""
-        while self._read():
-            pass
-        self._lost("without a message, so it was probably killed")
-
-    def _lost(self, why: str) -> None:
-        who = f"the server {self.name!r} (pid {self._welcome.pid}) has ended: {why}"
-        self._hang_up(f"{who}; start it again from its last state, and call reconnect() on this loader")
-        raise LoaderClosed(str(self._ending))
-
-    def _hang_up(self, why: str) -> None:
-        if self._ending is None:
-            self._keep_lent()
-            self._ending = why
-            close_end(self._connection)
-            self._mappings.forget()
-            self._inbox.clear()
-            for thread, kept in list(self._kept.items()):
-                if not kept.acknowledged:  # a new server sends it again
-                    del self._kept[thread]
-
-    def _keep_lent(self) -> None:
-        """Tells the server that the program may use its batches after this loader; see NOTE [kept memory]."""
-        ended = [Ended(item, True) for item in self._mappings.lent]
-        orders = self._releases([*self._mappings.ended(), *ended])
-        if orders:
-            with suppress(OSError):  # it has ended
-                self._send(encode_orders(orders))
+    def _leave(self, why: str) -> None:
+        self._connection.close(why)
+        for thread, kept in list(self._kept.items()):
+            if not kept.acknowledged:  # a new server sends it again
+                del self._kept[thread]
 
     def _locked(self) -> Lock:
         if os.getpid() != self._pid:
@@ -543,61 +339,3 @@ def attach(
     check_flags(pin_memory=pin_memory)
     delivery = choose_delivery(True, timeout, output, bool(pin_memory), 0)
     return ServedLoader(name, timeout, delivery.convert, wait)
-
-
-def _enter(name: str, hello: Hello, wait: float) -> tuple[socket.socket, Welcome]:
-    """A connection to the server; waits for the server to start."""
-    deadline = time.monotonic() + wait
-    while True:
-        connection = _connect(name)
-        welcome = None if connection is None else _welcomed(name, connection, hello)
-        if connection is not None and welcome is not None:
-            return connection, welcome
-        if time.monotonic() > deadline:
-            others = ", ".join(map(repr, running())) or "none"
-            what = f"no server {name!r} runs on this machine (running: {others})"
-            raise _refused(f"{what}; start it with gluonloader.serve(loader, {name!r})")
-        time.sleep(_LOOK_S)
-
-
-def _welcomed(name: str, connection: socket.socket, hello: Hello) -> Welcome | None:
-    """The answer of the server; None, and the connection is closed, if the server ends just now."""
-    answer = None
-    try:
-        with suppress(BrokenPipeError, ConnectionResetError):
-            answer = _answer(connection, hello)
-    finally:
-        if not isinstance(answer, Welcome):
-            close_end(connection)
-    if isinstance(answer, Refused):
-        raise _refused(f"the server {name!r}: {answer.why}")
-    return answer
-
-
-def _answer(connection: socket.socket, hello: Hello) -> Welcome | Refused | None:
-    connection.send(encode(hello))
-    if not is_ready(connection, select.POLLIN, _ANSWER_S):
-        return Refused(f"it has not answered within {_ANSWER_S:g} s; it is stopped, or its dataset holds the GIL")
-    data = connection.recv(MESSAGE_BYTES)
-    return decode_answer(data) if data else None
-
-
-def _refused(text: str) -> ConnectionRefusedError:
-    return ConnectionRefusedError(errno.ECONNREFUSED, text)
-
-
-def _connect(name: str) -> socket.socket | None:
-    """A connection to the server of this name; None if there is none."""
-    with no_fork:
-        connection = track_end(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-    is_ours = False
-    try:
-        connection.settimeout(None)  # the program may have set another default
-        with suppress(ConnectionRefusedError):
-            connection.connect(address_of(name))
-            is_ours = peer(connection).uid == os.geteuid()
-        connection.setblocking(False)
-    finally:
-        if not is_ours:
-            close_end(connection)
-    return connection if is_ours else None

@@ -15,7 +15,6 @@ import mmap
 import os
 import sys
 import weakref
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -28,18 +27,6 @@ _MOST: Final = 64  # slabs; before Python 3.13 each needs a descriptor
 _MOST_LOANS: Final = 4  # batches that a consumer keeps in the server's memory; further ones are copied
 
 _OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A loan that has ended.
-
-    Attributes:
-        inherited: a forked child may still read the memory.
-    """
-
-    item: int
-    inherited: bool
 
 
 class Mappings:
@@ -84,21 +71,23 @@ class Mappings:
             return aligned_copy(np.frombuffer(mapped, np.uint8), size)
         return self._loans.start(item, None, mapped, size)
 
-    def ended(self) -> list[Ended]:
-        """The items whose memory the program does not use any more, since the last call."""
-        ended = []
-        for loan in self._loans.ended():
-            ended.append(Ended(loan.number, loan.number in self._inherited))
-            self._inherited.discard(loan.number)
-        return ended
+    def forget_ended(self) -> None:
+        """Forgets the loans that have ended."""
+        self._loans.ended()
 
     def is_lent(self, item: int) -> bool:
-        return item in self._loans.by_number
+        """Whether the program uses the memory of a batch; False for a copy."""
+        loan = self._loans.by_number.get(item)
+        return loan is not None and loan() is not None
+
+    def is_inherited(self, item: int) -> bool:
+        """Whether a forked child may use the memory of a batch."""
+        return item in self._inherited
 
     @property
     def lent(self) -> list[int]:
         """The items whose memory the program uses."""
-        return list(self._loans.by_number)
+        return [item for item in list(self._loans.by_number) if self.is_lent(item)]
 
     def forget(self) -> bool:
         """Forgets all slabs; batches over them stay valid. Returns whether there were any."""

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from ..errors import TransportError
 from ..executors.lanes.lane_executor import LaneExecutor
 from ..frameworks import leaves_room
+from ..locks import Lock
 from ..memory.allocator import Arena
 from ..memory.reduce import reduce
 from ..memory.slab import HEADER, Head, Slab
@@ -64,7 +65,7 @@ class Parcels:
 
     def __init__(self, window: int) -> None:
         self._pool = SlabPool(window, None)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._changed = threading.Condition()
         self._freed, self._closed = 0, False  # how many parcels were freed
         self._numbers: WeakKeyDictionary[Slab, int] = WeakKeyDictionary()

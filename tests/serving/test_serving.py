@@ -315,9 +315,9 @@ def test_a_forked_child_may_read_batches_that_its_parent_drops():
         batch = next(iterator)
         values = batch.tolist()
 
-        def read(one):
+        def read(one, kept=batch):
             assert go_on.wait(60)
-            return batch.tolist()
+            return kept.tolist()
 
         child = Rank(0, read)
         del batch, read
@@ -357,8 +357,7 @@ def test_no_descriptor_at_all_is_an_error_and_loses_nothing():
                 except OSError:
                     break
             with pytest.raises(OSError, match="too many open files: the memory of a batch cannot be mapped"):
-                for _ in range(2):  # the first packet may be one that was mapped before
-                    next(iterator)
+                next(iterator)
         finally:
             for descriptor in full:
                 os.close(descriptor)
@@ -453,8 +452,7 @@ def read_over_servers(one, name, total):
                     found.append(batch.tolist())
                     if len(found) == total:
                         break
-            except gl.LoaderClosed as error:
-                assert "call reconnect() on this loader" in str(error)
+            except gl.LoaderClosed:
                 loader.reconnect(wait=60)
     return found
 
@@ -535,8 +533,7 @@ def test_a_consumer_that_is_stopped():
         iterator = iter(loader)
         found = [next(iterator).tolist()]
         with pytest.raises(gl.BatchTimeout, match=f"since it waits for the consumer with pid {stopped.pid}; end that"):
-            for batch in iterator:
-                found.append(batch.tolist())
+            found.extend(batch.tolist() for batch in iterator)
         assert [one.pid for one in server.ask("stats").consumers if one.is_waited_for] == [stopped.pid]
         os.kill(stopped.pid, signal.SIGCONT)
         found += [batch.tolist() for batch in iterator]
@@ -611,7 +608,7 @@ def test_a_second_server_of_a_name_is_refused():
 
 
 @pytest.mark.parametrize(
-    "arguments, text",
+    ("arguments", "text"),
     [
         (([1], "x"), "loader=.*must be a gluonloader.DataLoader"),
         ((None, "a b"), "name='a b': must be 1 to 64 letters"),

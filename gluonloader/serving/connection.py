@@ -1,0 +1,316 @@
+"""The connection of a consumer to a server: what has arrived, what is mapped, and what the server must know.
+
+    server --Packet--> inbox --> batch over mapped memory        server <--orders-- what was received and released
+
+NOTE [again]: Ctrl-C can end `next` at any place. If that happens while a packet is read, the packet may be lost. So
+`_reading` is true meanwhile; the next call then orders `AGAIN`, and the server sends once more all items that are not
+acknowledged. What is released is computed from what was delivered and is not lent, so that a call which was interrupted
+can be repeated. A repeated order does nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import time
+from collections import deque
+from contextlib import suppress
+from typing import Any, Final
+
+from ..errors import BatchTimeout, LoaderClosed
+from ..executors.lanes.ends import close_end, is_ready, track_end
+from ..executors.shared.messages import peer
+from ..forks import no_fork
+from ..interrupts import Uninterrupted
+from ..memory.reduce import rebuild, rebuild_with
+from ..memory.slab import Head
+from .mapping import Mappings
+from .messages import (
+    MESSAGE_BYTES,
+    Ask,
+    Hello,
+    Kind,
+    Packet,
+    Refused,
+    Welcome,
+    address_of,
+    brings_descriptor,
+    decode_answer,
+    decode_facts,
+    decode_packet,
+    encode,
+    encode_orders,
+    receive_packet,
+    running,
+)
+from .stats import ServerStats
+
+_LOOK_S: Final = 0.05  # how often `connect` looks whether the server runs
+_ANSWER_S: Final = 30.0  # how long the answer of a server may take
+_FACTS_S: Final = 1.0  # the same for the text of a timeout
+_LONG_S: Final = 3600.0  # a wait without limit is made of waits of this length
+
+
+class Connection:
+    """A connection to a server; for one thread at a time.
+
+    Attributes:
+        welcome: what the server has said of itself.
+        asked: with `each="one"`: the server knows that this consumer waits.
+        ending: why the connection has ended; None if it has not.
+    """
+
+    def __init__(self, name: str, hello: Hello, wait: float) -> None:
+        self._name = name
+        self._socket, self.welcome = _enter(name, hello, wait)
+        self.asked = False
+        self.ending: str | None = None
+        self._mappings = Mappings(writable=self.welcome.each == "one")
+        self._inbox: deque[Packet] = deque()
+        self._generation = 0
+        self._reading = False  # see NOTE [again]
+        self._lacks = False  # a descriptor was lost, since this process may open no more files
+        self._facts: dict[str, Any] | None = None
+        self._delivered: set[int] = set()  # batches that are acknowledged and not released, by number of the item
+
+    # -- items --------------------------------------------------------------------------------------------------------
+
+    def first(self, timeout: float | None) -> Packet:
+        """The next item, which stays the first one until `acknowledge`; waits for it.
+
+        Raises:
+            BatchTimeout: it takes too long.
+            LoaderClosed: the server has ended.
+            OSError: see `again`.
+        """
+        self.release()
+        if self.welcome.each == "one" and not self._inbox and not self.asked:
+            self.order((Ask.NEXT, 0))
+            self.asked = True
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._inbox:
+            if not self._read() and not self._wait(deadline):
+                raise BatchTimeout(self._timeout_text(timeout or 0.0))
+        return self._inbox[0]
+
+    def build(self, packet: Packet) -> tuple[Any] | None:
+        """The batch of an item, in a tuple; None if its memory has to be sent again, which this call orders."""
+        mappings = self._mappings
+        if not mappings.has(packet.slab, packet.size):
+            self.again()
+            return None
+        memory = mappings.lend(packet.number, packet.slab, packet.size, packet.scarce)
+        head = Head(packet.offset, packet.length, packet.spans)
+        return (rebuild(memory, head) if packet.length else rebuild_with(memory, packet.body),)
+
+    def acknowledge(self, number: int) -> None:
+        """Tells the server that an item was received, and which batches are not used any more."""
+        self._delivered.add(number)
+        released = self._released()
+        self.order((Ask.ACKNOWLEDGE, number), *released)
+        self._delivered.difference_update(item for _, item in released)
+        if self._inbox and self._inbox[0].number == number:
+            self._inbox.popleft()
+
+    def release(self) -> None:
+        """Tells the server which batches are not used any more."""
+        released = self._released()
+        if released:
+            self.order(*released)
+            self._delivered.difference_update(item for _, item in released)
+
+    def _released(self) -> list[tuple[Ask, int]]:
+        mappings = self._mappings
+        mappings.forget_ended()
+        return [
+            (Ask.KEEP if mappings.is_inherited(item) else Ask.RELEASE, item)
+            for item in self._delivered
+            if not mappings.is_lent(item)
+        ]
+
+    def again(self) -> None:
+        """Orders all items again that are not acknowledged.
+
+        Raises:
+            OSError: the memory of a batch could not be mapped, and no memory of other batches can be unmapped.
+        """
+        lacks, self._lacks = self._lacks, False
+        self._generation += 1
+        self._inbox.clear()
+        self.order((Ask.AGAIN, self._generation))
+        self._reading = self.asked = False
+        if lacks and not self._mappings.forget():
+            cure = "close files, or raise the limit with `ulimit -n`"
+            raise OSError(errno.EMFILE, f"too many open files: the memory of a batch cannot be mapped; {cure}")
+
+    # -- facts --------------------------------------------------------------------------------------------------------
+
+    def ask_facts(self, seconds: float = _ANSWER_S) -> dict[str, Any]:
+        """What the server knows; raises BatchTimeout if it does not answer in so many seconds."""
+        self._facts = None
+        self.release()
+        self.order((Ask.FACTS, 0))
+        deadline = time.monotonic() + seconds
+        while self._facts is None:
+            if not self._read() and not self._wait(deadline):
+                raise BatchTimeout(f"the server {self._name!r} (pid {self.welcome.pid}) does not answer")
+        return self._facts
+
+    def _timeout_text(self, timeout: float) -> str:
+        text = f"no batch came from the server {self._name!r} (pid {self.welcome.pid}) within {timeout:g} s"
+        try:
+            facts = self.ask_facts(_FACTS_S)
+        except BatchTimeout:
+            return f"{text}, and it does not answer; it is stopped, or its dataset holds the GIL"
+        slow = [one.pid for one in ServerStats.of_json(facts["stats"]).consumers if one.is_waited_for]
+        if slow and slow != [os.getpid()]:
+            return f"{text}, since it waits for the consumer with pid {slow[0]}; end that, or pass slow='skip' to serve"
+        return f"{text}; its loader is slow, or waits for more consumers; pass a larger timeout to attach"
+
+    # -- the socket ---------------------------------------------------------------------------------------------------
+
+    def order(self, *orders: tuple[Ask, int]) -> None:
+        """Sends orders; raises LoaderClosed if the server has ended."""
+        if self.ending is not None:
+            raise LoaderClosed(self.ending)
+        try:
+            self._send(encode_orders(orders))
+        except (BrokenPipeError, ConnectionResetError):
+            self._find_ending()
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._socket.send(data)
+        except BlockingIOError:  # the server is stopped, or very busy
+            is_ready(self._socket, select.POLLOUT, _ANSWER_S)
+            self._socket.send(data)
+
+    def _wait(self, deadline: float | None) -> bool:
+        """Waits for a packet; returns False after the deadline."""
+        left = _LONG_S if deadline is None else deadline - time.monotonic()
+        return left > 0 and (is_ready(self._socket, select.POLLIN, left) or deadline is None)
+
+    def _read(self) -> bool:
+        """Reads a packet into the inbox; returns False if none has arrived. See NOTE [again]."""
+        if self.ending is not None:
+            raise LoaderClosed(self.ending)
+        if self._reading:
+            self.again()
+        self._reading = True
+        try:
+            data = self._read_bytes()
+        except BlockingIOError:
+            self._reading = False
+            return False
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._lost("without a message, so it was probably killed")
+        packet = decode_packet(data)
+        if packet.kind is Kind.GOODBYE:
+            self._lost(packet.body.decode())
+        elif packet.kind is Kind.FACTS:
+            self._facts = decode_facts(packet.body)
+        elif packet.generation == self._generation:
+            self._inbox.append(packet)
+        self._reading = False
+        return True
+
+    def _read_bytes(self) -> bytes:
+        if not brings_descriptor(self._socket):
+            return receive_packet(self._socket)[0]
+        with Uninterrupted():  # otherwise the descriptor could stay open
+            data, descriptor = receive_packet(self._socket)
+            self._map(data, descriptor)
+        return data
+
+    def _map(self, data: bytes, descriptor: int | None) -> None:
+        if not data:
+            return
+        try:
+            if descriptor is None:
+                raise OSError(errno.EMFILE, "too many open files")
+            self._mappings.add(decode_packet(data).slab, descriptor)
+        except OSError:
+            self._lacks = True
+
+    def _find_ending(self) -> None:
+        """Reads what the server has said before it ended; raises LoaderClosed."""
+        while self._read():
+            pass
+        self._lost("without a message, so it was probably killed")
+
+    def _lost(self, why: str) -> None:
+        who = f"the server {self._name!r} (pid {self.welcome.pid}) has ended: {why}"
+        self.close(f"{who}; start it again from its last state, and call reconnect() on this loader")
+        raise LoaderClosed(str(self.ending))
+
+    def close(self, why: str) -> None:
+        """Ends the connection; a second call does nothing. See NOTE [kept memory] in mapping.py."""
+        if self.ending is None:
+            with suppress(OSError):  # the server has ended, too
+                self._send(encode_orders([*self._released(), *((Ask.KEEP, item) for item in self._mappings.lent)]))
+            self.ending = why
+            close_end(self._socket)
+            self._mappings.forget()
+            self._inbox.clear()
+
+
+def _enter(name: str, hello: Hello, wait: float) -> tuple[socket.socket, Welcome]:
+    """A connection to the server; waits for the server to start."""
+    deadline = time.monotonic() + wait
+    while True:
+        connection = _connect(name)
+        welcome = None if connection is None else _welcomed(name, connection, hello)
+        if connection is not None and welcome is not None:
+            return connection, welcome
+        if time.monotonic() > deadline:
+            others = ", ".join(map(repr, running())) or "none"
+            what = f"no server {name!r} runs on this machine (running: {others})"
+            raise _refused(f"{what}; start it with gluonloader.serve(loader, {name!r})")
+        time.sleep(_LOOK_S)
+
+
+def _welcomed(name: str, connection: socket.socket, hello: Hello) -> Welcome | None:
+    """The answer of the server; None, and the connection is closed, if the server ends just now."""
+    answer = None
+    try:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            answer = _answer(connection, hello)
+    finally:
+        if not isinstance(answer, Welcome):
+            close_end(connection)
+    if isinstance(answer, Refused):
+        raise _refused(f"the server {name!r}: {answer.why}")
+    return answer
+
+
+def _answer(connection: socket.socket, hello: Hello) -> Welcome | Refused | None:
+    connection.send(encode(hello))
+    if not is_ready(connection, select.POLLIN, _ANSWER_S):
+        return Refused(f"it has not answered within {_ANSWER_S:g} s; it is stopped, or its dataset holds the GIL")
+    data = connection.recv(MESSAGE_BYTES)
+    return decode_answer(data) if data else None
+
+
+def _refused(text: str) -> ConnectionRefusedError:
+    return ConnectionRefusedError(errno.ECONNREFUSED, text)
+
+
+def _connect(name: str) -> socket.socket | None:
+    """A connection to the server of this name; None if there is none."""
+    with no_fork:
+        connection = track_end(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    is_ours = False
+    try:
+        connection.settimeout(None)  # the program may have set another default
+        with suppress(ConnectionRefusedError):
+            connection.connect(address_of(name))
+            is_ours = peer(connection).uid == os.geteuid()
+        connection.setblocking(False)
+    finally:
+        if not is_ours:
+            close_end(connection)
+    return connection if is_ours else None

@@ -1,0 +1,262 @@
+"""The consumers of a server: who is attached, what each of them orders and gets.
+
+    consumer --Hello--> guest --Welcome--> attached          attached --orders--> stream --Item--> attached
+
+It belongs to the thread "serve"; see server.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..errors import bad_argument
+from ..executors.lanes.ends import close_end, track_end
+from ..executors.shared.messages import library_version, peer
+from ..forks import no_fork
+from .messages import (
+    MESSAGE_BYTES,
+    Ask,
+    Kind,
+    Order,
+    Packet,
+    Refused,
+    Welcome,
+    address_of,
+    decode_hello,
+    decode_orders,
+    encode,
+    encode_facts,
+    receive_orders,
+    send_packet,
+)
+from .stream import ForAll, ForOne, Item
+
+_QUEUE: Final = 256  # consumers that wait until they are accepted
+_RETRY_S: Final = 1.0  # how long to wait before a connection is accepted again if there are too many open files
+_FULL: Final = (errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS)  # errors of a queue that takes nothing now
+
+
+@dataclass(eq=False, slots=True)
+class Attached:
+    """A consumer.
+
+    Attributes:
+        generation: see `Packet`.
+        known: how many bytes of each slab the consumer can map with the descriptor that it has got, by number.
+        pending: what it has to get, in order.
+        writes: whether the poll object watches for room in its queue.
+    """
+
+    connection: socket.socket
+    pid: int
+    generation: int = 0
+    known: dict[int, int] = field(default_factory=dict)
+    pending: deque[Item | Packet] = field(default_factory=deque)
+    writes: bool = False
+
+
+class Consumers:
+    """The connections of a server.
+
+    Args:
+        stream: what the consumers read.
+        welcome: returns what a new consumer has to know.
+        facts: returns what a consumer may ask for; its argument is the number of the consumer.
+
+    Attributes:
+        poll: reports what `handle` has to handle; the owner may register more descriptors.
+        attached: the consumers, by number, which is that of the descriptor.
+    """
+
+    def __init__(
+        self, name: str, stream: ForAll | ForOne, welcome: Callable[[], Welcome], facts: Callable[[int], dict[str, Any]]
+    ) -> None:
+        self._stream, self._welcome, self._facts = stream, welcome, facts
+        self._listener = _listen(name)
+        self._listener.setblocking(False)
+        self._guests: dict[int, socket.socket] = {}  # connected, but no Hello received; by descriptor
+        self.attached: dict[int, Attached] = {}
+        self._deaf_until: float | None = None  # there are too many open files to accept a connection
+        self.poll = select.poll()
+        self.poll.register(self._listener, select.POLLIN)
+
+    def send(self) -> float | None:
+        """Sends what is due; returns after how many seconds this has to be called again, None for never."""
+        for due in list(self._stream.due()):
+            self.attached[due.consumer].pending.append(due.item)
+        for one in list(self.attached.values()):
+            if one.pending and not one.writes:
+                self._send_pending(one)
+        if self._deaf_until is None:
+            return None
+        if time.monotonic() < self._deaf_until:
+            return _RETRY_S
+        self._deaf_until = None
+        self.poll.register(self._listener, select.POLLIN)
+        return None
+
+    def handle(self, descriptor: int, event: int) -> None:
+        """Handles an event of a connection."""
+        if descriptor == self._listener.fileno():
+            self._accept()
+        elif descriptor in self._guests:
+            self._hear_guest(self._guests.pop(descriptor))
+        elif (one := self.attached.get(descriptor)) is not None:
+            if event & select.POLLOUT:
+                self._send_pending(one)
+            if event & ~select.POLLOUT:
+                self._hear(one)
+
+    def close(self, why: str) -> None:
+        """Tells all consumers that the server ends, and closes the connections."""
+        for place in self._stream.places.values():
+            for item in place.held.values():
+                _stop_using(item)
+        for one in self.attached.values():
+            with suppress(OSError):  # it is gone, or does not read
+                send_packet(one.connection, Packet(Kind.GOODBYE, body=why.encode()), None)
+        for connection in (self._listener, *self._guests.values(), *(one.connection for one in self.attached.values())):
+            close_end(connection)
+
+    def _accept(self) -> None:
+        try:
+            with no_fork:
+                connection = track_end(self._listener.accept()[0])
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self.poll.unregister(self._listener)
+                self._deaf_until = time.monotonic() + _RETRY_S
+            return
+        connection.setblocking(False)
+        if peer(connection).uid != os.geteuid():
+            close_end(connection)
+            return
+        self._guests[connection.fileno()] = connection
+        self.poll.register(connection, select.POLLIN)
+
+    def _hear_guest(self, connection: socket.socket) -> None:
+        """Reads the first message of a process that has connected."""
+        try:
+            hello = decode_hello(connection.recv(MESSAGE_BYTES))
+            ours = library_version()
+            if hello.version != ours:
+                versions = f"gluonloader {hello.version} here, but {ours} in the server"
+                connection.send(encode(Refused(f"{versions}; install the same version for both")))
+                raise ValueError("another version")
+            connection.send(encode(self._welcome()))
+        except (OSError, ValueError):
+            self._close(connection)
+            return
+        number = connection.fileno()
+        self.attached[number] = Attached(connection, peer(connection).pid)
+        self._stream.attach(number)
+        if isinstance(self._stream, ForOne) and hello.epoch is not None:
+            for start, stop in hello.received:
+                self._stream.know(hello.epoch, range(start, stop))
+
+    def _hear(self, one: Attached) -> None:
+        """Reads the orders of a consumer; it is gone if there are none."""
+        try:
+            data = receive_orders(one.connection)
+            orders = list(decode_orders(data))
+        except BlockingIOError:
+            return
+        except (OSError, ValueError):  # it is gone, or is no consumer
+            data, orders = b"", []
+        if not data:
+            del self.attached[one.connection.fileno()]
+            self._stream.detach(one.connection.fileno())
+            self._close(one.connection)
+        for order in orders:
+            self._obey(one, order)
+
+    def _obey(self, one: Attached, order: Order) -> None:
+        stream, consumer = self._stream, one.connection.fileno()
+        if order.ask is Ask.ACKNOWLEDGE:
+            stream.acknowledge(consumer, order.number)
+        elif order.ask is Ask.RELEASE:
+            stream.release(consumer, order.number)
+        elif order.ask is Ask.KEEP:
+            _stop_using(stream.places[consumer].held.get(order.number))
+            stream.release(consumer, order.number)
+        elif order.ask is Ask.NEXT:
+            stream.ask(consumer)
+        elif order.ask is Ask.SKIP:
+            stream.skip(consumer, order.number)
+        elif order.ask is Ask.AGAIN:
+            one.generation = order.number
+            one.known.clear()
+            one.pending = deque(stream.again(consumer))
+        elif order.ask is Ask.FACTS:
+            one.pending.append(Packet(Kind.FACTS, body=encode_facts(self._facts(consumer))))
+
+    def _send_pending(self, one: Attached) -> None:
+        """Sends what the consumer's queue takes; the rest is sent when it has read."""
+        full = False
+        try:
+            while one.pending:
+                self._send(one, one.pending[0])
+                one.pending.popleft()
+        except OSError as error:
+            if error.errno not in _FULL:
+                one.pending.clear()  # it is gone; `_hear` reads its last orders
+            else:
+                full = True
+        if full != one.writes:
+            one.writes = full
+            self.poll.modify(one.connection, select.POLLIN | (select.POLLOUT if full else 0))
+
+    def _send(self, one: Attached, what: Item | Packet) -> None:
+        if isinstance(what, Packet):
+            what.generation = one.generation
+            send_packet(one.connection, what, None)
+            return
+        packet = Packet(what.kind, one.generation, what.number, what.epoch, what.batch)
+        if what.kind is not Kind.BATCH:
+            packet.body = what.content or b""
+            send_packet(one.connection, packet, None)
+            return
+        parcel = what.content
+        packet.slab, packet.size, packet.body = parcel.number, parcel.size, parcel.inline
+        packet.offset, packet.length, packet.spans = parcel.head.offset, parcel.head.length, parcel.head.spans
+        size = parcel.slab.size
+        packet.scarce = parcel.scarce
+        packet.brings = one.known.get(parcel.number, 0) < parcel.size
+        send_packet(one.connection, packet, parcel.slab.fd if packet.brings else None)
+        if packet.brings:
+            one.known[parcel.number] = size
+
+    def _close(self, connection: socket.socket) -> None:
+        self.poll.unregister(connection)
+        close_end(connection)
+
+
+def _stop_using(item: Item | None) -> None:
+    """Lets nobody use the memory of a batch again; see NOTE [kept memory] in mapping.py."""
+    if item is not None:
+        item.content.slab.inherited = True
+
+
+def _listen(name: str) -> socket.socket:
+    with no_fork:
+        listener = track_end(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    try:
+        listener.bind(address_of(name))
+        listener.listen(_QUEUE)
+    except OSError as error:
+        close_end(listener)
+        if error.errno == errno.EADDRINUSE:
+            raise bad_argument(
+                "name", name, "a server of this name runs already; end it or choose another name"
+            ) from None
+        raise
+    return listener
