@@ -71,5 +71,6 @@ class ServerStats:
 
     @classmethod
     def of_json(cls, fields: Mapping[str, Any]) -> ServerStats:
+        """The statistics whose `as_json` is `fields`."""
         consumers = tuple(ConsumerStats(**consumer) for consumer in fields["consumers"])
         return cls(**{**fields, "consumers": consumers})
