@@ -85,15 +85,23 @@ class Connection:
             LoaderClosed: the server has ended.
             OSError: see `again`.
         """
-        self.release()
-        if self.welcome.each == "one" and not self._inbox and not self.asked:
-            self.order((Ask.NEXT, 0))
-            self.asked = True
+        if not self._inbox:
+            self._read()
+        if not self._inbox:
+            self._order_next()
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._inbox:
             if not self._read() and not self._wait(deadline):
                 raise BatchTimeout(self._timeout_text(timeout or 0.0))
         return self._inbox[0]
+
+    def _order_next(self) -> None:
+        """Before this consumer waits: gives memory back, and asks for an item if the server sends none by itself."""
+        orders = self._released()
+        if self.welcome.each == "one" and not self.asked:
+            orders.append((Ask.NEXT, 0))
+            self.asked = True
+        self._order_released(orders)
 
     def build(self, packet: Packet) -> tuple[Any] | None:
         """The batch of an item, in a tuple; None if its memory has to be sent again, which this call orders."""
@@ -108,18 +116,18 @@ class Connection:
     def acknowledge(self, number: int) -> None:
         """Tells the server that an item was received, and which batches are not used any more."""
         self._delivered.add(number)
-        released = self._released()
-        self.order((Ask.ACKNOWLEDGE, number), *released)
-        self._delivered.difference_update(item for _, item in released)
+        self._order_released([(Ask.ACKNOWLEDGE, number), *self._released()])
         if self._inbox and self._inbox[0].number == number:
             self._inbox.popleft()
 
     def release(self) -> None:
         """Tells the server which batches are not used any more."""
-        released = self._released()
-        if released:
-            self.order(*released)
-            self._delivered.difference_update(item for _, item in released)
+        self._order_released(self._released())
+
+    def _order_released(self, orders: list[tuple[Ask, int]]) -> None:
+        if orders:
+            self.order(*orders)
+            self._delivered.difference_update(item for ask, item in orders if ask in (Ask.RELEASE, Ask.KEEP))
 
     def _released(self) -> list[tuple[Ask, int]]:
         mappings = self._mappings
