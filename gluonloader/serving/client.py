@@ -12,21 +12,28 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, Final, Generic, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..checks import check_flags, check_int
 from ..describe import call, short_repr
-from ..errors import LoaderClosed, bad_argument, hide_own_frames, warn
+from ..errors import LoaderClosed, TransportError, bad_argument, hide_own_frames, warn
 from ..executors.lanes.remote import decode_error
 from ..executors.shared.messages import library_version
 from ..interrupts import from_signal_handler
 from ..loading.arguments import choose_delivery
 from ..locks import Lock
+from ..memory.reduce import rebuild, rebuild_with
+from ..memory.slab import Head
 from ..state import joined, range_with, save_ranges
 from ..tree import Batch
 from .connection import Connection
 from .messages import MOST_RANGES, Ask, Hello, Kind, Packet, is_name
 from .stats import ServerStats
+
+_WAIT_S: Final = 10.0  # how long the server may take to start
 
 
 @dataclass(slots=True)
@@ -72,6 +79,15 @@ class Received:
             self.ranges = joined(sorted([*self.ranges, range(number, number + 1)], key=lambda one: one.start))
 
 
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Those of `attach` that decide what the program gets."""
+
+    output: str | Callable[[Any], Any] | None
+    timeout: float | None
+    pin_memory: bool
+
+
 class ServedLoader(Generic[Batch]):
     """The batches that a server makes, as a loader; made by `attach`.
 
@@ -80,8 +96,10 @@ class ServedLoader(Generic[Batch]):
         epoch: the number of the epoch that is read, or that comes next; None before the first batch.
     """
 
-    def __init__(self, name: str, timeout: float | None, convert: Callable[[Any], Any] | None, wait: float) -> None:
-        self.name, self._timeout, self._convert = name, timeout, convert
+    def __init__(self, name: str, arguments: Arguments, wait: float) -> None:
+        delivery = choose_delivery(True, arguments.timeout, arguments.output, arguments.pin_memory, 0)
+        self.name, self._arguments = name, arguments
+        self._timeout, self._convert = arguments.timeout, delivery.convert
         self.epoch: int | None = None
         self._pid = os.getpid()
         self._lock = Lock()
@@ -105,6 +123,7 @@ class ServedLoader(Generic[Batch]):
         """
         with self._locked():
             if self._left and self.epoch is not None and self._connection.welcome.each == "all":
+                self._drop_kept()
                 self._connection.order((Ask.SKIP, self.epoch))
                 self._start_epoch(self.epoch + 1)
         return ServedIterator(self)
@@ -140,13 +159,19 @@ class ServedLoader(Generic[Batch]):
             state: dict[str, Any] = self._connection.ask_facts()["state"]
             return state
 
+    def load_state_dict(self, state: Any) -> NoReturn:
+        """Raises a TypeError: the server's loader has to load the state, before `serve`."""
+        raise TypeError("load the state into the loader of the server, before it calls gluonloader.serve")
+
     def stats(self) -> ServerStats:
         """What the server knows of itself and all its consumers; raises LoaderClosed if it has ended."""
         with self._locked():
             return ServerStats.of_json(self._connection.ask_facts()["stats"])
 
-    def reconnect(self, wait: float = 10.0) -> None:
-        """Attaches to a new server of the same name; iterators continue after the last batch that was received.
+    def reconnect(self, wait: float = _WAIT_S) -> None:
+        """Attaches to a new server of the same name.
+
+        The next `for` loop, and iterators from before, continue after the last batch that was received.
 
         Args:
             wait: how many seconds to wait for the new server.
@@ -157,11 +182,17 @@ class ServedLoader(Generic[Batch]):
         with self._locked():
             self._leave("it was left for another server")
             self._connection = self._connect(wait)
+            self._left = False
 
     def close(self) -> None:
-        """Leaves the server; a second call does nothing. Batches that were delivered stay valid."""
+        """Leaves the server; a second call does nothing. Batches that were delivered stay valid.
+
+        In a thread that waits in `next`, `next` raises LoaderClosed at once.
+        """
+        why = "this loader is closed; call attach again"
+        self._connection.interrupt(why)
         with self._lock:
-            self._leave("this loader is closed; call attach again")
+            self._leave(why)
 
     def __enter__(self) -> ServedLoader[Batch]:
         return self
@@ -172,6 +203,10 @@ class ServedLoader(Generic[Batch]):
     def __del__(self) -> None:
         if getattr(self, "_connection", None) is not None and os.getpid() == self._pid:
             self._connection.close("it was deleted")
+
+    def __reduce__(self) -> Any:
+        """A copy, also in another process, attaches to the server anew."""
+        return ServedLoader, (self.name, self._arguments, _WAIT_S)
 
     @short_repr
     def __repr__(self) -> str:
@@ -241,17 +276,17 @@ class ServedLoader(Generic[Batch]):
         if packet.kind is Kind.ERROR:
             kept.error = decode_error(packet.body)
             return kept
-        built = self._connection.build(packet)
-        if built is None:
+        mapped = self._connection.mapped(packet)
+        if mapped is None:
             return None
-        (kept.batch,) = built
-        if self._convert is not None:
-            try:
+        try:
+            kept.batch = built(mapped, packet)
+            if self._convert is not None:
                 kept.batch = self._convert(kept.batch)
-            except Exception as error:
-                if from_signal_handler(error):
-                    raise
-                kept.batch, kept.error = None, error
+        except Exception as error:
+            if from_signal_handler(error):
+                raise
+            kept.batch, kept.error = None, error
         return kept
 
     def _acknowledge_kept(self) -> None:
@@ -274,14 +309,33 @@ class ServedLoader(Generic[Batch]):
 
     def _leave(self, why: str) -> None:
         self._connection.close(why)
+        self._drop_kept()
+
+    def _drop_kept(self) -> None:
+        """Forgets what `next` has not returned since it was interrupted, unless it counts as received."""
         for thread, kept in list(self._kept.items()):
-            if not kept.acknowledged:  # a new server sends it again
+            if not kept.acknowledged:
                 del self._kept[thread]
 
     def _locked(self) -> Lock:
         if os.getpid() != self._pid:
             raise RuntimeError("this loader belongs to the parent process; call attach in the forked child")
         return self._lock
+
+
+def built(memory: NDArray[np.uint8], packet: Packet) -> Any:
+    """The batch of a packet.
+
+    Raises:
+        TransportError: this program cannot import a class of the batch.
+    """
+    try:
+        if packet.length:
+            return rebuild(memory, Head(packet.offset, packet.length, packet.spans))
+        return rebuild_with(memory, packet.body)
+    except (AttributeError, ImportError) as error:
+        cure = "define it in a module that this program and the server import"
+        raise TransportError(f"this program cannot import a class of the batch ({error}); {cure}") from error
 
 
 class ServedIterator(Iterator[Batch]):
@@ -316,7 +370,7 @@ def attach(
     output: str | Callable[[Any], Any] | None = None,
     timeout: float | None = 120,
     pin_memory: bool = False,
-    wait: float = 10.0,
+    wait: float = _WAIT_S,
 ) -> ServedLoader[Any]:
     """Reads the batches of the loader that another program of the same user on this machine serves.
 
@@ -337,5 +391,6 @@ def attach(
     if not isinstance(name, str) or not is_name(name):
         raise bad_argument("name", name, "must be 1 to 64 letters, digits and characters of _.:-")
     check_flags(pin_memory=pin_memory)
-    delivery = choose_delivery(True, timeout, output, bool(pin_memory), 0)
-    return ServedLoader(name, timeout, delivery.convert, wait)
+    if not (isinstance(wait, (int, float)) and 0 <= wait < float("inf")):
+        raise bad_argument("wait", wait, "must be a number of seconds that is at least 0")
+    return ServedLoader(name, Arguments(output, timeout, bool(pin_memory)), wait)

@@ -19,13 +19,14 @@ from collections import deque
 from contextlib import suppress
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..errors import BatchTimeout, LoaderClosed
-from ..executors.lanes.ends import close_end, is_ready, track_end
+from ..executors.lanes.ends import close_end, is_ready, shut_down, track_end
 from ..executors.shared.messages import peer
 from ..forks import no_fork
 from ..interrupts import Uninterrupted
-from ..memory.reduce import rebuild, rebuild_with
-from ..memory.slab import Head
 from .mapping import Mappings
 from .messages import (
     MESSAGE_BYTES,
@@ -72,7 +73,10 @@ class Connection:
         self._generation = 0
         self._reading = False  # see NOTE [again]
         self._lacks = False  # a descriptor was lost, since this process may open no more files
+        self._question = 0  # the number of the newest question
+        self._parts: list[bytes] = []  # of its answer
         self._facts: dict[str, Any] | None = None
+        self._leaving: str | None = None  # why another thread closes the connection
         self._delivered: set[int] = set()  # batches that are acknowledged and not released, by number of the item
 
     # -- items --------------------------------------------------------------------------------------------------------
@@ -97,21 +101,16 @@ class Connection:
 
     def _order_next(self) -> None:
         """Before this consumer waits: gives memory back, and asks for an item if the server sends none by itself."""
-        orders = self._released()
-        if self.welcome.each == "one" and not self.asked:
-            orders.append((Ask.NEXT, 0))
-            self.asked = True
-        self._order_released(orders)
+        asks = self.welcome.each == "one" and not self.asked
+        self._order_released([*self._released(), *[(Ask.NEXT, 0)] * asks])
+        self.asked = self.asked or asks
 
-    def build(self, packet: Packet) -> tuple[Any] | None:
-        """The batch of an item, in a tuple; None if its memory has to be sent again, which this call orders."""
-        mappings = self._mappings
-        if not mappings.has(packet.slab, packet.size):
-            self.again()
-            return None
-        memory = mappings.lend(packet.number, packet.slab, packet.size, packet.scarce)
-        head = Head(packet.offset, packet.length, packet.spans)
-        return (rebuild(memory, head) if packet.length else rebuild_with(memory, packet.body),)
+    def mapped(self, packet: Packet) -> NDArray[np.uint8] | None:
+        """The memory of a batch; None if it has to be sent again, which this call orders."""
+        if self._mappings.has(packet.slab, packet.size):
+            return self._mappings.lend(packet.number, packet.slab, packet.size, packet.scarce)
+        self.again()
+        return None
 
     def acknowledge(self, number: int) -> None:
         """Tells the server that an item was received, and which batches are not used any more."""
@@ -119,10 +118,6 @@ class Connection:
         self._order_released([(Ask.ACKNOWLEDGE, number), *self._released()])
         if self._inbox and self._inbox[0].number == number:
             self._inbox.popleft()
-
-    def release(self) -> None:
-        """Tells the server which batches are not used any more."""
-        self._order_released(self._released())
 
     def _order_released(self, orders: list[tuple[Ask, int]]) -> None:
         if orders:
@@ -157,9 +152,8 @@ class Connection:
 
     def ask_facts(self, seconds: float = _ANSWER_S) -> dict[str, Any]:
         """What the server knows; raises BatchTimeout if it does not answer in so many seconds."""
-        self._facts = None
-        self.release()
-        self.order((Ask.FACTS, 0))
+        self._question, self._parts, self._facts = self._question + 1, [], None
+        self._order_released([*self._released(), (Ask.FACTS, self._question)])
         deadline = time.monotonic() + seconds
         while self._facts is None:
             if not self._read() and not self._wait(deadline):
@@ -220,11 +214,17 @@ class Connection:
         if packet.kind is Kind.GOODBYE:
             self._lost(packet.body.decode())
         elif packet.kind is Kind.FACTS:
-            self._facts = decode_facts(packet.body)
+            self._take_facts(packet)
         elif packet.generation == self._generation:
             self._inbox.append(packet)
         self._reading = False
         return True
+
+    def _take_facts(self, packet: Packet) -> None:
+        if packet.number == self._question:
+            self._parts.append(packet.body)
+            if not packet.batch:
+                self._facts = decode_facts(b"".join(self._parts))
 
     def _read_bytes(self) -> bytes:
         if not brings_descriptor(self._socket):
@@ -237,10 +237,14 @@ class Connection:
     def _map(self, data: bytes, descriptor: int | None) -> None:
         if not data:
             return
+        packet = decode_packet(data)
         try:
             if descriptor is None:
                 raise OSError(errno.EMFILE, "too many open files")
-            self._mappings.add(decode_packet(data).slab, descriptor)
+            if packet.generation == self._generation:
+                self._mappings.add(packet.slab, descriptor)
+            else:  # it comes again
+                os.close(descriptor)
         except OSError:
             self._lacks = True
 
@@ -251,9 +255,18 @@ class Connection:
         self._lost("without a message, so it was probably killed")
 
     def _lost(self, why: str) -> None:
+        if self._leaving is not None:
+            self.close(self._leaving)
+            raise LoaderClosed(self._leaving)
         who = f"the server {self._name!r} (pid {self.welcome.pid}) has ended: {why}"
         self.close(f"{who}; start it again from its last state, and call reconnect() on this loader")
         raise LoaderClosed(str(self.ending))
+
+    def interrupt(self, why: str) -> None:
+        """Lets a thread that waits raise LoaderClosed; may be called by any thread."""
+        if self.ending is None:
+            self._leaving = why
+            shut_down(self._socket, socket.SHUT_RD)
 
     def close(self, why: str) -> None:
         """Ends the connection; a second call does nothing. See NOTE [kept memory] in mapping.py."""

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..errors import bad_argument
+from ..errors import bad_argument, shortened
 from ..executors.lanes.ends import close_end, track_end
 from ..executors.shared.messages import library_version, peer
 from ..forks import no_fork
@@ -34,7 +34,7 @@ from .messages import (
     decode_hello,
     decode_orders,
     encode,
-    encode_facts,
+    facts_packets,
     receive_orders,
     send_packet,
 )
@@ -69,7 +69,7 @@ class Consumers:
 
     Args:
         stream: what the consumers read.
-        welcome: returns what a new consumer has to know.
+        welcome: what a new consumer has to know.
         facts: returns what a consumer may ask for; its argument is the number of the consumer.
 
     Attributes:
@@ -78,7 +78,7 @@ class Consumers:
     """
 
     def __init__(
-        self, name: str, stream: ForAll | ForOne, welcome: Callable[[], Welcome], facts: Callable[[int], dict[str, Any]]
+        self, name: str, stream: ForAll | ForOne, welcome: Welcome, facts: Callable[[int], dict[str, Any]]
     ) -> None:
         self._stream, self._welcome, self._facts = stream, welcome, facts
         self._listener = _listen(name)
@@ -118,12 +118,14 @@ class Consumers:
 
     def close(self, why: str) -> None:
         """Tells all consumers that the server ends, and closes the connections."""
+        for one in list(self.attached.values()):
+            self._hear(one)  # what it has received, for the position
         for place in self._stream.places.values():
             for item in place.held.values():
                 _stop_using(item)
         for one in self.attached.values():
             with suppress(OSError):  # it is gone, or does not read
-                send_packet(one.connection, Packet(Kind.GOODBYE, body=why.encode()), None)
+                send_packet(one.connection, Packet(Kind.GOODBYE, body=shortened(why).encode()), None)
         for connection in (self._listener, *self._guests.values(), *(one.connection for one in self.attached.values())):
             close_end(connection)
 
@@ -152,7 +154,7 @@ class Consumers:
                 versions = f"gluonloader {hello.version} here, but {ours} in the server"
                 connection.send(encode(Refused(f"{versions}; install the same version for both")))
                 raise ValueError("another version")
-            connection.send(encode(self._welcome()))
+            connection.send(encode(self._welcome))
         except (OSError, ValueError):
             self._close(connection)
             return
@@ -164,20 +166,34 @@ class Consumers:
                 self._stream.know(hello.epoch, range(start, stop))
 
     def _hear(self, one: Attached) -> None:
-        """Reads the orders of a consumer; it is gone if there are none."""
+        """Reads the orders of a consumer until there are no more; it is gone if the connection has ended."""
+        while (data := self._orders(one)) is not None:
+            try:
+                orders = list(decode_orders(data))
+            except ValueError:  # it is no consumer
+                data = b""
+            if not data:
+                self._forget(one)
+                return
+            for order in orders:
+                self._obey(one, order)
+
+    def _orders(self, one: Attached) -> bytes | None:
+        """The next message of a consumer; b"" if it is gone, None if there is none."""
         try:
-            data = receive_orders(one.connection)
-            orders = list(decode_orders(data))
+            return receive_orders(one.connection)
         except BlockingIOError:
-            return
-        except (OSError, ValueError):  # it is gone, or is no consumer
-            data, orders = b"", []
-        if not data:
-            del self.attached[one.connection.fileno()]
-            self._stream.detach(one.connection.fileno())
-            self._close(one.connection)
-        for order in orders:
-            self._obey(one, order)
+            return None
+        except OSError:
+            return b""
+
+    def _forget(self, one: Attached) -> None:
+        number = one.connection.fileno()
+        for item in self._stream.places[number].held.values():
+            _stop_using(item)  # it has died, and a forked child of it may still read them
+        del self.attached[number]
+        self._stream.detach(number)
+        self._close(one.connection)
 
     def _obey(self, one: Attached, order: Order) -> None:
         stream, consumer = self._stream, one.connection.fileno()
@@ -195,9 +211,10 @@ class Consumers:
         elif order.ask is Ask.AGAIN:
             one.generation = order.number
             one.known.clear()
-            one.pending = deque(stream.again(consumer))
+            answers = [packet for packet in one.pending if isinstance(packet, Packet)]
+            one.pending = deque([*stream.again(consumer), *answers])
         elif order.ask is Ask.FACTS:
-            one.pending.append(Packet(Kind.FACTS, body=encode_facts(self._facts(consumer))))
+            one.pending.extend(facts_packets(order.number, self._facts(consumer)))
 
     def _send_pending(self, one: Attached) -> None:
         """Sends what the consumer's queue takes; the rest is sent when it has read."""

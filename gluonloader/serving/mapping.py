@@ -40,6 +40,7 @@ class Mappings:
         self._protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         self._maps: dict[int, mmap.mmap] = {}  # by number of the slab, the longest unused one first
         self._loans: Loans[None] = Loans()
+        self._slabs: dict[int, int] = {}  # the slab of each item that was lent
         self._inherited: set[int] = set()  # items that were lent when this process was forked
         _all.add(self)
 
@@ -68,12 +69,18 @@ class Mappings:
         """
         mapped = self._maps[slab] = self._maps.pop(slab)
         if scarce or len(self._loans.by_number) >= _MOST_LOANS:
-            return aligned_copy(np.frombuffer(mapped, np.uint8), size)
+            copy = aligned_copy(np.frombuffer(mapped, np.uint8), size)
+            copy.flags.writeable = bool(self._protection & mmap.PROT_WRITE)  # as if it were not copied
+            return copy
+        self._slabs[item] = slab
         return self._loans.start(item, None, mapped, size)
 
     def forget_ended(self) -> None:
         """Forgets the loans that have ended."""
-        self._loans.ended()
+        for loan in self._loans.ended():
+            slab = self._slabs.pop(loan.number, None)
+            if loan.number in self._inherited and slab is not None:
+                self._maps.pop(slab, None)  # the server will not use it again
 
     def is_lent(self, item: int) -> bool:
         """Whether the program uses the memory of a batch; False for a copy."""

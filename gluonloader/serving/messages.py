@@ -27,7 +27,7 @@ INLINE_BYTES: Final = 32 * 1024  # the largest head or error that a packet conta
 
 _PREFIX: Final = "\0gluonloader-serve-"
 _NAME: Final = re.compile(r"[\w.:-]{1,64}")
-_PACKET: Final = struct.Struct("<BBIQQqQQQQI")
+_PACKET: Final = struct.Struct("<BBQQQqQQQQI")
 _BRINGS, _SCARCE = 1, 2  # flags of a packet
 _ORDER: Final = struct.Struct("<BQ")
 _DESCRIPTOR_BYTES: Final = socket.CMSG_SPACE(4)
@@ -105,7 +105,7 @@ def decode_hello(data: bytes) -> Hello:
         hello = Hello(**fields)
     except (ValueError, TypeError, RecursionError):
         raise ValueError("not a message of gluonloader") from None
-    numbers = [hello.epoch or 0]
+    numbers: list[Any] = [0 if hello.epoch is None else hello.epoch]
     if isinstance(hello.received, list) and len(hello.received) <= MOST_RANGES:
         for pair in hello.received:
             numbers += pair if isinstance(pair, list) and len(pair) == 2 else [-1]
@@ -142,8 +142,9 @@ class Packet:
 
     Attributes:
         generation: how often the consumer has ordered `AGAIN`; packets of earlier generations are void.
-        number: of the item in the server's stream; each item is acknowledged by its number.
-        epoch, batch: which batch it is.
+        number: of the item in the server's stream; each item is acknowledged by its number. Of facts: the number of
+            the question.
+        epoch, batch: which batch it is. Of facts, `batch` says how many parts follow.
         slab, size: the number of the slab that contains the batch, and how many of its bytes to map.
         offset, length, spans: where the head lies in the slab, see `Head`; length 0 if the body is the head.
         brings: whether the descriptor of the slab comes with the packet.
@@ -188,7 +189,7 @@ class Ask(IntEnum):
     NEXT = 4  # -: the consumer waits for an item
     SKIP = 5  # an epoch: the consumer reads nothing more of it
     AGAIN = 6  # a generation: send every item again that is not acknowledged, with the descriptor of its slab
-    FACTS = 7  # -: what the server knows: statistics and the position
+    FACTS = 7  # the number of the question: statistics and the position
 
 
 @dataclass(slots=True)
@@ -262,8 +263,12 @@ def brings_descriptor(connection: socket.socket) -> bool:
     return len(start) > 1 and bool(start[1] & _BRINGS)
 
 
-def encode_facts(facts: Mapping[str, Any]) -> bytes:
-    return json.dumps(facts).encode()
+def facts_packets(question: int, facts: Mapping[str, Any]) -> list[Packet]:
+    """The packets of an answer; a position may need several."""
+    data = json.dumps(facts).encode()
+    parts = [data[start : start + INLINE_BYTES] for start in range(0, len(data), INLINE_BYTES)]
+    left = range(len(parts) - 1, -1, -1)
+    return [Packet(Kind.FACTS, number=question, batch=more, body=part) for part, more in zip(parts, left, strict=True)]
 
 
 def decode_facts(body: bytes) -> dict[str, Any]:

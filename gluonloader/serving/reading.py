@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from ..errors import LoaderClosed, WorkerStartError
 from ..executors.lanes.remote import encode_error, shorten_error
@@ -20,6 +21,7 @@ class Reading:
     """Reads a loader, epoch after epoch.
 
     Args:
+        iterator: the first epoch.
         parcels: where the batches go.
         ring: is called each time that an item has been read, or the loader has ended.
 
@@ -30,17 +32,27 @@ class Reading:
         batches, made_s, idle_s: see `ServerStats`.
     """
 
-    def __init__(self, loader: DataLoader[object], parcels: Parcels, who: str, ring: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        loader: DataLoader[object],
+        iterator: LoaderIterator[object],
+        parcels: Parcels,
+        who: str,
+        ring: Callable[[], None],
+    ) -> None:
         self._loader, self._parcels, self._who, self._ring = loader, parcels, who, ring
+        self._iterator = iterator
         self.busy = False
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.epoch: int | None = None
         self.batches, self.made_s, self.idle_s = 0, 0.0, 0.0
-        self._iterator: LoaderIterator[object] | None = None
         self._wanted = threading.Semaphore(0)
         self._closed = False
         self._read: deque[Item] = deque()
         self._thread = threading.Thread(target=self._run, name="gluonloader-serve-read", daemon=True)
+
+    def begin(self) -> None:
+        """Starts the thread."""
         self._thread.start()
 
     def start(self) -> None:
@@ -60,11 +72,10 @@ class Reading:
         """Ends the thread. The loader stays open."""
         self._closed = True
         self._parcels.stop_waiting()
-        iterator = self._iterator
-        if iterator is not None:
-            iterator.close()
+        self._iterator.close()
         self._wanted.release()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         items = self._items()
@@ -74,7 +85,7 @@ class Reading:
             start = time.perf_counter()
             try:
                 item = next(items, None)
-            except Exception as error:  # of `state_dict` of the user's dataset or sampler
+            except BaseException as error:  # of `state_dict` of the user's dataset or sampler
                 self.error, item = error, None
             end = time.perf_counter()
             self.idle_s += start - waiting_since
@@ -89,36 +100,56 @@ class Reading:
             self._wanted.acquire()
 
     def _items(self) -> Iterator[Item]:
-        loader = self._loader
-        while not self._closed:
-            try:
-                iterator = self._iterator = iter(loader)
-            except Exception as error:  # the loader is closed, or its sampler has raised
-                self.error = error
-                return
+        while True:
+            iterator = self._iterator
             yield from self._items_of(iterator)
             if self.error is not None or self._closed:
                 return
-            yield Item(Kind.END, iterator.epoch, state=loader.state_dict())
+            self._start_next(iterator)
+            if self.error is not None:
+                return
+            yield Item(Kind.END, iterator.epoch, state=self._state())
+
+    def _start_next(self, ended: LoaderIterator[object]) -> None:
+        """Starts the next epoch, unless that was done: its start is the position after the last batch of this one."""
+        if self._iterator is ended:
+            try:
+                self._iterator = iter(self._loader)
+            except Exception as error:  # the loader is closed, or its sampler has raised
+                self.error = error
+
+    def _state(self) -> dict[str, Any] | None:
+        return state_of(self._iterator)
 
     def _items_of(self, iterator: LoaderIterator[object]) -> Iterator[Item]:
-        epoch, loader = iterator.epoch, self._loader
+        epoch = iterator.epoch
         while True:
             try:
                 batch = next(iterator)
                 last = iterator.last
                 assert last is not None
-                parcel = self._parcels.make(batch, loader.epochs.workers.executor(epoch))
+                parcel = self._parcels.make(batch, self._loader.epochs.workers.executor(epoch))
                 del batch
+                item = Item(Kind.BATCH, epoch, last.number, parcel)
+                self.batches += 1
             except StopIteration:
                 return
             except (LoaderClosed, WorkerStartError) as error:
                 self.error = error
                 return
-            except Exception as error:
+            except BaseException as error:  # a dataset may raise KeyboardInterrupt
                 data = encode_error(error, self._who)
                 data = data if len(data) <= INLINE_BYTES else shorten_error(data, INLINE_BYTES)
-                yield Item(Kind.ERROR, epoch, content=data, state=loader.state_dict())
-            else:
-                self.batches += 1
-                yield Item(Kind.BATCH, epoch, last.number, parcel, loader.state_dict())
+                item = Item(Kind.ERROR, epoch, content=data)
+            if iterator.ended and not self._closed:
+                self._start_next(iterator)
+            item.state = self._state()
+            yield item
+
+
+def state_of(iterator: LoaderIterator[object]) -> dict[str, Any] | None:
+    """The position of an iterator; None if its sampler or dataset has a state that JSON cannot store."""
+    try:
+        return iterator.state_dict()
+    except (TypeError, LoaderClosed):
+        return None

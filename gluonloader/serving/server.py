@@ -24,12 +24,13 @@ from ..checks import check_int
 from ..describe import call, describe, short_repr
 from ..errors import bad_argument, text_of
 from ..executors.lanes.ends import close_end, open_pair, ring
+from ..interrupts import Uninterrupted
 from ..loader import DataLoader
 from ..locks import Lock
 from .consumers import Consumers
 from .messages import Welcome, is_name
 from .parcel import Parcels
-from .reading import Reading
+from .reading import Reading, state_of
 from .stats import ConsumerStats, ServerStats
 from .stream import ForAll, ForOne
 
@@ -45,22 +46,36 @@ class Server:
 
     def __init__(self, loader: DataLoader[Any], name: str, each: str, slow: str, consumers: int) -> None:
         self.name, self._each, self._least = name, each, consumers
-        self._loader, self._before = loader, _state_of(loader)
+        self._described = describe(loader)
+        iterator = iter(loader)
+        self._before = state_of(iterator)
         self._lock = Lock()
-        self._stream: ForAll | ForOne = ForOne() if each == "one" else ForAll(_WINDOW, slow == "skip")
-        self._consumers = Consumers(name, self._stream, self._welcome, self._facts)
-        self._woken, self._waker = open_pair()
-        self._woken.setblocking(False)
-        self._consumers.poll.register(self._woken, select.POLLIN)
+        self._stream: ForAll | ForOne
+        self._stream = ForOne(self._before) if each == "one" else ForAll(_WINDOW, slow == "skip", self._before)
         self._begun = False  # as many consumers have attached as `consumers` says
         self._waiting_since: float | None = None  # since when consumers wait for another one
         self._closing = self._warned = False
-        self._ended = threading.Event()
+        self._failure: Exception | None = None  # of the thread "serve"
+        self._consumers = Consumers(name, self._stream, _welcome(loader, each), self._facts)
+        self._woken, self._waker = open_pair()
+        self._woken.setblocking(False)
+        self._consumers.poll.register(self._woken, select.POLLIN)
         self._parcels = Parcels(_WINDOW)
-        self._reading = Reading(loader, self._parcels, f"the server {name!r} (pid {os.getpid()})", self._wake)
+        who = f"the server {name!r} (pid {os.getpid()})"
+        self._reading = Reading(loader, iterator, self._parcels, who, self._wake)
         self._thread = threading.Thread(target=self._run, name="gluonloader-serve", daemon=True)
-        self._thread.start()
-        atexit.register(self.close)
+        try:
+            self._reading.begin()
+            self._thread.start()
+            atexit.register(self.close)
+        except BaseException:  # Ctrl-C
+            self._closing = True
+            self._wake()
+            if self._thread.ident is None:
+                self._end("it was interrupted while it started")
+            raise
+
+    # -- for the program ----------------------------------------------------------------------------------------------
 
     def wait(self) -> None:
         """Waits until `close()` is called, or the loader has ended with an error.
@@ -68,21 +83,28 @@ class Server:
         Raises:
             Exception: the error that has ended the loader, for example `WorkerStartError`.
         """
-        self._ended.wait()
-        if self._reading.error is not None and not self._closing:
-            raise self._reading.error
+        self._thread.join()
+        error = self._failure or self._reading.error
+        if error is not None and not self._closing:
+            raise error
 
     def state_dict(self) -> dict[str, Any]:
         """The position up to which all consumers have received all batches, for `loader.load_state_dict`.
 
         A new server, whose loader has loaded this state, continues there.
+
+        Raises:
+            TypeError: the state of your own sampler or dataset contains something that JSON does not have.
         """
-        with self._lock:
-            return self._stream.state or self._before or self._loader.state_dict()
+        with Uninterrupted(), self._lock:  # a signal handler may close the server, which waits for the thread
+            state = self._stream.state
+        if state is None:
+            raise TypeError("the sampler or dataset of the loader has a state that JSON cannot store")
+        return state
 
     def stats(self) -> ServerStats:
         """How many batches each consumer has received, and for whom the others wait."""
-        with self._lock:
+        with Uninterrupted(), self._lock:
             return self._stats()
 
     def close(self) -> None:
@@ -101,7 +123,7 @@ class Server:
     @short_repr
     def __repr__(self) -> str:
         closed = ["closed"] * self._closing
-        return call(self, repr(self.name), f"each={self._each!r}", describe(self._loader), *closed)
+        return call(self, repr(self.name), f"each={self._each!r}", self._described, *closed)
 
     # -- the thread "serve" -------------------------------------------------------------------------------------------
 
@@ -109,19 +131,21 @@ class Server:
         why = "it was closed"
         try:
             self._serve()
-            if self._reading.error is not None:
-                why = f"its loader raised {type(self._reading.error).__name__}: {text_of(self._reading.error)}"
+            error = self._reading.error
+            if error is not None:
+                why = f"its loader raised {type(error).__name__}: {text_of(error)}"
         except Exception as error:
-            why = f"it failed: {type(error).__name__}: {text_of(error)}"
-            raise
+            self._failure, why = error, f"it failed: {type(error).__name__}: {text_of(error)}"
         finally:
-            self._reading.close()
-            with self._lock:
-                self._consumers.close(why)
-                self._parcels.close()
-            for end in (self._woken, self._waker):
-                close_end(end)
-            self._ended.set()
+            self._end(why)
+
+    def _end(self, why: str) -> None:
+        with self._lock:
+            self._consumers.close(why)
+        self._reading.close()  # which may take as long as a batch takes
+        self._parcels.close()
+        for end in (self._woken, self._waker):
+            close_end(end)
 
     def _serve(self) -> None:
         while not self._closing and self._reading.error is None:
@@ -174,15 +198,8 @@ class Server:
 
     # -- what consumers ask -------------------------------------------------------------------------------------------
 
-    def _welcome(self) -> Welcome:
-        try:
-            length = len(self._loader)
-        except (TypeError, NotImplementedError):
-            length = None
-        return Welcome(os.getpid(), self._each, length, self._loader.batch_size)
-
     def _facts(self, consumer: int) -> dict[str, Any]:
-        state = self._stream.state or self._before
+        state = self._stream.state
         if self._each == "all":
             state = self._stream.places[consumer].state or state
         return {"stats": self._stats().as_json(), "state": state}
@@ -239,9 +256,10 @@ def serve(
     return Server(loader, name, each, slow, check_int("consumers", consumers, 1))
 
 
-def _state_of(loader: DataLoader[Any]) -> dict[str, Any] | None:
-    """The position of a loader; None if its sampler or dataset has a state that JSON cannot store."""
+def _welcome(loader: DataLoader[Any], each: str) -> Welcome:
     try:
-        return loader.state_dict()
-    except TypeError:
-        return None
+        length: int | None = len(loader)
+    except Exception:  # the dataset or the sampler has no length
+        length = None
+    batch_size = loader.batch_size
+    return Welcome(os.getpid(), each, length, None if batch_size is None else int(batch_size))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from ..state import add_checksum, save_ranges, to_ranges
+from ..state import add_checksum, ranges_field, save_ranges, to_ranges
 from .messages import Kind
 
 _AHEAD: Final = (
@@ -132,13 +132,17 @@ class Stream(Protocol):
 
 
 class _Common:
-    """What both kinds of streams do in the same way."""
+    """What both kinds of streams do in the same way.
 
-    def __init__(self) -> None:
+    Args:
+        state: of the loader before the first item; None if it cannot be saved.
+    """
+
+    def __init__(self, state: dict[str, Any] | None) -> None:
         self.places: dict[int, Place] = {}
         self._items: deque[Item] = deque()  # in the order of reading, from the first one that is not settled
         self._count = 0  # items so far
-        self._state: dict[str, Any] | None = None
+        self._state = state
         self._freed: list[Item] = []
 
     def again(self, consumer: int) -> list[Item]:
@@ -203,8 +207,8 @@ class ForAll(_Common):
         skips: a consumer that is slow misses the oldest items; otherwise the others wait for it.
     """
 
-    def __init__(self, window: int, skips: bool) -> None:
-        super().__init__()
+    def __init__(self, window: int, skips: bool, state: dict[str, Any] | None = None) -> None:
+        super().__init__(state)
         self._window, self._skips = window, skips
 
     @property
@@ -226,7 +230,7 @@ class ForAll(_Common):
         place.skips = max(place.skips, epoch)
         for item in self.again(consumer):
             if item.epoch <= epoch:
-                self._accept(consumer, item.number)
+                del place.sent[item.number]
                 self.release(consumer, item.number)
         self._settle_oldest()
 
@@ -281,26 +285,36 @@ class ForAll(_Common):
 class ForOne(_Common):
     """Each item goes to one consumer: the one that asks first. The end of an epoch goes to all."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, state: dict[str, Any] | None = None) -> None:
+        super().__init__(state)
         self._queue: deque[Item] = deque()  # items that nobody has got
         self._epoch: int | None = None  # that of the last item
         self._ended: int | None = None  # the epoch that was read to its end; None while one is being read
-        self._received: set[tuple[int, int]] = set()  # batches that consumers have received from an earlier server
+        # The batches that consumers have received from an earlier server, by epoch.
+        self._received: dict[int, list[range]] = {}
         self._asking: deque[int] = deque()
 
     @property
     def state(self) -> dict[str, Any] | None:
         """The position, with the later batches that were received already."""
         state = self._state
-        ahead = [item.batch for item in self._items if item.settled and item.kind is not Kind.END]
-        if state is None or not ahead or "ahead" not in state or self._items[0].epoch != state["epoch"]:
+        if state is None or "ahead" not in state:
             return state
+        received = [item for item in self._items if item.settled and item.kind is Kind.BATCH]
+        ahead = {item.batch for item in received if item.epoch == state["epoch"]}
+        if not ahead:
+            return state
+        ahead.update(batch for batches in ranges_field(state, "ahead") for batch in batches)
         return add_checksum({**state, "ahead": save_ranges(to_ranges(sorted(ahead)))})
 
     def know(self, epoch: int, batches: range) -> None:
         """A consumer has received batches from an earlier server, which nobody needs to get again."""
-        self._received.update((epoch, batch) for batch in batches)
+        self._received.setdefault(epoch, []).append(batches)
+        known = [item for item in self._queue if item.epoch == epoch and item.batch in batches]
+        for item in known:
+            self._queue.remove(item)
+            self._settle(item)
+        self._settle_oldest()
 
     def attach(self, consumer: int) -> None:
         self.places[consumer] = Place(epoch=self._epoch if self._ended is None else self._ended + 1)
@@ -327,13 +341,20 @@ class ForOne(_Common):
     def wants(self) -> bool:
         if not self.places or len(self._queue) >= _READ_AHEAD:
             return False
-        return self._ended is None or any(self.places[number].epoch == self._ended + 1 for number in self._asking)
+        if self._ended is None:
+            return True
+        # A consumer may still die and leave a batch of the epoch that has ended.
+        return not self._items and any(self.places[number].epoch == self._ended + 1 for number in self._asking)
 
     def add(self, item: Item) -> None:
         self._items.append(self._number(item))
         self._epoch = item.epoch
         self._ended = item.epoch if item.kind is Kind.END else None
-        if item.kind is Kind.END or (item.epoch, item.batch) in self._received:
+        if item.kind is Kind.END:
+            for place in self.places.values():
+                place.epoch = item.epoch if place.epoch is None else place.epoch  # it gets this end
+        known = item.kind is Kind.BATCH and any(item.batch in some for some in self._received.get(item.epoch, ()))
+        if item.kind is Kind.END or known:
             self._settle(item)
             self._settle_oldest()
         else:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
+import copy
 import gc
 import multiprocessing
 import os
+import pickle
 import random
 import re
 import resource
@@ -16,7 +19,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from conftest import SERIAL, THREAD, descriptors, eventually, in_child
+from conftest import SERIAL, THREAD, descriptors, eventually, in_child, open_files
 from interrupting import Alarm, SignalAt, raise_alarm
 from samples import Numbered
 from served import Served, consumers, new_server_name, read_epochs
@@ -337,8 +340,8 @@ def test_few_descriptors():
     (reader,), name = consumers(1, read, name := new_server_name()), name
 
     def make():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-        return loader_of(prefetch=4)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+        return loader_of()
 
     with Served(make, name):
         assert reader.answer() == sum(own(3), [])
@@ -376,11 +379,33 @@ def test_nothing_is_left():
                 assert next(iter(attached)).shape == (4, 500)
         del attached, server, loader, reader
         gc.collect()
-        assert threads_and_files() == before
+        assert eventually(lambda before=before: threads_and_files() == before), (before, open_files())
 
 
 def threads_and_files():
     return threading.active_count(), descriptors()
+
+
+def hold_and_die(one, name, pipe):
+    loader = gl.attach(name)
+    batch = next(iter(loader))
+    values = batch.tolist()
+    if os.fork():
+        os._exit(0)
+    pipe.send(values)
+    pipe.recv()  # the parent is dead, and the server goes on
+    pipe.send(batch.tolist())
+
+
+def test_a_forked_child_of_a_dead_consumer_may_read_its_batches():
+    here, there = multiprocessing.Pipe()
+    with Served(numbered(), new_server_name()) as server:
+        Rank(0, hold_and_die, server.name, there)
+        values = here.recv()
+        assert eventually(lambda: not server.ask("stats").consumers)
+        assert len(Rank(0, read_twice, server.name).answer()) == 2
+        here.send(None)
+        assert here.recv() == values
 
 
 # -- deaths -----------------------------------------------------------------------------------------------------------
@@ -584,6 +609,79 @@ def test_an_interrupt_anywhere_in_next_loses_no_batch(each):
         signal.signal(signal.SIGALRM, before)
 
 
+class Interrupted(Numbered):
+    def __getitem__(self, index):
+        if index == 5:
+            raise KeyboardInterrupt
+        return super().__getitem__(index)
+
+
+def test_an_interrupt_that_the_dataset_raises_does_not_stop_the_server():
+    def make():
+        return gl.DataLoader(Interrupted(12), 4)
+
+    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
+        iterator = iter(loader)
+        assert int(next(iterator)[0, 0]) == 0
+        for _ in range(3):  # the loader makes the batch again, as without a server
+            with pytest.raises(gl.GluonLoaderError, match="KeyboardInterrupt"):
+                next(iterator)
+        assert loader.stats().pid == server.pid
+
+
+def test_a_signal_handler_may_close_the_server():
+    with loader_of({}) as loader:
+        server = gl.serve(loader, new_server_name())
+        before = signal.signal(signal.SIGALRM, lambda *_: server.close())
+        try:
+            for point in range(40):
+                with SignalAt(point, signal.SIGALRM):
+                    server.stats()
+                    server.state_dict()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+            server.close()
+        server.wait()
+
+
+@pytest.mark.parametrize("method", ["stats", "state_dict"])
+def test_an_interrupted_question_does_not_answer_the_next_one(method):
+    before = signal.signal(signal.SIGALRM, raise_alarm)
+    try:
+        with Served(numbered(length=4000), new_server_name()) as server, gl.attach(server.name) as loader:
+            iterator = iter(loader)
+            for point in range(0, 300, 3):
+                try:
+                    with SignalAt(point, signal.SIGALRM):
+                        getattr(loader, method)()
+                except Alarm:
+                    pass
+                next(iterator)
+                received = loader.state_dict()["batch"], loader.stats().consumers[0].batches
+                assert received == (point // 3 + 1, point // 3 + 1)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_close_ends_a_next_that_waits():
+    name = new_server_name()
+    with Served(numbered(), name, consumers=2):
+        loader, errors = gl.attach(name, timeout=None), []
+
+        def wait():
+            try:
+                next(iter(loader))
+            except gl.LoaderClosed as error:
+                errors.append(str(error))
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert eventually(lambda: loader._lock._is_owned() or not loader._lock.acquire(blocking=False))
+        loader.close()
+        thread.join()
+    assert errors == ["this loader is closed; call attach again"]
+
+
 # -- mistakes ---------------------------------------------------------------------------------------------------------
 
 
@@ -637,6 +735,91 @@ def test_another_version_is_refused(monkeypatch):
         monkeypatch.setattr("gluonloader.serving.client.library_version", lambda: "9.9")
         with pytest.raises(ConnectionRefusedError, match="gluonloader 9.9 here, but .* install the same version"):
             gl.attach(server.name)
+
+
+Point = collections.namedtuple("Point", "values")
+
+
+def points(samples):
+    return gl.default_batchify(samples) if samples[0][0] else Point(np.zeros(3))
+
+
+def test_a_batch_that_the_consumer_cannot_build_is_an_error_of_that_batch(monkeypatch):
+    def make():
+        return gl.DataLoader(Numbered(12), 4, batchify_fn=points)
+
+    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
+        monkeypatch.delattr(f"{__name__}.Point")
+        iterator, text = iter(loader), "cannot import a class of the batch .*Point.*; define it in a module"
+        with pytest.raises(gl.TransportError, match=text):
+            next(iterator)
+        assert [int(batch[0, 0]) for batch in iterator] == [4, 8]
+
+
+class Stateful(gl.SequentialSampler):
+    """A sampler with a long state."""
+
+    def __init__(self):
+        super().__init__(12)
+
+    def state_dict(self):
+        return {"text": "x" * 500_000}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def test_a_long_state():
+    def make():
+        return gl.DataLoader(Numbered(12), 4, sampler=Stateful())
+
+    with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
+        assert next(iter(loader)).shape == (4, 500)
+        assert "x" * 500_000 in str(loader.state_dict())
+
+
+@pytest.mark.parametrize("each", ["all", "one"])
+def test_a_loader_that_was_partly_read(each):
+    def make():
+        loader = loader_of()
+        next(iter(loader))
+        return loader
+
+    with Served(make, new_server_name(), each=each) as server, gl.attach(server.name) as loader:
+        first = server.ask("state_dict")
+        assert (first["epoch"], first["batch"]) == (1, 0)
+        iterator = iter(loader)
+        found = [next(iterator).tolist() for _ in range(3)]
+        state = loader.state_dict()
+        assert (state["epoch"], state["batch"]) == (1, 3)
+        found += [batch.tolist() for batch in iterator]
+    assert found == own(2)[1]
+
+
+def test_the_state_of_a_closed_server_counts_all_that_was_received():
+    for _ in range(10):
+        with loader_of({}) as loader, gl.serve(loader, new_server_name()) as server:
+            (reader,) = consumers(1, read_some, server.name)
+            assert reader.answer() == 7
+            server.close()
+            assert server.state_dict()["batch"] == 7
+
+
+def read_some(one, name):
+    loader = gl.attach(name)
+    count = len(list(islice(loader, 7)))
+    os.kill(os.getpid(), 0)
+    return count
+
+
+def test_copies_attach_to_the_server():
+    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+        with copy.copy(loader) as second, pickle.loads(pickle.dumps(loader)) as third:
+            assert len(server.ask("stats").consumers) == 3
+            assert second.name == third.name == server.name
+        assert [batch.tolist() for batch in loader] == own()[0]
+        with pytest.raises(TypeError, match="load the state into the loader of the server"):
+            loader.load_state_dict({})
 
 
 def test_a_forked_child_needs_its_own_loader():

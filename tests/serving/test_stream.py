@@ -257,6 +257,82 @@ def test_the_position_of_one_contains_later_batches_that_were_received():
     assert (stream.state["batch"], stream.state["ahead"]) == (3, [])
 
 
+def test_the_position_of_one_keeps_later_batches_that_its_loader_knew():
+    first = {"epoch": 0, "batch": 0, "ahead": [[3, 5]]}
+    stream = ForOne(first)
+    for consumer in (1, 2):
+        stream.attach(consumer)
+        stream.ask(consumer)
+    for batch in range(2):
+        stream.add(Item(Kind.BATCH, 0, batch, None, {"epoch": 0, "batch": batch + 1, "ahead": [[3, 5]]}))
+    one, two = stream.due()
+    stream.acknowledge(two.consumer, two.item.number)
+    assert (stream.state["batch"], stream.state["ahead"]) == (0, [[1, 2], [3, 5]])
+    stream.acknowledge(one.consumer, one.item.number)
+    assert (stream.state["batch"], stream.state["ahead"]) == (2, [[3, 5]])
+
+
+def test_an_error_is_no_batch_of_the_position_of_one():
+    stream = ForOne({"epoch": 0, "batch": 0, "ahead": []})
+    for consumer in (1, 2):
+        stream.attach(consumer)
+        stream.ask(consumer)
+    stream.add(Item(Kind.BATCH, 0, 0))
+    stream.add(Item(Kind.ERROR, 0))
+    _, error = stream.due()
+    stream.acknowledge(error.consumer, error.item.number)
+    assert stream.state["ahead"] == []
+
+
+def test_the_end_of_an_epoch_whose_batches_were_all_received_reaches_new_consumers():
+    stream = ForOne()
+    stream.attach(1)
+    stream.know(0, range(2))
+    stream.ask(1)
+    for batch in range(2):
+        assert stream.wants()
+        stream.add(Item(Kind.BATCH, 0, batch))
+    stream.add(Item(Kind.END, 0))
+    assert [due.item.kind for due in stream.due()] == [Kind.END]
+
+
+def test_no_epoch_of_one_starts_while_a_batch_of_the_last_one_may_come_back():
+    stream = ForOne()
+    stream.attach(1)
+    stream.attach(2)
+    stream.ask(1)
+    stream.add(Item(Kind.BATCH, 0, 0))
+    (due,) = stream.due()
+    stream.add(Item(Kind.END, 0))
+    stream.attach(3)
+    stream.ask(2)
+    stream.ask(3)
+    assert not stream.wants()
+    stream.detach(due.consumer)
+    assert [one.item.kind for one in stream.due()] == [Kind.BATCH]
+
+
+def test_batches_that_another_consumer_reports_are_taken_back_from_the_queue():
+    stream = ForOne()
+    stream.attach(1)
+    for batch in range(2):
+        stream.add(Item(Kind.BATCH, 0, batch))
+    stream.know(0, range(1))
+    stream.ask(1)
+    assert [due.item.batch for due in stream.due()] == [1]
+
+
+def test_leaving_an_epoch_does_not_change_the_position():
+    stream = ForAll(WINDOW, False, {"epoch": 0, "batch": 0})
+    stream.attach(1)
+    for batch in range(3):
+        stream.add(Item(Kind.BATCH, 0, batch, None, {"epoch": 0, "batch": batch + 1}))
+    first, _ = stream.due()
+    stream.acknowledge(1, first.item.number)
+    stream.skip(1, 0)
+    assert stream.places[1].state == {"epoch": 0, "batch": 1}
+
+
 def test_batches_that_were_received_from_an_earlier_server_do_not_come_again():
     stream = ForOne()
     stream.attach(1)
