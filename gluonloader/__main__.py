@@ -1,4 +1,4 @@
-"""The command line: `python -m gluonloader bench | doctor | plot | records | tokens | tune`."""
+"""The command line: `python -m gluonloader bench | doctor | plot | records | serve | tokens | tune`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import sys
 from collections.abc import Sequence
 
-from .commands import bench, plot, records, tokens, tune
+from .commands import bench, plot, records, serve, tokens, tune
 from .commands.doctor import command as doctor
 from .errors import GluonLoaderError
 
@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     doctor.add_to(commands.add_parser("doctor", help="check a machine and a dataset, and say what to change"))
     plot.add_to(commands.add_parser("plot", help="draw a trace that DataLoader.trace has written"))
     records.add_to(commands.add_parser("records", help="make, list and check RecordIO files (.rec)"))
+    serve.add_to(commands.add_parser("serve", help="serve a DataLoader to several programs"))
     tokens.add_to(commands.add_parser("tokens", help="make, list and check files of tokens (.bin, .idx)"))
     tune.add_to(commands.add_parser("tune", help="find the fastest arguments of a DataLoader"))
     options = parser.parse_args(arguments)

@@ -124,7 +124,7 @@ class ServedLoader(Generic[Batch]):
         with self._locked():
             if self._left and self.epoch is not None and self._connection.welcome.each == "all":
                 self._drop_kept()
-                self._connection.order((Ask.SKIP, self.epoch))
+                self._connection.tell((Ask.SKIP, self.epoch))
                 self._start_epoch(self.epoch + 1)
         return ServedIterator(self)
 

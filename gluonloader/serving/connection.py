@@ -1,11 +1,11 @@
 """The connection of a consumer to a server: what has arrived, what is mapped, and what the server must know.
 
-    server --Packet--> inbox --> batch over mapped memory        server <--orders-- what was received and released
+    server --Packet--> inbox --> batch over mapped memory        server <--instructions-- what was received and released
 
 NOTE [again]: Ctrl-C can end `next` at any place. If that happens while a packet is read, the packet may be lost. So
-`_reading` is true meanwhile; the next call then orders `AGAIN`, and the server sends once more all items that are not
+`_reading` is true meanwhile; the next call then instructions `AGAIN`, and the server sends once more all items that are not
 acknowledged. What is released is computed from what was delivered and is not lent, so that a call which was interrupted
-can be repeated. A repeated order does nothing.
+can be repeated. A repeated instruction does nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .messages import (
     decode_facts,
     decode_packet,
     encode,
-    encode_orders,
+    encode_instructions,
     receive_packet,
     running,
 )
@@ -92,21 +92,21 @@ class Connection:
         if not self._inbox:
             self._read()
         if not self._inbox:
-            self._order_next()
+            self._tell_waiting()
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._inbox:
             if not self._read() and not self._wait(deadline):
                 raise BatchTimeout(self._timeout_text(timeout or 0.0))
         return self._inbox[0]
 
-    def _order_next(self) -> None:
+    def _tell_waiting(self) -> None:
         """Before this consumer waits: gives memory back, and asks for an item if the server sends none by itself."""
         asks = self.welcome.each == "one" and not self.asked
-        self._order_released([*self._released(), *[(Ask.NEXT, 0)] * asks])
+        self._tell_released([*self._released(), *[(Ask.NEXT, 0)] * asks])
         self.asked = self.asked or asks
 
     def mapped(self, packet: Packet) -> NDArray[np.uint8] | None:
-        """The memory of a batch; None if it has to be sent again, which this call orders."""
+        """The memory of a batch; None if it has to be sent again, which this call instructions."""
         if self._mappings.has(packet.slab, packet.size):
             return self._mappings.lend(packet.number, packet.slab, packet.size, packet.scarce)
         self.again()
@@ -115,14 +115,14 @@ class Connection:
     def acknowledge(self, number: int) -> None:
         """Tells the server that an item was received, and which batches are not used any more."""
         self._delivered.add(number)
-        self._order_released([(Ask.ACKNOWLEDGE, number), *self._released()])
+        self._tell_released([(Ask.ACKNOWLEDGE, number), *self._released()])
         if self._inbox and self._inbox[0].number == number:
             self._inbox.popleft()
 
-    def _order_released(self, orders: list[tuple[Ask, int]]) -> None:
-        if orders:
-            self.order(*orders)
-            self._delivered.difference_update(item for ask, item in orders if ask in (Ask.RELEASE, Ask.KEEP))
+    def _tell_released(self, instructions: list[tuple[Ask, int]]) -> None:
+        if instructions:
+            self.tell(*instructions)
+            self._delivered.difference_update(item for ask, item in instructions if ask in (Ask.RELEASE, Ask.KEEP))
 
     def _released(self) -> list[tuple[Ask, int]]:
         mappings = self._mappings
@@ -142,7 +142,7 @@ class Connection:
         lacks, self._lacks = self._lacks, False
         self._generation += 1
         self._inbox.clear()
-        self.order((Ask.AGAIN, self._generation))
+        self.tell((Ask.AGAIN, self._generation))
         self._reading = self.asked = False
         if lacks and not self._mappings.forget():
             cure = "close files, or raise the limit with `ulimit -n`"
@@ -153,7 +153,7 @@ class Connection:
     def ask_facts(self, seconds: float = _ANSWER_S) -> dict[str, Any]:
         """What the server knows; raises BatchTimeout if it does not answer in so many seconds."""
         self._question, self._parts, self._facts = self._question + 1, [], None
-        self._order_released([*self._released(), (Ask.FACTS, self._question)])
+        self._tell_released([*self._released(), (Ask.FACTS, self._question)])
         deadline = time.monotonic() + seconds
         while self._facts is None:
             if not self._read() and not self._wait(deadline):
@@ -173,12 +173,12 @@ class Connection:
 
     # -- the socket ---------------------------------------------------------------------------------------------------
 
-    def order(self, *orders: tuple[Ask, int]) -> None:
-        """Sends orders; raises LoaderClosed if the server has ended."""
+    def tell(self, *instructions: tuple[Ask, int]) -> None:
+        """Sends instructions; raises LoaderClosed if the server has ended."""
         if self.ending is not None:
             raise LoaderClosed(self.ending)
         try:
-            self._send(encode_orders(orders))
+            self._send(encode_instructions(instructions))
         except (BrokenPipeError, ConnectionResetError):
             self._find_ending()
 
@@ -272,7 +272,9 @@ class Connection:
         """Ends the connection; a second call does nothing. See NOTE [kept memory] in mapping.py."""
         if self.ending is None:
             with suppress(OSError):  # the server has ended, too
-                self._send(encode_orders([*self._released(), *((Ask.KEEP, item) for item in self._mappings.lent)]))
+                self._send(
+                    encode_instructions([*self._released(), *((Ask.KEEP, item) for item in self._mappings.lent)])
+                )
             self.ending = why
             close_end(self._socket)
             self._mappings.forget()

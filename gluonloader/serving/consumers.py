@@ -1,6 +1,6 @@
-"""The consumers of a server: who is attached, what each of them orders and gets.
+"""The consumers of a server: who is attached, what each of them instructions and gets.
 
-    consumer --Hello--> guest --Welcome--> attached          attached --orders--> stream --Item--> attached
+    consumer --Hello--> guest --Welcome--> attached          attached --instructions--> distribution --Item--> attached
 
 It belongs to the thread "serve"; see server.py.
 """
@@ -22,23 +22,23 @@ from ..errors import bad_argument, shortened
 from ..executors.lanes.ends import close_end, track_end
 from ..executors.shared.messages import library_version, peer
 from ..forks import no_fork
+from .distribution import ForAll, ForOne, Item
 from .messages import (
     MESSAGE_BYTES,
     Ask,
+    Instruction,
     Kind,
-    Order,
     Packet,
     Refused,
     Welcome,
     address_of,
     decode_hello,
-    decode_orders,
+    decode_instructions,
     encode,
     facts_packets,
-    receive_orders,
+    receive_instructions,
     send_packet,
 )
-from .stream import ForAll, ForOne, Item
 
 _QUEUE: Final = 256  # consumers that wait until they are accepted
 _RETRY_S: Final = 1.0  # how long to wait before a connection is accepted again if there are too many open files
@@ -68,7 +68,7 @@ class Consumers:
     """The connections of a server.
 
     Args:
-        stream: what the consumers read.
+        distribution: what the consumers read.
         welcome: what a new consumer has to know.
         facts: returns what a consumer may ask for; its argument is the number of the consumer.
 
@@ -78,9 +78,9 @@ class Consumers:
     """
 
     def __init__(
-        self, name: str, stream: ForAll | ForOne, welcome: Welcome, facts: Callable[[int], dict[str, Any]]
+        self, name: str, distribution: ForAll | ForOne, welcome: Welcome, facts: Callable[[int], dict[str, Any]]
     ) -> None:
-        self._stream, self._welcome, self._facts = stream, welcome, facts
+        self._distribution, self._welcome, self._facts = distribution, welcome, facts
         self._listener = _listen(name)
         self._listener.setblocking(False)
         self._guests: dict[int, socket.socket] = {}  # connected, but no Hello received; by descriptor
@@ -91,7 +91,7 @@ class Consumers:
 
     def send(self) -> float | None:
         """Sends what is due; returns after how many seconds this has to be called again, None for never."""
-        for due in list(self._stream.due()):
+        for due in list(self._distribution.due()):
             self.attached[due.consumer].pending.append(due.item)
         for one in list(self.attached.values()):
             if one.pending and not one.writes:
@@ -120,7 +120,7 @@ class Consumers:
         """Tells all consumers that the server ends, and closes the connections."""
         for one in list(self.attached.values()):
             self._hear(one)  # what it has received, for the position
-        for place in self._stream.places.values():
+        for place in self._distribution.places.values():
             for item in place.held.values():
                 _stop_using(item)
         for one in self.attached.values():
@@ -160,28 +160,28 @@ class Consumers:
             return
         number = connection.fileno()
         self.attached[number] = Attached(connection, peer(connection).pid)
-        self._stream.attach(number)
-        if isinstance(self._stream, ForOne) and hello.epoch is not None:
+        self._distribution.attach(number)
+        if isinstance(self._distribution, ForOne) and hello.epoch is not None:
             for start, stop in hello.received:
-                self._stream.know(hello.epoch, range(start, stop))
+                self._distribution.know(hello.epoch, range(start, stop))
 
     def _hear(self, one: Attached) -> None:
-        """Reads the orders of a consumer until there are no more; it is gone if the connection has ended."""
-        while (data := self._orders(one)) is not None:
+        """Reads the instructions of a consumer until there are no more; it is gone if the connection has ended."""
+        while (data := self._instructions(one)) is not None:
             try:
-                orders = list(decode_orders(data))
+                instructions = list(decode_instructions(data))
             except ValueError:  # it is no consumer
                 data = b""
             if not data:
                 self._forget(one)
                 return
-            for order in orders:
-                self._obey(one, order)
+            for instruction in instructions:
+                self._obey(one, instruction)
 
-    def _orders(self, one: Attached) -> bytes | None:
+    def _instructions(self, one: Attached) -> bytes | None:
         """The next message of a consumer; b"" if it is gone, None if there is none."""
         try:
-            return receive_orders(one.connection)
+            return receive_instructions(one.connection)
         except BlockingIOError:
             return None
         except OSError:
@@ -189,32 +189,32 @@ class Consumers:
 
     def _forget(self, one: Attached) -> None:
         number = one.connection.fileno()
-        for item in self._stream.places[number].held.values():
+        for item in self._distribution.places[number].held.values():
             _stop_using(item)  # it has died, and a forked child of it may still read them
         del self.attached[number]
-        self._stream.detach(number)
+        self._distribution.detach(number)
         self._close(one.connection)
 
-    def _obey(self, one: Attached, order: Order) -> None:
-        stream, consumer = self._stream, one.connection.fileno()
-        if order.ask is Ask.ACKNOWLEDGE:
-            stream.acknowledge(consumer, order.number)
-        elif order.ask is Ask.RELEASE:
-            stream.release(consumer, order.number)
-        elif order.ask is Ask.KEEP:
-            _stop_using(stream.places[consumer].held.get(order.number))
-            stream.release(consumer, order.number)
-        elif order.ask is Ask.NEXT:
-            stream.ask(consumer)
-        elif order.ask is Ask.SKIP:
-            stream.skip(consumer, order.number)
-        elif order.ask is Ask.AGAIN:
-            one.generation = order.number
+    def _obey(self, one: Attached, instruction: Instruction) -> None:
+        distribution, consumer = self._distribution, one.connection.fileno()
+        if instruction.ask is Ask.ACKNOWLEDGE:
+            distribution.acknowledge(consumer, instruction.number)
+        elif instruction.ask is Ask.RELEASE:
+            distribution.release(consumer, instruction.number)
+        elif instruction.ask is Ask.KEEP:
+            _stop_using(distribution.places[consumer].held.get(instruction.number))
+            distribution.release(consumer, instruction.number)
+        elif instruction.ask is Ask.NEXT:
+            distribution.ask(consumer)
+        elif instruction.ask is Ask.SKIP:
+            distribution.skip(consumer, instruction.number)
+        elif instruction.ask is Ask.AGAIN:
+            one.generation = instruction.number
             one.known.clear()
             answers = [packet for packet in one.pending if isinstance(packet, Packet)]
-            one.pending = deque([*stream.again(consumer), *answers])
-        elif order.ask is Ask.FACTS:
-            one.pending.extend(facts_packets(order.number, self._facts(consumer)))
+            one.pending = deque([*distribution.again(consumer), *answers])
+        elif instruction.ask is Ask.FACTS:
+            one.pending.extend(facts_packets(instruction.number, self._facts(consumer)))
 
     def _send_pending(self, one: Attached) -> None:
         """Sends what the consumer's queue takes; the rest is sent when it has read."""
@@ -225,7 +225,7 @@ class Consumers:
                 one.pending.popleft()
         except OSError as error:
             if error.errno not in _FULL:
-                one.pending.clear()  # it is gone; `_hear` reads its last orders
+                one.pending.clear()  # it is gone; `_hear` reads its last instructions
             else:
                 full = True
         if full != one.writes:

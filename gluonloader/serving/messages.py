@@ -5,7 +5,7 @@
     consumer <--Packet-- server              a batch, an error, the end of an epoch, or facts as JSON
     consumer --Orders--> server              numbers only
 
-The server reads a Hello as JSON, and orders as numbers, and takes no descriptors. So nothing that a consumer sends can
+The server reads a Hello as JSON, and instructions as numbers, and takes no descriptors. So nothing that a consumer sends can
 run code in the server. A consumer unpickles what the server sends, after it has seen that both belong to one user.
 """
 
@@ -29,7 +29,7 @@ _PREFIX: Final = "\0gluonloader-serve-"
 _NAME: Final = re.compile(r"[\w.:-]{1,64}")
 _PACKET: Final = struct.Struct("<BBQQQqQQQQI")
 _BRINGS, _SCARCE = 1, 2  # flags of a packet
-_ORDER: Final = struct.Struct("<BQ")
+_INSTRUCTION: Final = struct.Struct("<BQ")
 _DESCRIPTOR_BYTES: Final = socket.CMSG_SPACE(4)
 MOST_RANGES: Final = 1000
 
@@ -141,8 +141,8 @@ class Packet:
     """A message to a consumer.
 
     Attributes:
-        generation: how often the consumer has ordered `AGAIN`; packets of earlier generations are void.
-        number: of the item in the server's stream; each item is acknowledged by its number. Of facts: the number of
+        generation: how often the consumer has sent `AGAIN`; packets of earlier generations are void.
+        number: of the item in the server's distribution; each item is acknowledged by its number. Of facts: the number of
             the question.
         epoch, batch: which batch it is. Of facts, `batch` says how many parts follow.
         slab, size: the number of the slab that contains the batch, and how many of its bytes to map.
@@ -181,7 +181,7 @@ def decode_packet(data: bytes) -> Packet:
 
 
 class Ask(IntEnum):
-    """What a consumer orders; the number that comes with it is named here."""
+    """What a consumer instructions; the number that comes with it is named here."""
 
     ACKNOWLEDGE = 1  # an item: the consumer has received it
     RELEASE = 2  # an item: nothing refers to its memory any more
@@ -193,26 +193,26 @@ class Ask(IntEnum):
 
 
 @dataclass(slots=True)
-class Order:
-    """One order of a consumer."""
+class Instruction:
+    """An instruction of a consumer."""
 
     ask: Ask
     number: int
 
 
-def encode_orders(orders: Iterable[tuple[Ask, int]]) -> bytes:
-    return b"".join([_ORDER.pack(*order) for order in orders])
+def encode_instructions(instructions: Iterable[tuple[Ask, int]]) -> bytes:
+    return b"".join([_INSTRUCTION.pack(*instruction) for instruction in instructions])
 
 
-def decode_orders(data: bytes) -> Iterator[Order]:
-    """Yields the orders; raises ValueError if the bytes are no orders."""
-    if len(data) % _ORDER.size:
+def decode_instructions(data: bytes) -> Iterator[Instruction]:
+    """Yields the instructions; raises ValueError if the bytes are no instructions."""
+    if len(data) % _INSTRUCTION.size:
         raise ValueError("not a message of gluonloader")
-    for ask, number in _ORDER.iter_unpack(data):
-        yield Order(Ask(ask), number)
+    for ask, number in _INSTRUCTION.iter_unpack(data):
+        yield Instruction(Ask(ask), number)
 
 
-def receive_orders(connection: socket.socket) -> bytes:
+def receive_instructions(connection: socket.socket) -> bytes:
     """The next message of a consumer; b"" if it is gone.
 
     Raises:
@@ -221,7 +221,7 @@ def receive_orders(connection: socket.socket) -> bytes:
     """
     try:
         return connection.recv(MESSAGE_BYTES)
-    except ConnectionResetError:  # it is gone, and has not read all packets; its last orders may still be there
+    except ConnectionResetError:  # it is gone, and has not read all packets; its last instructions may still be there
         return connection.recv(MESSAGE_BYTES)
 
 
@@ -247,7 +247,9 @@ def receive_packet(connection: socket.socket) -> tuple[bytes, int | None]:
     """
     try:
         data, ancillary, _, _ = _receive(connection)
-    except ConnectionResetError:  # the server is gone, and has not read all orders; its last packets may still be there
+    except (
+        ConnectionResetError
+    ):  # the server is gone, and has not read all instructions; its last packets may still be there
         data, ancillary, _, _ = _receive(connection)
     if not ancillary:
         return data, None

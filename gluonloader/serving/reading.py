@@ -12,9 +12,9 @@ from ..errors import LoaderClosed, WorkerStartError
 from ..executors.lanes.remote import encode_error, shorten_error
 from ..iterator import LoaderIterator
 from ..loader import DataLoader
+from .distribution import Item
 from .messages import INLINE_BYTES, Kind
 from .parcel import Parcels
-from .stream import Item
 
 
 class Reading:

@@ -1,11 +1,11 @@
 """`serve`: one loader makes the batches for several programs.
 
-    thread "read"    loader --next--> Item --+--> thread "serve": stream --Packet--> consumer, another process
+    thread "read"    loader --next--> Item --+--> thread "serve": distribution --Packet--> consumer, another process
                        ^                     |                      ^
                        +-- one item more ----+                      +-- acknowledge, release
 
 The two threads share only `Reading`. All other state belongs to the thread "serve", which holds `_lock` while it works;
-the methods of `Server` take it, too. reading.py reads the loader, stream.py decides who gets what, parcel.py finds the
+the methods of `Server` take it, too. reading.py reads the loader, distribution.py decides who gets what, parcel.py finds the
 memory of a batch, and consumers.py has the connections. The other side of them is client.py.
 """
 
@@ -28,11 +28,11 @@ from ..interrupts import Uninterrupted
 from ..loader import DataLoader
 from ..locks import Lock
 from .consumers import Consumers
+from .distribution import ForAll, ForOne
 from .messages import Welcome, is_name
 from .parcel import Parcels
 from .reading import Reading, state_of
 from .stats import ConsumerStats, ServerStats
-from .stream import ForAll, ForOne
 
 _PATIENCE_S: Final = 30.0  # how long the consumers wait for one of them before the log says so
 _LOOK_S: Final = 1.0  # how often the server looks whether they still wait
@@ -50,13 +50,13 @@ class Server:
         iterator = iter(loader)
         self._before = state_of(iterator)
         self._lock = Lock()
-        self._stream: ForAll | ForOne
-        self._stream = ForOne(self._before) if each == "one" else ForAll(_WINDOW, slow == "skip", self._before)
+        self._distribution: ForAll | ForOne
+        self._distribution = ForOne(self._before) if each == "one" else ForAll(_WINDOW, slow == "skip", self._before)
         self._begun = False  # as many consumers have attached as `consumers` says
         self._waiting_since: float | None = None  # since when consumers wait for another one
         self._closing = self._warned = False
         self._failure: Exception | None = None  # of the thread "serve"
-        self._consumers = Consumers(name, self._stream, _welcome(loader, each), self._facts)
+        self._consumers = Consumers(name, self._distribution, _welcome(loader, each), self._facts)
         self._woken, self._waker = open_pair()
         self._woken.setblocking(False)
         self._consumers.poll.register(self._woken, select.POLLIN)
@@ -77,16 +77,25 @@ class Server:
 
     # -- for the program ----------------------------------------------------------------------------------------------
 
-    def wait(self) -> None:
+    def wait(self, seconds: float | None = None) -> bool:
         """Waits until `close()` is called, or the loader has ended with an error.
+
+        Args:
+            seconds: how long to wait at most; None for no limit.
+
+        Returns:
+            Whether the server has ended.
 
         Raises:
             Exception: the error that has ended the loader, for example `WorkerStartError`.
         """
-        self._thread.join()
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            return False
         error = self._failure or self._reading.error
         if error is not None and not self._closing:
             raise error
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         """The position up to which all consumers have received all batches, for `loader.load_state_dict`.
@@ -97,7 +106,7 @@ class Server:
             TypeError: the state of your own sampler or dataset contains something that JSON does not have.
         """
         with Uninterrupted(), self._lock:  # a signal handler may close the server, which waits for the thread
-            state = self._stream.state
+            state = self._distribution.state
         if state is None:
             raise TypeError("the sampler or dataset of the loader has a state that JSON cannot store")
         return state
@@ -167,10 +176,10 @@ class Server:
     def _advance(self) -> float | None:
         """Does everything that is possible now; returns after how many seconds to look again, None for never."""
         for item in self._reading.take():
-            self._stream.add(item)
+            self._distribution.add(item)
         self._read_on()
         retry_s = self._consumers.send()
-        for item in self._stream.take_freed():
+        for item in self._distribution.take_freed():
             item.content.free()
             item.content = None
         self._read_on()  # what was sent may have made room
@@ -178,12 +187,12 @@ class Server:
 
     def _read_on(self) -> None:
         self._begun = self._begun or len(self._consumers.attached) >= self._least
-        if self._begun and not self._reading.busy and self._stream.wants():
+        if self._begun and not self._reading.busy and self._distribution.wants():
             self._reading.start()
 
     def _waits_for_slow(self) -> bool:
         """Whether consumers wait for another one; logs once if that takes long."""
-        slow = self._stream.waits_for()
+        slow = self._distribution.waits_for()
         if not slow or len(slow) == len(self._consumers.attached) or self._warned:
             self._waiting_since = None
             return False
@@ -199,17 +208,17 @@ class Server:
     # -- what consumers ask -------------------------------------------------------------------------------------------
 
     def _facts(self, consumer: int) -> dict[str, Any]:
-        state = self._stream.state
+        state = self._distribution.state
         if self._each == "all":
-            state = self._stream.places[consumer].state or state
+            state = self._distribution.places[consumer].state or state
         return {"stats": self._stats().as_json(), "state": state}
 
     def _stats(self) -> ServerStats:
-        reading, stream = self._reading, self._stream
-        slow, attached = stream.waits_for(), self._consumers.attached
+        reading, distribution = self._reading, self._distribution
+        slow, attached = distribution.waits_for(), self._consumers.attached
         consumers = tuple(
             ConsumerStats(attached[number].pid, place.received, place.skipped, place.kept, number in slow)
-            for number, place in stream.places.items()
+            for number, place in distribution.places.items()
         )
         counted = reading.epoch, reading.batches, self._parcels.copies, reading.made_s, reading.idle_s
         return ServerStats(self.name, os.getpid(), self._each, *counted, consumers)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gluonloader.serving.distribution import ForAll, ForOne, Item
 from gluonloader.serving.messages import Kind
-from gluonloader.serving.stream import ForAll, ForOne, Item
 
 pytestmark = pytest.mark.numpy_only
 
@@ -24,15 +24,15 @@ class Consumer:
 
 
 class Program:
-    """A stream with consumers, and a loader with a few batches in each epoch.
+    """A distribution with consumers, and a loader with a few batches in each epoch.
 
     Attributes:
         freed: the items that were freed, by number.
         lost: what consumers had received when they died.
     """
 
-    def __init__(self, stream):
-        self.stream = stream
+    def __init__(self, distribution):
+        self.distribution = distribution
         self.consumers, self.freed, self.received_by_dead = {}, Counter(), []
         self.items = [
             *(Item(Kind.BATCH if at < BATCHES else Kind.END, epoch, at, object(), {"epoch": epoch, "batch": at + 1})
@@ -44,19 +44,19 @@ class Program:
     def attach(self):
         self.count += 1
         self.consumers[self.count] = Consumer(self.count, self.read)
-        self.stream.attach(self.count)
+        self.distribution.attach(self.count)
         return self.consumers[self.count]
 
     def step(self):
         """What the server does whenever it has something to do."""
         while True:
-            due = list(self.stream.due())
+            due = list(self.distribution.due())
             for one in due:
                 self.consumers[one.consumer].inbox.append(one.item)
-            for item in self.stream.take_freed():
+            for item in self.distribution.take_freed():
                 self.freed[item.number] += 1
-            if self.read < len(self.items) and self.stream.wants():
-                self.stream.add(self.items[self.read])
+            if self.read < len(self.items) and self.distribution.wants():
+                self.distribution.add(self.items[self.read])
                 self.read += 1
             elif not due:
                 return
@@ -64,22 +64,22 @@ class Program:
     def receive(self, consumer):
         if consumer.inbox:
             item = consumer.inbox.pop(0)
-            self.stream.acknowledge(consumer.number, item.number)
+            self.distribution.acknowledge(consumer.number, item.number)
             consumer.received.append(item)
             if item.kind is Kind.BATCH:
                 consumer.kept.append(item)
             else:
                 consumer.done += 1
         elif consumer.done < EPOCHS:
-            self.stream.ask(consumer.number)
+            self.distribution.ask(consumer.number)
 
     def release(self, consumer):
         if consumer.kept:
-            self.stream.release(consumer.number, consumer.kept.pop(0).number)
+            self.distribution.release(consumer.number, consumer.kept.pop(0).number)
 
     def die(self, consumer):
         del self.consumers[consumer.number]
-        self.stream.detach(consumer.number)
+        self.distribution.detach(consumer.number)
         self.received_by_dead += consumer.received
 
     def run_to_the_end(self):
@@ -93,14 +93,14 @@ class Program:
         self.step()
 
 
-def run(stream, actions, first):
+def run(distribution, actions, first):
     """A program with some consumers at its start; each action is a kind and the number of a consumer."""
-    program = Program(stream)
+    program = Program(distribution)
     for _ in range(first):
         program.attach()
     for action, which in actions:
         program.step()
-        assert len(stream._items) <= WINDOW or isinstance(stream, ForOne)
+        assert len(distribution._items) <= WINDOW or isinstance(distribution, ForOne)
         if action == "attach":
             program.attach()
         elif program.consumers:
@@ -195,7 +195,7 @@ def test_a_slow_consumer_that_skips_stops_nobody(actions, first):
     numbers = [item.number for item in slow.received]
     assert numbers == sorted(set(numbers))
     batches = sum(item.kind is Kind.BATCH for item in slow.received)
-    assert batches + program.stream.places[slow.number].skipped == EPOCHS * BATCHES
+    assert batches + program.distribution.places[slow.number].skipped == EPOCHS * BATCHES
 
 
 def test_others_wait_for_a_consumer_that_stalls_and_it_is_named():
@@ -205,7 +205,7 @@ def test_others_wait_for_a_consumer_that_stalls_and_it_is_named():
         program.step()
         program.receive(other)
     assert len(other.received) == WINDOW
-    assert program.stream.waits_for() == [stalled.number]
+    assert program.distribution.waits_for() == [stalled.number]
     program.die(stalled)
     program.run_to_the_end()
     assert len(other.received) == len(program.items)
@@ -216,7 +216,7 @@ def test_a_consumer_may_leave_an_epoch():
     first, second = program.attach(), program.attach()
     program.step()
     program.receive(first)
-    program.stream.skip(first.number, 0)
+    program.distribution.skip(first.number, 0)
     first.inbox = [item for item in first.inbox if item.epoch > 0]
     first.done = 1
     program.run_to_the_end()
@@ -228,121 +228,121 @@ def test_the_position_is_that_after_the_last_batch_which_all_have_received():
     program = Program(ForAll(WINDOW, False))
     fast, slow = program.attach(), program.attach()
     program.step()
-    assert program.stream.state is None
+    assert program.distribution.state is None
     program.receive(fast)
     program.receive(fast)
     program.receive(slow)
     program.step()
-    assert program.stream.state == {"epoch": 0, "batch": 1}
-    assert program.stream.places[fast.number].state == {"epoch": 0, "batch": 2}
+    assert program.distribution.state == {"epoch": 0, "batch": 1}
+    assert program.distribution.places[fast.number].state == {"epoch": 0, "batch": 2}
     program.die(slow)
-    assert program.stream.state == {"epoch": 0, "batch": 2}
+    assert program.distribution.state == {"epoch": 0, "batch": 2}
 
 
 def test_the_position_of_one_contains_later_batches_that_were_received():
-    stream = ForOne()
+    distribution = ForOne()
     for consumer in (1, 2, 3):
-        stream.attach(consumer)
+        distribution.attach(consumer)
     for batch in range(4):
-        stream.add(Item(Kind.BATCH, 0, batch, None, {"epoch": 0, "batch": batch + 1, "ahead": []}))
+        distribution.add(Item(Kind.BATCH, 0, batch, None, {"epoch": 0, "batch": batch + 1, "ahead": []}))
     items = {}
     for consumer in (1, 2, 3):
-        stream.ask(consumer)
-        (due,) = stream.due()
+        distribution.ask(consumer)
+        (due,) = distribution.due()
         items[consumer] = due.item
-    stream.acknowledge(1, items[1].number)
-    stream.acknowledge(3, items[3].number)
-    assert (stream.state["batch"], stream.state["ahead"]) == (1, [[2, 3]])
-    stream.acknowledge(2, items[2].number)
-    assert (stream.state["batch"], stream.state["ahead"]) == (3, [])
+    distribution.acknowledge(1, items[1].number)
+    distribution.acknowledge(3, items[3].number)
+    assert (distribution.state["batch"], distribution.state["ahead"]) == (1, [[2, 3]])
+    distribution.acknowledge(2, items[2].number)
+    assert (distribution.state["batch"], distribution.state["ahead"]) == (3, [])
 
 
 def test_the_position_of_one_keeps_later_batches_that_its_loader_knew():
     first = {"epoch": 0, "batch": 0, "ahead": [[3, 5]]}
-    stream = ForOne(first)
+    distribution = ForOne(first)
     for consumer in (1, 2):
-        stream.attach(consumer)
-        stream.ask(consumer)
+        distribution.attach(consumer)
+        distribution.ask(consumer)
     for batch in range(2):
-        stream.add(Item(Kind.BATCH, 0, batch, None, {"epoch": 0, "batch": batch + 1, "ahead": [[3, 5]]}))
-    one, two = stream.due()
-    stream.acknowledge(two.consumer, two.item.number)
-    assert (stream.state["batch"], stream.state["ahead"]) == (0, [[1, 2], [3, 5]])
-    stream.acknowledge(one.consumer, one.item.number)
-    assert (stream.state["batch"], stream.state["ahead"]) == (2, [[3, 5]])
+        distribution.add(Item(Kind.BATCH, 0, batch, None, {"epoch": 0, "batch": batch + 1, "ahead": [[3, 5]]}))
+    one, two = distribution.due()
+    distribution.acknowledge(two.consumer, two.item.number)
+    assert (distribution.state["batch"], distribution.state["ahead"]) == (0, [[1, 2], [3, 5]])
+    distribution.acknowledge(one.consumer, one.item.number)
+    assert (distribution.state["batch"], distribution.state["ahead"]) == (2, [[3, 5]])
 
 
 def test_an_error_is_no_batch_of_the_position_of_one():
-    stream = ForOne({"epoch": 0, "batch": 0, "ahead": []})
+    distribution = ForOne({"epoch": 0, "batch": 0, "ahead": []})
     for consumer in (1, 2):
-        stream.attach(consumer)
-        stream.ask(consumer)
-    stream.add(Item(Kind.BATCH, 0, 0))
-    stream.add(Item(Kind.ERROR, 0))
-    _, error = stream.due()
-    stream.acknowledge(error.consumer, error.item.number)
-    assert stream.state["ahead"] == []
+        distribution.attach(consumer)
+        distribution.ask(consumer)
+    distribution.add(Item(Kind.BATCH, 0, 0))
+    distribution.add(Item(Kind.ERROR, 0))
+    _, error = distribution.due()
+    distribution.acknowledge(error.consumer, error.item.number)
+    assert distribution.state["ahead"] == []
 
 
 def test_the_end_of_an_epoch_whose_batches_were_all_received_reaches_new_consumers():
-    stream = ForOne()
-    stream.attach(1)
-    stream.know(0, range(2))
-    stream.ask(1)
+    distribution = ForOne()
+    distribution.attach(1)
+    distribution.know(0, range(2))
+    distribution.ask(1)
     for batch in range(2):
-        assert stream.wants()
-        stream.add(Item(Kind.BATCH, 0, batch))
-    stream.add(Item(Kind.END, 0))
-    assert [due.item.kind for due in stream.due()] == [Kind.END]
+        assert distribution.wants()
+        distribution.add(Item(Kind.BATCH, 0, batch))
+    distribution.add(Item(Kind.END, 0))
+    assert [due.item.kind for due in distribution.due()] == [Kind.END]
 
 
 def test_no_epoch_of_one_starts_while_a_batch_of_the_last_one_may_come_back():
-    stream = ForOne()
-    stream.attach(1)
-    stream.attach(2)
-    stream.ask(1)
-    stream.add(Item(Kind.BATCH, 0, 0))
-    (due,) = stream.due()
-    stream.add(Item(Kind.END, 0))
-    stream.attach(3)
-    stream.ask(2)
-    stream.ask(3)
-    assert not stream.wants()
-    stream.detach(due.consumer)
-    assert [one.item.kind for one in stream.due()] == [Kind.BATCH]
+    distribution = ForOne()
+    distribution.attach(1)
+    distribution.attach(2)
+    distribution.ask(1)
+    distribution.add(Item(Kind.BATCH, 0, 0))
+    (due,) = distribution.due()
+    distribution.add(Item(Kind.END, 0))
+    distribution.attach(3)
+    distribution.ask(2)
+    distribution.ask(3)
+    assert not distribution.wants()
+    distribution.detach(due.consumer)
+    assert [one.item.kind for one in distribution.due()] == [Kind.BATCH]
 
 
 def test_batches_that_another_consumer_reports_are_taken_back_from_the_queue():
-    stream = ForOne()
-    stream.attach(1)
+    distribution = ForOne()
+    distribution.attach(1)
     for batch in range(2):
-        stream.add(Item(Kind.BATCH, 0, batch))
-    stream.know(0, range(1))
-    stream.ask(1)
-    assert [due.item.batch for due in stream.due()] == [1]
+        distribution.add(Item(Kind.BATCH, 0, batch))
+    distribution.know(0, range(1))
+    distribution.ask(1)
+    assert [due.item.batch for due in distribution.due()] == [1]
 
 
 def test_leaving_an_epoch_does_not_change_the_position():
-    stream = ForAll(WINDOW, False, {"epoch": 0, "batch": 0})
-    stream.attach(1)
+    distribution = ForAll(WINDOW, False, {"epoch": 0, "batch": 0})
+    distribution.attach(1)
     for batch in range(3):
-        stream.add(Item(Kind.BATCH, 0, batch, None, {"epoch": 0, "batch": batch + 1}))
-    first, _ = stream.due()
-    stream.acknowledge(1, first.item.number)
-    stream.skip(1, 0)
-    assert stream.places[1].state == {"epoch": 0, "batch": 1}
+        distribution.add(Item(Kind.BATCH, 0, batch, None, {"epoch": 0, "batch": batch + 1}))
+    first, _ = distribution.due()
+    distribution.acknowledge(1, first.item.number)
+    distribution.skip(1, 0)
+    assert distribution.places[1].state == {"epoch": 0, "batch": 1}
 
 
 def test_batches_that_were_received_from_an_earlier_server_do_not_come_again():
-    stream = ForOne()
-    stream.attach(1)
-    stream.know(0, range(1, 3))
+    distribution = ForOne()
+    distribution.attach(1)
+    distribution.know(0, range(1, 3))
     got = []
     for batch in range(4):
-        stream.add(Item(Kind.BATCH, 0, batch))
+        distribution.add(Item(Kind.BATCH, 0, batch))
     for _ in range(3):
-        stream.ask(1)
-        for due in stream.due():
+        distribution.ask(1)
+        for due in distribution.due():
             got.append(due.item.batch)
-            stream.acknowledge(1, due.item.number)
+            distribution.acknowledge(1, due.item.number)
     assert got == [0, 3]

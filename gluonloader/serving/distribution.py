@@ -1,6 +1,6 @@
 """Which consumer gets which batch, and when the memory of a batch is free again. No sockets, no threads.
 
-    loader --add--> stream --due--> consumer --acknowledge, release--> stream --take_freed--> memory
+    loader --add--> distribution --due--> consumer --acknowledge, release--> distribution --take_freed--> memory
 
 An item is a batch, the error of a batch, or the end of an epoch. A consumer acknowledges an item just before its `next`
 returns it, and releases it when nothing refers to its memory any more. An item is settled when nobody needs to get it
@@ -28,7 +28,7 @@ class Item:
     """A batch, the error of a batch, or the end of an epoch.
 
     Attributes:
-        number: of the item in the stream; the stream sets it.
+        number: of the item in the distribution; the distribution sets it.
         epoch, batch: which batch it is.
         content: what the consumer gets.
         state: of the loader after this item.
@@ -48,7 +48,7 @@ class Item:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """Where a consumer is in the stream.
+    """Where a consumer is in the distribution.
 
     Attributes:
         next: the number of the item that it gets next; for "all".
@@ -85,7 +85,7 @@ class Due:
     item: Item
 
 
-class Stream(Protocol):
+class Distribution(Protocol):
     """The items of a server.
 
     Attributes:
@@ -132,7 +132,7 @@ class Stream(Protocol):
 
 
 class _Common:
-    """What both kinds of streams do in the same way.
+    """What both kinds of distributions do in the same way.
 
     Args:
         state: of the loader before the first item; None if it cannot be saved.
