@@ -3,7 +3,7 @@
     server --Packet--> inbox --> batch over mapped memory        server <--instructions-- what was received and released
 
 NOTE [again]: Ctrl-C can end `next` at any place. If that happens while a packet is read, the packet may be lost. So
-`_reading` is true meanwhile; the next call then instructions `AGAIN`, and the server sends once more all items that are not
+`_reading` is true meanwhile; the next call then sends `AGAIN`, and the server sends once more all items that are not
 acknowledged. What is released is computed from what was delivered and is not lent, so that a call which was interrupted
 can be repeated. A repeated instruction does nothing.
 """
@@ -106,7 +106,7 @@ class Connection:
         self.asked = self.asked or asks
 
     def mapped(self, packet: Packet) -> NDArray[np.uint8] | None:
-        """The memory of a batch; None if it has to be sent again, which this call instructions."""
+        """The memory of a batch; None if it has to be sent again, which this call asks for."""
         if self._mappings.has(packet.slab, packet.size):
             return self._mappings.lend(packet.number, packet.slab, packet.size, packet.scarce)
         self.again()

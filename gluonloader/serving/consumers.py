@@ -1,4 +1,4 @@
-"""The consumers of a server: who is attached, what each of them instructions and gets.
+"""The consumers of a server: who is attached, what each of them says and gets.
 
     consumer --Hello--> guest --Welcome--> attached          attached --instructions--> distribution --Item--> attached
 

@@ -5,7 +5,7 @@ until `_MOST` others were used since, or the server ends.
 
 NOTE [kept memory]: the server uses the memory of a batch again when the consumer has released it. If a forked child may
 still read the batch, or the loader is closed while the program keeps batches, nobody will see when the last array dies.
-Then the consumer instructions `KEEP`, and the server closes the slab instead. The system frees the memory when the last
+Then the consumer sends `KEEP`, and the server closes the slab instead. The system frees the memory when the last
 mapping is gone. If the server ends, it closes all slabs that consumers have not released.
 """
 

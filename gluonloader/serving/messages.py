@@ -3,10 +3,11 @@
     consumer --Hello--> server               JSON
     consumer <--Welcome, or Refused--        JSON
     consumer <--Packet-- server              a batch, an error, the end of an epoch, or facts as JSON
-    consumer --Orders--> server              numbers only
+    consumer --Instruction--> server         numbers only
 
-The server reads a Hello as JSON, and instructions as numbers, and takes no descriptors. So nothing that a consumer sends can
-run code in the server. A consumer unpickles what the server sends, after it has seen that both belong to one user.
+The server reads a Hello as JSON, and instructions as numbers, and takes no descriptors. So nothing that a consumer
+sends can run code in the server. A consumer unpickles what the server sends, after it has seen that both belong to one
+user.
 """
 
 from __future__ import annotations
@@ -142,8 +143,7 @@ class Packet:
 
     Attributes:
         generation: how often the consumer has sent `AGAIN`; packets of earlier generations are void.
-        number: of the item in the server's distribution; each item is acknowledged by its number. Of facts: the number of
-            the question.
+        number: of the item; each item is acknowledged by its number. Of facts: the number of the question.
         epoch, batch: which batch it is. Of facts, `batch` says how many parts follow.
         slab, size: the number of the slab that contains the batch, and how many of its bytes to map.
         offset, length, spans: where the head lies in the slab, see `Head`; length 0 if the body is the head.
@@ -181,7 +181,7 @@ def decode_packet(data: bytes) -> Packet:
 
 
 class Ask(IntEnum):
-    """What a consumer instructions; the number that comes with it is named here."""
+    """What a consumer says; the number that comes with it is named here."""
 
     ACKNOWLEDGE = 1  # an item: the consumer has received it
     RELEASE = 2  # an item: nothing refers to its memory any more

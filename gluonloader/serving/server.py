@@ -5,8 +5,8 @@
                        +-- one item more ----+                      +-- acknowledge, release
 
 The two threads share only `Reading`. All other state belongs to the thread "serve", which holds `_lock` while it works;
-the methods of `Server` take it, too. reading.py reads the loader, distribution.py decides who gets what, parcel.py finds the
-memory of a batch, and consumers.py has the connections. The other side of them is client.py.
+the methods of `Server` take it, too. reading.py reads the loader, distribution.py decides who gets what, parcel.py
+finds the memory of a batch, and consumers.py has the connections. The other side of them is client.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 from ..checks import check_int
 from ..describe import call, describe, short_repr
 from ..errors import bad_argument, text_of
-from ..executors.lanes.ends import close_end, open_pair, ring
+from ..executors.lanes.ends import close_end, is_ready, open_pair, ring
 from ..interrupts import Uninterrupted
 from ..loader import DataLoader
 from ..locks import Lock
@@ -36,6 +36,7 @@ from .stats import ConsumerStats, ServerStats
 
 _PATIENCE_S: Final = 30.0  # how long the consumers wait for one of them before the log says so
 _LOOK_S: Final = 1.0  # how often the server looks whether they still wait
+_LONG_S: Final = 3600.0  # a wait without limit is made of waits of this length
 _WINDOW: Final = 4  # items that the slowest consumer of "all" may be behind
 
 _log = logging.getLogger("gluonloader")
@@ -59,6 +60,7 @@ class Server:
         self._consumers = Consumers(name, self._distribution, _welcome(loader, each), self._facts)
         self._woken, self._waker = open_pair()
         self._woken.setblocking(False)
+        self._running, self._last_end = open_pair()  # connected as long as the thread "serve" runs
         self._consumers.poll.register(self._woken, select.POLLIN)
         self._parcels = Parcels(_WINDOW)
         who = f"the server {name!r} (pid {os.getpid()})"
@@ -89,8 +91,7 @@ class Server:
         Raises:
             Exception: the error that has ended the loader, for example `WorkerStartError`.
         """
-        self._thread.join(seconds)
-        if self._thread.is_alive():
+        if not self._await_end(seconds):
             return False
         error = self._failure or self._reading.error
         if error is not None and not self._closing:
@@ -121,7 +122,17 @@ class Server:
         atexit.unregister(self.close)
         self._closing = True
         self._wake()
-        self._thread.join()
+        self._await_end(None)
+        close_end(self._running)
+
+    def _await_end(self, seconds: float | None) -> bool:
+        """Waits for the thread "serve". Not by `join`: before Python 3.13, Ctrl-C in it makes the thread look ended."""
+        if self._running.fileno() < 0:
+            return True
+        while not is_ready(self._running, select.POLLIN, _LONG_S if seconds is None else seconds):
+            if seconds is not None:
+                return False
+        return True
 
     def __enter__(self) -> Server:
         return self
@@ -153,7 +164,7 @@ class Server:
             self._consumers.close(why)
         self._reading.close()  # which may take as long as a batch takes
         self._parcels.close()
-        for end in (self._woken, self._waker):
+        for end in (self._woken, self._waker, self._last_end):
             close_end(end)
 
     def _serve(self) -> None:
