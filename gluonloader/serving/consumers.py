@@ -220,9 +220,7 @@ class Consumers:
         """Sends what the consumer's queue takes; the rest is sent when it has read."""
         full = False
         try:
-            while one.pending:
-                self._send(one, one.pending[0])
-                one.pending.popleft()
+            self._send_all(one)
         except OSError as error:
             if error.errno not in _FULL:
                 one.pending.clear()  # it is gone; `_hear` reads its last instructions
@@ -231,6 +229,11 @@ class Consumers:
         if full != one.writes:
             one.writes = full
             self.poll.modify(one.connection, select.POLLIN | (select.POLLOUT if full else 0))
+
+    def _send_all(self, one: Attached) -> None:  # see NOTE [loops and try] in interrupts.py
+        while one.pending:
+            self._send(one, one.pending[0])
+            one.pending.popleft()
 
     def _send(self, one: Attached, what: Item | Packet) -> None:
         if isinstance(what, Packet):

@@ -72,9 +72,12 @@ class Parcels:
         self._count = count(1)
         self.copies = 0  # how many batches were copied
         with suppress(OSError):  # so that the loader, which makes slabs later, does not use up all descriptors
-            for slab in [self._pool.take(0, -1) for _ in range(window + 1)]:
-                if slab is not None:
-                    self._pool.give_back(slab)
+            self._make_slabs(window + 1)
+
+    def _make_slabs(self, count: int) -> None:  # see NOTE [loops and try] in interrupts.py
+        for slab in [self._pool.take(0, -1) for _ in range(count)]:
+            if slab is not None:
+                self._pool.give_back(slab)
 
     def make(self, batch: Any, executor: object) -> Parcel:
         """The parcel of a batch that an executor has made.

@@ -370,6 +370,7 @@ def test_no_descriptor_at_all_is_an_error_and_loses_nothing():
 
 def test_nothing_is_left():
     for each in ("all", "one"):  # the first pass imports modules and fills caches
+        gc.collect()  # what other tests have left
         before = threads_and_files()
         loader = loader_of({})
         with gl.serve(loader, name := new_server_name(), each=each) as server:
