@@ -17,7 +17,7 @@ from .printing import show
 
 _DESCRIPTION: Final = (
     "Makes the batches of a loader for several programs on this machine. Each of them reads the batches with "
-    "gluonloader.attach(NAME). The command ends on Ctrl-C, or if the loader cannot go on."
+    "gluonloader.attach(NAME). The command ends on Ctrl-C or SIGTERM, or if its workers cannot start."
 )
 _EXAMPLES: Final = """\
   python -m gluonloader serve train:make --name images      serves the loader that make() in train.py returns:
@@ -37,13 +37,14 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", required=True, help="the name by which programs attach")
     text = "all: each program gets each batch (default); one: each batch goes to one program"
     parser.add_argument("--each", choices=["all", "one"], default="all", help=text)
-    text = "whether the programs wait for a slow one (default), or it skips batches"
+    text = "wait: the programs wait for a slow one (default); skip: a slow program misses batches; only with --each all"
     parser.add_argument("--slow", choices=["wait", "skip"], default="wait", help=text)
-    text = "wait until so many programs have attached (default 1)"
+    text = "wait until N programs have attached before the first batch is made (default 1)"
     parser.add_argument("--consumers", type=at_least(1), default=1, metavar="N", help=text)
     text = "keyword arguments for the factory"
     parser.add_argument("--with", type=keywords, default={}, dest="arguments", metavar="ARGUMENTS", help=text)
-    text = f"a file for the position: it is read at the start if it exists, and written every {_SAVING_S:g} s"
+    text = "a file for the state: the command loads it at the start if it exists, "
+    text += f"and saves it every {_SAVING_S:g} s and at the end"
     parser.add_argument("--state", type=Path, metavar="FILE", help=text)
     parser.set_defaults(run=run)
 
@@ -55,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
         if options.state is not None and options.state.exists():
             loader.load_state_dict(options.state.read_text())
         with serve(loader, options.name, options.each, options.slow, options.consumers) as server:
+            _save(server, options.state)  # now, so that a state that cannot be saved is an error at the start
             show(f"serving {options.name!r} (pid {os.getpid()}); attach with gluonloader.attach({options.name!r})")
             sys.stdout.flush()
             try:
@@ -75,8 +77,12 @@ def _wait(server: Server, state: Path | None) -> None:
 def _save(server: Server, state: Path | None) -> None:
     """Writes the position; a reader of the file never sees half of it."""
     if state is not None:
+        try:
+            text = json.dumps(server.state_dict())
+        except TypeError as error:
+            raise ValueError(f"--state: {error}; remove --state") from None
         new = state.with_name(f"{state.name}.new")
-        new.write_text(json.dumps(server.state_dict()))
+        new.write_text(text)
         os.replace(new, state)
 
 

@@ -92,7 +92,7 @@ class ServedLoader(Generic[Batch]):
     """The batches that a server makes, as a loader; made by `attach`.
 
     Attributes:
-        name: that of the server.
+        name: the name of the server.
         epoch: the number of the epoch that is read, or that comes next; None before the first batch.
     """
 
@@ -154,17 +154,26 @@ class ServedLoader(Generic[Batch]):
 
         Raises:
             LoaderClosed: the server has ended.
+            BatchTimeout: the server does not answer.
+            TypeError: the server's sampler or dataset has a state that JSON cannot store.
         """
         with self._locked():
-            state: dict[str, Any] = self._connection.ask_facts()["state"]
-            return state
+            state: dict[str, Any] | None = self._connection.ask_facts()["state"]
+        if state is None:
+            raise TypeError("the sampler or dataset of the server has a state that JSON cannot store")
+        return state
 
     def load_state_dict(self, state: Any) -> NoReturn:
         """Raises a TypeError: the server's loader has to load the state, before `serve`."""
-        raise TypeError("load the state into the loader of the server, before it calls gluonloader.serve")
+        raise TypeError("load the state into the loader of the server before you call gluonloader.serve")
 
     def stats(self) -> ServerStats:
-        """What the server knows of itself and all its consumers; raises LoaderClosed if it has ended."""
+        """What the server knows of itself and all its consumers.
+
+        Raises:
+            LoaderClosed: the server has ended.
+            BatchTimeout: the server does not answer.
+        """
         with self._locked():
             return ServerStats.of_json(self._connection.ask_facts()["stats"])
 
@@ -180,7 +189,7 @@ class ServedLoader(Generic[Batch]):
             ConnectionRefusedError: there is no server of this name.
         """
         with self._locked():
-            self._leave("it was left for another server")
+            self._leave(f"reconnect() has left the server {self.name!r} and found no new one; call reconnect() again")
             self._connection = self._connect(wait)
             self._left = False
 
@@ -205,7 +214,7 @@ class ServedLoader(Generic[Batch]):
             self._connection.close("it was deleted")
 
     def __reduce__(self) -> Any:
-        """A copy, also in another process, attaches to the server anew."""
+        """A copy attaches to the server as another consumer, also in another process."""
         return ServedLoader, (self.name, self._arguments, _WAIT_S)
 
     @short_repr
@@ -377,7 +386,7 @@ def attach(
     With `each="all"`, NumPy arrays of a batch are read-only, since other programs read the same memory.
 
     Args:
-        name: that of the server.
+        name: the name of the server.
         output, timeout, pin_memory: as for `DataLoader`.
         wait: how many seconds to wait for the server to start.
 
@@ -386,7 +395,8 @@ def attach(
 
     Raises:
         ValueError: an argument is wrong.
-        ConnectionRefusedError: no server of this name runs, or it has another version of gluonloader.
+        ConnectionRefusedError: no server of this name runs, it does not answer, or it has another version of
+            gluonloader.
     """
     if not isinstance(name, str) or not is_name(name):
         raise bad_argument("name", name, "must be 1 to 64 letters, digits and characters of _.:-")

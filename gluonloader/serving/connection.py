@@ -51,6 +51,7 @@ from .stats import ServerStats
 _LOOK_S: Final = 0.05  # how often `connect` looks whether the server runs
 _ANSWER_S: Final = 30.0  # how long the answer of a server may take
 _FACTS_S: Final = 1.0  # the same for the text of a timeout
+_SILENT: Final = "it is suspended, or its dataset holds the GIL"  # why a server may not answer
 _LONG_S: Final = 3600.0  # a wait without limit is made of waits of this length
 
 
@@ -157,7 +158,8 @@ class Connection:
         deadline = time.monotonic() + seconds
         while self._facts is None:
             if not self._read() and not self._wait(deadline):
-                raise BatchTimeout(f"the server {self._name!r} (pid {self.welcome.pid}) does not answer")
+                who = f"the server {self._name!r} (pid {self.welcome.pid})"
+                raise BatchTimeout(f"{who} has not answered within {seconds:g} s; {_SILENT}")
         return self._facts
 
     def _timeout_text(self, timeout: float) -> str:
@@ -165,11 +167,13 @@ class Connection:
         try:
             facts = self.ask_facts(_FACTS_S)
         except BatchTimeout:
-            return f"{text}, and it does not answer; it is stopped, or its dataset holds the GIL"
+            return f"{text}, and it does not answer; {_SILENT}"
         slow = [one.pid for one in ServerStats.of_json(facts["stats"]).consumers if one.is_waited_for]
         if slow and slow != [os.getpid()]:
-            return f"{text}, since it waits for the consumer with pid {slow[0]}; end that, or pass slow='skip' to serve"
-        return f"{text}; its loader is slow, or waits for more consumers; pass a larger timeout to attach"
+            cure = 'end it, or pass slow="skip" to serve' if self.welcome.each == "all" else "end it"
+            return f"{text}, since it waits for the consumer with pid {slow[0]}; {cure}"
+        why = "its loader is slow, or it waits until as many consumers are attached as serve(consumers=...) says"
+        return f"{text}; {why}; pass a larger timeout to attach"
 
     # -- the socket ---------------------------------------------------------------------------------------------------
 
@@ -209,7 +213,7 @@ class Connection:
         except ConnectionResetError:
             data = b""
         if not data:
-            self._lost("without a message, so it was probably killed")
+            self._lost("it sent no message, so it was probably killed")
         packet = decode_packet(data)
         if packet.kind is Kind.GOODBYE:
             self._lost(packet.body.decode())
@@ -252,7 +256,7 @@ class Connection:
         """Reads what the server has said before it ended; raises LoaderClosed."""
         while self._read():
             pass
-        self._lost("without a message, so it was probably killed")
+        self._lost("it sent no message, so it was probably killed")
 
     def _lost(self, why: str) -> None:
         if self._leaving is not None:
@@ -291,7 +295,7 @@ def _enter(name: str, hello: Hello, wait: float) -> tuple[socket.socket, Welcome
             return connection, welcome
         if time.monotonic() > deadline:
             others = ", ".join(map(repr, running())) or "none"
-            what = f"no server {name!r} runs on this machine (running: {others})"
+            what = f"no server {name!r} of this user runs on this machine (running: {others})"
             raise _refused(f"{what}; start it with gluonloader.serve(loader, {name!r})")
         time.sleep(_LOOK_S)
 
@@ -313,7 +317,7 @@ def _welcomed(name: str, connection: socket.socket, hello: Hello) -> Welcome | N
 def _answer(connection: socket.socket, hello: Hello) -> Welcome | Refused | None:
     connection.send(encode(hello))
     if not is_ready(connection, select.POLLIN, _ANSWER_S):
-        return Refused(f"it has not answered within {_ANSWER_S:g} s; it is stopped, or its dataset holds the GIL")
+        return Refused(f"no answer came within {_ANSWER_S:g} s; {_SILENT}")
     data = connection.recv(MESSAGE_BYTES)
     return decode_answer(data) if data else None
 

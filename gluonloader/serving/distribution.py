@@ -270,7 +270,8 @@ class ForAll(_Common):
         if self._skips or len(self._items) < self._window:
             return []
         oldest = self._items[0].number
-        return [number for number, place in self.places.items() if place.next <= oldest or oldest in place.sent]
+        slow = [number for number, place in self.places.items() if place.next <= oldest or oldest in place.sent]
+        return slow if len(slow) < len(self.places) else []
 
     def _settle_oldest(self) -> None:
         while self._items and self.places:
@@ -386,7 +387,7 @@ class ForOne(_Common):
         """The consumers that have batches of an epoch for whose end others wait."""
         if self._ended is None or not self._asking:
             return []
-        return [number for number, place in self.places.items() if place.sent]
+        return [number for number, place in self.places.items() if place.sent and number not in self._asking]
 
     def _settle_oldest(self) -> None:
         while self._items and self._items[0].settled:

@@ -29,7 +29,7 @@ class Reading:
         busy: an item is being read.
         error: the error that has ended the loader; None if it goes on.
         epoch: of the newest item; None before the first.
-        batches, made_s, idle_s: see `ServerStats`.
+        batches, made_s: see `ServerStats`.
     """
 
     def __init__(
@@ -45,7 +45,8 @@ class Reading:
         self.busy = False
         self.error: BaseException | None = None
         self.epoch: int | None = None
-        self.batches, self.made_s, self.idle_s = 0, 0.0, 0.0
+        self.batches, self.made_s, self._idle_s = 0, 0.0, 0.0
+        self._idle_since = time.perf_counter()
         self._wanted = threading.Semaphore(0)
         self._closed = False
         self._read: deque[Item] = deque()
@@ -59,6 +60,10 @@ class Reading:
         """Reads another item; only if it is not `busy`."""
         self.busy = True
         self._wanted.release()
+
+    def idle(self) -> float:
+        """For how many seconds the thread has waited for `start`, also now."""
+        return self._idle_s + (0.0 if self.busy else time.perf_counter() - self._idle_since)
 
     def take(self) -> list[Item]:
         """The items that were read since the last call."""
@@ -79,7 +84,6 @@ class Reading:
 
     def _run(self) -> None:
         items = self._items()
-        waiting_since = time.perf_counter()
         self._wanted.acquire()
         while not self._closed:
             start = time.perf_counter()
@@ -88,9 +92,9 @@ class Reading:
             except BaseException as error:  # of `state_dict` of the user's dataset or sampler
                 self.error, item = error, None
             end = time.perf_counter()
-            self.idle_s += start - waiting_since
+            self._idle_s += start - self._idle_since
             self.made_s += end - start
-            waiting_since = end
+            self._idle_since = end
             if item is not None:
                 self.epoch = item.epoch
                 self._read.append(item)

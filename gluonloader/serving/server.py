@@ -204,7 +204,7 @@ class Server:
     def _waits_for_slow(self) -> bool:
         """Whether consumers wait for another one; logs once if that takes long."""
         slow = self._distribution.waits_for()
-        if not slow or len(slow) == len(self._consumers.attached) or self._warned:
+        if not slow or self._warned:
             self._waiting_since = None
             return False
         now = time.monotonic()
@@ -212,7 +212,7 @@ class Server:
         if now - self._waiting_since > _PATIENCE_S:
             self._warned = True
             pids = ", ".join(str(self._consumers.attached[number].pid) for number in slow)
-            cure = 'end it, or pass slow="skip" to serve'
+            cure = 'end it, or pass slow="skip" to serve' if self._each == "all" else "end it"
             _log.warning("server %r: consumers have waited %.0f s for pid %s; %s", self.name, _PATIENCE_S, pids, cure)
         return True
 
@@ -231,7 +231,7 @@ class Server:
             ConsumerStats(attached[number].pid, place.received, place.skipped, place.kept, number in slow)
             for number, place in distribution.places.items()
         )
-        counted = reading.epoch, reading.batches, self._parcels.copies, reading.made_s, reading.idle_s
+        counted = reading.epoch, reading.batches, self._parcels.copies, reading.made_s, reading.idle()
         return ServerStats(self.name, os.getpid(), self._each, *counted, consumers)
 
 
@@ -245,7 +245,7 @@ def serve(
     """Serves the batches of a loader to other programs of the same user on this machine, which call `attach(name)`.
 
     The server runs in threads of this process, and makes batches while at least one consumer is attached. Batches that
-    worker processes have made are not copied. Best is a program that does nothing else; see `docs/serving.md`.
+    worker processes have made are not copied. Use a program that does nothing else; see `docs/serving.md`.
 
     Args:
         loader: a `DataLoader`, without `output`: each consumer chooses its own.
@@ -260,6 +260,7 @@ def serve(
 
     Raises:
         ValueError: an argument is wrong, or a server of this name runs already.
+        OSError: the system is not Linux.
     """
     if not isinstance(loader, DataLoader):
         raise bad_argument("loader", loader, "must be a gluonloader.DataLoader")
@@ -270,9 +271,10 @@ def serve(
     if slow not in ("wait", "skip") or (slow == "skip" and each == "one"):
         raise bad_argument("slow", slow, 'must be "wait", or "skip" with each="all"')
     if sys.platform != "linux":
-        raise bad_argument("name", name, "serving needs Linux")
+        raise OSError(f"gluonloader.serve needs Linux; this platform is {sys.platform!r}")
     if loader.epochs.delivery.convert is not None:
-        raise bad_argument("loader", loader, 'remove output and pin_memory here; pass output to attach, e.g. "torch"')
+        right = 'remove output and pin_memory here, and pass them to attach, e.g. output="torch"'
+        raise bad_argument("loader", loader, right)
     return Server(loader, name, each, slow, check_int("consumers", consumers, 1))
 
 

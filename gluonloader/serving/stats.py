@@ -17,7 +17,7 @@ class ConsumerStats:
         pid: of the program.
         batches: how many batches it has received.
         skipped: how many batches it has missed, since it was too slow (`slow="skip"`).
-        kept: how many batches it has and still refers to.
+        kept: how many batches it has received and still keeps in shared memory.
         is_waited_for: the others wait for this consumer now.
     """
 
@@ -37,9 +37,9 @@ class ServerStats:
         each: who gets a batch: "all" or "one".
         epoch: of the newest batch; None before the first.
         batches: how many batches the loader has made.
-        copies: how many of them were copied into shared memory, since worker processes had not made them there.
-        made_s: seconds that the server has waited for batches of its loader.
-        idle_s: seconds in which the server made no batch, since the consumers needed none.
+        copies: how many of them the server has copied into shared memory, since they did not lie there.
+        made_s: seconds in which the server has waited for batches of its loader.
+        idle_s: seconds in which the server needed no batch, since it waited for consumers.
         consumers: those that are attached.
     """
 
@@ -57,7 +57,7 @@ class ServerStats:
         lines = [
             f"server {self.name!r} (pid {self.pid}), each={self.each!r}: "
             f"{self.batches:,} batches, {self.copies:,} copied",
-            f"  made batches for {duration(self.made_s)}, waited for consumers for {duration(self.idle_s)}",
+            f"  waited for batches for {duration(self.made_s)}, for consumers for {duration(self.idle_s)}",
         ]
         for one in self.consumers:
             more = f", {one.skipped:,} skipped" if one.skipped else ""

@@ -79,7 +79,7 @@ def test_mistakes_are_errors_with_a_cure(factory):
     for options, text in [
         (["nowhere:make", "--name", "x"], "there is no module nowhere"),
         ([factory, "--name", "a b"], "must be 1 to 64 letters"),
-        ([factory, "--name", "x", "--with", "output='numpy'"], "pass output to attach"),
+        ([factory, "--name", "x", "--with", "output='numpy'"], "pass them to attach"),
         ([factory, "--name", "x", "--each", "one", "--slow", "skip"], 'must be "wait", or "skip" with each="all"'),
     ]:
         command = [sys.executable, "-m", "gluonloader", "serve", *options]
