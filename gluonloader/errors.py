@@ -82,9 +82,9 @@ class WorkerStartError(GluonLoaderError, RuntimeError):
 class BatchTimeout(GluonLoaderError, TimeoutError, multiprocessing.TimeoutError):
     """A batch took longer than `timeout` seconds.
 
-    The text shows the stack of the worker that makes the batch; with `attach`, it says for whom the server waits. If the
-    worker hangs (in a lock or a network read, for example), correct the code at the top of that stack. If it is only
-    slow, pass a larger `timeout`, or None for no limit.
+    The text shows the stack of the worker that makes the batch; with `attach`, it says for whom the server waits. If
+    the worker hangs (in a lock or a network read, for example), correct the code at the top of that stack. If it is
+    only slow, pass a larger `timeout`, or None for no limit.
     """
 
 
