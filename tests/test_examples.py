@@ -103,9 +103,19 @@ def test_the_slow_source_is_read_before_and_after_concurrency():
     assert printed.splitlines()[-1] == "identical samples"
 
 
+def test_three_experiments_read_the_batches_of_one_loader():
+    printed = run("experiments")
+    shares = [float(share) for share in re.findall(r"test accuracy (\S+)$", printed, re.MULTILINE)]
+    assert len(shares) == 3
+    assert max(shares) > 0.95
+    read, needed, made = map(int, re.findall(r"(\d+) (?:batches )?were", printed))
+    assert read == 3 * needed
+    assert needed <= made <= needed + 5
+
+
 def test_this_file_runs_every_example():
     written = {path.stem for path in (ROOT / "examples").glob("*.py")}
     assert written == {
         "digits", "train_digits", "gluon_digits", "torch_digits", "jax_digits", "resume", "parquet_bulk",
-        "pretrain", "images", "ddp_digits", "slow_source", "many_nodes",
+        "pretrain", "images", "ddp_digits", "slow_source", "many_nodes", "experiments",
     }  # fmt: skip

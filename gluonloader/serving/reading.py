@@ -81,6 +81,7 @@ class Reading:
         self._wanted.release()
         if self._thread.ident is not None:
             self._thread.join()
+        self._iterator.close()  # perhaps another one
 
     def _run(self) -> None:
         items = self._items()
