@@ -440,6 +440,34 @@ def test_a_consumer_that_dies_costs_the_others_nothing(each, steps):
         assert len(found) + len(missing) == len(expected)
 
 
+def note_and_die(one, name, folder, steps):
+    """Notes each batch in a file, and dies after so many of them."""
+    with gl.attach(name) as loader, open(folder / str(one), "w", buffering=1) as file:
+        for step, batch in enumerate(loader):
+            file.write(f"{batch[:, 0].tolist()}\n")
+            if step == steps[one]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("seed", range(KILLS))
+@pytest.mark.parametrize("each", ["all", "one"])
+def test_the_death_of_consumers_loses_and_doubles_no_batch(each, seed, tmp_path):
+    rng, name = random.Random(seed), new_server_name()
+    steps = [10**9, *(rng.randint(0, 30) for _ in range(3))]
+    readers = consumers(4, note_and_die, name, tmp_path, steps)
+    with Served(numbered(length=320), name, each=each, consumers=4) as server:
+        for reader in readers:
+            assert reader.answer() is None
+        assert eventually(lambda: not server.ask("stats").consumers, 1)
+    found = [(tmp_path / str(one)).read_text().splitlines() for one in range(4)]
+    expected = [str([row[0] for row in batch]) for batch in own(length=320)[0]]
+    if each == "one":
+        assert sorted(sum(found, [])) == sorted(expected)
+    else:
+        assert found == [expected, *(expected[: step + 1] for step in steps[1:])]
+
+
 def read_while_killing(one, name, seed):
     rng, found = random.Random(seed * 10 + one), []
     with gl.attach(name) as loader:

@@ -50,5 +50,7 @@ def run(program, *arguments, processes=1):
 
 
 def report(result):
-    """Prints the result of this process; in one write, so that lines of several processes do not mix."""
+    """Prints the result of this process, which ends now; in one write, so that lines of several processes do not mix."""
     os.write(1, f"> {json.dumps(result)}\n".encode())
+    if torch.distributed.is_initialized():  # otherwise the threads of gloo may abort the process at its end
+        torch.distributed.destroy_process_group()
