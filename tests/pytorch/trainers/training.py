@@ -1,5 +1,6 @@
 """What the programs of this folder train on, and how the tests run them."""
 
+import atexit
 import json
 import os
 import subprocess
@@ -50,7 +51,12 @@ def run(program, *arguments, processes=1):
 
 
 def report(result):
-    """Prints the result of this process, which ends now; in one write, so that lines of several processes do not mix."""
+    """Prints the result of this process; in one write, so that lines of several processes do not mix."""
     os.write(1, f"> {json.dumps(result)}\n".encode())
-    if torch.distributed.is_initialized():  # otherwise the threads of gloo may abort the process at its end
+
+
+@atexit.register
+def end_group():
+    """Otherwise the threads of gloo may abort the process at its end."""
+    if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
