@@ -17,8 +17,10 @@ import argparse
 import importlib
 import importlib.util
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context
@@ -169,18 +171,17 @@ class Running:
 
     def end(self) -> None:
         for process in reversed(self._processes):
-            for pid in reversed(list(processes(process.pid))):
-                if pid != process.pid:
-                    _kill(pid)
-            process.kill()
-            process.join()
+            _end(process)
 
 
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, 9)
-    except ProcessLookupError:
-        pass
+def _end(process: Any) -> None:
+    """Kills a process and those that it has started."""
+    for pid in processes(process.pid):
+        if pid != process.pid:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    process.kill()
+    process.join()
 
 
 def _spent(roots: Iterable[int | None]) -> float:
@@ -237,11 +238,7 @@ def hand_over(numbers: int, count: int) -> dict[str, float]:
         process.start()
         with gl.attach(name, wait=60) as attached_loader:
             found[f'attached, each="{each}"'] = waits(attached_loader, count)
-        for pid in processes(process.pid):
-            if pid != process.pid:
-                _kill(pid)
-        process.kill()
-        process.join()
+        _end(process)
     return found
 
 

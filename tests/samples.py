@@ -4,6 +4,8 @@ import threading
 
 import numpy as np
 
+import gluonloader
+
 MB = 1 << 20
 
 
@@ -46,3 +48,16 @@ class Sleepless(Numbered):
                 open(self.started, "w").close()
             threading.Event().wait(3600)
         return index
+
+
+class Shards(gluonloader.IterableDataset):
+    """Shards of different lengths, which are read only one by one."""
+
+    def __init__(self):
+        pass
+
+    def __iter__(self):
+        raise AssertionError
+
+    def shard(self, num_shards, index):
+        return [1000 * index + number for number in range(10 + index)]

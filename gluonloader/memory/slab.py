@@ -57,7 +57,7 @@ TOOK: Final = REPORT.start + 2
 NO_HOLDERS: Final = 1 << 20
 
 # Since Python 3.13 mmap need not duplicate the descriptor, which saves one per slab and process.
-_MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 _POPULATE: int = getattr(mmap, "MAP_POPULATE", 0)
 
 
@@ -141,7 +141,7 @@ class Slab:
             OSError: there is no free descriptor; before Python 3.13 each mapping needs one.
         """
         flags = mmap.MAP_SHARED | (_POPULATE if self._populate else 0)
-        memory = mmap.mmap(self.fd, size, flags=flags, **_MAP_OPTIONS)
+        memory = mmap.mmap(self.fd, size, flags=flags, **MAP_OPTIONS)
         control = memoryview(memory)[:HEADER].cast("Q")
         start: NDArray[np.uint8] = np.ndarray((1,), np.uint8, memory)
         address: int = start.__array_interface__["data"][0]

@@ -30,7 +30,7 @@ from ..memory.slab import Head
 from ..state import joined, range_with, save_ranges
 from ..tree import Batch
 from .connection import Connection
-from .messages import MOST_RANGES, Ask, Hello, Kind, Packet, is_name
+from .messages import MOST_RANGES, Ask, Hello, Kind, Packet, check_name
 from .stats import ServerStats
 
 _WAIT_S: Final = 10.0  # how long the server may take to start
@@ -398,8 +398,7 @@ def attach(
         ConnectionRefusedError: no server of this name runs, it does not answer, or it has another version of
             gluonloader.
     """
-    if not isinstance(name, str) or not is_name(name):
-        raise bad_argument("name", name, "must be 1 to 64 letters, digits and characters of _.:-")
+    check_name(name)
     check_flags(pin_memory=pin_memory)
     if not (isinstance(wait, (int, float)) and 0 <= wait < float("inf")):
         raise bad_argument("wait", wait, "must be a number of seconds that is at least 0")

@@ -23,9 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BatchTimeout, LoaderClosed
-from ..executors.lanes.ends import close_end, is_ready, shut_down, track_end
-from ..executors.shared.messages import peer
-from ..forks import no_fork
+from ..executors.lanes.ends import close_end, is_ready, shut_down
+from ..executors.lanes.named_sockets import OtherUser, connect
 from ..interrupts import Uninterrupted
 from .mapping import Mappings
 from .messages import (
@@ -46,7 +45,7 @@ from .messages import (
     receive_packet,
     running,
 )
-from .stats import ServerStats
+from .stats import ServerStats, cure_of_slow
 
 _LOOK_S: Final = 0.05  # how often `connect` looks whether the server runs
 _ANSWER_S: Final = 30.0  # how long the answer of a server may take
@@ -135,7 +134,7 @@ class Connection:
         ]
 
     def again(self) -> None:
-        """Orders all items again that are not acknowledged.
+        """Asks again for all items that are not acknowledged.
 
         Raises:
             OSError: the memory of a batch could not be mapped, and no memory of other batches can be unmapped.
@@ -170,8 +169,7 @@ class Connection:
             return f"{text}, and it does not answer; {_SILENT}"
         slow = [one.pid for one in ServerStats.of_json(facts["stats"]).consumers if one.is_waited_for]
         if slow and slow != [os.getpid()]:
-            cure = 'end it, or pass slow="skip" to serve' if self.welcome.each == "all" else "end it"
-            return f"{text}, since it waits for the consumer with pid {slow[0]}; {cure}"
+            return f"{text}, since it waits for the consumer with pid {slow[0]}; {cure_of_slow(self.welcome.each)}"
         why = "its loader is slow, or it waits until as many consumers are attached as serve(consumers=...) says"
         return f"{text}; {why}; pass a larger timeout to attach"
 
@@ -213,7 +211,7 @@ class Connection:
         except ConnectionResetError:
             data = b""
         if not data:
-            self._lost("it sent no message, so it was probably killed")
+            self._lost()
         packet = decode_packet(data)
         if packet.kind is Kind.GOODBYE:
             self._lost(packet.body.decode())
@@ -256,9 +254,9 @@ class Connection:
         """Reads what the server has said before it ended; raises LoaderClosed."""
         while self._read():
             pass
-        self._lost("it sent no message, so it was probably killed")
+        self._lost()
 
-    def _lost(self, why: str) -> None:
+    def _lost(self, why: str = "it sent no message, so it was probably killed") -> None:
         if self._leaving is not None:
             self.close(self._leaving)
             raise LoaderClosed(self._leaving)
@@ -328,16 +326,7 @@ def _refused(text: str) -> ConnectionRefusedError:
 
 def _connect(name: str) -> socket.socket | None:
     """A connection to the server of this name; None if there is none."""
-    with no_fork:
-        connection = track_end(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-    is_ours = False
     try:
-        connection.settimeout(None)  # the program may have set another default
-        with suppress(ConnectionRefusedError):
-            connection.connect(address_of(name))
-            is_ours = peer(connection).uid == os.geteuid()
-        connection.setblocking(False)
-    finally:
-        if not is_ours:
-            close_end(connection)
-    return connection if is_ours else None
+        return connect(address_of(name))
+    except OtherUser:  # another user has taken the address
+        return None

@@ -8,10 +8,8 @@ It belongs to the thread "serve"; see server.py.
 from __future__ import annotations
 
 import errno
-import os
 import select
 import socket
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..errors import bad_argument, shortened
-from ..executors.lanes.ends import close_end, track_end
-from ..executors.shared.messages import library_version, peer
-from ..forks import no_fork
-from .distribution import ForAll, ForOne, Item
+from ..executors.lanes.ends import close_end
+from ..executors.lanes.named_sockets import RETRY_S, Listener, listen, peer
+from ..executors.shared.messages import library_version
+from .distribution import Distribution, Item
 from .messages import (
     MESSAGE_BYTES,
     Ask,
@@ -41,7 +39,6 @@ from .messages import (
 )
 
 _QUEUE: Final = 256  # consumers that wait until they are accepted
-_RETRY_S: Final = 1.0  # how long to wait before a connection is accepted again if there are too many open files
 _FULL: Final = (errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS)  # errors of a queue that takes nothing now
 
 
@@ -78,16 +75,13 @@ class Consumers:
     """
 
     def __init__(
-        self, name: str, distribution: ForAll | ForOne, welcome: Welcome, facts: Callable[[int], dict[str, Any]]
+        self, name: str, distribution: Distribution, welcome: Welcome, facts: Callable[[int], dict[str, Any]]
     ) -> None:
         self._distribution, self._welcome, self._facts = distribution, welcome, facts
-        self._listener = _listen(name)
-        self._listener.setblocking(False)
         self._guests: dict[int, socket.socket] = {}  # connected, but no Hello received; by descriptor
         self.attached: dict[int, Attached] = {}
-        self._deaf_until: float | None = None  # there are too many open files to accept a connection
         self.poll = select.poll()
-        self.poll.register(self._listener, select.POLLIN)
+        self._listener = Listener(_listen(name), self.poll)
 
     def send(self) -> float | None:
         """Sends what is due; returns after how many seconds this has to be called again, None for never."""
@@ -96,13 +90,8 @@ class Consumers:
         for one in list(self.attached.values()):
             if one.pending and not one.writes:
                 self._send_pending(one)
-        if self._deaf_until is None:
-            return None
-        if time.monotonic() < self._deaf_until:
-            return _RETRY_S
-        self._deaf_until = None
-        self.poll.register(self._listener, select.POLLIN)
-        return None
+        self._listener.resume()
+        return RETRY_S if self._listener.paused else None
 
     def handle(self, descriptor: int, event: int) -> None:
         """Handles an event of a connection."""
@@ -126,24 +115,15 @@ class Consumers:
         for one in self.attached.values():
             with suppress(OSError):  # it is gone, or does not read
                 send_packet(one.connection, Packet(Kind.GOODBYE, body=shortened(why).encode()), None)
-        for connection in (self._listener, *self._guests.values(), *(one.connection for one in self.attached.values())):
+        self._listener.close()
+        for connection in (*self._guests.values(), *(one.connection for one in self.attached.values())):
             close_end(connection)
 
     def _accept(self) -> None:
-        try:
-            with no_fork:
-                connection = track_end(self._listener.accept()[0])
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self.poll.unregister(self._listener)
-                self._deaf_until = time.monotonic() + _RETRY_S
-            return
-        connection.setblocking(False)
-        if peer(connection).uid != os.geteuid():
-            close_end(connection)
-            return
-        self._guests[connection.fileno()] = connection
-        self.poll.register(connection, select.POLLIN)
+        connection = self._listener.accept()
+        if connection is not None:
+            self._guests[connection.fileno()] = connection
+            self.poll.register(connection, select.POLLIN)
 
     def _hear_guest(self, connection: socket.socket) -> None:
         """Reads the first message of a process that has connected."""
@@ -161,7 +141,7 @@ class Consumers:
         number = connection.fileno()
         self.attached[number] = Attached(connection, peer(connection).pid)
         self._distribution.attach(number)
-        if isinstance(self._distribution, ForOne) and hello.epoch is not None:
+        if hello.epoch is not None:
             for start, stop in hello.received:
                 self._distribution.know(hello.epoch, range(start, stop))
 
@@ -267,16 +247,8 @@ def _stop_using(item: Item | None) -> None:
 
 
 def _listen(name: str) -> socket.socket:
-    with no_fork:
-        listener = track_end(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-    try:
-        listener.bind(address_of(name))
-        listener.listen(_QUEUE)
-    except OSError as error:
-        close_end(listener)
-        if error.errno == errno.EADDRINUSE:
-            raise bad_argument(
-                "name", name, "a server of this name runs already; end it or choose another name"
-            ) from None
-        raise
+    listener = listen(address_of(name), _QUEUE)
+    if listener is None:
+        raise bad_argument("name", name, "a server of this name runs already; end it or choose another name")
+    listener.setblocking(False)
     return listener

@@ -17,9 +17,8 @@ from typing import Any, Final, Protocol
 from ..state import add_checksum, ranges_field, save_ranges, to_ranges
 from .messages import Kind
 
-_AHEAD: Final = (
-    2  # items that a consumer of "all" has got and not acknowledged, so that it need not wait for the server
-)
+# Items that a consumer of "all" has got and not acknowledged, so that it need not wait for the server.
+_AHEAD: Final = 2
 _READ_AHEAD: Final = 2  # batches that the server of "one" has read before a consumer asks
 
 
@@ -53,7 +52,6 @@ class Place:
     Attributes:
         next: the number of the item that it gets next; for "all".
         skips: it reads nothing of this epoch and of earlier ones; for "all".
-        asks: it waits for an item; for "one".
         epoch: the epoch that it reads; None before its first item; for "one".
         sent: the items that it has got and not acknowledged, by number.
         held: the batches that it has got and not released, by number.
@@ -63,7 +61,6 @@ class Place:
 
     next: int = 0
     skips: int = -1
-    asks: bool = False
     epoch: int | None = None
     sent: dict[int, Item] = field(default_factory=dict)
     held: dict[int, Item] = field(default_factory=dict)
@@ -105,6 +102,9 @@ class Distribution(Protocol):
 
     def ask(self, consumer: int) -> None:
         """The consumer waits for an item."""
+
+    def know(self, epoch: int, batches: range) -> None:
+        """A consumer has received batches from an earlier server."""
 
     def skip(self, consumer: int, epoch: int) -> None:
         """The consumer leaves an epoch."""
@@ -221,6 +221,9 @@ class ForAll(_Common):
     def detach(self, consumer: int) -> None:
         self._forget(consumer)
         self._settle_oldest()
+
+    def know(self, epoch: int, batches: range) -> None:
+        """Does nothing: this consumer discards them when they come again."""
 
     def ask(self, consumer: int) -> None:
         """Does nothing: items are sent ahead."""

@@ -13,20 +13,18 @@ from __future__ import annotations
 
 import mmap
 import os
-import sys
 import weakref
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..memory.buffers import aligned_copy
 from ..memory.loans import Loans
+from ..memory.slab import MAP_OPTIONS
 
 _MOST: Final = 64  # slabs; before Python 3.13 each needs a descriptor
 _MOST_LOANS: Final = 4  # batches that a consumer keeps in the server's memory; further ones are copied
-
-_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
 class Mappings:
@@ -48,7 +46,7 @@ class Mappings:
         """Maps a slab, and closes the descriptor; raises OSError if there are too many open files or mappings."""
         try:
             size = os.fstat(descriptor).st_size
-            mapped = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=self._protection, **_OPTIONS)
+            mapped = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=self._protection, **MAP_OPTIONS)
         finally:
             os.close(descriptor)
         self._maps.pop(slab, None)

@@ -18,10 +18,13 @@ import re
 import socket
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any, Final
+
+from ..errors import bad_argument
+from ..executors.lanes.named_sockets import read_last
 
 MESSAGE_BYTES: Final = 128 * 1024
 INLINE_BYTES: Final = 32 * 1024  # the largest head or error that a packet contains; larger heads lie in the slab
@@ -35,9 +38,10 @@ _DESCRIPTOR_BYTES: Final = socket.CMSG_SPACE(4)
 MOST_RANGES: Final = 1000
 
 
-def is_name(name: str) -> bool:
-    """Whether a text may be the name of a server."""
-    return _NAME.fullmatch(name) is not None
+def check_name(name: str) -> None:
+    """Raises a ValueError for a text that cannot be the name of a server."""
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise bad_argument("name", name, "must be 1 to 64 letters, digits and characters of _.:-")
 
 
 def address_of(name: str) -> str:
@@ -219,18 +223,15 @@ def receive_instructions(connection: socket.socket) -> bytes:
         BlockingIOError: there is none.
         OSError: the connection is broken.
     """
-    try:
-        return connection.recv(MESSAGE_BYTES)
-    except ConnectionResetError:  # it is gone, and has not read all packets; its last instructions may still be there
-        return connection.recv(MESSAGE_BYTES)
+    return read_last(lambda: connection.recv(MESSAGE_BYTES))
 
 
 def send_packet(connection: socket.socket, packet: Packet, descriptor: int | None) -> None:
     """Sends a packet; raises OSError if the consumer is gone or its queue is full."""
-    rights: Sequence[Any] = ()
-    if descriptor is not None:
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
-    connection.sendmsg([packet.encode()], rights)
+    if descriptor is None:
+        connection.send(packet.encode())
+    else:
+        socket.send_fds(connection, [packet.encode()], [descriptor])
 
 
 def _receive(connection: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
@@ -245,12 +246,7 @@ def receive_packet(connection: socket.socket) -> tuple[bytes, int | None]:
     Raises:
         BlockingIOError: no packet has arrived.
     """
-    try:
-        data, ancillary, _, _ = _receive(connection)
-    except (
-        ConnectionResetError
-    ):  # the server is gone, and has not read all instructions; its last packets may still be there
-        data, ancillary, _, _ = _receive(connection)
+    data, ancillary, _, _ = read_last(lambda: _receive(connection))
     if not ancillary:
         return data, None
     return data, array("i", ancillary[0][2])[0] if len(ancillary[0][2]) >= 4 else None
@@ -258,10 +254,7 @@ def receive_packet(connection: socket.socket) -> tuple[bytes, int | None]:
 
 def brings_descriptor(connection: socket.socket) -> bool:
     """Whether the next packet brings a descriptor; raises BlockingIOError if no packet has arrived."""
-    try:
-        start = connection.recv(2, socket.MSG_PEEK)
-    except ConnectionResetError:  # as in `receive_packet`
-        start = connection.recv(2, socket.MSG_PEEK)
+    start = read_last(lambda: connection.recv(2, socket.MSG_PEEK))
     return len(start) > 1 and bool(start[1] & _BRINGS)
 
 

@@ -193,15 +193,11 @@ class _Lent(Arena):
         address: int = array.__array_interface__["data"][0]
         for slab in self._slabs if self.slab is None else [self.slab]:
             offset = address - slab.address
-            if 0 <= offset <= slab.size - array.nbytes and (self._is_dense(array)):
+            if 0 <= offset <= slab.size - array.nbytes and array.flags.forc:
                 self.slab = slab
                 self.end = max(self.end, offset + array.nbytes)
                 return offset
         raise _NotInSlab
-
-    def _is_dense(self, array: NDArray[Any]) -> bool:
-        """Whether the elements of the array lie side by side, in any order of the axes."""
-        return array.flags.c_contiguous or array.flags.f_contiguous
 
     def strides_of(self, array: NDArray[Any]) -> tuple[int, ...] | None:
         return None if array.flags.c_contiguous else array.strides

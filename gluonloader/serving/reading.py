@@ -52,17 +52,17 @@ class Reading:
         self._read: deque[Item] = deque()
         self._thread = threading.Thread(target=self._run, name="gluonloader-serve-read", daemon=True)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Starts the thread."""
         self._thread.start()
 
-    def start(self) -> None:
+    def read_one(self) -> None:
         """Reads another item; only if it is not `busy`."""
         self.busy = True
         self._wanted.release()
 
     def idle(self) -> float:
-        """For how many seconds the thread has waited for `start`, also now."""
+        """For how many seconds the thread has waited for `read_one`, also now."""
         return self._idle_s + (0.0 if self.busy else time.perf_counter() - self._idle_since)
 
     def take(self) -> list[Item]:

@@ -28,11 +28,11 @@ from ..interrupts import Uninterrupted
 from ..loader import DataLoader
 from ..locks import Lock
 from .consumers import Consumers
-from .distribution import ForAll, ForOne
-from .messages import Welcome, is_name
+from .distribution import Distribution, ForAll, ForOne
+from .messages import Welcome, check_name
 from .parcel import Parcels
 from .reading import Reading, state_of
-from .stats import ConsumerStats, ServerStats
+from .stats import ConsumerStats, ServerStats, cure_of_slow
 
 _PATIENCE_S: Final = 30.0  # how long the consumers wait for one of them before the log says so
 _LOOK_S: Final = 1.0  # how often the server looks whether they still wait
@@ -51,7 +51,7 @@ class Server:
         iterator = iter(loader)
         self._before = state_of(iterator)
         self._lock = Lock()
-        self._distribution: ForAll | ForOne
+        self._distribution: Distribution
         self._distribution = ForOne(self._before) if each == "one" else ForAll(_WINDOW, slow == "skip", self._before)
         self._begun = False  # as many consumers have attached as `consumers` says
         self._waiting_since: float | None = None  # since when consumers wait for another one
@@ -67,7 +67,7 @@ class Server:
         self._reading = Reading(loader, iterator, self._parcels, who, self._wake)
         self._thread = threading.Thread(target=self._run, name="gluonloader-serve", daemon=True)
         try:
-            self._reading.begin()
+            self._reading.start()
             self._thread.start()
             atexit.register(self.close)
         except BaseException:  # Ctrl-C
@@ -199,7 +199,7 @@ class Server:
     def _read_on(self) -> None:
         self._begun = self._begun or len(self._consumers.attached) >= self._least
         if self._begun and not self._reading.busy and self._distribution.wants():
-            self._reading.start()
+            self._reading.read_one()
 
     def _waits_for_slow(self) -> bool:
         """Whether consumers wait for another one; logs once if that takes long."""
@@ -212,8 +212,8 @@ class Server:
         if now - self._waiting_since > _PATIENCE_S:
             self._warned = True
             pids = ", ".join(str(self._consumers.attached[number].pid) for number in slow)
-            cure = 'end it, or pass slow="skip" to serve' if self._each == "all" else "end it"
-            _log.warning("server %r: consumers have waited %.0f s for pid %s; %s", self.name, _PATIENCE_S, pids, cure)
+            text = "server %r: consumers have waited %.0f s for pid %s; %s"
+            _log.warning(text, self.name, _PATIENCE_S, pids, cure_of_slow(self._each))
         return True
 
     # -- what consumers ask -------------------------------------------------------------------------------------------
@@ -264,8 +264,7 @@ def serve(
     """
     if not isinstance(loader, DataLoader):
         raise bad_argument("loader", loader, "must be a gluonloader.DataLoader")
-    if not isinstance(name, str) or not is_name(name):
-        raise bad_argument("name", name, "must be 1 to 64 letters, digits and characters of _.:-")
+    check_name(name)
     if each not in ("all", "one"):
         raise bad_argument("each", each, 'must be "all" or "one"')
     if slow not in ("wait", "skip") or (slow == "skip" and each == "one"):

@@ -9,6 +9,11 @@ from typing import Any
 from ..units import duration
 
 
+def cure_of_slow(each: str) -> str:
+    """What to do about a consumer for which the others wait."""
+    return 'end it, or pass slow="skip" to serve' if each == "all" else "end it"
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
     """A program that reads a served loader.

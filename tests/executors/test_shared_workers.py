@@ -16,7 +16,7 @@ from itertools import islice
 import numpy as np
 import pytest
 from conftest import crew, descriptors, eventually, in_child, is_running, workers
-from samples import Numbered
+from samples import Numbered, Shards
 from sharing import Rank, lists, loader_of, new_name, nothing_left, over_ranks
 from started import first_time
 
@@ -92,22 +92,11 @@ def test_a_dataset_that_a_function_returns_is_built_once(tmp_path):
         assert (batches, length, samples, again) == (own, len(own), 40, own[1])
 
 
-class Halves(gl.IterableDataset):
-    def __init__(self):
-        pass
-
-    def __iter__(self):
-        raise AssertionError
-
-    def shard(self, num_shards, index):
-        return [1000 * index + number for number in range(10 + index)]
-
-
 def read_shards(rank, number, name):
-    with loader_of(rank, number, name, Halves(), shuffle=True, num_shards=6) as loader:
+    with loader_of(rank, number, name, Shards(), shuffle=True, num_shards=6) as loader:
         first = list(islice(loader, 2))
         state = loader.state_dict()
-    with loader_of(rank, number, name, Halves(), shuffle=True, num_shards=6) as loader:
+    with loader_of(rank, number, name, Shards(), shuffle=True, num_shards=6) as loader:
         loader.load_state_dict(state)
         return [batch.tolist() for batch in first] + lists(loader)
 

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from conftest import SERIAL, THREAD, descriptors, eventually, in_child, open_files
 from interrupting import Alarm, SignalAt, raise_alarm
-from samples import Numbered
+from samples import Numbered, Shards
 from served import Served, consumers, new_server_name, read_epochs
 from sharing import Rank
 
@@ -184,17 +184,6 @@ def test_a_loader_that_cannot_go_on_ends_the_server():
 
 def fail_to_start(worker):
     raise RuntimeError("on purpose")
-
-
-class Shards(gl.IterableDataset):
-    def __init__(self):
-        pass
-
-    def __iter__(self):
-        raise AssertionError
-
-    def shard(self, num_shards, index):
-        return [1000 * index + number for number in range(10 + index)]
 
 
 def test_iterable_datasets():

@@ -10,7 +10,6 @@ the same loader. See NOTE [one server] in server.py.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -28,16 +27,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...errors import LoaderClosed, WorkerStartError, bad_argument
-from ...forks import no_fork
 from ...interrupts import Uninterrupted
 from ...locks import Lock
 from ...work.task import Job
-from ..lanes.ends import close_end, is_ready, track_end
+from ..lanes.ends import close_end, is_ready
 from ..lanes.messages import Request, Verb
+from ..lanes.named_sockets import OtherUser, connect, listen
 from ..lanes.remote import cannot_start, decode_error
 from ..process.mapped_job import MappedJob, pickle_for, write_job
 from ..process.supervisor import LaneProcess, new_process, open_pidfd, outlives_program
-from .messages import Broken, Built, Facts, Goodbye, Hello, Refused, Welcome, peer, receive, send
+from .messages import Broken, Built, Facts, Goodbye, Hello, Refused, Welcome, receive, send
 from .server_process import serve
 
 # What tells programs on a machine apart: variables that launchers set for all processes of a program.
@@ -184,7 +183,7 @@ class Meeting:
 
         Returns None if another process has the name now.
         """
-        listener = _listen(self.address)
+        listener = listen(self.address, _QUEUE)
         if listener is None:
             return None
         try:
@@ -256,36 +255,11 @@ def _connect(address: str) -> socket.socket | None:
     Raises:
         ValueError: the name belongs to another user.
     """
-    with no_fork:
-        connection = track_end(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-    uid = None
     try:
-        connection.settimeout(None)  # the program may have set another default
-        with suppress(ConnectionRefusedError):
-            connection.connect(address)
-            uid = peer(connection).uid
-        connection.setblocking(False)
-    finally:
-        if uid != os.geteuid():
-            close_end(connection)
-    if uid not in (None, os.geteuid()):
-        raise ValueError(f"share: a process of another user ({uid}) uses the name of this loader; pass another name")
-    return None if uid is None else connection
-
-
-def _listen(address: str) -> socket.socket | None:
-    """A socket with this name; None if another process has it."""
-    with no_fork:
-        listener = track_end(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-    try:
-        listener.bind(address)
-        listener.listen(_QUEUE)
-    except OSError as error:
-        close_end(listener)
-        if error.errno == errno.EADDRINUSE:
-            return None
-        raise
-    return listener
+        return connect(address)
+    except OtherUser as error:
+        what = f"share: a process of another user ({error}) uses the name of this loader"
+        raise ValueError(f"{what}; pass another name") from None
 
 
 def _send_start(starter: socket.socket, listener: socket.socket, pickled: MappedJob | None) -> None:

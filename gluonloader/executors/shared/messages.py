@@ -17,12 +17,13 @@ import errno
 import json
 import os
 import socket
-import struct
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
+
+from ..lanes.named_sockets import read_last
 
 Facts = Mapping[str, Any]  # the arguments of a loader that have to be the same on all ranks, by name
 CONTENT: Final = "content"  # the fact that is the fingerprint of the dataset
@@ -160,10 +161,7 @@ def receive(connection: socket.socket) -> tuple[Message, list[int]] | None:
         BlockingIOError: no message has arrived on a non-blocking socket.
         OSError: this process has too many open files.
     """
-    try:
-        data, ancillary, flags, _ = _receive(connection)
-    except ConnectionResetError:  # the server has ended without reading our message; its last one may still be there
-        data, ancillary, flags, _ = _receive(connection)
+    data, ancillary, flags, _ = read_last(lambda: _receive(connection))
     descriptors = array("i")
     for _, _, some in ancillary:
         descriptors.frombytes(some[: len(some) - len(some) % descriptors.itemsize])
@@ -180,18 +178,3 @@ def library_version() -> str:
         return version("gluonloader")
     except PackageNotFoundError:  # it was not installed, but copied
         return "an unknown version"
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The process at the other end of a connection."""
-
-    pid: int
-    uid: int
-
-
-def peer(connection: socket.socket) -> Peer:
-    """The process that has connected or, seen from that process, the one that listens."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, uid, _ = struct.unpack("3i", credentials)
-    return Peer(pid, uid)

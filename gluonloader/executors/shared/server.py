@@ -29,10 +29,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...forks import no_fork
 from ...work.task import Job
-from ..lanes.ends import close_end, is_ready, open_pair, track_end
+from ..lanes.ends import close_end, is_ready, open_pair
 from ..lanes.messages import Request, Status, Verb
+from ..lanes.named_sockets import RETRY_S, Listener, peer
 from ..process.crew import ProcessCrew
 from ..process.socket_lane import ProcessLane
 from ..process.supervisor import LaneProcess
@@ -49,11 +49,9 @@ from .messages import (
     Together,
     Welcome,
     decode_hello,
-    peer,
     send,
 )
 
-_RETRY_S: Final = 1.0  # how long to wait before trying again if there were too many processes or open files
 _PENDING_S: Final = 0.1  # the same if a rank has not read its messages
 _NO_WORKER_S: Final = 10.0  # how long no worker at all can start, before that is an error
 _FULL: Final = (errno.EAGAIN, errno.ETOOMANYREFS, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -97,18 +95,18 @@ class Server:
         version: str,
         facts: Facts,
     ) -> None:
-        self._job, self._listener, self._welcome, self._version, self._facts = job, listener, welcome, version, facts
+        self._job, self._welcome, self._version, self._facts = job, welcome, version, facts
         self._starter: socket.socket | None = starter
         self._guests: dict[int, socket.socket] = {}  # connected, but no Hello received; by descriptor
         self._ranks: dict[int, Rank] = {}  # by descriptor
         self._last: socket.socket | None = None  # the connection of the rank that has left last
         self._cores: set[int] = set()  # on which any rank may run
         self._stuck_since: float | None = None  # since when no worker can start
-        self._deaf_until: float | None = None  # there are too many open files to accept a connection
         self._woken, self._waker = open_pair()
         self._woken.setblocking(False)
         self._crew = ProcessCrew(job, "fork", None, self._waker)
-        for one in (self._woken, listener, starter):
+        self._listener = Listener(listener, self._crew.poll)
+        for one in (self._woken, starter):
             self._crew.poll.register(one, select.POLLIN)
 
     @property
@@ -126,7 +124,7 @@ class Server:
                 self._send_pending(rank)  # the last rank may be found gone here
             if not self._ranks and self._starter is None:
                 return
-            self._listen_again()
+            self._listener.resume()
             for descriptor, _ in self._crew.poll.poll(self._timeout_ms()):
                 self._handle(descriptor)
 
@@ -145,7 +143,7 @@ class Server:
         """How long to wait for events before something is tried again."""
         if any(rank.pending or rank.told != len(self._ranks) for rank in self._ranks.values()):
             return 1000 * _PENDING_S
-        return 1000 * _RETRY_S if self._crew.requested or self._deaf_until is not None else None
+        return 1000 * RETRY_S if self._crew.requested or self._listener.paused else None
 
     def _handle(self, descriptor: int) -> None:
         lane, rank = self._crew.watched.get(descriptor), self._ranks.get(descriptor)
@@ -202,25 +200,10 @@ class Server:
     # -- ranks --------------------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        try:
-            with no_fork:
-                connection = track_end(self._listener.accept()[0])
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._crew.poll.unregister(self._listener)
-                self._deaf_until = time.monotonic() + _RETRY_S
-            return
-        connection.setblocking(False)
-        if peer(connection).uid != os.geteuid():
-            close_end(connection)
-            return
-        self._guests[connection.fileno()] = connection
-        self._crew.poll.register(connection, select.POLLIN)
-
-    def _listen_again(self) -> None:
-        if self._deaf_until is not None and time.monotonic() >= self._deaf_until:
-            self._deaf_until = None
-            self._crew.poll.register(self._listener, select.POLLIN)
+        connection = self._listener.accept()
+        if connection is not None:
+            self._guests[connection.fileno()] = connection
+            self._crew.poll.register(connection, select.POLLIN)
 
     def _hear_guest(self, connection: socket.socket) -> None:
         """Reads the first message of a process that has connected."""
@@ -313,7 +296,7 @@ class Server:
         The connections to ranks stay open. The system closes them when this process has ended, so the rank that leaves
         last knows then that nothing is left.
         """
-        close_end(self._listener)  # first, so that a rank that comes now starts another server
+        self._listener.close()  # first, so that a rank that comes now starts another server
         self._crew.hang_up()
         self._crew.shut()
         self._crew.close()

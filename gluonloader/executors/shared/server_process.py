@@ -18,12 +18,13 @@ from ... import frameworks
 from ...work.task import Job
 from ..lanes.ends import track_end
 from ..lanes.messages import RequestReader
+from ..lanes.named_sockets import peer
 from ..lanes.remote import encode_error, shorten_error
 from ..process.main_script import explain_missing, import_main
 from ..process.mapped_job import MappedJob, read_job
 from .dataset_in_server import DatasetInServer
 from .fingerprint import fingerprint
-from .messages import MESSAGE_BYTES, Broken, Built, Facts, Welcome, peer, send
+from .messages import MESSAGE_BYTES, Broken, Built, Facts, Welcome, send
 from .server import Server
 
 _ERROR_BYTES: Final = 32 * 1024  # of a pickled error; as base64 it fits into a message

@@ -1,0 +1,141 @@
+"""Sockets that have a name in memory, by which processes of one user meet on a machine.
+
+    one process    listen(address) --> Listener.accept --> a connection to each process that connects
+    the others     connect(address)
+
+The name belongs to an abstract socket, so nothing is left of it when the process has ended, in whatever way.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from ...forks import no_fork
+from .ends import close_end, track_end
+
+T = TypeVar("T")
+
+RETRY_S: Final = 1.0  # how long to wait before a connection is accepted again if there were too many open files
+
+
+class OtherUser(Exception):
+    """A process of another user has the name; the argument is the number of this user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process at the other end of a connection."""
+
+    pid: int
+    uid: int
+
+
+def peer(connection: socket.socket) -> Peer:
+    """The process that has connected or, seen from that process, the one that listens."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, _ = struct.unpack("3i", credentials)
+    return Peer(pid, uid)
+
+
+def connect(address: str) -> socket.socket | None:
+    """A connection to the process that listens, as a non-blocking socket; None if there is no such process.
+
+    Raises:
+        OtherUser: it belongs to another user.
+    """
+    with no_fork:
+        connection = track_end(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    uid = None
+    try:
+        connection.settimeout(None)  # the program may have set another default
+        with suppress(ConnectionRefusedError):
+            connection.connect(address)
+            uid = peer(connection).uid
+        connection.setblocking(False)
+    finally:
+        if uid != os.geteuid():
+            close_end(connection)
+    if uid not in (None, os.geteuid()):
+        raise OtherUser(uid)
+    return None if uid is None else connection
+
+
+def listen(address: str, queue: int) -> socket.socket | None:
+    """A socket with this name, for `queue` processes that wait to be accepted; None if another process has the name."""
+    with no_fork:
+        listener = track_end(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    try:
+        listener.bind(address)
+        listener.listen(queue)
+    except OSError as error:
+        close_end(listener)
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise
+    return listener
+
+
+class Listener:
+    """Accepts connections of processes of the same user; pauses while this process has too many open files.
+
+    Args:
+        end: the socket that listens, not blocking.
+        poll: watches it, except during a pause.
+    """
+
+    def __init__(self, end: socket.socket, poll: select.poll) -> None:
+        self._end, self._poll = end, poll
+        self._paused_until: float | None = None
+        poll.register(end, select.POLLIN)
+
+    def fileno(self) -> int:
+        return self._end.fileno()
+
+    @property
+    def paused(self) -> bool:
+        return self._paused_until is not None
+
+    def accept(self) -> socket.socket | None:
+        """The next connection, as a non-blocking socket; None if there is none, or it is not one of the same user."""
+        try:
+            with no_fork:
+                connection = track_end(self._end.accept()[0])
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._poll.unregister(self._end)
+                self._paused_until = time.monotonic() + RETRY_S
+            return None
+        connection.setblocking(False)
+        if peer(connection).uid != os.geteuid():
+            close_end(connection)
+            return None
+        return connection
+
+    def resume(self) -> None:
+        """Ends the pause if it has lasted long enough."""
+        if self._paused_until is not None and time.monotonic() >= self._paused_until:
+            self._paused_until = None
+            self._poll.register(self._end, select.POLLIN)
+
+    def close(self) -> None:
+        close_end(self._end)
+
+
+def read_last(read: Callable[[], T]) -> T:
+    """Calls a function that reads from a connection; twice if the other side has ended without reading our messages.
+
+    The system reports that first, and its last message may still be there.
+    """
+    try:
+        return read()
+    except ConnectionResetError:
+        return read()
