@@ -56,6 +56,7 @@ TRAINERS_TESTS = "tests/pytorch/trainers"
 # Tests that call NumPy in many ways, so that they could depend on its version.
 WITH_ARRAYS = [
     *("tests/batchify", "tests/dataset", "tests/memory", "tests/randomness", "tests/records", "tests/sampler"),
+    *("tests/tables", "tests/text"),
     *("tests/vision", "tests/work", "tests/test_loader.py", "tests/test_resume.py", "tests/test_tree.py"),
 ]
 BLOCKS = "tests/test_docs.py::test_blocks_run_and_print_what_the_page_shows"
@@ -172,8 +173,7 @@ def ray(session: nox.Session) -> None:
         "tests/executors",
         "tests/test_iterable.py",
         "tests/test_live.py",
-        "tests/test_text.py",
-        "tests/test_packed_stream.py",
+        "tests/text",
         "tests/test_docs.py",
         "tests/test_examples.py",
     ]

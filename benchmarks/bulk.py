@@ -16,9 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from gluonloader import DataLoader
-from gluonloader.dataset import ArrowDataset, PackedList
-from gluonloader.sampler import BlockShuffleSampler
+from gluonloader import BlockShuffleSampler, CompactList, DataLoader
+from gluonloader.tables import ArrowDataset
 
 from .report import machine
 
@@ -67,7 +66,7 @@ def main() -> None:
             _compare(ArrowDataset(path), Plain(path), workers, arguments)
     print(f"\nprivate memory of a forked worker at the end of an epoch, for a dataset of {arguments.tuples:,} tuples")
     _memory("few tuples", [(0, 0.0, "")] * _BATCH)
-    _memory("PackedList", PackedList(_tuples(arguments.tuples)))
+    _memory("CompactList", CompactList(_tuples(arguments.tuples)))
     _memory("list", list(_tuples(arguments.tuples)))
 
 

@@ -26,19 +26,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gluonloader import (
-    ArrayDataset,
-    BatchSampler,
-    DataLoader,
-    MixtureSampler,
-    PackedDataset,
-    PackedStream,
-    PackingSampler,
-    PackRows,
-    RandomSampler,
-    TokenBatchSampler,
-    TokenDataset,
-)
+from gluonloader import ArrayDataset, BatchSampler, DataLoader, MixtureSampler, RandomSampler
+from gluonloader.text import PackedDataset, PackedStream, PackingSampler, PackRows, TokenBatchSampler, TokenDataset
 
 from .report import machine
 from .variants import LOADERS

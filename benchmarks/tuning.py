@@ -18,9 +18,9 @@ import numpy as np
 
 from gluonloader import ArrayDataset, DataLoader, tune
 from gluonloader.limits import available_cores
-from gluonloader.tuning.setting import Executor, Setting, text_of
-from gluonloader.tuning.speed import Step
-from gluonloader.tuning.trial import Trial, measure
+from gluonloader.tools.tuning.setting import Executor, Setting, text_of
+from gluonloader.tools.tuning.speed import Step
+from gluonloader.tools.tuning.trial import Trial, measure
 
 from .datasets import Recycled, photos
 from .report import machine

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gluonloader import ArrowDataset, BlockShuffleSampler, DataLoader, Rows
+from gluonloader import BlockShuffleSampler, DataLoader, Rows
+from gluonloader.tables import ArrowDataset
 
 BATCH = 1024
 

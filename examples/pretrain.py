@@ -21,7 +21,8 @@ from pydoc_data.topics import topics
 
 import numpy as np
 
-from gluonloader import ConcatDataset, DataLoader, MixtureSampler, PackedDataset, PackingSampler, PackRows, TokenDataset
+from gluonloader import ConcatDataset, DataLoader, MixtureSampler
+from gluonloader.text import PackedDataset, PackingSampler, PackRows, TokenDataset
 
 SIZE, ROWS, STEPS, SAVE_EVERY = 512, 8, 60, 10  # tokens in a row; rows in a step of all ranks; steps
 MODULES = [argparse, ast, json, subprocess, tempfile]

@@ -1,28 +1,32 @@
 """gluonloader: a data loader with the interface of `mxnet.gluon.data`; it needs only NumPy, works with any framework.
 
-This file exports the names that programs use, and types.py those of what they get. A module imports only from layers
-below its layer (tests/test_layers.py checks it):
+This file exports the names that most programs use. Others are in `gluonloader.text`, `tables`, `buckets`, `vision`,
+`records` and `errors`; the classes of what programs get are in `types`. A module imports only from layers below its
+layer (tests/test_layers.py checks it):
 
     types        the classes of what the library returns
     __main__     the command line
-    commands     the commands of the command line
-    tuning       finds the best arguments of a loader
+    tools        its commands; tools/tuning finds the best arguments of a loader
     serving      one loader for several programs
     mxnet        replaces mxnet.gluon.data
     torch        replaces torch.utils.data.DataLoader
     dropin       what these two share: replacing names, running a script
-    bridges, cached, testing
+    bridges, repeated, testing
     comparing    differences between two batches
     loader       DataLoader: builds its parts from its arguments
     iterator     one epoch
-    loading      arguments, epochs, plans, positions, choice of executor, statistics
+    arguments    checks the arguments of a loader, and makes its parts of them
+    loading      epochs, plans, positions, choice of executor
     executors    where batches are made: in the caller, in threads, in processes or by Ray
+    statistics   how a loader spends its time: counts, advice, traces
     work         a task, and how one batch is made
     vision       images: decoding, datasets, transforms, a pipeline
     records      RecordIO files
-    batchify, packed_stream
-    ordered_stream
+    text         tokens: files, rows of several documents, windows, streams
+    tables       data frames, Parquet, npy, HDF5 and Zarr files
+    batchify, buckets
     dataset, sampler
+    guests       what is known of the insides of other libraries
     memory       the memory in which a batch travels between processes
     frameworks   conversion of arrays of MXNet, torch and JAX to NumPy and back
     ranks
@@ -34,104 +38,79 @@ below its layer (tests/test_layers.py checks it):
     current, locks
 """
 
-import typing
-import warnings
+import importlib
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
 
-from . import batchify, types
-from .batchify import Append, AsList, Dict, Group, NamedTuple, PackRows, Pad, Split, Stack, default_batchify
-from .bridges import Bridge, bridge
-from .cached import CachedLoader
-from .dataset import (
-    ArrayDataset,
-    ArrowDataset,
-    ConcatDataset,
-    Dataset,
-    FileDataset,
-    H5Dataset,
-    NpyDataset,
-    PackedDataset,
-    PackedList,
-    SimpleDataset,
-    StackDataset,
-    Subset,
-    TokenDataset,
-    TupleDataset,
-    ZarrDataset,
-    random_split,
-)
+from .batchify import Append, AsList, Dict, Group, Pad, Split, Stack, default_batchify
+from .dataset.arrays import ArrayDataset, StackDataset
+from .dataset.base import ConcatDataset, Dataset, SimpleDataset, Subset
+from .dataset.compact import CompactList
 from .dataset.iterable import IterableDataset
 from .declared import gil_free, thread_safe
-from .errors import (
-    BatchifyError,
-    BatchTimeout,
-    GluonLoaderError,
-    ImageError,
-    LoaderClosed,
-    MissingExtraError,
-    RecordError,
-    SharedMemoryError,
-    TokenError,
-    TooManyErrors,
-    TransportError,
-    WorkerDied,
-    WorkerStartError,
-)
 from .loader import DataLoader
-from .loading.merging import merge_states
 from .memory import empty
-from .packed_stream import PackedStream
 from .randomness import get_rng
 from .ranks import Ranks
 from .rows import Rows
-from .sampler import (
-    BatchSampler,
-    BlockShuffleSampler,
-    ConstWidthBucket,
-    ExpWidthBucket,
-    FilterSampler,
-    FixedBucketSampler,
-    IntervalSampler,
-    LinearWidthBucket,
-    MixtureSampler,
-    PackingSampler,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-    ShardedSampler,
-    SortedBucketSampler,
-    SortedSampler,
-    SplitSampler,
-    SubsetSampler,
-    TokenBatchSampler,
-    WeightedSampler,
-)
-from .serving import attach, serve
-from .tuning import tune
+from .sampler.base import BatchSampler, Sampler
+from .sampler.ordered import FilterSampler, IntervalSampler, SequentialSampler
+from .sampler.sharded import ShardedSampler, SplitSampler
+from .sampler.shuffled import BlockShuffleSampler, RandomSampler, SubsetSampler
+from .sampler.weighted import WeightedSampler
 from .work.info import get_worker_info
 from .work.tolerance import SKIP
 
+if TYPE_CHECKING:
+    from .bridges.bridge import bridge
+    from .dataset.files import FileDataset
+    from .dataset.split import random_split
+    from .loading.merging import merge_states
+    from .repeated import RepeatedBatches
+    from .sampler.mixture import MixtureSampler
+    from .serving.client import attach
+    from .serving.server import serve
+    from .tools.tuning.tuner import tune
+
 __all__ = [
-    "SKIP", "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError",
-    "BlockShuffleSampler", "Bridge", "CachedLoader", "ConcatDataset", "ConstWidthBucket", "DataLoader", "Dataset",
-    "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler", "FixedBucketSampler", "GluonLoaderError", "Group",
-    "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
-    "MissingExtraError", "MixtureSampler", "NamedTuple", "NpyDataset", "PackRows", "PackedDataset", "PackedList",
-    "PackedStream", "PackingSampler", "Pad", "RandomSampler", "Ranks", "RecordError", "Rows", "Sampler",
-    "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler",
-    "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
-    "TokenBatchSampler", "TokenDataset", "TokenError", "TooManyErrors", "TransportError", "TupleDataset",
-    "WeightedSampler", "WorkerDied", "WorkerStartError", "ZarrDataset", "attach", "batchify", "bridge",
-    "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free", "merge_states", "random_split", "serve",
-    "thread_safe", "tune", "types",
+    "SKIP", "Append", "ArrayDataset", "AsList", "BatchSampler", "BlockShuffleSampler", "CompactList", "ConcatDataset",
+    "DataLoader", "Dataset", "Dict", "FileDataset", "FilterSampler", "Group", "IntervalSampler", "IterableDataset",
+    "MixtureSampler", "Pad", "RandomSampler", "Ranks", "RepeatedBatches", "Rows", "Sampler", "SequentialSampler",
+    "ShardedSampler", "SimpleDataset", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
+    "WeightedSampler", "attach", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free",
+    "merge_states", "random_split", "serve", "thread_safe", "tune",
 ]  # fmt: skip
 
 __version__ = "0.2.0"
 
-if not typing.TYPE_CHECKING:  # a type checker knows the names where they are now
+# Names that are imported at their first use, and where they are.
+_LATER = {
+    "FileDataset": "dataset.files", "MixtureSampler": "sampler.mixture", "RepeatedBatches": "repeated",
+    "attach": "serving.client", "bridge": "bridges.bridge", "merge_states": "loading.merging",
+    "random_split": "dataset.split", "serve": "serving.server", "tune": "tools.tuning.tuner",
+}  # fmt: skip
+_ROOMS = ("batchify", "buckets", "errors", "records", "tables", "testing", "text", "types", "vision")
+_RENAMED = {"CachedLoader": "RepeatedBatches", "PackedList": "CompactList", "TupleDataset": "StackDataset"}
+
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """The names of `gluonloader.types`, which were here before version 0.3."""
-        if name not in types.__all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        warnings.warn(f"import {name} from gluonloader.types; it will leave gluonloader", DeprecationWarning, 2)
-        return getattr(types, name)
+        """Imports a name or a room at its first use; tells where other names are."""
+        if name in _ROOMS:
+            return importlib.import_module(f".{name}", __name__)
+        if name in _LATER:
+            value = globals()[name] = getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
+            return value
+        text = f"module {__name__!r} has no attribute {name!r}"
+        if name in _RENAMED:
+            text += f"; it is called {_RENAMED[name]} now"
+        elif not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is None:
+            rooms = [room for room in _ROOMS if name in importlib.import_module(f".{room}", __name__).__all__]
+            text += "".join([f"; write: from {__name__}.{room} import {name}" for room in rooms[:1]])
+        # `from gluonloader import X` would replace the text of an AttributeError.
+        is_from = sys._getframe(1).f_code.co_name == "_handle_fromlist"
+        raise (ImportError if is_from and "; " in text else AttributeError)(text)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_LATER, *_ROOMS})

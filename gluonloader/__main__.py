@@ -7,9 +7,9 @@ import io
 import sys
 from collections.abc import Sequence
 
-from .commands import bench, plot, records, serve, tokens, tune
-from .commands.doctor import command as doctor
 from .errors import GluonLoaderError
+from .tools import bench, plot, records, serve, tokens, tune
+from .tools.doctor import command as doctor
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

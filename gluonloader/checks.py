@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -10,11 +9,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from .errors import bad_argument
+from .errors import bad_argument, similar
 
 ExecutorName = Literal["serial", "thread", "process", "ray", "auto"]
 LastBatch = Literal["keep", "discard", "rollover"]
 OnError = Literal["raise", "skip", "replace"] | Callable[[Exception, Any], Any]
+
+SEEDS: Final = range(-(2**63), 2**64)  # ints of 64 bits, with and without a sign
 
 _MIN_MEMORY_LIMIT: Final = 1 << 20  # bytes; a loader needs about that much for one small batch
 _CLOSE: Final = 0.8  # similarity of a misspelled name
@@ -68,7 +69,7 @@ def check_attribute(constructor: Callable[..., object], replacements: Mapping[st
     arguments, call = inspect.signature(constructor).parameters, constructor.__qualname__.removesuffix(".__init__")
     if name in replacements:
         raise AttributeError(f"a {call} has no attribute {name}; make a new one: {replacements[name]}")
-    close = [name] if name in arguments else difflib.get_close_matches(name, arguments, 1, _CLOSE)
+    close = [name] if name in arguments else similar(name, arguments, _CLOSE)
     # A name that contains the name of an argument, such as `datasets`, is no misspelling; nor is a short one.
     if close and (close[0] == name or (len(name) > _SHORT and close[0] not in name)):
         what = f"{name} of a {call} cannot be changed"
@@ -118,8 +119,9 @@ def check_timeout(timeout: Any) -> None:
 def check_last_batch(value: Any) -> LastBatch:
     """Checks the argument `last_batch`."""
     if value not in ("keep", "discard", "rollover"):
-        torch = "; instead of torch's drop_last=True, pass last_batch='discard'" if value is True else ""
-        raise bad_argument("last_batch", value, f"must be 'keep', 'discard' or 'rollover'{torch}")
+        drops = value is True or (isinstance(value, str) and value.startswith("drop"))  # torch's words
+        cure = "; to drop a last batch that is too short, pass 'discard'" if drops else ""
+        raise bad_argument("last_batch", value, f"must be 'keep', 'discard' or 'rollover'{cure}")
     checked: LastBatch = value
     return checked
 

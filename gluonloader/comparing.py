@@ -22,7 +22,7 @@ def items_of(batch: Any) -> Items:
     """The containers and leaves of a batch in order; arrays as copies, since a loader may reuse their memory.
 
     Raises:
-        TypeError: the batch contains an array that is sparse, has a gradient or is on a device.
+        TypeError: the batch contains an array that is sparse or quantized, has a gradient or is on a device.
     """
     return list(_items(batch, ""))
 
@@ -55,8 +55,8 @@ def _to_numpy(value: Any, path: str) -> NDArray[Any]:
     array = value if framework is None else framework.to_numpy(value)
     if array is None:
         raise TypeError(
-            f"at {path or 'the batch'}: a {type(value).__qualname__} that is sparse, has a gradient or is on a "
-            "device cannot be compared; return dense arrays in host memory"
+            f"at {path or 'the batch'}: a {type(value).__qualname__} that is sparse or quantized, has a gradient or is "
+            "on a device cannot be compared; return dense arrays in host memory"
         )
     return np.array(array, subok=False)
 

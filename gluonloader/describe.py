@@ -66,6 +66,11 @@ def describe(value: Any) -> str:
     return _cut(name if isinstance(name, str) else sized(value), _MAX_INNER)
 
 
+def class_name(dataset: Any) -> str:
+    """The name of a dataset's class for a text; of the user's dataset if a drop-in has put one of its own around it."""
+    return type(getattr(dataset, "_users_dataset", dataset)).__name__
+
+
 def sized(value: Any) -> str:
     """The class of an object and its length, if the object has a length: `ArrayDataset(60,000)`."""
     try:

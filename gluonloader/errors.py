@@ -6,27 +6,39 @@ Each class also derives from a built-in exception, so that `except ValueError` o
 from __future__ import annotations
 
 import builtins
-import difflib
 import functools
 import importlib
 import inspect
 import multiprocessing
 import os
+import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from types import ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Final, ParamSpec, TypeVar
+
+__all__ = [
+    "BatchTimeout", "BatchifyError", "ColumnError", "GluonLoaderError", "ImageError", "LoaderClosed",
+    "MissingExtraError", "RecordError", "SharedMemoryError", "TokenError", "TooManyErrors", "TransportError",
+    "WorkerDied", "WorkerStartError",
+]  # fmt: skip
 
 P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=BaseException)
 
+# By the name of a drop-in whose arguments have other names: changes the words of a warning that its user gets.
+words_of: Final[dict[str, Callable[[str], str]]] = {}
+
 _MOST_TEXT: Final = 300  # characters of a summary
+_WORD: Final = re.compile(r"""['"]([\w:]+)['"]""")  # in the text of an error
 _FOLDER: Final = os.path.join(os.path.dirname(__file__), "")
 # The attributes of exceptions, also if a class defines attributes of these names, whose code may raise.
-_CAUSE, _CONTEXT, _TRACEBACK = (vars(BaseException)[f"__{name}__"] for name in ("cause", "context", "traceback"))
+_CAUSE, _CONTEXT, _SUPPRESSED, _TRACEBACK = (
+    vars(BaseException)[f"__{name}__"] for name in ("cause", "context", "suppress_context", "traceback")
+)
 _GROUPS: Final = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.10 has none
 
 
@@ -109,7 +121,15 @@ class TransportError(GluonLoaderError, TypeError):
 
     The text names the object. Return arrays, numbers and texts from the dataset; open files and connections in
     `worker_init_fn`; or use `executor="thread"`, which does not need to pickle anything.
+
+    Attributes:
+        needs: what needs the pickle, such as "start_method='spawn'"; "" if the text says all.
+        part: what cannot be pickled, such as "dataset.file".
+        reason: the error of pickling it.
+        cure: what to do.
     """
+
+    needs = part = reason = cure = ""
 
 
 class SharedMemoryError(GluonLoaderError, OSError):
@@ -124,7 +144,8 @@ class ImageError(GluonLoaderError, ValueError):
     """An image cannot be decoded: the data are no image, are truncated or damaged, or the image is too large.
 
     The text says what is wrong, and names the file if the image comes from a file. Copy the file again or remove it. If
-    the image is too large, pass a larger `max_pixels`.
+    its pixels are of a kind that is not decoded, convert it to PNG. If the image is too large, pass a larger
+    `max_pixels`.
     """
 
 
@@ -150,6 +171,28 @@ class RecordError(GluonLoaderError, ValueError):
         return f"{self.file}{at}: {self.reason}" if self.file else self.reason
 
 
+class ColumnError(GluonLoaderError, ValueError):
+    """A column of a table, or an array in a file, cannot be read: it is damaged or encrypted, or has an unknown format.
+
+    The text names the file and the column, and says what to do. The error of the library that reads the file is the
+    `__cause__`. If the file is missing or the system cannot read it, the error is an `OSError` instead.
+
+    Args:
+        reason: what is wrong, and what to do.
+        file: the path of the file; empty for a table in memory.
+        column: the name of the column or array; empty if the whole file is wrong.
+    """
+
+    def __init__(self, reason: str, file: str = "", column: str = "") -> None:
+        super().__init__(reason, file, column)
+        self.reason, self.file, self.column = reason, file, column
+
+    def __str__(self) -> str:
+        where = [self.file] if self.file else []
+        where += [f"column {self.column!r}"] if self.column else []
+        return ": ".join([*([", ".join(where)] if where else []), self.reason])
+
+
 class TokenError(GluonLoaderError, ValueError):
     """A file of tokens or its index was cut or is damaged, or a document has a token that it must not have.
 
@@ -169,7 +212,8 @@ class RemoteTraceback(Exception):
     """The traceback of a worker as text; it is the `__cause__` of an exception that was raised in the worker.
 
     It is never raised itself. Read it to see which line failed in the worker. The text starts with the sample, the
-    batch and the worker; see `hide_own_frames` for the frames that it shows.
+    batch and the worker; see `hide_own_frames` for the frames that it shows. An error of the library has no such cause
+    if the traceback would only repeat its text.
     """
 
 
@@ -210,16 +254,17 @@ def hide_own_frames(error: E) -> E:
     """Removes the frames of this library from the tracebacks of an error and of the errors that led to it.
 
     So a traceback shows the user's frames only. The frame that raised the error stays, even if it belongs to the
-    library, unless the error is one of the library's own, whose text says everything, or was raised in a worker. If the
-    environment variable GLUONLOADER_FULL_TRACEBACK is set, all frames stay.
+    library, unless the error is one of the library's own, whose text says everything, or was raised in a worker, or is
+    that of Ctrl-C. If the environment variable GLUONLOADER_FULL_TRACEBACK is set, all frames stay.
     """
-    if os.environ.get("GLUONLOADER_FULL_TRACEBACK", "0") in ("", "0"):
+    if _hides_frames():
         seen: set[int] = set()
         errors: list[BaseException | None] = [error]
         while errors:
             other = errors.pop()
             if isinstance(other, BaseException) and id(other) not in seen:
                 seen.add(id(other))
+                forget_variables(other)
                 _TRACEBACK.__set__(other, _without_own_frames(other))
                 errors += [_CAUSE.__get__(other), _CONTEXT.__get__(other)]
                 if issubclass(type(other), _GROUPS):
@@ -228,19 +273,54 @@ def hide_own_frames(error: E) -> E:
     return error
 
 
-def _without_own_frames(error: BaseException) -> TracebackType | None:
+def _hides_frames() -> bool:
+    return os.environ.get("GLUONLOADER_FULL_TRACEBACK", "0") in ("", "0")
+
+
+def _steps_of(error: BaseException) -> list[TracebackType]:
     steps: list[TracebackType] = []
     step: TracebackType | None = _TRACEBACK.__get__(error)
     while step is not None:
         steps.append(step)
         step = step.tb_next
-    explained = isinstance(error, GluonLoaderError) or isinstance(_CAUSE.__get__(error), RemoteTraceback)
+    return steps
+
+
+def _without_own_frames(error: BaseException) -> TracebackType | None:
+    steps = _steps_of(error)
+    is_ours = isinstance(error, (GluonLoaderError, KeyboardInterrupt))
+    explained = is_ours or isinstance(_CAUSE.__get__(error), RemoteTraceback)
     kept = None
     for number, step in enumerate(reversed(steps)):
         own = step.tb_frame.f_code.co_filename.startswith(_FOLDER)
         if not own or (number == 0 and not explained):
             kept = TracebackType(kept, step.tb_frame, step.tb_lasti, step.tb_lineno)
     return kept
+
+
+def forget_variables(error: BaseException) -> None:
+    """Deletes the local variables of the library's functions that have ended, in the traceback and in their callers.
+
+    Some of these variables refer to the error, and the traceback refers to them: such a cycle would keep the dataset
+    and batches in memory until the next garbage collection.
+    """
+    seen: set[FrameType] = set()
+    for step in _steps_of(error) if _hides_frames() else ():
+        frame: FrameType | None = step.tb_frame
+        while frame is not None and frame not in seen:
+            seen.add(frame)
+            code = frame.f_code
+            # `clear` would end a generator that goes on.
+            if code.co_filename.startswith(_FOLDER) and not code.co_flags & inspect.CO_GENERATOR:
+                with suppress(RuntimeError):  # the function has not ended
+                    frame.clear()
+            frame = frame.f_back
+
+
+def says_everything(error: BaseException) -> bool:
+    """Whether it is an error of the library whose traceback, without own frames, would only repeat its text."""
+    alone = _CAUSE.__get__(error) is None and (_SUPPRESSED.__get__(error) or _CONTEXT.__get__(error) is None)
+    return issubclass(type(error), GluonLoaderError) and _TRACEBACK.__get__(error) is None and alone
 
 
 def summary_of(error: BaseException) -> str:
@@ -254,13 +334,31 @@ def shortened(text: str) -> str:
 
 
 def bad_argument(name: str, value: object, expected: str) -> ValueError:
-    """Returns the error for a wrong argument; `expected` says which values are right."""
-    return ValueError(f"{name}={_shown(value)}: {expected}")
+    """Returns the error for a wrong argument; `expected` says which values are right.
+
+    >>> bad_argument("executor", "threads", "must be 'thread' or 'process'")
+    ValueError("executor='threads': must be 'thread' or 'process'; did you mean 'thread'?")
+    """
+    return ValueError(f"{name}={_shown(value)}: {expected}{_did_you_mean(value, expected)}")
 
 
 def bad_state(field: str, value: object, expected: str) -> ValueError:
     """Returns the error for a field of a state that does not fit; `expected` says which value fits."""
     return ValueError(f"state: {field}={_shown(value)}: {expected}")
+
+
+def similar(word: str, words: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """The most similar of the words, if it is similar enough; `cutoff` is from 0 to 1."""
+    from difflib import get_close_matches  # only an error needs it
+
+    return get_close_matches(word, list(words), 1, cutoff)
+
+
+def _did_you_mean(value: object, expected: str) -> str:
+    """Names the word in `expected` to which a wrong word is similar; "" if there is none."""
+    words = _WORD.findall(expected) if isinstance(value, str) and expected.startswith("must be ") else []
+    close = similar(str(value).lower(), words)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _shown(value: object) -> str:
@@ -273,13 +371,18 @@ def _shown(value: object) -> str:
 def warn(text: str) -> None:
     """Emits a RuntimeWarning that shows the line of the user's program that called the library."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(f"{__package__}."):
+    while frame.f_back is not None and (name := frame.f_globals.get("__name__", "")).startswith(f"{__package__}."):
+        text = words_of.get(name.split(".")[1], str)(text)
         level, frame = level + 1, frame.f_back
     warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
-def explain_torch_arguments(**replacements: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorates a function: its error for an argument of torch or a misspelled argument says what to pass instead."""
+def explain_arguments(**replacements: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorates a function: its error for an argument of a similar function, or a misspelled one, names the right one.
+
+    Args:
+        replacements: by argument of the similar function: what to pass instead.
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name, known = function.__qualname__.removesuffix(".__init__"), inspect.signature(function).parameters
@@ -289,12 +392,12 @@ def explain_torch_arguments(**replacements: str) -> Callable[[Callable[P, R]], C
             for argument in kwargs:
                 if argument in replacements:
                     raise TypeError(f"{name}() has no argument {argument}: {replacements[argument]}")
-                if argument not in known and (close := difflib.get_close_matches(argument, known, 1)):
+                if argument not in known and (close := similar(argument, known)):
                     what = f"{name}() got an unexpected keyword argument {argument!r}"
                     raise TypeError(f"{what}; did you mean {close[0]}?")
             try:
                 return function(*args, **kwargs)
-            except Exception as error:
+            except BaseException as error:  # also Ctrl-C
                 error = hide_own_frames(error)
                 raise error  # GLUONLOADER_FULL_TRACEBACK=1 shows all frames
 

@@ -22,7 +22,7 @@ def from_signal_handler(error: BaseException) -> bool:
     """Whether a signal handler raised this exception, and not the code that the handler interrupted."""
     if threading.current_thread() is not threading.main_thread():
         return False
-    if isinstance(error, KeyboardInterrupt):
+    if isinstance(error, KeyboardInterrupt) and callable(signal.getsignal(signal.SIGINT)):  # workers ignore SIGINT
         return True
     codes = [_code_of(handler) for handler in _handlers().values()]
     # Not `error.__traceback__`, since a class may define an attribute of that name.

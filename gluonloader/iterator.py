@@ -55,7 +55,7 @@ class LoaderIterator(Iterator[Batch]):
                     self._epoch.end_if_drawn()
             except StopIteration:
                 raise
-            except Exception as error:
+            except BaseException as error:  # also Ctrl-C
                 error = self._explained(error)
                 raise error  # GLUONLOADER_FULL_TRACEBACK=1 shows all frames
             finally:
@@ -146,11 +146,11 @@ class LoaderIterator(Iterator[Batch]):
         with self._lock:
             return _resumed, (self._live_epochs(), self.state_dict())
 
-    def _explained(self, error: Exception) -> Exception:
+    def _explained(self, error: BaseException) -> BaseException:
         """The error that `next` raises instead of an error: mostly the same one, without the frames of the library."""
         epochs = self._epochs
         if from_signal_handler(error):
-            return error
+            return hide_own_frames(error)
         if isinstance(error, WorkerStartError) and self._epoch.workers_failed and epochs is not None:
             epochs.close()  # not if the dataset raised this error
         elif isinstance(error, LoaderClosed):

@@ -17,41 +17,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from types import FunctionType
-from typing import Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
+from .arguments.arguments import TORCH_WORDS, choose_delivery, choose_options, choose_reading, warn_of_prefetch
+from .arguments.batching import Batching, choose_source
 from .batchify import default_batchify
-from .checks import (
-    ExecutorName,
-    LastBatch,
-    OnError,
-    check_attribute,
-    check_flags,
-    check_functions,
-    check_int,
-)
+from .checks import ExecutorName, LastBatch, OnError, check_attribute, check_flags, check_functions, check_int
 from .describe import arguments, call, describe, short_repr
-from .errors import explain_torch_arguments
+from .errors import explain_arguments
 from .iterator import LoaderIterator
-from .loading import replay
-from .loading.arguments import (
-    TORCH_WORDS,
-    choose_delivery,
-    choose_options,
-    choose_reading,
-    warn_of_prefetch,
-)
-from .loading.batching import Batching, choose_source
 from .loading.epochs import Epochs
 from .loading.plan import only_sample
-from .loading.sharing import share_workers, stand_in
-from .loading.stats import LoaderStats
-from .loading.trace import Trace
 from .loading.workers import Workers, payloads_for
-from .randomness import draw_seed
+from .randomness import checked_seed
 from .ranks import Ranks
 from .tree import Batch
 from .work.info import LoaderInfo, WorkerInfo
 from .work.task import Job, Reading
+
+if TYPE_CHECKING:
+    from .statistics.stats import LoaderStats
+    from .statistics.trace import Trace
 
 
 class DataLoader(Generic[Batch]):
@@ -87,8 +73,7 @@ class DataLoader(Generic[Batch]):
             makes the batches in Ray actors, perhaps on other machines; see `docs/scaling.md`. "auto" chooses the
             calling thread for small samples in memory; threads if the dataset, its transforms and `batchify_fn` are
             declared to release the GIL (`gluonloader.gil_free`) or, on a Python without a GIL, to be safe in threads
-            (`gluonloader.thread_safe`); and processes for everything else. If making a batch proves cheaper than
-            getting it from a worker, "auto" uses the calling thread from the next epoch on.
+            (`gluonloader.thread_safe`); and processes for everything else.
         output: the framework to which the arrays of a batch are converted: "numpy", "mxnet", "torch" or "jax"; or a
             function that converts one array. By default, arrays are not converted: if the samples contain torch
             tensors, the batches contain torch tensors, too. Memory is shared, not copied, if the framework allows that.
@@ -150,7 +135,7 @@ class DataLoader(Generic[Batch]):
     [4] [-4]
     """
 
-    @explain_torch_arguments(**TORCH_WORDS)
+    @explain_arguments(**TORCH_WORDS)
     def __init__(
         self,
         dataset: Any,
@@ -194,8 +179,11 @@ class DataLoader(Generic[Batch]):
         self._batching, self._pin_memory, self._timeout = batching, bool(pin_memory), timeout  # to be read again
         limits = prefetch, max_retries, memory_limit, max_per_worker
         options = choose_options(executor, num_workers, thread_pool, start_method, ray_options, *limits)
-        used_seed = draw_seed() if seed is None else check_int("seed", seed, None)
-        dataset = dataset if share is None else stand_in(dataset)
+        used_seed = checked_seed(seed)
+        if share is not None:
+            from .arguments.sharing import share_workers, stand_in
+
+            dataset = stand_in(dataset)
         payloads = partial(payloads_for, worker_payload, dataset, batch_size, options.num_workers)
         parts = dataset, default_batchify if batchify_fn is None else batchify_fn, worker_init_fn, options.num_workers
         job = Job(*parts, used_seed)
@@ -315,6 +303,8 @@ class DataLoader(Generic[Batch]):
         >>> DataLoader(range(10), batch_size=4, shuffle=True, seed=1).indices(epoch=3, batch=2)
         [3, 2]
         """
+        from .loading import replay
+
         return replay.indices(self.epochs, epoch, batch)
 
     def replay(self, epoch: int, batch: int, read: bool = False) -> Batch:
@@ -333,6 +323,8 @@ class DataLoader(Generic[Batch]):
             ValueError: as for `indices`; or `read` is needed; or `on_error` skips all samples of the batch.
             Exception: any exception of the dataset or batchify_fn, as `next` raises it.
         """
+        from .loading import replay
+
         batch_again: Batch = replay.replay(self.epochs, epoch, batch, read)
         return batch_again
 
@@ -347,6 +339,8 @@ class DataLoader(Generic[Batch]):
         Raises:
             ValueError: as for `indices`. Nothing has changed.
         """
+        from .loading import replay
+
         replay.seek(self.epochs, epoch, batch)
 
     # -- the arguments, read-only --------------------------------------------------------------------------------------

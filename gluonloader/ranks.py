@@ -103,23 +103,27 @@ class Ranks:
         return values
 
 
-def rank_and_size(source: Source) -> tuple[int, int]:
-    """The rank of this process and the number of processes; raises ValueError if `source` does not know the rank."""
+def rank_and_size(source: Source, name: str = "source") -> tuple[int, int]:
+    """The rank of this process and the number of processes; raises ValueError if `source` does not know the rank.
+
+    Args:
+        name: the name of the argument that the user has passed.
+    """
     if source == "torch":
         distributed = import_extra("torch.distributed", "torch")
         if not (distributed.is_available() and distributed.is_initialized()):
             right = "torch.distributed has no process group; call torch.distributed.init_process_group() first"
-            raise bad_argument("source", "torch", right)
+            raise bad_argument(name, "torch", right)
         return distributed.get_rank(), distributed.get_world_size()
     if source == "mpi":
         world = import_extra("mpi4py.MPI", "mpi4py").COMM_WORLD
         return world.Get_rank(), world.Get_size()
     if source == "env":
-        return _from_environment()
-    raise bad_argument("source", source, "must be 'torch', 'mpi' or 'env'")
+        return _from_environment(name)
+    raise bad_argument(name, source, "must be 'torch', 'mpi' or 'env'")
 
 
-def _from_environment() -> tuple[int, int]:
+def _from_environment(argument: str) -> tuple[int, int]:
     for names in _VARIABLES:
         if all(name in os.environ for name in names):
             rank, size = (_number(name) for name in names)
@@ -128,7 +132,7 @@ def _from_environment() -> tuple[int, int]:
                 raise ValueError(f"{text}: the rank must be less than the number of processes")
             return rank, size
     known = ", ".join(map(" and ".join, _VARIABLES))
-    raise bad_argument("source", "env", f"set one of these pairs of environment variables: {known}")
+    raise bad_argument(argument, "env", f"set one of these pairs of environment variables: {known}")
 
 
 def _number(name: str) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
+from .checks import SEEDS
 from .errors import bad_state
 
 MOST: Final = 2**62  # the largest number of an epoch, a batch or a shard; sums of a few of them fit in 64 bits
@@ -108,6 +109,14 @@ def int_field(state: Any, name: str, least: int | None = 0, path: str = "") -> i
         right = "must be an int" if least is None else f"must be an int >= {least}, and at most 2**62"
         raise bad_state(path + name, value, right)
     return value
+
+
+def seed_field(state: Any, path: str = "") -> int:
+    """Returns the field `seed`."""
+    seed = int_field(state, "seed", None, path)
+    if seed not in SEEDS:
+        raise bad_state(f"{path}seed", seed, "must be an int from -2**63 to 2**64 - 1")
+    return seed
 
 
 def list_field(state: Any, name: str) -> list[Any]:

@@ -18,6 +18,8 @@ import numpy as np
 from .comparing import Items, difference, items_of
 from .errors import bad_argument
 
+__all__ = ["assert_resumes_exactly"]
+
 _MOST_POINTS: Final = 20  # save points unless the user passes `points`
 _MOST_BYTES: Final = 10_000  # of a state; a larger state probably contains samples
 

@@ -7,8 +7,8 @@ import zlib
 import numpy as np
 from conftest import load
 from pictures import encode, orientation, picture, pillow
+from written_images import BLACK_IS_ZERO, PNG_START, WHITE_IS_ZERO, bmp, chunk, lossless_jpeg, tiff
 
-PNG_START = b"\x89PNG\r\n\x1a\n"
 LIES = (0, 1, 2, 7, 0xFF, 0x100, 0x7FFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0xFFFFFFFF)
 
 
@@ -46,6 +46,7 @@ def files_of(kind):
             encode(image, mode="CMYK", progressive=True),
             encode(image, exif=orientation(6)),
             encode(image, restart_marker_blocks=2),
+            lossless_jpeg(image[:, :, 0]),
         ]
     if kind == "PNG":
         palette = pillow.fromarray(image).quantize(40)
@@ -62,7 +63,13 @@ def files_of(kind):
         ]
     if kind == "TIFF":
         ways = [None, "tiff_lzw", "tiff_adobe_deflate", "packbits", "jpeg"]
-        return [*(encode(image[:40], kind, compression=way) for way in ways), encode(image, kind, exif=orientation(6))]
+        deep = picture(6, 40, 83, 1, np.uint16)
+        return [
+            *(encode(image[:40], kind, compression=way) for way in ways),
+            encode(image, kind, exif=orientation(6)),
+            tiff(deep >> 4, 12, BLACK_IS_ZERO),
+            tiff(deep, 16, WHITE_IS_ZERO, deflate=True),
+        ]
     if kind == "WEBP":
         return [
             encode(image, kind),
@@ -72,11 +79,39 @@ def files_of(kind):
     if kind == "GIF":
         return [encode(image, kind), animation(kind, transparency=3)]
     if kind == "BMP":
-        return [encode(image[:40], kind), encode(image, kind, "P"), encode(image, kind, "1")]
+        small = bmp(image[:40] >> 3, 16, (0x7C00, 0x3E0, 0x1F))
+        return [encode(image[:40], kind), encode(image, kind, "P"), encode(image, kind, "1"), small]
     if kind == "PPM":
         plain = b"P3 8 8 255 " + b" ".join(b"%d" % value for value in picture(2, 8, 8).ravel())
         return [encode(image[:40], kind), encode(image[:, :, 0], kind), plain]
     return [encode(image[:40], kind)]
+
+
+def warned():
+    """JPEGs about which libjpeg warns: by the start of the warning, the file, and whether its pixels are complete."""
+    data = encode(picture(0, 61, 83))
+    tables, scan = data.index(b"\xff\xdb"), data.index(b"\xff\xda") + 14  # the first byte of the pixels
+    several = encode(picture(3, 120, 160), progressive=True)
+    last = several[several.rindex(b"\xff\xda") : -2]
+    restarts = encode(picture(0, 61, 83), restart_marker_blocks=2)
+    adobe = b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0\2"
+    icc = b"\xff\xe2\0\x12ICC_PROFILE\0\5\2ab"  # part 5 of 2
+    return {
+        "Unknown Adobe color transform code 2": (data[:2] + adobe + data[tables:], True),
+        "Warning: unknown JFIF revision number 9.01": (data[:11] + b"\x09" + data[12:], True),
+        "Corrupt JPEG data: bad ICC marker": (data[:tables] + icc + data[tables:], True),
+        "Corrupt JPEG data: 3 extraneous bytes before marker 0xdb": (data[:tables] + b"abc" + data[tables:], True),
+        "Invalid SOS parameters for sequential JPEG": (data[: scan - 3] + b"\0\0\0" + data[scan:], True),
+        "Corrupt JPEG data: 300 extraneous bytes before marker 0xda": (
+            several.replace(last, b"U" * 300 + last),
+            False,
+        ),
+        "Corrupt JPEG data: premature end of data segment": (data[: len(data) // 2] + b"\xff\xd9", False),
+        "Corrupt JPEG data: bad Huffman code": (several.replace(last[10:30], b"\xff\0" * 10), False),
+        "Corrupt JPEG data: found marker 0xd5 instead of RST1": (restarts.replace(b"\xff\xd1", b"\xff\xd5", 1), False),
+        "Inconsistent progression sequence for component": (several[:-2] + last + several[-2:], False),
+        "Premature end of JPEG file": (data[:-2] + b"\xff\xfe\0\6\xff\xd9ab", False),
+    }
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
@@ -182,10 +217,6 @@ def _write_number(rng, data, at):
 
 
 # -- chunks of a PNG ---------------------------------------------------------------------------------------------------
-
-
-def chunk(name, contents):
-    return struct.pack(">I", len(contents)) + name + contents + struct.pack(">I", zlib.crc32(name + contents))
 
 
 def chunks_of(data):

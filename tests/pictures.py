@@ -1,7 +1,9 @@
 """Images for the tests of gluonloader.vision: drawn from a seeded generator, and encoded by Pillow."""
 
+import contextlib
 import io
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,3 +63,17 @@ def hide(monkeypatch, *modules):
     """Makes the imports of these modules fail."""
     for module in modules:
         monkeypatch.setitem(sys.modules, module, None)
+
+
+@contextlib.contextmanager
+def limited_memory(more=2**27):
+    """Lets this process allocate only so many more bytes; for Linux."""
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from orders import Foreign
 
-from gluonloader import BatchSampler, FixedBucketSampler, RandomSampler
+from gluonloader import BatchSampler, RandomSampler
+from gluonloader.buckets import FixedBucketSampler
 
 
 def keys_of_ranks(order, start, count, policy):

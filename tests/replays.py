@@ -13,17 +13,16 @@ from gluonloader import (
     BlockShuffleSampler,
     DataLoader,
     Dataset,
-    FixedBucketSampler,
     IterableDataset,
     RandomSampler,
     ShardedSampler,
-    SortedBucketSampler,
     SplitSampler,
     Subset,
     SubsetSampler,
     WeightedSampler,
     get_rng,
 )
+from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler
 
 LENGTH, SIZE = 103, 4
 

@@ -57,8 +57,8 @@ class Kind:
     def open(self, folder, *names, **named):
         if self.name == "npy":
             paths = [folder / f"{name}.npy" for name in names]
-            return gl.NpyDataset(*paths, **{key: folder / f"{name}.npy" for key, name in named.items()})
-        made = {"h5": gl.H5Dataset, "zarr": gl.ZarrDataset}[self.name]
+            return gl.tables.NpyDataset(*paths, **{key: folder / f"{name}.npy" for key, name in named.items()})
+        made = {"h5": gl.tables.H5Dataset, "zarr": gl.tables.ZarrDataset}[self.name]
         return made(folder / f"a.{self.name}", *names, **named)
 
 

@@ -314,7 +314,7 @@ main, worker = (
 assert main["iterator.py", "__next__"] == worker["work/maker.py", "make"] == 1
 assert main["executors/base.py", "__init__ (generated)"] == worker["work/task.py", "__init__ (generated)"] == 1
 assert ("work/maker.py", "make") not in main
-assert worker["executors/process/worker.py", "serve"] == 0  # a loop, which runs all the time
+assert worker["executors/process/worker.py", "_serve"] == 0  # a loop, which runs all the time
 for way in (found.main, found.worker):
     assert 0 < way.crossings < sum(way.calls.values())
 assert len(found.files) < len(found.functions) < found.lines

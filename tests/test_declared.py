@@ -36,7 +36,7 @@ DRAWING = [jitter, wrapped, functools.partial(jitter), OwnStack(), gl.Split(1, j
 
 def test_packed_items_are_in_memory_and_need_the_gil_and_objects_may_draw():
     for items, drawing in (("ab", False), ([b"a"], False), ([np.ones(2), np.ones(3)], False), ([None], True)):
-        for data in (gl.PackedList(items), gl.ArrayDataset(np.ones(len(items)), gl.PackedList(items))):
+        for data in (gl.CompactList(items), gl.ArrayDataset(np.ones(len(items)), gl.CompactList(items))):
             assert in_memory(data)
             assert not is_gil_free(data)
             assert draws(data) == drawing

@@ -108,7 +108,15 @@ def test_a_part_that_contains_itself_is_described():
 
 
 def test_a_repr_of_an_unfinished_object_raises_nothing():
-    for kind in (gl.DataLoader, gl.types.LoaderIterator, gl.Subset, gl.Pad, gl.BatchSampler, gl.Bridge, gl.NpyDataset):
+    for kind in (
+        gl.DataLoader,
+        gl.types.LoaderIterator,
+        gl.Subset,
+        gl.Pad,
+        gl.BatchSampler,
+        gl.types.Bridge,
+        gl.tables.NpyDataset,
+    ):
         assert repr(object.__new__(kind)) == f"{kind.__name__}(...)"
     assert repr(object.__new__(gl.ArrayDataset)) == "ArrayDataset()"
 
@@ -128,7 +136,7 @@ def test_a_repr_of_an_unfinished_object_raises_nothing():
          "batch_size=32, shuffle=True, last_batch='discard'"),
         ({"batch_size": 32, "sampler": gl.RandomSampler(60_000)}, "batch_size=32, sampler=RandomSampler(60,000)"),
         ({"batch_size": 32, "sampler": np.arange(10)}, "batch_size=32, sampler=ndarray(10)"),
-        ({"batch_sampler": gl.SortedBucketSampler(range(60_000), 32)},
+        ({"batch_sampler": gl.buckets.SortedBucketSampler(range(60_000), 32)},
          "batch_sampler=SortedBucketSampler(1,875 batches)"),
         ({"batch_size": 32, "batchify_fn": gl.Group(gl.Pad(), gl.Stack())},
          "batch_size=32, batchify_fn=Group(Pad(), Stack())"),

@@ -23,19 +23,19 @@ from gluonloader import (
     BatchSampler,
     BlockShuffleSampler,
     DataLoader,
-    FixedBucketSampler,
     IterableDataset,
     RandomSampler,
     Ranks,
     SequentialSampler,
     ShardedSampler,
-    SortedBucketSampler,
-    TooManyErrors,
+    SubsetSampler,
     WeightedSampler,
     bridge,
     get_rng,
     merge_states,
 )
+from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler
+from gluonloader.errors import TooManyErrors
 from gluonloader.randomness import batch_seed
 
 STATES = int(os.environ.get("GLUONLOADER_STATES", 600))
@@ -518,6 +518,10 @@ def resealed(state, **changes):
         (lambda: DataLoader(range(10), 2), {"ahead": [[5, 10**9]]}, "ahead=.*must be less than 5"),
         (lambda: DataLoader(range(10), 2), {"epoch": 2**63}, "epoch=9223372036854775808: must be an int"),
         (lambda: DataLoader(range(10), 2), {"batch": 10**9, "skip": 10**9}, "skip=1000000000: must be at most 5"),
+        (lambda: DataLoader(range(10), 2), {"batch": 10**12}, "batch=1000000000000: must be at most 0, by skip=0"),
+        (lambda: DataLoader(range(10), 2), {"batch": 4, "skip": 3}, "batch=4: must be at most 3, by skip=3"),
+        (lambda: DataLoader(range(10), 2), {"seed": 2**70}, f"seed={2**70}: must be an int from -2"),
+        (lambda: Iterable(seed=None).make(), {"seed": -(2**64)}, f"seed=-{2**64}: must be an int from -2"),
         (lambda: Iterable().make(), {"ended": [[7, 1]]}, r"ended=\[7, 1\].*must be one of the shards"),
         (lambda: Iterable().make(), {"ended": [[0, 1], [0, 1]]}, ".*each only once"),
         (lambda: Iterable().make(), {"hints": [{"shard": 9, "group": 0, "state": None}]}, "hints.shard=9"),
@@ -530,6 +534,49 @@ def test_a_wrong_field_is_named_although_the_checksum_is_fresh(make, changes, te
     loader = make()
     with pytest.raises(ValueError, match=f"^state: {text}"):
         loader.load_state_dict(resealed(loader.state_dict(), **changes))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "key", "others"),
+    [
+        (range(7), 7, [0, 6]),
+        (RandomSampler(7, 1), -1, [0, 6]),
+        (SequentialSampler(7, 3), 10, [3, 9]),
+        (ShardedSampler(RandomSampler(7, 1), 2, 0), 7, [0, 6]),
+        (WeightedSampler([1, 0, 2], 7, seed=1), 3, [0, 1]),  # the weights may have been others
+        (SubsetSampler([4, 8, 4, 2], seed=1), 5, [8, 2]),
+        (["a", "b", 3], "c", ["a", 3]),
+        (np.array([2, 5, 7]), 3, [2, 7]),
+        (range(7), "a", [1]),
+        (range(7), None, [1]),
+    ],
+    ids=repr,
+)
+def test_an_index_that_was_carried_over_is_one_of_the_sampler(sampler, key, others):
+    loader = DataLoader(Echo(), 3, sampler=sampler, last_batch="rollover", batchify_fn=list, seed=1)
+    state = loader.state_dict()
+
+    def carried(*keys):
+        return sealed({**state, "sampler": {**state["sampler"], "carried": list(keys)}})
+
+    loader.load_state_dict(carried(*others))
+    assert next(iter(loader))[: len(others)] == others
+    with pytest.raises(ValueError, match=rf"^state: sampler.carried=.*: {key!r} is no index of this "):
+        loader.load_state_dict(carried(key))
+
+
+def test_an_index_of_a_users_sampler_is_the_users_matter():
+    class Names:
+        def __iter__(self):
+            return iter(["a", "b"])
+
+        def __len__(self):
+            return 2
+
+    loader = DataLoader(Echo(), 3, sampler=Names(), last_batch="rollover", batchify_fn=list)
+    state = loader.state_dict()
+    loader.load_state_dict(sealed({**state, "sampler": {**state["sampler"], "carried": ["z"]}}))
+    assert list(loader) == [["z", "a", "b"]]
 
 
 def test_very_many_batches_may_have_been_delivered_ahead():

@@ -4,8 +4,7 @@ import pickle
 
 import pytest
 
-from gluonloader import BatchifyError
-from gluonloader.errors import explain_torch_arguments
+from gluonloader.errors import BatchifyError, explain_arguments
 
 
 def test_a_batchify_error_names_row_path_and_reason():
@@ -23,7 +22,7 @@ def test_position_is_the_old_name_of_row():
 
 
 def test_an_argument_of_torch_is_explained_and_others_are_passed_on():
-    @explain_torch_arguments(generator="pass seed instead")
+    @explain_arguments(generator="pass seed instead")
     def draw(seed, *, count=1):
         return seed, count
 

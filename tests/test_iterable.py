@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from conftest import FORK, SERIAL, THREAD, Way, load_mxnet, load_or_skip
 
-from gluonloader import DataLoader, Dataset, IterableDataset, WorkerDied, get_rng, get_worker_info
+from gluonloader import DataLoader, Dataset, IterableDataset, get_rng, get_worker_info
+from gluonloader.errors import WorkerDied
 
 WORKERS = [SERIAL, Way("thread-3", {"num_workers": 3, "thread_pool": True}), Way("fork-3", {"num_workers": 3})]
 
@@ -132,7 +133,7 @@ def test_a_shard_that_is_a_generator_is_made_again_in_each_epoch(any_way):
             assert [batch.tolist() for batch in loader] == expected
         batches = iter(loader)
         assert [next(batches).tolist() for _ in range(3)] == expected[:3]
-        with pytest.warns(RuntimeWarning, match="reads about 6 samples again"):
+        with pytest.warns(RuntimeWarning, match="reads the samples of about 3 batches again"):
             loader.load_state_dict(loader.state_dict())
         assert [batch.tolist() for batch in loader] == expected[3:]
 
@@ -144,7 +145,7 @@ def test_joined_datasets_are_loaded_and_resumed(any_way):
         batches = iter(loader)
         assert [next(batches).tolist() for _ in range(3)] == expected[:3]
         state = loader.state_dict()
-        with pytest.warns(RuntimeWarning, match="reads about 12 samples again"):
+        with pytest.warns(RuntimeWarning, match="reads the samples of about 3 batches again"):
             loader.load_state_dict(state)
         assert [batch.tolist() for batch in loader] == expected[3:]
 
@@ -333,7 +334,7 @@ def test_resuming_by_reading_says_what_it_costs():
         next(iterator)
     state = loader.state_dict()
     other = make()
-    with pytest.warns(RuntimeWarning, match=r"resuming .* reads about 35 samples again") as caught:
+    with pytest.warns(RuntimeWarning, match=r"resuming .* reads the samples of about 7 batches again") as caught:
         other.load_state_dict(state)
     assert len(caught) == 1
     with warnings.catch_warnings():

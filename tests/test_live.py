@@ -9,15 +9,8 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, crew
 from pipelines import Stateful
 
-from gluonloader import (
-    DataLoader,
-    IterableDataset,
-    LoaderClosed,
-    RandomSampler,
-    ShardedSampler,
-    WeightedSampler,
-    get_rng,
-)
+from gluonloader import DataLoader, IterableDataset, RandomSampler, ShardedSampler, WeightedSampler, get_rng
+from gluonloader.errors import LoaderClosed
 from gluonloader.state import add_checksum
 
 # -- live samplers -------------------------------------------------------------------------------------------------

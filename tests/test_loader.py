@@ -11,11 +11,11 @@ from gluonloader import (
     BatchSampler,
     DataLoader,
     IterableDataset,
-    LoaderClosed,
     RandomSampler,
     SequentialSampler,
     default_batchify,
 )
+from gluonloader.errors import LoaderClosed
 from gluonloader.limits import available_cores
 
 NUMBERS = list(range(10))

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from conftest import FORK, SERIAL, THREAD, children, eventually, in_child, run_program
 
-from gluonloader import BatchTimeout, DataLoader, IterableDataset, LoaderClosed, WorkerStartError, get_worker_info
+from gluonloader import DataLoader, IterableDataset, get_worker_info
+from gluonloader.errors import BatchTimeout, LoaderClosed, WorkerStartError
 from gluonloader.state import add_checksum
 
 WAYS = [SERIAL, THREAD, FORK]
@@ -215,7 +216,8 @@ def test_closing_wakes_a_thread_that_waits_for_a_batch():
 
 CLOSES_IN_A_HANDLER = """
 import signal
-from gluonloader import DataLoader, LoaderClosed
+from gluonloader import DataLoader
+from gluonloader.errors import LoaderClosed
 
 class Index(int):
     def __reduce__(self):  # called while the loader gives the batch to a worker

@@ -17,7 +17,6 @@ from conftest import load_mxnet, load_or_skip
 import gluonloader as gl
 from gluonloader import (
     ArrayDataset,
-    BatchifyError,
     BatchSampler,
     Dict,
     Group,
@@ -27,6 +26,7 @@ from gluonloader import (
     SimpleDataset,
     Stack,
 )
+from gluonloader.errors import BatchifyError
 
 X, Y = np.arange(12.0).reshape(6, 2), np.arange(6)
 NUMBERS = list(range(8))
@@ -69,6 +69,13 @@ class OnlyIndexed:
 
     def __getitem__(self, index):
         return self.values[index]
+
+
+class OnlyIterated:
+    """A batch sampler of a user."""
+
+    def __iter__(self):
+        return iter([[0, 1], [2, 3]])
 
 
 class Debugged:
@@ -163,6 +170,12 @@ def gluon(name):
     if load_mxnet() is None:
         pytest.skip("needs mxnet")
     return importlib.import_module(f"gluonloader.{name}")
+
+
+def torch_loaders():
+    """The module `gluonloader.torch`, which replaces the loader of torch."""
+    load_or_skip("torch")
+    return importlib.import_module("gluonloader.torch")
 
 
 # Earlier versions reported no error for these mistakes, or an error that did not name the cause.
@@ -459,8 +472,41 @@ ARGUMENTS = [
         "the value of torch's drop_last",
         lambda: load(NUMBERS, 2, last_batch=True),
         ValueError,
-        "last_batch=True: must be 'keep', 'discard' or 'rollover'; instead of torch's drop_last=True, pass "
-        "last_batch='discard'",
+        "last_batch=True: must be 'keep', 'discard' or 'rollover'; to drop a last batch that is too short, pass "
+        "'discard'",
+    ),
+    (
+        "last_batch='drop'",
+        lambda: load(NUMBERS, 2, last_batch="drop"),
+        ValueError,
+        "last_batch='drop': must be 'keep', 'discard' or 'rollover'; to drop a last batch that is too short, pass "
+        "'discard'",
+    ),
+    (
+        "a misspelled last_batch",
+        lambda: load(NUMBERS, 2, last_batch="roll_over"),
+        ValueError,
+        "last_batch='roll_over': must be 'keep', 'discard' or 'rollover'; did you mean 'rollover'?",
+    ),
+    (
+        "a misspelled executor",
+        lambda: load(NUMBERS, 2, num_workers=1, executor="threads"),
+        ValueError,
+        "executor='threads': must be 'serial', 'thread', 'process', 'ray', 'auto', or None to choose by num_workers; "
+        "did you mean 'thread'?",
+    ),
+    (
+        "a misspelled start method",
+        lambda: load(NUMBERS, 2, num_workers=1, start_method="fork-server"),
+        ValueError,
+        "start_method='fork-server': must be one of ['fork', 'forkserver', 'spawn'], or None; did you mean "
+        "'forkserver'?",
+    ),
+    (
+        "ranks of an unknown launcher",
+        lambda: load(NUMBERS, 2, ranks="Torch"),
+        ValueError,
+        "ranks='Torch': must be 'torch', 'mpi' or 'env'; did you mean 'torch'?",
     ),
     (
         "torch's drop_last",
@@ -622,14 +668,14 @@ ARGUMENTS = [
     (
         "a lambda in a worker that is spawned",
         lambda: load(NUMBERS, 2, batchify_fn=lambda samples: samples, num_workers=1, start_method="spawn"),
-        gl.TransportError,
+        gl.errors.TransportError,
         "start_method='spawn' needs to pickle batchify_fn, but this failed: Can't ...lambda.... Define its "
         "functions and classes at the top level of a module, or use start_method='fork'",
     ),
     (
         "a worker_init_fn without an argument",
         lambda: load(NUMBERS, 2, num_workers=1, worker_init_fn=lambda: None),
-        gl.WorkerStartError,
+        gl.errors.WorkerStartError,
         "worker 0 (pid ...) could not start: TypeError: ...takes 0 positional arguments but 1 was given",
     ),
 ]
@@ -777,13 +823,70 @@ BATCHIFY = [
         "too few functions in Group",
         lambda: load([(1, 2, 3)] * 2, 2, batchify_fn=Group(Stack(), Stack())),
         BatchifyError,
-        "sample 0 (row 0 of batch 0): it has 3 fields, but Group has 2 functions",
+        "sample 0 (row 0 of batch 0): it has 3 fields, but Group has 2 functions; pass Group one function for each "
+        "field",
     ),
     (
         "classes in Group",
         lambda: Group(Stack, Pad),
         ValueError,
         "fn=<class 'gluonloader.batchify.functions.Stack'>: it is a class; pass an object of the class: Stack()",
+    ),
+    (
+        "dicts with different keys",
+        lambda: load([{"x": 1, "y": 2}, {"x": 3}], 2),
+        BatchifyError,
+        "sample 1 (row 1 of batch 0): it has no key 'y', but other samples have 'x', 'y'; return the same keys from "
+        "each sample in the dataset, or select keys by Dict({'x': Stack()}) in the batchify_fn",
+    ),
+    (
+        "dicts without a common key",
+        lambda: load([{"x": 1}, {"y": 3}], 2),
+        BatchifyError,
+        "sample 1 (row 1 of batch 0): it has no key 'x' and extra key 'y', but other samples have 'x'; return the same "
+        "keys from each sample in the dataset",
+    ),
+    (
+        "dicts without a key of Dict",
+        lambda: load([{"x": 1}, {"y": 3}], 2, batchify_fn=Dict({"x": Stack()})),
+        BatchifyError,
+        "sample 1 (row 1 of batch 0): it has no key 'x', for which Dict has a function; return the same keys from each "
+        "sample in the dataset",
+    ),
+    (
+        "arrays of NumPy and tensors",
+        lambda: load([{"x": np.zeros(2)}, {"x": load_or_skip("torch").zeros(2)}], 2),
+        BatchifyError,
+        "sample 1 (row 1 of batch 0) at ['x']: it has type Tensor, but other samples have type ndarray; make the "
+        "samples equal in type in the dataset, e.g. by torch.as_tensor(x)",
+    ),
+    (
+        "texts and numbers",
+        lambda: load([(1, "a"), (2, 3)], 2),
+        BatchifyError,
+        "sample 1 (row 1 of batch 0) at [1]: it has type int, but other samples have type str; make the samples equal "
+        "in type in the dataset",
+    ),
+    (
+        "tuples of different lengths",
+        lambda: load([(1, 2), (3,)], 2),
+        BatchifyError,
+        "sample 1 (row 1 of batch 0): it has 1 fields, but other samples have 2 fields; make the samples equal in "
+        "length in the dataset",
+    ),
+    (
+        "images with and without channels",
+        lambda: load([np.zeros((4, 4, 3)), np.zeros((4, 4))], 2),
+        BatchifyError,
+        "sample 1 (row 1 of batch 0): it has shape (4, 4), but other samples have shape (4, 4, 3); make the samples "
+        "equal in shape in the dataset",
+    ),
+    (
+        "Pad() along one axis for arrays that differ along another",
+        lambda: load([np.zeros((2, 3)), np.zeros((4, 5))], 2, batchify_fn=Pad(axis=0)),
+        BatchifyError,
+        "sample 1 (row 1 of batch 0): it has size 5 along axis 1, but other samples have size 3 along axis 1; make the "
+        "samples equal in size along axis 1 in the dataset, or pass axis=None to Pad",
     ),
     (
         "the name of a batchify function",
@@ -811,7 +914,7 @@ USE = [
     (
         "iterating over a closed loader",
         closed,
-        gl.LoaderClosed,
+        gl.errors.LoaderClosed,
         "this DataLoader is closed; make a new one, or iterate inside its `with` block",
     ),
     (
@@ -830,7 +933,15 @@ USE = [
         "the length of a loader over a generator",
         lambda: len(gl.DataLoader(gl.IterableDataset(lambda: iter(NUMBERS)), 2)),
         TypeError,
-        "object of type 'IterableDataset' has no len()",
+        "object of type 'IterableDataset' has no len(); define __len__ in the dataset or sampler if the length is "
+        "known, or count the batches in the loop",
+    ),
+    (
+        "the length of a loader whose sampler has none",
+        lambda: len(gl.DataLoader(NUMBERS, batch_sampler=OnlyIterated())),
+        TypeError,
+        "object of type 'OnlyIterated' has no len(); define __len__ in the dataset or sampler if the length is known, "
+        "or count the batches in the loop",
     ),
     (
         "an epoch as text",
@@ -877,11 +988,11 @@ BLOCK_ENDED = (
     "block, or make a new loader"
 )
 ATTRIBUTES = [
-    ("an iterator after the block of its loader", outlived, gl.LoaderClosed, BLOCK_ENDED),
+    ("an iterator after the block of its loader", outlived, gl.errors.LoaderClosed, BLOCK_ENDED),
     (
         "an iterator after the block of its loader with workers",
         lambda: outlived(num_workers=1),
-        gl.LoaderClosed,
+        gl.errors.LoaderClosed,
         BLOCK_ENDED,
     ),
     (
@@ -960,7 +1071,35 @@ GLUON = [
     ),
 ]
 
-MISTAKES = [*SILENT, *DATASETS, *ARGUMENTS, *SAMPLERS, *BATCHIFY, *USE, *ATTRIBUTES, *GLUON]
+TORCH = [
+    (
+        "torch: a misspelled argument",
+        lambda: torch_loaders().DataLoader(NUMBERS, num_worker=2),
+        TypeError,
+        "DataLoader() got an unexpected keyword argument 'num_worker'; did you mean num_workers?",
+    ),
+    (
+        "torch: an argument of gluonloader.DataLoader that torch names otherwise",
+        lambda: torch_loaders().DataLoader(NUMBERS, 2, batchify_fn=list),
+        TypeError,
+        "DataLoader() has no argument batchify_fn: pass collate_fn instead",
+    ),
+    (
+        "torch: an argument that only gluonloader.DataLoader has",
+        lambda: torch_loaders().DataLoader(NUMBERS, 2, share="node"),
+        TypeError,
+        'DataLoader() has no argument share: use gluonloader.DataLoader(..., output="torch"), which has share',
+    ),
+    (
+        "torch: a misspelled executor",
+        lambda: torch_loaders().DataLoader(NUMBERS, 2, num_workers=1, executor="threads"),
+        ValueError,
+        "executor='threads': must be 'serial', 'thread', 'process', 'ray', 'auto', or None to choose by num_workers; "
+        "did you mean 'thread'?",
+    ),
+]
+
+MISTAKES = [*SILENT, *DATASETS, *ARGUMENTS, *SAMPLERS, *BATCHIFY, *USE, *ATTRIBUTES, *GLUON, *TORCH]
 
 
 @pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # NumPy 1.23 emits this before the error

@@ -109,7 +109,7 @@ def until_error(loader, before_each=lambda: None):
         while True:
             before_each()
             batches.append(next(iterator).tolist())
-    except gl.TooManyErrors as error:
+    except gl.errors.TooManyErrors as error:
         return batches, str(error)
 
 
@@ -167,10 +167,10 @@ def test_the_error_lists_the_first_ten_samples(any_way):
 
 def test_without_max_errors_one_percent_may_fail():
     assert len(load(SERIAL, Faulty(1000, 100), 10, on_error="skip", max_errors=None)) == 100
-    with pytest.raises(gl.TooManyErrors, match="11 samples of epoch 0 .* max_errors=10 "):
+    with pytest.raises(gl.errors.TooManyErrors, match="11 samples of epoch 0 .* max_errors=10 "):
         load(SERIAL, Faulty(1000, 90), 10, on_error="skip", max_errors=None)
     assert len(load(SERIAL, Faulty(9, 10), 3, on_error="skip", max_errors=None)) == 3  # at least one sample
-    with pytest.raises(gl.TooManyErrors):
+    with pytest.raises(gl.errors.TooManyErrors):
         load(SERIAL, Faulty(9, 10), 3, on_error="skip", max_errors=0)
 
 
@@ -295,7 +295,7 @@ class Ragged(Faulty):
 def test_an_error_of_batchify_is_raised_and_names_the_right_sample(any_way):
     with any_way.loader(Ragged(10), 8, on_error="skip", max_errors=4) as loader:
         iterator = iter(loader)
-        with pytest.raises(gl.BatchifyError, match=r"sample 6 \(row 5 of batch 0\)"):
+        with pytest.raises(gl.errors.BatchifyError, match=r"sample 6 \(row 5 of batch 0\)"):
             next(iterator)
         assert next(iterator)[:, 0].tolist() == [8, 9]
 

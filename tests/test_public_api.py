@@ -4,33 +4,43 @@ import importlib
 import importlib.resources
 import inspect
 import re
-from types import ModuleType
 
 import pytest
-from conftest import modules
+from conftest import modules, run_program
 
 import gluonloader
 
 PUBLIC = {
-    "SKIP", "Append", "ArrayDataset", "ArrowDataset", "AsList", "BatchSampler", "BatchTimeout", "BatchifyError",
-    "BlockShuffleSampler", "Bridge", "CachedLoader", "ConcatDataset", "ConstWidthBucket", "DataLoader", "Dataset",
-    "Dict", "ExpWidthBucket", "FileDataset", "FilterSampler", "FixedBucketSampler", "GluonLoaderError", "Group",
-    "H5Dataset", "ImageError", "IntervalSampler", "IterableDataset", "LinearWidthBucket", "LoaderClosed",
-    "MissingExtraError", "MixtureSampler", "NamedTuple", "NpyDataset", "PackRows", "PackedDataset", "PackedList",
-    "PackedStream", "PackingSampler", "Pad", "RandomSampler", "Ranks", "RecordError", "Rows", "Sampler",
-    "SequentialSampler", "ShardedSampler", "SharedMemoryError", "SimpleDataset", "SortedBucketSampler",
-    "SortedSampler", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
-    "TokenBatchSampler", "TokenDataset", "TokenError", "TooManyErrors", "TransportError", "TupleDataset",
-    "WeightedSampler", "WorkerDied", "WorkerStartError", "ZarrDataset", "attach", "bridge", "default_batchify",
-    "empty", "get_rng", "get_worker_info", "gil_free", "merge_states", "random_split", "serve", "thread_safe",
-    "tune",
+    "SKIP", "Append", "ArrayDataset", "AsList", "BatchSampler", "BlockShuffleSampler", "CompactList", "ConcatDataset",
+    "DataLoader", "Dataset", "Dict", "FileDataset", "FilterSampler", "Group", "IntervalSampler", "IterableDataset",
+    "MixtureSampler", "Pad", "RandomSampler", "Ranks", "RepeatedBatches", "Rows", "Sampler", "SequentialSampler",
+    "ShardedSampler", "SimpleDataset", "Split", "SplitSampler", "Stack", "StackDataset", "Subset", "SubsetSampler",
+    "WeightedSampler", "attach", "bridge", "default_batchify", "empty", "get_rng", "get_worker_info", "gil_free",
+    "merge_states", "random_split", "serve", "thread_safe", "tune",
 }  # fmt: skip
-RESULTS = {
-    "BadSample", "BatchInfo", "BridgeIterator", "ConsumerStats", "EpochStats", "LoaderInfo", "LoaderIterator",
-    "LoaderStats", "MemoryStats", "PackedRow", "PackingStats", "Segments", "ServedIterator", "ServedLoader",
-    "Server", "ServerStats", "SourceStats", "TokenBatchStats", "Trace", "Trial", "Tuning", "WorkerInfo",
-    "WorkerStats",
+ROOMS = {
+    "buckets": {
+        "ConstWidthBucket", "ExpWidthBucket", "FixedBucketSampler", "LinearWidthBucket", "SortedBucketSampler",
+        "SortedSampler",
+    },
+    "errors": {
+        "BatchTimeout", "BatchifyError", "ColumnError", "GluonLoaderError", "ImageError", "LoaderClosed",
+        "MissingExtraError", "RecordError", "SharedMemoryError", "TokenError", "TooManyErrors", "TransportError",
+        "WorkerDied", "WorkerStartError",
+    },
+    "tables": {"ArrowDataset", "H5Dataset", "NpyDataset", "ZarrDataset"},
+    "testing": {"assert_resumes_exactly"},
+    "text": {
+        "PackRows", "PackedDataset", "PackedStream", "PackingSampler", "TokenBatchSampler", "TokenDataset",
+    },
+    "types": {
+        "BadSample", "BatchInfo", "Bridge", "BridgeIterator", "ConsumerStats", "EpochStats", "LoaderInfo",
+        "LoaderIterator", "LoaderStats", "MemoryStats", "PackedRow", "PackingStats", "Segments", "ServedIterator",
+        "ServedLoader", "Server", "ServerStats", "SourceStats", "TokenBatchStats", "Trace", "Trial", "Tuning",
+        "WorkerInfo", "WorkerStats",
+    },
 }  # fmt: skip
+PLACES = [(gluonloader, PUBLIC), *((getattr(gluonloader, room), names) for room, names in ROOMS.items())]
 
 # The positional part is that of mxnet.gluon.data.DataLoader, in its order.
 GLUON_ARGUMENTS = [
@@ -46,8 +56,8 @@ def tells(docstring):
 
 
 def documented():
-    for name in sorted(PUBLIC | RESULTS):
-        value = getattr(gluonloader if name in PUBLIC else gluonloader.types, name)
+    for place, name in [(place, name) for place, names in PLACES for name in sorted(names)]:
+        value = getattr(place, name)
         yield name, value.__doc__
         if inspect.isclass(value):
             for attribute, member in vars(value).items():
@@ -59,13 +69,49 @@ def documented():
 
 
 def test_the_package_exports_exactly_the_documented_names():
-    names = {
-        name for name, value in vars(gluonloader).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
-    }  # fmt: skip
-    assert names == PUBLIC
-    assert set(gluonloader.types.__all__) == RESULTS
+    for place, names in PLACES:
+        assert set(place.__all__) == names
+        assert names <= set(dir(place))
+    assert {name for name in vars(gluonloader) if not name.startswith("_")} - set(dir(gluonloader)) == set()
     assert re.fullmatch(r"\d+\.\d+\.\d+", gluonloader.__version__)
+
+
+def test_a_name_that_is_imported_later_is_imported_once():
+    done = run_program(
+        "import sys, gluonloader; before = set(sys.modules); from gluonloader import *\n"
+        "print('gluonloader.tools' in before, 'gluonloader.tools' in sys.modules, tune is gluonloader.tune)"
+    )
+    assert (done.stdout, done.stderr) == ("False True True\n", "")
+
+
+def test_the_import_of_a_package_imports_no_room():
+    done = run_program(
+        "import sys; from gluonloader import dropin\n"
+        "print(sorted({'gluonloader.text', 'gluonloader.vision', 'gluonloader.types'} & set(sys.modules)))"
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("TokenDataset", "; write: from gluonloader.text import TokenDataset"),
+        ("WorkerDied", "; write: from gluonloader.errors import WorkerDied"),
+        ("LoaderStats", "; write: from gluonloader.types import LoaderStats"),
+        ("RecordFileDataset", "; write: from gluonloader.records import RecordFileDataset"),
+        ("PackedList", "; it is called CompactList now"),
+        ("Dataloader", ""),
+    ],
+)
+def test_a_name_that_is_elsewhere_says_where(name, text):
+    with pytest.raises(
+        AttributeError, match=f"^{re.escape(f'module {gluonloader.__name__!r} has no attribute {name!r}{text}')}$"
+    ):
+        getattr(gluonloader, name)
+    assert not hasattr(gluonloader, name)
+    if text:
+        with pytest.raises(ImportError, match=f"{re.escape(text)}$"):
+            exec(f"from gluonloader import {name}")
 
 
 def test_everything_public_is_documented():
@@ -87,18 +133,10 @@ def test_modules_say_what_they_are_for_and_export_what_they_name():
 
 
 def test_public_classes_and_functions_name_their_public_place():
-    for name in (PUBLIC | RESULTS) - {"SKIP"}:  # neither a class nor a function
-        value = getattr(gluonloader if name in PUBLIC else gluonloader.types, name)
-        assert value.__name__ == {"TupleDataset": "StackDataset"}.get(name, name)  # torch's and Chainer's names
+    for place, name in [(place, name) for place, names in PLACES for name in names - {"SKIP"}]:  # it is no class
+        value = getattr(place, name)
+        assert value.__name__ == name
         assert name in vars(importlib.import_module(value.__module__))
-
-
-def test_the_names_of_results_can_still_be_imported_from_the_package():
-    for name in RESULTS:
-        with pytest.warns(DeprecationWarning, match=f"import {name} from gluonloader.types"):
-            assert getattr(gluonloader, name) is getattr(gluonloader.types, name)
-    with pytest.raises(AttributeError, match="module 'gluonloader' has no attribute 'Dataloader'"):
-        _ = gluonloader.Dataloader
 
 
 def test_the_loaders_positional_arguments_are_gluons():
@@ -119,8 +157,8 @@ def test_every_error_is_ours_and_a_built_in_one():
                 "WorkerDied": RuntimeError, "WorkerStartError": RuntimeError, "MissingExtraError": ImportError,
                 "ImageError": ValueError, "RecordError": ValueError}  # fmt: skip
     for name, builtin in builtins.items():
-        assert issubclass(getattr(gluonloader, name), (gluonloader.GluonLoaderError))
-        assert issubclass(getattr(gluonloader, name), builtin)
+        assert issubclass(getattr(gluonloader.errors, name), gluonloader.errors.GluonLoaderError)
+        assert issubclass(getattr(gluonloader.errors, name), builtin)
 
 
 def test_type_information_is_shipped():

@@ -142,7 +142,7 @@ def test_a_wrong_length_is_an_error(lengths, text):
         ({"ranks": (2, 2)}, r"index=2: must be an int from 0 to count - 1 \(1\)"),
         ({"ranks": (0, 0)}, "count=0: must be"),
         ({"ranks": (True, 2)}, "index=True: must be"),
-        ({"ranks": "mxnet"}, "source='mxnet': must be 'torch', 'mpi' or 'env'"),
+        ({"ranks": "mxnet"}, "ranks='mxnet': must be 'torch', 'mpi' or 'env'"),
         ({"ranks": 3}, "ranks=3: must be .* or a gluonloader.Ranks"),
         ({"ranks": (0, 2), "seed": None}, "pass the same seed on all ranks, e.g. seed=0"),
         ({"ranks": (0, 3), "num_shards": 2}, "num_shards=2: each of the 3 ranks needs a shard; pass at least 3"),
@@ -268,6 +268,23 @@ def test_ranks_that_have_loaded_a_merged_state_can_be_merged_again():
     assert sorted(seen) == list(range(24))
 
 
+@pytest.mark.filterwarnings("ignore:resuming IterableDataset reads the samples:RuntimeWarning")
+@pytest.mark.parametrize("arguments", [{}, {"ranks": (0, 1)}], ids=str)
+@pytest.mark.parametrize("dataset", [STREAM, list(range(24))], ids=["iterable", "indexed"])
+def test_the_state_of_a_single_process_is_merged_already(dataset, arguments):
+    def make():
+        return DataLoader(dataset, 2, seed=1, **arguments)
+
+    whole = [batch.tolist() for batch in make()]
+    loader = make()
+    next(iter(loader))
+    merged = merge_states([json.dumps(loader.state_dict())])
+    assert merge_states([merged]) == merged
+    for after in (make(), DataLoader(dataset, 2, seed=1)):
+        after.load_state_dict(merged)
+        assert [batch.tolist() for batch in after] == whole[1:]
+
+
 def test_the_state_of_a_rank_fits_only_that_rank():
     states, _ = saved(2, 1)
     for ranks in ((1, 2), (0, 3), None):
@@ -285,7 +302,7 @@ def test_the_state_of_a_rank_fits_only_that_rank():
         (lambda states: [states[0], saved(2, 1, num_shards=4)[0][1]], "num_shards"),
         (lambda states: [states[0], saved(2, 1, seed=3)[0][1]], "seed"),
         (lambda states: [states[0], saved(3, 1)[0][1]], "ranks"),
-        (lambda states: [merge_states(states)], "is merged already"),
+        (lambda states: [merge_states(states), states[0]], "is merged already"),
         (lambda states: [states[0], {**states[1], "batch": 0}], "check"),
         (lambda states: [states[0], "{"], "JSON"),
         (lambda states: [states[0], {**states[1], "ended": 3}], "check"),

@@ -10,7 +10,8 @@ import pytest
 from conftest import FORK, SERIAL, in_child
 from faulty import AsyncFaulty, AsyncFaultyInBulk, Faulty, FaultyInBulk
 
-from gluonloader import SKIP, BatchSampler, DataLoader, FileDataset, IterableDataset, TooManyErrors, get_rng
+from gluonloader import SKIP, BatchSampler, DataLoader, FileDataset, IterableDataset, get_rng
+from gluonloader.errors import TooManyErrors
 
 LENGTH, SIZE = 43, 4
 BROKEN = {2, 7, 8, 9, 10, 11, 30}  # among them all samples of batch 2, in the order of the dataset

@@ -14,15 +14,8 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, Way
 from pipelines import EPOCHS, LENGTH, PIPELINES, WAYS, Stateful, plain, rest
 
-from gluonloader import (
-    BatchSampler,
-    DataLoader,
-    IterableDataset,
-    LoaderClosed,
-    RandomSampler,
-    ShardedSampler,
-    WeightedSampler,
-)
+from gluonloader import BatchSampler, DataLoader, IterableDataset, RandomSampler, ShardedSampler, WeightedSampler
+from gluonloader.errors import LoaderClosed
 
 pytestmark = [pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning"), pytest.mark.numpy_only]
 

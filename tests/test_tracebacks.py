@@ -2,6 +2,7 @@
 
 import builtins
 import os
+import signal
 import subprocess
 import sys
 import traceback
@@ -10,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import FORK, SERIAL, THREAD
+from interrupting import SignalAt
 
 import gluonloader
-from gluonloader import BatchifyError, BatchTimeout, SimpleDataset
-from gluonloader.errors import RemoteTraceback, hide_own_frames
+from gluonloader import SimpleDataset
+from gluonloader.errors import BatchifyError, BatchTimeout, RemoteTraceback, hide_own_frames
 from gluonloader.executors.lanes.remote import decode_error, encode_error
 
 PACKAGE = str(Path(gluonloader.__file__).parent)
@@ -198,6 +200,19 @@ def test_errors_of_the_library_show_no_frame_of_the_library(any_way):
     error = error_of(any_way, [np.zeros(2), np.zeros(3)])
     assert type(error) is BatchifyError
     assert [line.rpartition(" in ")[2] for line in own_frames(text_of(error))] == ["__next__"]
+    assert text_of(error).count("it has shape (3,)") == 1  # in a worker, nothing else led to it
+
+
+@pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
+def test_ctrl_c_shows_one_frame_of_the_library(way):
+    with way.loader(list(range(8)), 2) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(KeyboardInterrupt) as caught, SignalAt(10, signal.SIGINT) as interrupted:
+            next(iterator)
+        assert interrupted.where
+        assert [line.rpartition(" in ")[2] for line in own_frames(text_of(caught.value))] == ["__next__"]
+        assert [batch.tolist() for batch in iterator] == [[2, 3], [4, 5], [6, 7]]
 
 
 def test_a_timeout_shows_the_program_and_the_stack_of_the_worker():

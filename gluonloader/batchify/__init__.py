@@ -11,6 +11,5 @@ from .functions import Append, AsList, Dict, Group, List, NamedTuple, Pad, Stack
 from .functions import Split as Split
 from .functions import on_field as on_field
 from .gathered import Gathered as Gathered
-from .packing import PackRows as PackRows
 
 __all__ = ["Append", "AsList", "Dict", "Group", "List", "NamedTuple", "Pad", "Stack", "Tuple", "default_batchify"]

@@ -14,6 +14,7 @@ from ..frameworks import owner_by_base
 Array = NDArray[Any]
 
 PADDING: Final = "; make the samples equal in size in the dataset, or pad them with Pad() in the batchify_fn"
+EQUAL: Final = "; make the samples equal in {} in the dataset"
 IS_NONE: Final = (
     "it is None, which cannot be stacked (is a `return` missing in the dataset or a transform?); remove such samples "
     "from the dataset, return a placeholder, or pass a batchify_fn that drops None"
@@ -34,8 +35,8 @@ def as_array(sample: Any, dtype: DTypeLike | None, row: int, path: str = "") -> 
         if sample is None:
             if is_nested:
                 raise BatchifyError(IS_NESTED, row, path)
-            what = f"a {name} that is sparse, has a gradient or is on a device; return a dense array in host memory"
-            raise BatchifyError(f"cannot make a batch of {what}", row, path)
+            what = f"a {name} that is sparse or quantized, has a gradient or is on a device"
+            raise BatchifyError(f"cannot make a batch of {what}; return a dense array in host memory", row, path)
         if dtype is not None and sample.dtype.names:  # a carrier: NumPy would convert its bits
             what = f"NumPy has no {sample.dtype.names[0]}; convert it in the dataset, or import ml_dtypes"
             raise BatchifyError(f"cannot convert a {name} to {np.dtype(dtype)}: {what}", row, path)
@@ -76,7 +77,7 @@ def common_dtype(arrays: Sequence[Array], path: str) -> np.dtype[Any]:
     try:
         return native(dtypes[0] if len(set(dtypes)) == 1 else np.result_type(*dtypes))
     except TypeError:  # NumPy has no common dtype for them
-        check_same(dtypes, "dtype {}".format, path)
+        check_same(dtypes, "dtype {}".format, path, EQUAL.format("dtype"))
         raise
 
 

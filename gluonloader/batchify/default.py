@@ -20,11 +20,13 @@ from ..memory import empty, empty_of
 from ..rows import Rows, copy_rows, pick
 from ..segments import Segments
 from ..tree import columns, refill
-from .arrays import IS_NONE, PADDING, Array, as_array, check_same, common_dtype, native
+from .arrays import EQUAL, IS_NONE, PADDING, Array, as_array, check_same, common_dtype, native
 
 Batchify = Callable[[Sequence[Any]], Any]
 
 _NUMBERS: Final[dict[type, type]] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
+
+_AS_ARRAY: Final = {"torch": "torch.as_tensor(x)", "mxnet": "mx.nd.array(x)", "jax": "jax.numpy.asarray(x)"}
 
 LARGE_BYTES: Final = 32 * 1024  # smaller arrays in samples are stacked all at once, which is faster for them
 
@@ -64,7 +66,7 @@ def batch_of(samples: Sequence[Any], path: str) -> Any:
             return stack(samples, path)
         if kind is tuple:
             if len(set(map(len, samples))) > 1:
-                check_same(list(map(len, samples)), "{} fields".format, path)
+                check_same(list(map(len, samples)), "{} fields".format, path, EQUAL.format("length"))
             return tuple([batch_of(column, f"{path}[{i}]") for i, column in enumerate(zip(*samples, strict=True))])
         if kind is dict:
             return {key: batch_of(column, f"{path}[{key!r}]") for key, column in _columns_of(samples, path)}
@@ -97,7 +99,8 @@ def stack(arrays: Sequence[Array], path: str) -> Array:
         except (TypeError, ValueError):
             pass
     shapes = [array.shape for array in arrays]
-    check_same(shapes, "shape {}".format, path, PADDING if len(set(map(len, shapes))) == 1 else "")
+    cure = PADDING if len(set(map(len, shapes))) == 1 else EQUAL.format("shape")
+    check_same(shapes, "shape {}".format, path, cure)
     out = empty_of((len(arrays), *shape), common_dtype(arrays, path))
     for row, array in zip(out if shape else out.reshape(-1, 1), arrays, strict=True):
         row[...] = array
@@ -145,11 +148,12 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
         return list(samples)
     if type(None) in kinds:
         raise BatchifyError(IS_NONE, next(row for row, sample in enumerate(samples) if sample is None), path)
-    check_same(list(map(type, samples)), lambda kind: f"type {kind.__name__}", path)
+    check_same(list(map(type, samples)), lambda kind: f"type {kind.__name__}", path, _cure_of_types(kinds))
     if isinstance(first, Segments):
         raise BatchifyError("it is a row of several documents; pass batchify_fn=PackRows()", 0, path)
     if isinstance(first, (tuple, list)):
-        check_same(list(map(len, samples)), "{} fields".format, path, PADDING if isinstance(first, list) else "")
+        cure = PADDING if isinstance(first, list) else EQUAL.format("length")
+        check_same(list(map(len, samples)), "{} fields".format, path, cure)
     elif isinstance(first, Mapping) and any(sample.keys() != first.keys() for sample in samples):
         raise _different_keys(samples, path)
     fields = columns(samples)
@@ -169,6 +173,13 @@ def _batch_by_class(samples: Sequence[Any], kinds: set[type], path: str) -> Any:
     )
 
 
+def _cure_of_types(kinds: set[type]) -> str:
+    """How to make samples of different types equal."""
+    names = {framework.name for kind in kinds if (framework := owner_by_base(kind)) is not None}
+    examples = [f", e.g. by {_AS_ARRAY[name]}" for name in sorted(names & _AS_ARRAY.keys())]
+    return EQUAL.format("type") + "".join(examples[:1])
+
+
 def _columns_of(samples: Sequence[dict[Any, Any]], path: str) -> list[tuple[Any, list[Any]]]:
     if len(set(map(len, samples))) == 1:
         try:
@@ -184,7 +195,10 @@ def _different_keys(samples: Sequence[Mapping[Any, Any]], path: str) -> Batchify
     missing, extra = sorted(map(repr, keys - sample.keys())), sorted(map(repr, sample.keys() - keys))
     what = [f"no key {', '.join(missing)}"] * bool(missing) + [f"extra key {', '.join(extra)}"] * bool(extra)
     usual = ", ".join(sorted(map(repr, keys)))
-    return BatchifyError(f"it has {' and '.join(what)}, but other samples have {usual}", row, path)
+    everywhere = [key for key in keys if all(key in sample for sample in samples)]
+    select = f", or select keys by Dict({{{everywhere[0]!r}: Stack()}}) in the batchify_fn" if everywhere else ""
+    cure = f"return the same keys from each sample in the dataset{select}"
+    return BatchifyError(f"it has {' and '.join(what)}, but other samples have {usual}; {cure}", row, path)
 
 
 def _batch_of_rows(rows: Rows, path: str) -> Any:

@@ -14,7 +14,7 @@ from ..checks import check_flags, check_function, check_functions, check_int
 from ..describe import arguments, call, describe, short_repr
 from ..errors import BatchifyError, bad_argument
 from ..memory import empty
-from .arrays import Array, as_array, check_same, check_types, common_dtype, like
+from .arrays import EQUAL, Array, as_array, check_same, check_types, common_dtype, like
 from .default import Batchify, default_batchify, stack_any
 
 
@@ -32,7 +32,7 @@ class Stack:
         samples = list(samples)  # `Rows` make a new object at each access
         if isinstance(samples[0], (tuple, list)):
             check_types(samples, lambda kind: hasattr(kind, "__len__"), "other samples are tuples or lists")
-            check_same(list(map(len, samples)), "{} fields".format, "")
+            check_same(list(map(len, samples)), "{} fields".format, "", EQUAL.format("length"))
             return [on_field(f"[{i}]", self, column) for i, column in enumerate(zip(*samples, strict=True))]
         return stack_any(samples, "")
 
@@ -131,7 +131,7 @@ class Pad:
 
     def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> list[int]:
         ranks = list(map(len, shapes))
-        check_same(ranks, "{} axes".format, "")
+        check_same(ranks, "{} axes".format, "", EQUAL.format("number of axes"))
         rank, axis = ranks[0], self._axis
         if (axis is not None or self._ret_length) and not -rank <= (axis or 0) < rank:
             raise BatchifyError(f"it has {rank} axes, so there is no axis {axis or 0} to pad", 0)
@@ -140,7 +140,8 @@ class Pad:
             if axis is None or i == axis % rank:
                 sizes[i] = -(-size // self._round_to) * self._round_to
             else:
-                check_same([shape[i] for shape in shapes], f"size {{}} along axis {i}".format, "")
+                cure = f"; make the samples equal in size along axis {i} in the dataset, or pass axis=None to Pad"
+                check_same([shape[i] for shape in shapes], f"size {{}} along axis {i}".format, "", cure)
         return sizes
 
 
@@ -218,7 +219,8 @@ class Group:
         check_types(samples, lambda kind: hasattr(kind, "__len__") and not issubclass(kind, Mapping), needed)
         for row, sample in enumerate(samples):
             if len(sample) != len(self._parts):
-                raise BatchifyError(f"it has {len(sample)} fields, but Group has {len(self._parts)} functions", row)
+                what = f"it has {len(sample)} fields, but Group has {len(self._parts)} functions"
+                raise BatchifyError(f"{what}; pass Group one function for each field", row)
         fields = zip(self._parts, zip(*samples, strict=True), strict=True)
         return tuple([on_field(f"[{i}]", fn, column) for i, (fn, column) in enumerate(fields)])
 
@@ -267,7 +269,8 @@ class Dict:
         for row, sample in enumerate(samples):
             missing = self._fns.keys() - sample.keys()
             if missing:
-                raise BatchifyError(f"it has no key {', '.join(sorted(map(repr, missing)))}", row)
+                what = f"it has no key {', '.join(sorted(map(repr, missing)))}, for which Dict has a function"
+                raise BatchifyError(f"{what}; return the same keys from each sample in the dataset", row)
         return {key: on_field(f"[{key!r}]", fn, [sample[key] for sample in samples]) for key, fn in self._fns.items()}
 
     @short_repr

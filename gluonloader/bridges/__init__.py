@@ -1,3 +1,1 @@
 """Bridges: `bridge` gives the loader of another library the interface of `DataLoader`."""
-
-from .bridge import Bridge, BridgeIterator, bridge

@@ -15,15 +15,16 @@ from multiprocessing.util import Finalize
 from time import perf_counter
 from typing import Any
 
+from ..arguments.arguments import check_pins, choose_output
 from ..checks import check_int, check_timeout
 from ..describe import call, counted, describe, short_repr
 from ..errors import warn
 from ..frameworks import state_from_json
-from ..loading.advice import advise_on_source
-from ..loading.arguments import check_pins, choose_output
-from ..loading.stats import EpochTally, LoaderStats, Tally, summarize
 from ..locks import Lock
 from ..state import add_checksum, check_same, field, int_field, parse_state
+from ..statistics.advice import advise_on_source
+from ..statistics.stats import LoaderStats, summarize
+from ..statistics.tally import EpochTally, Tally
 from ..tree import leaves
 from .reader import BridgeEpoch, Position, ReaderThread, Result
 from .source import BridgeSource, convert
@@ -102,7 +103,7 @@ class Bridge:
             start = self._next
             self._current = epoch = self._reader.start(start, self._prefetch)
             self._next, self._position = Position(start.epoch + 1), start
-            self._counts = self._tally.start(start.epoch, self._prefetch)
+            self._counts = self._tally.start(start.epoch)
             return BridgeIterator(self, epoch)
 
     def __len__(self) -> int:

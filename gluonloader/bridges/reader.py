@@ -29,7 +29,7 @@ from typing import Any, Final
 from ..errors import BatchTimeout, LoaderClosed, add_note, bad_state
 from ..interrupts import Uninterrupted
 from ..work.usage import Timer, Usage, thread_resources
-from .source import BridgeSource, Opened, state_of
+from .source import BridgeSource, OpenedSource, state_of
 
 _CLOSING_S: Final = 0.5  # how long `close` waits for the thread
 
@@ -175,7 +175,7 @@ class ReaderThread:
     def _wait_for_permit(self, epoch: BridgeEpoch) -> bool:
         return epoch.permits.get() and not epoch.stopped
 
-    def _next(self, epoch: BridgeEpoch, opened: Opened, skips: bool) -> Result:
+    def _next(self, epoch: BridgeEpoch, opened: OpenedSource, skips: bool) -> Result:
         """Reads the next batch, and converts it unless it is to be skipped."""
         self._timer.start()
         try:
@@ -195,7 +195,7 @@ class ReaderThread:
         self.usage.add(0, self._timer.stop(epoch.start.epoch, epoch.number))
         return replace(result, made_s=self._timer.took * 1e-9)
 
-    def _end(self, epoch: BridgeEpoch, opened: Opened, skips: bool) -> Result:
+    def _end(self, epoch: BridgeEpoch, opened: OpenedSource, skips: bool) -> Result:
         if skips:
             missing = bad_state("batch", epoch.start.batch, f"this source ended after {epoch.number} batches")
             return Result(error=missing, ended=True)

@@ -17,7 +17,7 @@ from ..state import has_state
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedSource:
     """An epoch of a source that has started."""
 
     batches: Iterator[Any]
@@ -46,7 +46,7 @@ class BridgeSource:
         except (TypeError, NotImplementedError):
             return None
 
-    def open(self, epoch: int, state: Any) -> Opened:
+    def open(self, epoch: int, state: Any) -> OpenedSource:
         """Starts an epoch at `state`, which `state_of` returned; None is the first batch."""
         made = self._make(epoch)
         for part in (made, getattr(made, "sampler", None)):
@@ -69,7 +69,7 @@ class BridgeSource:
                 right = f"a {_name(made)} has no load_state_dict; pass a source of the type that was saved"
                 raise bad_state("source", state, right)
             stateful.load_state_dict(frameworks.state_from_json(state))
-        return Opened(batches, stateful, stateful is self._source)
+        return OpenedSource(batches, stateful, stateful is self._source)
 
     def _resets(self, made: Any, epoch: int) -> int:
         """How many resets start this epoch; the order of some sources depends on the number of resets."""

@@ -15,9 +15,9 @@ from ..indices import as_list, lengths_of
 from ..rows import Rows
 from .base import Dataset
 from .bulk import are_ints, bulk_read, each, read
-from .packed import PackedList
+from .compact import CompactList
 
-_LISTS: Final = (list, tuple, range, PackedList)  # a bulk read of them is as fast as single reads
+_LISTS: Final = (list, tuple, range, CompactList)  # a bulk read of them is as fast as single reads
 _PLAIN: Final = (bool, int, float, str, bytes, np.ndarray)
 
 
@@ -131,9 +131,6 @@ def warn_of_columns(name: str, dataset: Any) -> None:
         what = f"{name}: a tuple of {len(dataset)} arrays of length {length:,} is a dataset of {len(dataset)} samples"
         columns = ", ".join("XYZW"[: len(dataset)])
         warn(f"{what}; did you mean ArrayDataset({columns})? If each array is a sample, pass a list, not a tuple")
-
-
-TupleDataset = StackDataset  # its name in Chainer
 
 
 def _has_bulk_read(columns: Sequence[Any]) -> bool:

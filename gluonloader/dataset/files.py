@@ -21,7 +21,7 @@ from ..errors import add_note, bad_argument, import_extra
 from ..indices import checked_index, checked_indices
 from .base import Dataset
 from .bulk import bulk_read, each
-from .packed import PackedList
+from .compact import CompactList
 
 
 class FileDataset(Dataset[bytes]):
@@ -62,7 +62,7 @@ class FileDataset(Dataset[bytes]):
         if self._remote is None:
             here = os.getcwd()  # workers may start in another folder
             found = [os.path.join(here, path) for path in found]
-        self._paths = PackedList(found)
+        self._paths = CompactList(found)
 
     @property
     def paths(self) -> Sequence[str]:
@@ -73,8 +73,12 @@ class FileDataset(Dataset[bytes]):
         path = self.paths[checked_index(index, len(self))]
         if self._remote is not None:
             return self._remote.read(path, path[len(self._prefix) :])
-        with open(path, "rb", buffering=0) as file:
-            return file.read()
+        try:
+            with open(path, "rb", buffering=0) as file:
+                return file.read()
+        except MemoryError as error:
+            add_note(error, f"gluonloader: while reading {path}")
+            raise
 
     # Not for local files: if the file cache of the system contains them, a bulk read gains nothing. Otherwise it is as
     # fast as single reads in 16 threads, which need less memory for decoded samples.

@@ -12,10 +12,9 @@ from ..describe import counted, describe, short_repr, sized
 from ..errors import bad_argument
 from ..tree import Sample
 from .opening import (
-    Part,
+    NewestIterators,
     at_epoch,
     check_shards,
-    check_unread,
     has_shard,
     iterate,
     make_shard,
@@ -101,7 +100,7 @@ class IterableDataset(Generic[Sample]):
 
     @property
     def _inside(self) -> Sequence[Any]:
-        """The iterable datasets that it reads, if it makes the shards of them itself."""
+        """The datasets that it reads and to which it passes on its epoch."""
         return ()
 
     @short_repr
@@ -203,11 +202,11 @@ class _ShardView:
     def __init__(self, dataset: IterableDataset[Any], num_shards: int, index: int) -> None:
         self._dataset, self._num_shards, self._index = dataset, num_shards, index
         self._source, self._steps = unwrap(dataset)
+        self._epoch: int | None = None
         self.is_cut = not makes_shards(self._source, self._steps)
 
     def __iter__(self) -> Iterator[Any]:
-        shard = self._num_shards, self._index
-        part = Part(self._source, self._index, self._num_shards) if self.is_cut else part_of(self._source, *shard)
+        part = part_of(self._source, self._num_shards, self._index, self._epoch, self.is_cut)
         steps, transforms = split_steps(self._steps)  # the transforms need not run on samples of other shards
         samples = through(steps, iterate(part.dataset))
         return through(transforms, islice(samples, part.start, None, part.stride))
@@ -216,7 +215,11 @@ class _ShardView:
         return len(range(self._index, length_of(self._source, self._steps), self._num_shards))
 
     def set_epoch(self, epoch: int) -> None:
-        self._source = at_epoch(self._source, epoch)
+        self._epoch = epoch  # see NOTE [epochs of shards]
+
+    @property
+    def _inside(self) -> Sequence[Any]:
+        return (self._dataset,)
 
     @short_repr
     def __repr__(self) -> str:
@@ -231,18 +234,18 @@ class ChainDataset:
 
     def __init__(self, datasets: list[IterableDataset[Any]]) -> None:
         self.datasets = datasets
+        self._epoch: int | None = None
         self._made_by_shard: tuple[int, int] | None = None  # the arguments of `shard` that made this chain
-        self._opened = NewestIterators()
+        self._opened = [NewestIterators() for _ in datasets]
 
     def __iter__(self) -> Iterator[Any]:
         return chain.from_iterable(map(self._open, range(len(self.datasets))))
 
     def _open(self, number: int) -> Iterator[Any]:
         source, steps = unwrap(self.datasets[number])
-        samples = iterate(source)
-        others = [other for (part, _), other in self._opened.copy().items() if part == number]
-        check_unread("shard" if self._made_by_shard else f"{type(source).__name__}.__iter__", samples, others)
-        self._opened[number, self._made_by_shard] = samples
+        samples = iterate(at_epoch(source, self._epoch))
+        method = "shard" if self._made_by_shard else f"{type(source).__name__}.__iter__"
+        self._opened[number].add(self._made_by_shard, samples, method)
         return through(steps, samples)
 
     def __len__(self) -> int:
@@ -253,8 +256,8 @@ class ChainDataset:
         return f"({' + '.join(map(describe, self.datasets))})"
 
     def set_epoch(self, epoch: int) -> None:
-        """Replaces each dataset by the dataset in that epoch."""
-        self.datasets = [in_epoch(dataset, epoch) for dataset in self.datasets]
+        """Makes the next iteration read each dataset in this epoch."""
+        self._epoch = epoch  # see NOTE [epochs of shards]
 
     @property
     def shard(self) -> Callable[[int, int], ChainDataset]:
@@ -276,16 +279,10 @@ class ChainDataset:
 
     def _make_shard(self, num_shards: int, index: int) -> ChainDataset:
         parts = [unwrap(dataset) for dataset in self.datasets]
-        shard = ChainDataset([_wrapped(make_shard(source, num_shards, index), steps) for source, steps in parts])
+        shards = [_wrapped(make_shard(source, num_shards, index, self._epoch), steps) for source, steps in parts]
+        shard = ChainDataset(shards)
         shard._made_by_shard, shard._opened = (num_shards, index), self._opened
         return shard
-
-
-class NewestIterators(dict[Any, Any]):
-    """The newest iterators of a dataset, by its parts and shards; a pickle contains no iterators."""
-
-    def __reduce__(self) -> Any:
-        return NewestIterators, ()
 
 
 def unwrap(dataset: Any) -> tuple[Any, tuple[Step, ...]]:
@@ -321,26 +318,22 @@ def makes_shards(source: Any, steps: Sequence[Step]) -> bool:
     return has_shard(source) and not takes(steps)
 
 
-def in_epoch(dataset: Any, epoch: int) -> IterableDataset[Any]:
-    """The dataset in that epoch; see `at_epoch`."""
-    source, steps = unwrap(dataset)
-    return _wrapped(at_epoch(source, epoch), steps)
-
-
-def own_shard(dataset: IterableDataset[Any], num_shards: int, index: int) -> tuple[Any, tuple[Step, ...]]:
-    """The object that the method `shard` of the source returns, and the steps over it; it is iterated only once.
+def own_shard(
+    dataset: IterableDataset[Any], num_shards: int, index: int, epoch: int | None
+) -> tuple[Any, tuple[Step, ...]]:
+    """The object that the method `shard` of the source returns in that epoch, and the steps over it; to iterate once.
 
     Raises:
         ValueError: the source has no such method, or makes fewer shards; or `take` counts the samples of all shards.
     """
     source, steps = unwrap(dataset)
     if num_shards == 1:
-        return source, steps
+        return at_epoch(source, epoch), steps
     most = most_shards(source) if makes_shards(source, steps) else 1
     if most is not None and most < num_shards:
         why = f"{describe(dataset)} makes only {counted(most, 'shard', 'shards')}, but the loader reads {num_shards}"
         raise ValueError(f"{why}; pass num_shards={most} to the loader, or define the method `shard`")
-    return make_shard(source, num_shards, index), steps
+    return make_shard(source, num_shards, index, epoch), steps
 
 
 def is_iterable(dataset: Any) -> bool:

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..errors import bad_argument, explain_torch_arguments
-from ..randomness import batch_seed, draw_seed
+from ..errors import bad_argument, explain_arguments
+from ..randomness import batch_seed, checked_seed
 from .base import Subset
 
 
-@explain_torch_arguments(generator="pass an int as seed instead")
+@explain_arguments(generator="pass an int as seed instead")
 def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None) -> list[Subset]:
     """Splits a dataset at random into parts that have no sample in common.
 
@@ -34,8 +34,6 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None
     count = len(dataset)
     if not isinstance(lengths, Iterable) or isinstance(lengths, str):
         raise bad_argument("lengths", lengths, "must be a list, e.g. [0.8, 0.2]")
-    if seed is not None and not isinstance(seed, (int, np.integer)):
-        raise bad_argument("seed", seed, "must be an int or None")
     if not all(isinstance(length, Real) and length >= 0 for length in lengths):
         raise bad_argument("lengths", lengths, "all lengths or fractions must be >= 0")
     sizes = lengths
@@ -46,6 +44,6 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None
     if sum(sizes) != count or any(size != int(size) for size in sizes):
         right = f"pass ints with the sum len(dataset), which is {count}, or fractions with the sum 1"
         raise bad_argument("lengths", lengths, right)
-    rng = np.random.default_rng(batch_seed(draw_seed() if seed is None else int(seed), 0, 1))
+    rng = np.random.default_rng(batch_seed(checked_seed(seed), 0, 1))
     cuts = list(accumulate(map(int, sizes)))[:-1]
     return [Subset(dataset, cast("Sequence[Any]", part)) for part in np.split(rng.permutation(count), cuts)]

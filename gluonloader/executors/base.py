@@ -58,12 +58,14 @@ class Window:
 
     Attributes:
         arrived: the outcomes of those that were made, in the order in which they arrived.
+        reading: what the caller keeps to make these batches itself; it is dropped with the window. May be set.
 
     NOTE [cancelled]: any thread may close an iterator at any moment. So closing takes no lock: it marks the window as
     cancelled, discards the outcomes that have arrived, and wakes a thread that waits for more. Executors check
     `cancelled` before they start a task, and `put` checks it after it has added an outcome. Deleting an iterator runs
     no code of ours, because Python would drop an exception that a signal handler raises in that code. A window whose
-    `owner` was deleted counts as cancelled.
+    `owner` was deleted counts as cancelled. Only streams that the caller reads are closed at once, in `reading`; the
+    code of a dataset that closes a file would run there in any case. Workers are told by a thread; see ended.py.
 
     >>> from gluonloader.work.task import Task
     >>> tasks = [Task(0, number, 0, [number]) for number in range(2)]
@@ -73,11 +75,15 @@ class Window:
     0
     """
 
-    __slots__ = ("__weakref__", "_bell", "_is_cancelled", "_owner", "_waits", "arrived", "in_flight", "in_order")
+    __slots__ = (
+        *("__weakref__", "_bell", "_is_cancelled", "_owner", "_waits"),
+        *("arrived", "in_flight", "in_order", "reading"),
+    )
 
     def __init__(self, in_flight: InFlight, in_order: bool, owner: object) -> None:
         self.in_flight, self.in_order = in_flight, in_order
         self.arrived: dict[int, Outcome] = {}
+        self.reading: Any = None
         self._owner = weakref.ref(owner)
         self._is_cancelled = False
         self._bell: SimpleQueue[None] = SimpleQueue()
@@ -145,6 +151,7 @@ class Window:
             except KeyError:  # another thread took the last outcome
                 break
             outcome.discard()
+        self.reading = None
         self.ring()
 
     def drop_unwanted(self) -> None:
@@ -212,9 +219,11 @@ class Executor(Protocol):
 
     Attributes:
         usage: how its workers spend their time.
+        keeps_streams: whether workers keep streams open between batches, until `end_streams` is called.
     """
 
     usage: Usage
+    keeps_streams: bool
 
     @property
     def window(self) -> int:
@@ -238,6 +247,9 @@ class Executor(Protocol):
 
     def wake(self) -> None:
         """Wakes the thread that waits for a window that was cancelled. Takes no lock; see NOTE [cancelled]."""
+
+    def end_streams(self) -> None:
+        """Makes workers close the streams that they read for cancelled windows. Called in a thread of the library."""
 
     def time_out(self, task: Task, timeout: float) -> BaseException | None:
         """Gives up a task that took longer than `timeout` seconds; returns an error that shows where it is stuck.

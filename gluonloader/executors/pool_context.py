@@ -25,7 +25,8 @@ class PoolContext(BaseContext):
 def release(pool: Pool) -> None:
     """Ends the threads of a closed Pool that runs no task any more, and closes its queues; may be called again.
 
-    A Pool is a reference cycle, so without this its descriptors would stay open until the next garbage collection.
+    A Pool is a reference cycle. So without this, its descriptors would stay open until the next garbage collection, and
+    what its initializer refers to, such as the dataset, would stay in memory.
     """
     pool.terminate()
     parts: Any = pool
@@ -34,3 +35,4 @@ def release(pool: Pool) -> None:
     for queue in (parts._inqueue, parts._outqueue, parts._change_notifier):
         if hasattr(queue, "close"):  # the first two of a ThreadPool have no descriptors
             queue.close()
+    parts._initializer, parts._initargs = None, ()

@@ -22,23 +22,30 @@ from multiprocessing.pool import Pool, ThreadPool
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from ..errors import BatchTimeout, LoaderClosed, WorkerStartError, text_of
+from ..errors import BatchTimeout, LoaderClosed, WorkerStartError, forget_variables, text_of
 from ..interrupts import Uninterrupted
 from ..memory.buffers import BatchMemory, BufferPool
 from ..memory.warm import LARGEST_IN_PROGRAM, keep_freed_memory
 from ..randomness import Draws, set_current_seed
 from ..work.maker import BatchMaker, Maker
 from ..work.reading import side_by_side
-from ..work.task import Job, Task
+from ..work.streams import Streams
+from ..work.task import Chunk, Job, Task, as_exception
 from ..work.usage import Usage
 from .base import Failed, Made, Outcome, Submission, Window
+from .ended import Iterations
 from .pool_context import PoolContext, release
 
 _CLOSED: Final = "the loader was closed while this thread waited for a batch"
 _LOOK_S: Final = 0.5  # a thread that waits for a batch checks this often whether the loader was closed
 _CLOSING_S: Final = 0.5  # how long close() waits for threads: a busy thread cannot be killed, it ends after its batch
 
-_Queue = SimpleQueue["Submission | None"]  # None ends one thread
+
+class _EndStreams:
+    """In a queue: the thread closes the streams that nobody reads any more."""
+
+
+_Queue = SimpleQueue["Submission | _EndStreams | None"]  # None ends one thread
 
 
 class _Pool(ThreadPool):
@@ -59,6 +66,7 @@ class ThreadExecutor:
     def __init__(self, job: Job, window: int, draws: Draws | None = None) -> None:
         self.window, self._draws = window, draws
         self._job, self._buffers, self.usage = job, BufferPool(window), Usage()
+        self.keeps_streams, self._iterations = job.iterable, Iterations()
         self._shared: _Queue = SimpleQueue()
         self._own: list[_Queue] = [SimpleQueue() for _ in range(job.num_workers)]
         self._running: dict[int, Task] = {}  # by thread
@@ -80,6 +88,8 @@ class ThreadExecutor:
 
     def submit(self, task: Task, window: Window) -> None:
         queue = self._shared if task.worker is None else self._own[task.worker]
+        if isinstance(task.work, Chunk):
+            self._iterations.note(task.work, window)
         queue.put(Submission(task, window))
         if self._closed:
             self._refuse(queue)
@@ -114,6 +124,10 @@ class ThreadExecutor:
 
     def wake(self) -> None:
         pass  # each thread waits at its own window
+
+    def end_streams(self) -> None:
+        for queue in self._own:
+            queue.put(_EndStreams())
 
     def time_out(self, task: Task, timeout: float) -> BatchTimeout:
         frames = sys._current_frames()
@@ -157,7 +171,8 @@ class ThreadExecutor:
             if submission is None:
                 queue.put(None)  # None ends a thread
                 return
-            submission.window.put(Failed(submission.task, LoaderClosed(_CLOSED)))
+            if isinstance(submission, Submission):
+                submission.window.put(Failed(submission.task, LoaderClosed(_CLOSED)))
 
     def _serve(self, numbers: SimpleQueue[int]) -> None:
         """What one thread does, from its start to its end; see NOTE [a pool that serves]."""
@@ -182,20 +197,34 @@ class ThreadExecutor:
                 thread.start()
                 self._threads.append(thread)  # only now, since `close` may join it from now on
             with makers[0].running():
-                self._serve_queue(makers[0], self._own[worker] if self._job.iterable else self._shared)
+                if self._job.iterable:
+                    self._serve_streams(maker, self._own[worker])
+                else:
+                    self._serve_queue(makers[0], self._shared)
 
     def _serve_beside(self, maker: Maker) -> None:
         """What each additional thread of a worker does, so that bulk reads of several batches run side by side."""
         with maker.running():
             self._serve_queue(maker, self._shared)
 
-    def _serve_queue(self, maker: Maker, queue: _Queue) -> None:
+    def _serve_streams(self, maker: BatchMaker, queue: _Queue) -> None:
+        streams = maker.new_streams()
+        try:
+            self._serve_queue(maker, queue, streams)
+        finally:
+            streams.close()
+
+    def _serve_queue(self, maker: Maker, queue: _Queue, streams: Streams | None = None) -> None:
         ident, memory = threading.get_ident(), BatchMemory(self._buffers)
         while (submission := queue.get()) is not None:
+            if isinstance(submission, _EndStreams):
+                if streams is not None:
+                    streams.close(streams.iterations - self._iterations.live())
+                continue
             task, window = submission.task, submission.window
             if self._start_error is None and window.wants(task) and not self._runs(task):
                 self._running[ident] = task
-                window.put(self._make(maker, memory, task))
+                window.put(self._make(maker, memory, task, streams))
                 del self._running[ident]
             if self._start_error is not None:
                 window.ring()
@@ -205,10 +234,11 @@ class ThreadExecutor:
         """Whether a thread makes this batch now."""
         return any(running is task for running in list(self._running.values()))
 
-    def _make(self, maker: Maker, memory: BatchMemory, task: Task) -> Outcome:
+    def _make(self, maker: Maker, memory: BatchMemory, task: Task, streams: Streams | None) -> Outcome:
         try:
             with memory:
-                batch = maker.make_measured(task, self.usage)
+                batch = maker.make_measured(task, self.usage, streams)
                 return Made(task, batch, made_s=maker.timer.took * 1e-9, worker=maker.worker)
-        except BaseException as error:
-            return Failed(task, error)
+        except BaseException as error:  # no signal handler runs in this thread, so it is an error of the batch
+            forget_variables(error)  # now, since the program may never read this batch
+            return Failed(task, as_exception(error, str(task)))

@@ -3,13 +3,14 @@
     worker   array of a framework --to_numpy--> NumPy view --> slab
     main     slab --> NumPy view --from_numpy--> array of the framework, over the same memory
 
-An array of a dtype that NumPy lacks (bfloat16, the 8-bit floats) travels with a carrier dtype. A carrier is a
-structured dtype with one field of unsigned integers, whose name is that of the missing dtype. So does MXNet for
-bfloat16.
+An array of a dtype that NumPy lacks (bfloat16, 8-bit floats, torch's bits8 and int4) travels with a carrier dtype. A
+carrier is a structured dtype with one field of unsigned integers, whose name is that of the missing dtype. So does
+MXNet for bfloat16.
 """
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 from collections.abc import Callable, Sequence
@@ -24,7 +25,9 @@ from ..errors import warn
 Array = NDArray[Any]
 Empty = Callable[[tuple[int, ...], "np.dtype[Any]"], Array]
 
-_UNSIGNED: Final = {1: "u1", 2: "u2"}
+_UNSIGNED: Final = {1: "u1", 2: "u2", 4: "u4"}
+# The names of dtypes that NumPy lacks; other structured dtypes with one field are the user's.
+LACKING: Final = re.compile(r"bfloat16|complex32|bits\d+(x\d)?|u?int[1-7]|float[4-8]_\w+")
 
 _SPARE_DESCRIPTORS: Final = 16  # for the user's own files
 
@@ -66,24 +69,35 @@ class Framework(Protocol):
         """Returns the array in page-locked memory; without a device it warns, and may return the array itself."""
 
 
-class Lent(np.ndarray[Any, Any]):
-    """The bytes of the slab that a delivered batch lies in; the base of all its arrays."""
+class Lending(Protocol):
+    """The memory of a delivered batch.
 
-    mappings: dict[Any, Any]  # a framework's own mappings of the slab; they live as long as the batch
+    Attributes:
+        mappings: a framework's own mappings of the memory; they live as long as the batch.
+    """
+
+    mappings: dict[Any, Any]
 
     @property
     def address(self) -> int:
         """The address of byte 0 in this process."""
-        address: int = self.__array_interface__["data"][0]
-        return address
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the batch uses."""
 
     def share(self) -> int | None:
         """Returns a new descriptor of the slab, so that a framework can map it and become one of its holders.
 
-        When the holder is done with the slab, it subtracts 1 from the int32 at byte 0. None if the slab cannot be
+        When the holder is done with the slab, it subtracts 1 from the int32 at byte 0. None if the memory cannot be
         shared.
         """
-        raise NotImplementedError
+
+
+class Lent(np.ndarray[Any, Any]):
+    """A large array of a delivered batch, as bytes; because it is a subclass, NumPy makes it the base of all views."""
+
+    loan: Lending
 
 
 def leaves_room(descriptor: int) -> bool:
@@ -102,10 +116,11 @@ def carrier(name: str, itemsize: int) -> np.dtype[Any]:
 
 def carried(dtype: np.dtype[Any]) -> str | None:
     """Returns the name behind a carrier or a dtype that `ml_dtypes` adds to NumPy; None for other dtypes."""
-    if dtype.itemsize not in _UNSIGNED:
+    if dtype.isbuiltin == 1 or dtype.itemsize not in _UNSIGNED:
         return None
     name: str = dtype.names[0] if dtype.names else dtype.name
-    return name if dtype.isbuiltin == 2 or dtype == carrier(name, dtype.itemsize) else None
+    is_carrier = LACKING.fullmatch(name) is not None and dtype == carrier(name, dtype.itemsize)
+    return name if dtype.isbuiltin == 2 or is_carrier else None
 
 
 def raw(array: Array) -> Array:

@@ -23,6 +23,8 @@ _MAKERS: Final[dict[str, Callable[[], Framework]]] = {
     "mxnet": lambda: MXNet(numpy_like=None),
     "mxnet.nd": lambda: MXNet(numpy_like=False),
     "mxnet.np": lambda: MXNet(numpy_like=True),
+    "mxnet.nd.shared": lambda: MXNet(numpy_like=False, shared=True),
+    "mxnet.np.shared": lambda: MXNet(numpy_like=True, shared=True),
     "mxnet.shared": lambda: MXNet(numpy_like=None, shared=True),
 }
 # The keys are the packages that define array types. If such a type exists, its package is loaded.
@@ -51,6 +53,11 @@ def named(name: str) -> Framework:
             "anything imports mxnet"
         ) from error
     return _MAKERS[name]()
+
+
+def arriving(name: str) -> Framework:
+    """Returns the framework of this name for arrays that come from a worker: as in Gluon, in `cpu_shared(0)`."""
+    return named(f"{name}.shared" if name in _NAMES["mxnet"] else name)
 
 
 def owner(kind: type) -> Framework | None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from .base import Array, Empty, Lent, carried, fit_for_views, no_dtype, raw, warn_once
 from .mxnet_memory import MXNetMemory
 
+_LARGE: Final = 64 * 1024  # bytes; smaller arrays are copied sooner than borrowed
 _CURE: Final = "MXNet 1.9.1 has float16/32/64, int8/32/64, uint8 and bool: convert the array, e.g. x.astype('int32')"
 
 
@@ -18,9 +19,9 @@ class MXNet:
     Args:
         numpy_like: True for `mx.np.ndarray`, False for `mx.nd.NDArray`, None for both. With None,
             `mx.util.is_np_array()` decides what new arrays are.
-        shared: where arrays outside of slabs go: if True, they are copied to `cpu_shared(0)`, unless descriptors run
-            out; if False, they become arrays in `cpu(0)` without a copy. Arrays in a slab are always in
-            `cpu_shared(0)`.
+        shared: where arrays go that are no large part of a slab: if True, they are copied to `cpu_shared(0)`, unless
+            descriptors run out; if False, they become arrays in `cpu(0)`, large ones without a copy. Arrays that are a
+            large part of a slab are always in `cpu_shared(0)`, and not copied.
     """
 
     def __init__(self, numpy_like: bool | None, shared: bool = False) -> None:
@@ -59,7 +60,7 @@ class MXNet:
         if handle is None and self._shared:
             handle = memory.share(array)
         if handle is None:  # not `borrow`, which would notice too late that MXNet no longer uses a slab
-            handle = memory.copy(array, False) if lent else memory.borrow(array)
+            handle = memory.copy(array, False) if lent or array.nbytes < _LARGE else memory.borrow(array)
         return handle
 
     def stack(self, arrays: Sequence[Any], empty: Empty) -> Any:

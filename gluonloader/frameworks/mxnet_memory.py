@@ -37,6 +37,7 @@ _FIRST_ELEMENT: Final = 16  # bytes of MXNet's header in shared memory: a count 
 # MXNet subtracts 1 when it is done. At 0 it would also unlink a file name, but the file has no name.
 _TWO_HOLDERS: Final = (2).to_bytes(_FIRST_ELEMENT, "little")
 _MAX_ELEMENTS: Final = 2**31 - 1  # of one NDArray
+_LEAST_PART: Final = 4  # an array is mapped if it takes one part in so many of its slab: it keeps the whole slab
 
 
 class _DLTensor(ctypes.Structure):
@@ -109,17 +110,17 @@ class MXNetMemory:
 
     def attach(self, array: Array, base: Lent) -> Any | None:
         """Returns the handle of an NDArray over `array`, which lies in the slab `base`; None if MXNet cannot map it."""
-        itemsize = array.dtype.itemsize
-        start = (array.__array_interface__["data"][0] - base.address - _FIRST_ELEMENT) // itemsize
-        extent = min((base.nbytes - _FIRST_ELEMENT) // itemsize, _MAX_ELEMENTS)
-        if start + array.size > extent:
+        itemsize, loan = array.dtype.itemsize, base.loan
+        start = (array.__array_interface__["data"][0] - loan.address - _FIRST_ELEMENT) // itemsize
+        extent = min((loan.nbytes - _FIRST_ELEMENT) // itemsize, _MAX_ELEMENTS)
+        if start + array.size > extent or array.nbytes * _LEAST_PART < loan.nbytes:
             return None
-        whole = base.mappings.get(array.dtype)
+        whole = loan.mappings.get(array.dtype)
         if whole is None:  # all arrays of a dtype share a mapping, since slicing is cheaper than mapping
-            descriptor = base.share()
+            descriptor = loan.share()
             if descriptor is None:
                 return None
-            whole = base.mappings[array.dtype] = self._map(descriptor, extent, array.dtype)
+            whole = loan.mappings[array.dtype] = self._map(descriptor, extent, array.dtype)
         return self._slice(whole, start, array)
 
     def _slice(self, whole: Any, start: int, array: Array) -> Any:

@@ -22,7 +22,8 @@ class NumPy:
         return np.asarray(array)
 
     def from_numpy(self, array: Array) -> Any:
-        return without_carrier(array, "NumPy", "run `pip install ml_dtypes` and import it to add the dtype to NumPy")
+        cure = "convert it in the dataset, or run `pip install ml_dtypes` and import it, which adds dtypes to NumPy"
+        return without_carrier(array, "NumPy", cure)
 
     def stack(self, arrays: Sequence[Any], empty: Empty) -> Any:
         return None

@@ -54,8 +54,8 @@ def converter(output: str | Framework | Leaf) -> Leaf:
         values = array if source is None else source.to_numpy(array)
         if values is None:
             raise TypeError(
-                f"output={target.name!r}: {kind.__qualname__} is nested, sparse, has a gradient or is on a device; "
-                "return dense arrays in host memory"
+                f"output={target.name!r}: {kind.__qualname__} is nested, sparse or quantized, has a gradient or is on "
+                "a device; return dense arrays in host memory"
             )
         return target.from_numpy(values) if is_numeric(values.dtype) else array
 

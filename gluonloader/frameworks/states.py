@@ -98,7 +98,8 @@ def _encode(value: Any) -> Any:
 
 def _encode_array(values: Any, framework: str) -> dict[str, Any]:
     if values is None:
-        raise TypeError(f"an array of {framework} that is nested, sparse, has a gradient or is on a device")
+        what = "that is nested, sparse or quantized, has a gradient or is on a device"
+        raise TypeError(f"an array of {framework} {what}")
     if values.dtype.kind not in _KINDS:
         raise TypeError(f"an array of dtype {values.dtype}")
     data = base64.b64encode(values.tobytes()).decode()

@@ -11,9 +11,29 @@ from typing import Any, Final
 import numpy as np
 
 from ..interrupts import from_signal_handler
-from .base import Array, Empty, carried, carrier, extension, fit_for_views, no_dtype, raw, warn_once
+from .base import LACKING, Array, Empty, carried, carrier, extension, fit_for_views, no_dtype, raw, warn_once
 
 _DTYPE: Final = attrgetter("dtype")
+
+
+def is_shared(value: Any) -> bool:
+    """Whether it is a tensor, or the storage of one, in memory that torch can pass to another process as it is.
+
+    Tensors on a device do not count, nor those that `torch.from_file` maps: torch has closed the file.
+    """
+    torch: Any = sys.modules.get("torch")
+    storages = () if torch is None else (torch.UntypedStorage, torch.TypedStorage)
+    if torch is None or type(value) not in (torch.Tensor, torch.nn.Parameter, *storages):
+        return False
+    if type(value) not in storages:
+        if value.layout is not torch.strided or (value.requires_grad and not value.is_leaf):
+            return False
+        value = value.untyped_storage()
+    storage = getattr(value, "_untyped_storage", value)
+    if storage.device.type != "cpu" or not storage.is_shared():
+        return False
+    by_name = torch.multiprocessing.get_sharing_strategy() == "file_system"
+    return by_name or not storage.size() or storage._share_fd_cpu_()[0] >= 0
 
 
 class Torch:
@@ -25,9 +45,9 @@ class Torch:
         self._torch: Any = sys.modules["torch"]
         # The dtypes that NumPy lacks, by name: torch.bfloat16 is "bfloat16".
         named = {str(value)[6:]: value for value in vars(self._torch).values() if isinstance(value, self._torch.dtype)}
-        self._extra = {name: dtype for name, dtype in named.items() if name == "bfloat16" or name.startswith("float8_")}
+        self._extra = {name: dtype for name, dtype in named.items() if LACKING.fullmatch(name)}
         self._carriers = {dtype: carrier(name, dtype.itemsize) for name, dtype in self._extra.items()}
-        self._uints = {1: self._torch.uint8, 2: self._torch.int16}
+        self._uints = {1: self._torch.uint8, 2: self._torch.int16, 4: self._torch.int32}
         self._dtypes: dict[Any, np.dtype[Any]] = self._carriers.copy()  # by dtype of torch
         for code in np.typecodes["AllInteger"] + "?efdFD":
             with suppress(TypeError):  # torch lacks it
@@ -49,13 +69,11 @@ class Torch:
             return None
         kind = self._carriers.get(array.dtype)
         try:
-            if kind is None:
-                values: Array = array.resolve_conj().resolve_neg().numpy()
-                return values
-            bits: Array = array.view(self._uints[kind.itemsize]).numpy()
-        except (TypeError, RuntimeError):  # quantized, or less than 8 bits
+            array = array.resolve_conj().resolve_neg()
+            values: Array = array.numpy() if kind is None else array.view(self._uints[kind.itemsize]).numpy()
+        except (TypeError, RuntimeError):  # quantized
             return None
-        return bits.view(extension(str(array.dtype)[6:]) or kind)
+        return values if kind is None else values.view(extension(str(array.dtype)[6:]) or kind)
 
     def from_numpy(self, array: Array) -> Any:
         array = fit_for_views(array)

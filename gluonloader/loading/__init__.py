@@ -1,1 +1,1 @@
-"""The parts of a loader except executors: arguments, epochs, plans, positions, choice of executor, statistics."""
+"""The parts of a loader except executors: epochs, plans, positions, choice of executor."""

@@ -19,17 +19,10 @@ from ..describe import describe
 from ..errors import bad_argument, warn
 from ..indices import as_list
 from ..randomness import PreservedGenerators
-from ..ranks import Policy, Ranks
-from ..sampler import (
-    BatchSampler,
-    ShardedSampler,
-    chain_of,
-    computed_copy,
-    is_computed,
-    rank_of,
-    unseeded,
-    users_copy,
-)
+from ..ranks import Policy, Ranks, rank_and_size
+from ..sampler.base import BatchSampler
+from ..sampler.copies import chain_of, computed_copy, is_computed, unseeded, users_copy
+from ..sampler.sharded import ShardedSampler, rank_of
 from ..segments import PackedRow
 from .random_order import draws_unseeded
 
@@ -42,7 +35,7 @@ def ranks_of(argument: Any, default: Policy) -> Ranks:
     """The argument `ranks` of `DataLoader` as an object; `default` is the policy if none was passed."""
     ranks = argument
     if isinstance(ranks, str):
-        ranks = Ranks.of(ranks)  # type: ignore[arg-type]  # it checks the value
+        ranks = Ranks(*rank_and_size(ranks, "ranks"))  # type: ignore[arg-type]  # it checks the value
     elif isinstance(ranks, tuple) and len(ranks) == 2:
         ranks = Ranks(*ranks)
     if not isinstance(ranks, Ranks):

@@ -1,17 +1,9 @@
 """Chooses the executor of a loader: the executor that was passed or, with "auto", the one that suits the data.
 
-    the samples are small rows in memory, and batchify_fn releases the GIL -> the caller
-    everything is declared to release the GIL (`gluonloader.gil_free`),
-    or Python has no GIL, and everything is declared `thread_safe` ---------> threads
-    anything else ----------------------------------------------------------> processes
-    at the start of a later epoch: making a batch takes less time than
-    the program waits to get one from workers ------------------------------> the caller, from now on
-
-NOTE [auto]: no batch depends on the choice (P1). So "auto" does not change to the caller if user code could notice:
-MXNet's generator is seeded only in worker processes, `worker_init_fn` is written for workers, and the shards of an
-iterable dataset belong to workers. The caller must not read the dataset while workers read it or may still be forked,
-since both processes would share the offset in a file that was opened before the fork. So the change happens between
-epochs, closes the workers, and is final, even if the loader starts again with another job or in a forked child.
+the samples are small rows in memory, and batchify_fn releases the GIL -> the caller
+everything is declared to release the GIL (`gluonloader.gil_free`),
+or Python has no GIL, and everything is declared `thread_safe` ---------> threads
+anything else ----------------------------------------------------------> processes
 """
 
 from __future__ import annotations
@@ -20,23 +12,19 @@ import multiprocessing
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import median
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..checks import ExecutorName
 from ..declared import in_memory, is_gil_free, is_thread_safe
 from ..errors import WorkerStartError, warn
 from ..executors.process.main_script import imports_main
-from ..executors.shared.meeting import Meeting
 from ..limits import has_gil
 from ..tree import leaves
-from ..work.maker import may_draw
 from ..work.task import Job
-from .stats import Tally, usual_wait
 
-_ENOUGH: Final = 24  # batches to measure before a change
-_CALLER_S: Final = 3e-6  # overhead of a batch in the caller; the measured time of a worker includes this
-_GENERATORS_S: Final = 20e-6  # further overhead if random generators are saved and restored
+if TYPE_CHECKING:
+    from ..executors.shared.meeting import Meeting
+
 _SMALL_ROW: Final = 4096  # bytes of a sample; handing it to another thread takes longer than copying it
 
 
@@ -107,21 +95,6 @@ def possible(choice: Choice) -> Choice:
         warn(f"{text}; pass executor='thread'")
         return Choice("thread", text)
     return choice
-
-
-def cheaper(job: Job, tally: Tally, window: int) -> Choice | None:
-    """The serial executor, if making a batch takes less time than getting it from a worker; otherwise None."""
-    draws = may_draw(job)
-    needs_workers = job.iterable or job.worker_init_fn is not None or (draws and "mxnet" in sys.modules)
-    needs_workers |= job.reading.on_error != "raise"  # only a worker process survives a sample that crashes
-    waits = tally.recent_waits()
-    if needs_workers or len(waits) < _ENOUGH:
-        return None
-    wait_s, made_s = usual_wait(waits, window), median(tally.recent_makes())
-    if made_s + _CALLER_S + _GENERATORS_S * draws >= wait_s:
-        return None
-    made = f"a batch is made in {made_s * 1e6:.0f} us"
-    return Choice("serial", f"{made} in the main program, but took {wait_s * 1e6:.0f} us to arrive from workers")
 
 
 def _has_small_rows(dataset: Any) -> bool:

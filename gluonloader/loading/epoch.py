@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import LoaderClosed, WorkerStartError
+from ..executors import ended
 from ..executors.base import CalledInHandler, Executor, Failed, Outcome, Window
 from ..interrupts import from_signal_handler
+from ..statistics.tally import Tally
 from ..work.info import BadSample
 from ..work.task import Task
 from .plan import NOTHING, Plan
-from .stats import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,13 @@ class Epoch:
     def __init__(self, executor: Executor, plan: Plan, delivery: Delivery, tally: Tally) -> None:
         self.plan, self._executor, self._delivery, self._tally = plan, executor, delivery, tally
         self.draws_ahead = delivery.draws_ahead
+        self._watch()
         self._start()
 
     def _start(self) -> None:
         self._interrupted = True  # until the end of a method; see NOTE [interrupts] in executors/base.py
         self._window = Window(self.plan.in_flight, self._delivery.in_order, self)
-        self._counts = self._tally.start(self.plan.epoch, self._executor.window)
+        self._counts = self._tally.start(self.plan.epoch)
         self._drawn = False  # the plan has given out everything
         self.ended = self.workers_failed = False
         self._complete = True  # no batch was lost because the loader was closed
@@ -125,15 +127,28 @@ class Epoch:
     def replace(self, executor: Executor, plan: Plan) -> None:
         self._interrupted = True
         self._window.cancel()
+        self._end_streams()
         self.plan, self._executor = plan, executor
+        self._watch()
         self._start()
 
     def close(self) -> None:
         """Discards all batches that were not delivered. Takes no lock; see NOTE [cancelled] in executors/base.py."""
-        ended, self._drawn, self.ended = self.ended, True, True
+        had_ended, self._drawn, self.ended = self.ended, True, True
         self._window.cancel()
-        if not ended:
+        if not had_ended:
             self._executor.wake()
+            self._end_streams()
+
+    def _watch(self) -> None:
+        """Makes workers close the streams of this epoch when it is deleted."""
+        if self._executor.keeps_streams:
+            ended.watch(self, self._executor)
+
+    def _end_streams(self) -> None:
+        """Makes workers close the streams of this epoch, since its window was cancelled."""
+        if self._executor.keeps_streams:
+            ended.tell(self._executor)
 
     def _repair(self) -> None:
         """Makes plan, window and executor agree again after an exception; see NOTE [interrupts]."""
@@ -298,4 +313,6 @@ class Epoch:
             if self._final_error is None and self._complete:
                 self.plan.finish()
             self.ended = True
+            self._window.cancel()
+            self._end_streams()
         self._interrupted = before

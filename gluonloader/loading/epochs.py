@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ..describe import counted, describe
+from ..describe import class_name, counted, describe
 from ..errors import bad_state, warn
 from ..frameworks import state_from_json, state_to_json
 from ..interrupts import from_signal_handler
 from ..locks import Lock
 from ..randomness import postponed
-from ..sampler import keep_pass
-from ..state import add_checksum, check_same, field, has_state, int_field, parse_state
+from ..sampler.base import keep_pass
+from ..state import add_checksum, check_same, field, has_state, int_field, parse_state, seed_field
 from .epoch import Delivery, Epoch
 from .lengths import LengthCheck
 from .plan import IndexPlan, Plan
@@ -94,7 +94,13 @@ class Epochs:
 
     def __len__(self) -> int:
         self._finish_current()
-        return self.source.batches(self.workers.job.dataset, self.workers.copied_length)
+        try:
+            return self.source.batches(self.workers.job.dataset, self.workers.copied_length)
+        except TypeError as error:
+            if "has no len()" not in str(error):  # a sampler of the library says what to do
+                raise
+            cure = "define __len__ in the dataset or sampler if the length is known, or count the batches in the loop"
+            raise TypeError(f"{error}; {cure}") from None
 
     def start_ahead(self) -> None:
         """With auto_reload: starts the next epoch before the user asks for it."""
@@ -132,7 +138,7 @@ class Epochs:
     def _start(self) -> Epoch:
         """Starts an epoch; the caller then replaces `_next`. If an interrupt comes first, this start is made again."""
         open_epochs = [epoch for reference in self._open if (epoch := reference()) is not None and not epoch.ended]
-        executor = self.workers.next_executor(self._next.number, alone=not open_epochs)
+        executor = self.workers.next_executor(self._next.number)
         self._lengths.at_start(self.workers.job.dataset, self.source.fixed_length, self.workers.copied_length)
         plan = self._next_plan()
         epoch = Epoch(executor, plan, self.delivery, self.workers.tally)
@@ -296,7 +302,7 @@ class Epochs:
         if self.seed_given:
             check_same(fields, "seed", job.seed, "this loader")
         else:
-            int_field(fields, "seed", None)
+            seed_field(fields)
         if self._keeps_dataset_state != (field(fields, "dataset") is not None):
             has = "has" if self._keeps_dataset_state else "has no"
             raise ValueError(f"state: dataset: this dataset {has} state_dict(), unlike the dataset that was saved")
@@ -331,9 +337,9 @@ class Epochs:
 
 
 def _warn_of_reading(dataset: Any, fields: Mapping[str, Any]) -> None:
-    samples = fields["batch"] * fields["batch_size"]
-    if samples and not any(fields["hints"]):
+    if fields["batch"] and not any(fields["hints"]):
+        batches = counted(fields["batch"], "batch", "batches")
         warn(
-            f"resuming {type(dataset).__name__} reads about {samples:,} samples again, to skip them; "
+            f"resuming {class_name(dataset)} reads the samples of about {batches} again, to skip them; "
             "a dataset with state_dict() and load_state_dict() resumes without reading them again",
         )

@@ -26,9 +26,11 @@ from ..state import (
     parse_state,
     ranges_field,
     save_ranges,
+    seed_field,
     to_ranges,
 )
 from .merging_orders import merge_orders
+from .plan.new_ranks import saved_share
 from .plan.shard_state import ShardEnds, Shards, check, in_leftovers, rest_of_leftovers
 
 _OWN: Final = ("batch", "ahead", "ended", "hints", "leftovers", "errors", "rank", "ranks", "stop", "epoch", "check")
@@ -41,7 +43,7 @@ def merge_states(states: Iterable[Any]) -> dict[str, Any]:
 
     Load the result on every rank, with any number of ranks, or in a single process. Then each sample that no rank has
     delivered before comes exactly once. For a dataset with `__getitem__`, all ranks have to have delivered the same
-    number of batches, or all their batches of the epoch.
+    number of batches, or all their batches of the epoch. The only state of a single process is returned as it is.
 
     Args:
         states: for each rank what `state_dict()` of its loader returned, or the same as JSON text, in any order.
@@ -50,6 +52,8 @@ def merge_states(states: Iterable[Any]) -> dict[str, Any]:
         ValueError: a state is missing, comes twice, or does not fit the other states; the text says which.
     """
     given = [parse_state(state) for state in states]
+    if len(given) == 1 and not _is_of_rank(given[0]):  # a single process has saved it, or all ranks together
+        return given[0]
     if given and "sampler" in given[0]:
         return merge_orders(given)
     parsed = _checked(given)
@@ -82,6 +86,12 @@ def merge_states(states: Iterable[Any]) -> dict[str, Any]:
     )
 
 
+def _is_of_rank(state: Mapping[str, Any]) -> bool:
+    """Whether it is the state of one of several ranks."""
+    saved = state.get("sampler")
+    return "ranks" in state or (isinstance(saved, Mapping) and saved_share(saved) is not None)
+
+
 def _checked(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The states in the order of the ranks."""
     if not states:
@@ -92,7 +102,7 @@ def _checked(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
             right = "it was saved by a loader without `ranks`, or is merged already; load it without merge_states"
             raise ValueError(f"states: one of them is not the state of a rank: {right}")
         check(_shards_of(state), state)
-        int_field(state, "seed", None)
+        seed_field(state)
         if by_rank.setdefault(rank := state["rank"], state) is not state:
             raise ValueError(f"states: rank {rank} comes twice; pass one state for each rank")
         for name in [*(name for name in states[0] if name not in _OWN), "ranks"]:

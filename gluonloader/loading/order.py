@@ -10,18 +10,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from ..sampler import (
-    BatchPass,
-    BatchSampler,
-    changes_of,
-    computed_copy,
-    is_computed,
-    iterate,
-    last_keys,
-    repeats,
-    set_epoch,
-    users_copy,
-)
+from ..sampler.base import BatchSampler, iterate
+from ..sampler.copies import changes_of, computed_copy, is_computed, last_keys, repeats, users_copy
+from ..sampler.epochs import set_epoch
+from ..sampler.passes import BatchPass
 from .plan import IndexPlan, Start
 from .plan.sampler_state import drop_carried, restore, stateful_part
 from .sources import IndexSource

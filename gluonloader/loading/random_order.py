@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..declared import slow_in_random_order
 from ..errors import bad_argument
-from ..sampler import OrderedSampler, iterating_class
+from ..sampler.base import OrderedSampler, iterating_class
 
 _LIBRARIES: Final = ("gluonloader.sampler.", "torch.utils.data.", "mxnet.gluon.data.", "accelerate.")
 _WRAP: Final = ("BatchSampler", "ShardedSampler", "BatchSamplerShard")  # they yield the order of the sampler in them

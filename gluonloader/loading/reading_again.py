@@ -14,12 +14,12 @@ from ..dataset.iterable import unwrap
 from ..errors import bad_argument
 from ..executors.serial import SerialExecutor
 from ..interrupts import from_signal_handler
+from ..statistics.tally import Tally
 from ..work.maker import BatchMaker
 from ..work.task import Job
 from .epoch import Delivered, Delivery, Epoch
 from .plan import NOTHING, Leftover
 from .sources import ShardSource
-from .stats import Tally
 
 _Result = tuple[Any, Delivered] | Exception  # a batch, or its error
 
@@ -39,8 +39,11 @@ def check_read(source: ShardSource, dataset: Any, batch: int, read: bool) -> Non
 def make(source: ShardSource, job: Job, maker: BatchMaker, epoch: int, batch: int) -> Any:
     """The batch with a number; ValueError if there is none."""
     plan = source.other_plan(epoch, job.seed, [])
-    task = plan.chunk_task(batch)
-    made = plan.accept(task, maker.make(task))
+    task, streams = plan.chunk_task(batch), maker.new_streams()
+    try:
+        made = plan.accept(task, maker.make(task, streams=streams))
+    finally:
+        streams.close()
     if made is not NOTHING:
         return made
     _, made = _read_to(_start_reading(source, job, epoch), batch)

@@ -22,7 +22,8 @@ from typing import Any
 from ..checks import check_int
 from ..errors import bad_argument
 from ..randomness import PreservedGenerators
-from ..sampler import set_epoch, unseeded
+from ..sampler.copies import unseeded
+from ..sampler.epochs import set_epoch
 from ..work.maker import BatchMaker
 from ..work.task import Task
 from ..work.tolerance import Tolerated

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ..errors import bad_argument
-from ..sampler import BatchSampler, UsersEpochs, changes_of, epochs_of, set_epoch
+from ..sampler.base import BatchSampler
+from ..sampler.copies import changes_of
+from ..sampler.epochs import UsersEpochs, epochs_of, set_epoch
 from ..state import add_checksum
 from .among_ranks import Comparison
 from .lengths import length_if_known, lengths_of

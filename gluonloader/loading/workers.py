@@ -9,30 +9,29 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..checks import ExecutorName
 from ..describe import counted
 from ..errors import LoaderClosed
 from ..executors.base import Executor, usual_window
-from ..executors.process import ProcessExecutor
-from ..executors.ray import RayExecutor
 from ..executors.serial import SerialExecutor
 from ..executors.shared.dataset_in_server import DatasetInServer
-from ..executors.shared.shared_executor import SharedExecutor
-from ..executors.thread import ThreadExecutor
 from ..interrupts import Uninterrupted
 from ..limits import has_gil
 from ..locks import Lock
 from ..randomness import Draws, seed_restorable
+from ..statistics.tally import Tally
 from ..work.info import LoaderInfo
 from ..work.maker import BatchMaker, held_by
 from ..work.task import Job
 from ..work.usage import NOTHING_SPENT, Usage
-from .advice import advise
-from .choice import Choice, Options, cheaper, possible, suited
+from .choice import Choice, Options, possible, suited
 from .lengths import length_if_known
-from .stats import LoaderStats, Tally, summarize
-from .trace import Trace
+
+if TYPE_CHECKING:
+    from ..statistics.stats import LoaderStats
+    from ..statistics.trace import Trace
 
 _log = logging.getLogger("gluonloader")
 
@@ -65,6 +64,7 @@ class Workers:
         tally: the counts of all iterators.
         closed: the loader was closed, so no worker will start any more.
         block_ended: the `with` block of the loader has ended; may be set.
+        words: changes the words of the advice, for a drop-in whose arguments have other names; may be set.
         lock_here: held while the calling thread makes a batch that no executor makes.
     """
 
@@ -72,6 +72,7 @@ class Workers:
         self.job = job if job.payloads else replace(job, payloads=payloads(job.seed))
         self.options, self.closed = options, False
         self.block_ended = False
+        self.words: Callable[[str], str] = str
         self.tally = Tally()
         self._copied_length: int | None = None
         self._payloads = payloads
@@ -102,45 +103,27 @@ class Workers:
         """Starts workers in this process; `epoch` is the first epoch for which they make batches."""
         if self.tally.pid != os.getpid():  # a forked child counts its own batches
             self.tally = Tally()
-        name = self.options.executor
-        if name != "auto":
-            given = "num_workers=0" if name == "serial" else f'executor="{name}"'
-            given = given if self.options.meeting is None else "share"
-            return self._use(possible(Choice(name, f"{given} was given")), epoch)
-        final = self._choice if self._choice is not None and self._choice.name == "serial" else None
-        return self._use(possible(final or suited(self.job)), epoch)
-
-    def _use(self, choice: Choice, epoch: int) -> Executor:
-        job, options = replace(self.job, epoch=epoch), self.options
+        choice, job, options = self._chosen(), replace(self.job, epoch=epoch), self.options
         has_copies = job.iterable and choice.name in ("process", "ray")
         self._copied_length = length_if_known(job.dataset) if has_copies else None
-        executor: Executor
-        if choice.name == "serial":
-            executor = SerialExecutor(job)
-        elif choice.name == "thread":
-            draws = Draws(held_by(job)) if options.executor == "auto" and not has_gil() else None
-            executor = ThreadExecutor(job, options.prefetch or usual_window(job), draws)
-        else:
-            limits = options.prefetch, options.max_retries, options.memory_limit, options.max_per_worker
-            if choice.name == "ray":
-                executor = RayExecutor(job, options.ray_options, *limits)
-            elif options.meeting is not None:
-                executor = SharedExecutor(job, options.meeting, options.ranks, *limits)
-            else:
-                executor = ProcessExecutor(job, options.start_method, *limits)
+        executor = _new_executor(choice.name, job, options)
         if options.executor == "auto":
             _log.debug("executor='auto': %s, because %s", choice.name, choice.why)
         if self.tally.trace is not None:
             self.tally.trace.watch(executor.usage)
-        if self._executor is not None and self.in_this_process:
-            self._earlier = sum(self._executor.usage.fold().values(), self._earlier)
         self._choice, self._executor, self._pid = choice, executor, os.getpid()
-        self.tally.forget()
         # Runs before the Pool's own finalizer (priority 15), which would terminate busy workers.
         self._finalizer = Finalize(self, _close_when_deleted, args=(executor,), exitpriority=20)
         if self.closed:  # by a signal handler, meanwhile
             executor.close()
         return executor
+
+    def _chosen(self) -> Choice:
+        name = self.options.executor
+        if name == "auto":
+            return possible(suited(self.job))
+        given = "num_workers=0" if name == "serial" else f'executor="{name}"'
+        return possible(Choice(name, f"{given if self.options.meeting is None else 'share'} was given"))
 
     @property
     def in_this_process(self) -> bool:
@@ -158,8 +141,8 @@ class Workers:
     @property
     def processes(self) -> list[BaseProcess]:
         """The worker processes that run now; empty if the workers are no processes of this one."""
-        executor = self._executor
-        return executor.processes if isinstance(executor, ProcessExecutor) and self.in_this_process else []
+        processes: list[BaseProcess] = getattr(self._executor, "processes", []) if self.in_this_process else []
+        return processes
 
     def executor(self, epoch: int) -> Executor:
         """The current executor; starts workers if there are none.
@@ -178,20 +161,10 @@ class Workers:
             return 0 if self.options.executor == "serial" else self.options.prefetch or usual_window(self.job)
         return 0 if isinstance(self._executor, SerialExecutor) else self._executor.window
 
-    def next_executor(self, epoch: int, alone: bool) -> Executor:
-        """The executor for an epoch that starts now; `alone`: no other epoch is being read.
-
-        Raises:
-            LoaderClosed: the loader is closed.
-        """
+    def next_executor(self, epoch: int) -> Executor:
+        """`executor` for an epoch that starts now; only one thread at a time starts workers."""
         with self._lock:
-            executor = self.executor(epoch)
-            if alone and self.options.executor == "auto" and not isinstance(executor, SerialExecutor):
-                choice = cheaper(self.job, self.tally, executor.window)
-                if choice is not None:
-                    self.stop()
-                    return self._use(choice, epoch)
-            return executor
+            return self.executor(epoch)
 
     def maker_here(self, epoch: int) -> BatchMaker:
         """Makes batches in the calling thread, besides the workers; it seeds as the serial executor does."""
@@ -226,6 +199,10 @@ class Workers:
         self._close_executor()
         if self._finalizer is not None:
             self._finalizer.cancel()
+        if self._executor is not None and self.in_this_process:
+            usage = self._executor.usage
+            self._earlier = sum(usage.fold().values(), self._earlier)
+            self.tally.deaths, self.tally.retries = self.tally.deaths + usage.deaths, self.tally.retries + usage.retries
         self._pid = None
 
     def close(self) -> None:
@@ -248,12 +225,14 @@ class Workers:
             "ray": ("Ray actor", "Ray actors"),
         }
         text = counted(count, *names[name]) if name in names else ""
-        if isinstance(self._executor, SharedExecutor) and self.in_this_process:
-            text += f" for {counted(self._executor.ranks, 'rank', 'ranks')}"
+        if self.options.meeting is not None and self.in_this_process:
+            text += f" for {counted(getattr(self._executor, 'ranks', 1), 'rank', 'ranks')}"
         return [f"executor='auto' ({text or 'no workers'})"] if automatic else [text] * bool(text)
 
     def trace(self, path: str | os.PathLike[str], batches: int) -> Trace:
         """Starts to record what the program and the workers do; an earlier recording is stopped."""
+        from ..statistics.trace import Trace
+
         trace = Trace(path, batches)
         self.record(trace)
         return trace
@@ -278,11 +257,16 @@ class Workers:
         return self._advised(self._figures())
 
     def _advised(self, stats: LoaderStats) -> LoaderStats:
+        from ..statistics.advice import advise
+
         has_no_effect = self.job.iterable or (not stats.num_workers and hasattr(self.job.dataset, "__getitems__"))
         has_undeclared = self.options.executor == "auto" and stats.executor == "process" and not has_gil()
-        return replace(stats, advice=advise(stats, overlaps=not has_no_effect, has_undeclared=has_undeclared))
+        advice = advise(stats, overlaps=not has_no_effect, has_undeclared=has_undeclared)
+        return replace(stats, advice=self.words(advice))
 
     def _figures(self) -> LoaderStats:
+        from ..statistics.stats import summarize
+
         choice, executor = self._choice or Choice(self.options.executor, "no worker has started yet"), self._executor
         is_here = executor is not None and self.in_this_process
         return summarize(
@@ -296,6 +280,29 @@ class Workers:
             window=self.prefetch,
             concurrency=self.job.reading.concurrency,
         )
+
+
+def _new_executor(name: ExecutorName, job: Job, options: Options) -> Executor:
+    """Each executor is imported at its first use: a program rarely needs more than one."""
+    if name == "serial":
+        return SerialExecutor(job)
+    if name == "thread":
+        from ..executors.thread import ThreadExecutor
+
+        draws = Draws(held_by(job)) if options.executor == "auto" and not has_gil() else None
+        return ThreadExecutor(job, options.prefetch or usual_window(job), draws)
+    limits = options.prefetch, options.max_retries, options.memory_limit, options.max_per_worker
+    if name == "ray":
+        from ..executors.ray.ray_executor import RayExecutor
+
+        return RayExecutor(job, options.ray_options, *limits)
+    if options.meeting is not None:
+        from ..executors.shared.shared_executor import SharedExecutor
+
+        return SharedExecutor(job, options.meeting, options.ranks, *limits)
+    from ..executors.process.process_executor import ProcessExecutor
+
+    return ProcessExecutor(job, options.start_method, *limits)
 
 
 def _close_when_deleted(maker: Executor | BatchMaker) -> None:

@@ -19,10 +19,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from .slab import ALIGNMENT, Slab
 
-# Arrays from this size on start at a page. NumPy's own large arrays start a little after a page, and a copy is slow if
-# its target lies a little further into its page than its source (the reads wait for earlier writes).
-_PAGE_ALIGNED_FROM: Final = 64 * 1024
+# Bytes; arrays from this size on are lent to the program, smaller ones are copied: see NOTE [kept arrays] in loans.py.
+# They start at a page, so that the pages of each can be given back. NumPy's own large arrays start a little after a
+# page, and a copy is slow if its target lies a little further into its page than its source (the reads wait for earlier
+# writes).
+LARGE: Final = 64 * 1024
 
+Span = tuple[int, int]  # a part of the slab: bytes from, to
 Shape = int | tuple[int, ...]
 Allocator = Callable[[tuple[int, ...], "np.dtype[Any]"], "NDArray[Any]"]
 
@@ -76,12 +79,32 @@ def set_allocator(allocate: Allocator | None) -> Allocator | None:
 
 def alignment_of(nbytes: int) -> int:
     """Returns the alignment in bytes of an array of `nbytes`."""
-    return mmap.PAGESIZE if nbytes >= _PAGE_ALIGNED_FROM else ALIGNMENT
+    return mmap.PAGESIZE if nbytes >= LARGE else ALIGNMENT
 
 
 def needs_pickle(dtype: np.dtype[Any]) -> bool:
     """Whether `dtype.str` is incomplete: the dtype has fields or metadata, or another package defines it."""
     return dtype.isbuiltin != 1 and bool(dtype.names or dtype.metadata or dtype.isbuiltin == 2)
+
+
+def _bounds_of_view(array: NDArray[Any], offset: int) -> tuple[int, int]:
+    """Where a view starts and stops whose first element lies at `offset`."""
+    if array.flags.forc:
+        return offset, offset + array.nbytes
+    steps = [(length - 1) * stride for length, stride in zip(array.shape, array.strides, strict=True)]
+    back = sum(step for step in steps if step < 0)
+    return offset + back, offset + sum(steps) - back + array.itemsize
+
+
+def _joined(bounds: list[Span]) -> list[Span]:
+    """Joins those that overlap; they are sorted."""
+    joined: list[Span] = []
+    for start, stop in bounds:
+        if joined and start < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], stop)
+        else:
+            joined.append((start, stop))
+    return joined
 
 
 def _address_of(array: NDArray[Any]) -> int:
@@ -102,12 +125,14 @@ class Arena:
     def __init__(self, slab: Slab, start: int, allowance: int) -> None:
         self._slab, self._allowance = slab, allowance
         self.needed = start
-        # Arrays with an offset, by id. The dict holds the array, so its id is not reused.
-        self._placed: dict[int, tuple[NDArray[Any], int]] = {}
+        # Arrays, with the offset of their first element and with their bounds, by id. The dict holds the array, so its
+        # id is not reused.
+        self._placed: dict[int, tuple[NDArray[Any], int, Span]] = {}
         # Where arrays of the batch may lie besides the mapping of the slab: in its earlier mappings or, if the batch is
         # too large, in private memory that stands for a part of the slab. (memory, address, size, offset in the slab)
         self._elsewhere: list[tuple[Any, int, int, int]] = []
         self._to_copy: list[tuple[NDArray[Any], int]] = []
+        self._bounds: list[Span] = []  # of the arrays of the batch
 
     @property
     def overflowed(self) -> bool:
@@ -123,7 +148,7 @@ class Arena:
             self._elsewhere.append((array, _address_of(array), array.nbytes, offset))
         else:
             array = np.ndarray(shape, dtype, self._slab.memory, offset)
-        self._placed[id(array)] = array, offset
+        self._placed[id(array)] = array, offset, (offset, offset + array.nbytes)
         return array
 
     def place(self, array: NDArray[Any]) -> int:
@@ -132,14 +157,27 @@ class Arena:
         All copies are made by `write`, so that the slab grows only once.
         """
         placed = self._placed.get(id(array))
-        if placed is not None:
-            return placed[1]
-        offset = self._offset_of_view(array)
-        if offset is None:
-            offset = self._count(array.nbytes)
-            self._to_copy.append((array, offset))
-        self._placed[id(array)] = array, offset
-        return offset
+        if placed is None:
+            offset = self._offset_of_view(array)
+            if offset is None:
+                offset = self._count(array.nbytes)
+                self._to_copy.append((array, offset))
+                bounds = offset, offset + array.nbytes
+            else:
+                bounds = _bounds_of_view(array, offset)
+            placed = self._placed[id(array)] = array, offset, bounds
+        self._bounds.append(placed[2])
+        return placed[1]
+
+    def spans(self) -> list[Span]:
+        """The parts of the slab that a large array takes, or that several arrays of the batch share."""
+        self._bounds.sort()
+        end = 0
+        for start, stop in self._bounds:
+            if start < end:
+                return _joined(self._bounds)
+            end = stop
+        return [bounds for bounds in self._bounds if bounds[1] - bounds[0] >= LARGE]
 
     def write(self, data: bytes | memoryview) -> int | None:
         """Copies `data`, and the arrays that `place` has listed, into the slab; returns the offset of `data`.
@@ -154,6 +192,12 @@ class Arena:
             copy[...] = array
         self._to_copy.clear()
         self._slab.memory[offset : offset + len(data)] = data  # type: ignore[assignment]
+        return offset
+
+    def put(self, data: memoryview) -> int:
+        """Copies a buffer of the batch into the slab; returns its offset, or 0 if it exceeds the allowance."""
+        offset = self.write(data) or 0
+        self._bounds.append((offset, offset + len(data)))
         return offset
 
     def strides_of(self, array: NDArray[Any]) -> tuple[int, ...] | None:

@@ -116,12 +116,13 @@ class BatchMemory:
         return array
 
 
-def aligned_copy(memory: NDArray[np.uint8], nbytes: int) -> NDArray[np.uint8]:
-    """Returns a copy of the first `nbytes` bytes, aligned like the memory of a batch."""
+def aligned_copy(memory: memoryview) -> NDArray[np.uint8]:
+    """Returns a copy of some bytes, aligned like the arrays of a batch."""
+    nbytes = memory.nbytes
     alignment = alignment_of(nbytes)
     room: NDArray[np.uint8] = np.empty(nbytes + alignment, np.uint8)
     copy = room[-room.__array_interface__["data"][0] % alignment :][:nbytes]
-    copy[:] = memory[:nbytes]
+    copy.data[:] = memory
     return copy
 
 

@@ -9,19 +9,23 @@ too.
 from __future__ import annotations
 
 import io
+import marshal
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import tree
 from ..errors import SharedMemoryError, TransportError
-from ..frameworks import named, owner
+from ..frameworks import arriving, owner
 from .allocator import Arena, needs_pickle
+from .loans import Source
 from .slab import Head
+
+_BYTE: Final = np.dtype(np.uint8)
 
 
 def reduce_by_pickle(batch: Any, arena: Arena) -> Head | None:
@@ -41,28 +45,21 @@ def reduce_by_pickle(batch: Any, arena: Arena) -> Head | None:
             f"{type(leaf).__qualname__}, which cannot be pickled ({error}); "
             "return arrays, numbers, strings and containers of them from batchify_fn"
         ) from error
-    spans = pickle.dumps(reducer.spans) if reducer.spans else b""
-    file.write(spans)
+    spans = arena.spans()
+    tail = marshal.dumps((spans, reducer.buffers)) if spans or reducer.buffers else b""
+    file.write(tail)
     offset = arena.write(file.getbuffer())
-    return None if offset is None else Head(offset, file.tell(), len(spans))
+    return None if offset is None else Head(offset, file.tell(), len(tail))
 
 
-def rebuild_by_pickle(memory: NDArray[np.uint8], head: Head) -> Any:
-    """See `rebuild`."""
-    view: memoryview = memory.data
-    end = head.offset + head.length
-    body = end - head.spans
-    buffers: Iterable[memoryview] = ()
-    if head.spans:
-        spans: list[int] = pickle.loads(view[body:end])
-        buffers = [view[at : at + size] for at, size in zip(spans[::2], spans[1::2], strict=True)]
-    return rebuild_by_pickle_of(memory, view[head.offset : body], buffers)
-
-
-def rebuild_by_pickle_of(memory: NDArray[np.uint8], pickled: memoryview, buffers: Iterable[memoryview]) -> Any:
-    """The batch that `reduce_by_pickle` has pickled; `buffers` are those outside its pickle."""
-    rebuilder = _Rebuilder(io.BytesIO(pickled), buffers=buffers)
-    rebuilder.memory = memory
+def rebuild_by_pickle(source: Source, head: memoryview, tail: int) -> Any:
+    """See `rebuild`; the last `tail` bytes of the head list the spans of the arena, and the buffers."""
+    body = len(head) - tail
+    spans, buffers = marshal.loads(head[body:]) if tail else ((), ())
+    pieces = source.pieces(spans)
+    outside = [source.array(pieces, offset, length, _BYTE, None).data for offset, length in buffers]
+    rebuilder = _Rebuilder(io.BytesIO(head[:body]), buffers=outside)
+    rebuilder.array = partial(source.array, pieces)
     return rebuilder.load()
 
 
@@ -70,7 +67,7 @@ class _Reducer(pickle.Pickler):
     def __init__(self, file: io.BytesIO, arena: Arena) -> None:
         super().__init__(file, protocol=5, buffer_callback=self._take_buffer)
         self._arena = arena
-        self.spans: list[int] = []
+        self.buffers: list[tuple[int, int]] = []  # where they lie, and how long they are
         self.framework_error: Exception | None = None
 
     def reducer_override(self, obj: Any) -> Any:
@@ -98,22 +95,24 @@ class _Reducer(pickle.Pickler):
             data = buffer.raw()
         except BufferError:
             return True  # not contiguous: the array is pickled into the head
-        self.spans += (self._arena.write(data) or 0, len(data))
+        self.buffers.append((self._arena.put(data), len(data)))
         return False
 
 
 class _Rebuilder(pickle.Unpickler):
-    memory: NDArray[np.uint8]
+    array: Callable[..., NDArray[Any]]
 
     def find_class(self, module: str, name: str) -> Any:
         is_array = module == __name__ and name == _in_slab.__name__
-        return partial(_in_slab, self.memory) if is_array else super().find_class(module, name)
+        return partial(_in_slab, self.array) if is_array else super().find_class(module, name)
 
 
-def _in_slab(memory: Any, offset: int, shape: Any, dtype: Any, strides: Any, *framework: str) -> Any:
-    """The array that `_Reducer` has placed in `memory`."""
-    array: NDArray[Any] = np.ndarray(shape, dtype, memory, offset, strides)
-    return named(*framework).from_numpy(array) if framework else array
+def _in_slab(
+    array: Callable[..., NDArray[Any]], offset: int, shape: Any, dtype: Any, strides: Any, *framework: str
+) -> Any:
+    """The array that `_Reducer` has placed in the slab."""
+    values = array(offset, shape, dtype, strides)
+    return arriving(*framework).from_numpy(values) if framework else values
 
 
 def _find_unpicklable(value: Any, path: str) -> tuple[str, Any]:

@@ -26,7 +26,6 @@ import errno
 import mmap
 import os
 import sys
-import tempfile
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -70,11 +69,15 @@ def anonymous_file() -> int:
     """Returns the descriptor of a new, empty file in memory that has no name."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("gluonloader", os.MFD_CLOEXEC)
+    import tempfile
+
     with tempfile.TemporaryFile(dir=_folder()) as file:
         return os.dup(file.fileno())
 
 
 def _folder() -> str:
+    import tempfile
+
     return "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
 
 
@@ -92,20 +95,22 @@ def reserve(fd: int, size: int) -> None:
         if from_signal_handler(error):
             raise
         place = "memory" if hasattr(os, "memfd_create") else _folder()
-        raise SharedMemoryError(
-            error.errno,
-            f"{size:,} bytes of shared memory do not fit into {place} ({error.strerror}); "
-            "pass a smaller batch_size or prefetch, or set memory_limit",
-        ) from None
+        why = f"do not fit into {place} ({error.strerror}); pass a smaller batch_size or prefetch, or set memory_limit"
+        if error.errno == errno.EFBIG:
+            why = "exceed the limit on the size of files; raise it with `ulimit -f`, or pass executor='thread'"
+        raise SharedMemoryError(error.errno, f"{size:,} bytes of shared memory {why}") from None
 
 
 @dataclass(slots=True)  # not frozen, because creating a frozen dataclass is slower
 class Head:
-    """Where the head of a batch lies in the slab. The head's last `spans` bytes list the buffers outside its pickle."""
+    """Where the head of a batch lies in the slab.
+
+    The last `tail` bytes of a head that is a pickle say what lies outside of the pickle; see pickled.py.
+    """
 
     offset: int
     length: int
-    spans: int
+    tail: int
 
 
 class Slab:
@@ -125,12 +130,13 @@ class Slab:
         allowance: bytes that the slab may grow to while it is in flight.
         holders: how many frameworks map the memory of this loan by themselves.
         inherited: whether a forked child may refer to the slab, so that it must not be used again.
+        given: bytes that were given back to the system while the slab was on loan; after that it is not used again.
         leaves_room: whether enough descriptors for the rest of the program were left when the slab was made.
     """
 
     def __init__(self, number: int, fd: int, size: int, populate: bool = False) -> None:
         self.number, self.fd, self._populate = number, fd, populate
-        self.writer, self.allowance, self.holders = -1, size, 0
+        self.writer, self.allowance, self.holders, self.given = -1, size, 0, 0
         self.inherited = self.leaves_room = False
         self.map(size)
 
@@ -164,6 +170,11 @@ class Slab:
         """Gives memory beyond `size` bytes back to the system; see NOTE [slab growth]."""
         os.ftruncate(self.fd, size)
         self.size = size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes."""
+        return self.size - self.given
 
     @property
     def is_held(self) -> bool:

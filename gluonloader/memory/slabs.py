@@ -4,7 +4,8 @@
                       -> copy_out: the batch moves to private memory --------------------------> free
                       -> give_back: nobody wants the batch ------------------------------------> free
 
-budget.py counts slabs against `memory_limit`, see NOTE [memory limit] there; loans.py knows which loans have ended.
+budget.py counts slabs against `memory_limit`, see NOTE [memory limit] there; loans.py knows which loans have ended, and
+which parts of the others are not used any more.
 
 NOTE [loans and fork]: a forked child can read the batches that were on loan at the fork, but the parent does not see
 the child's references. So a slab that is on loan at a fork is closed after its loan, not used again.
@@ -17,23 +18,23 @@ import mmap
 import os
 import weakref
 from collections.abc import Collection
+from itertools import chain
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import SharedMemoryError
 from ..forks import no_fork
 from ..frameworks import leaves_room
 from ..interrupts import Uninterrupted
+from .allocator import LARGE
 from .budget import SPARE_LOANS, UNLIMITED, Budget, MemoryStats
-from .buffers import aligned_copy
-from .loans import Loans
+from .loans import LoanRef, Loans, Source
 from .slab import HEADER, Slab, align, anonymous_file, reserve
 
 _FIRST_SIZE: Final = 64 * 1024  # bytes of the slab for the first batch; it grows if the batch is larger
+_USUAL_LOANS: Final = 4  # a program with more loans keeps arrays; with fewer, it will soon drop the rest of a batch
 
 _pools: weakref.WeakSet[SlabPool] = weakref.WeakSet()
+_outliving: list[LoanRef[Slab]] = []  # loans that have not ended when their pool was closed
 
 
 class SlabPool:
@@ -47,10 +48,12 @@ class SlabPool:
         window, limit: as above; the window may be changed at any time.
         largest: bytes of the largest batch so far, or of the slab that grew for it; 0 before the first.
         retired: numbers of closed slabs, until the executor has told the workers and clears the list.
+        whole: batches are delivered without copies of small arrays, see NOTE [kept arrays] in loans.py; may be set.
     """
 
     def __init__(self, window: int, limit: int | None) -> None:
         self.window, self.limit, self.largest = window, limit, 0
+        self.whole = False
         self._copies = self._refusals = 0
         self._budget = None if limit is None else Budget(limit, window, unit=mmap.PAGESIZE)
         self._slabs: dict[int, Slab] = {}
@@ -59,6 +62,7 @@ class SlabPool:
         self._loans: Loans[Slab] = Loans()
         self.retired: list[int] = []
         _pools.add(self)
+        _give_back_outliving()
 
     def take(self, nbytes: int, writer: int, needed: int = 0, last_room: bool = False) -> Slab | None:
         """Returns a slab for worker `writer`, with room for a task of `nbytes`; None while the limit leaves no room.
@@ -107,7 +111,7 @@ class SlabPool:
         slab.allowance, slab.writer = allowance, writer
         return slab
 
-    def lend(self, slab: Slab, used: int) -> NDArray[np.uint8]:
+    def lend(self, slab: Slab, used: int) -> Source:
         """Ends the flight of a slab and returns the memory of its batch of `used` bytes; see NOTE [loans].
 
         Raises:
@@ -116,22 +120,29 @@ class SlabPool:
         if slab.mapped < slab.size:
             slab.map(slab.size)
         self.largest = max(self.largest, used)
-        if not self._may_lend(slab, used):
+        if used <= LARGE and not self.whole:  # all its arrays are small
             return self.copy_out(slab, used)
-        loan = self._loans.start(slab.number, slab, slab.memory, used)
+        least = 0 if self.whole else LARGE
+        if not self._may_lend(slab, used):
+            self._copies += 1
+            least = UNLIMITED  # the loan ends when the batch has been rebuilt
+        loan = self._loans.start(slab.number, slab, slab.memory, used, least)
         if self._budget is not None:
             self._budget.lent += slab.size
         self._end_flight(slab)
         return loan
 
-    def copy_out(self, slab: Slab, used: int) -> NDArray[np.uint8]:
+    def copy_out(self, slab: Slab, used: int) -> Source:
         """Ends the flight of a slab and returns a private copy of its first `used` bytes; raises OSError as `lend`."""
         if slab.mapped < slab.size:
             slab.map(slab.size)
-        self._copies += 1
-        private = aligned_copy(np.ndarray((used,), np.uint8, slab.memory), used)
-        self.give_back(slab)
-        return private
+        self._copies += used > LARGE
+        copy = Source(bytearray(memoryview(slab.memory)[:used]), used)
+        self._end_flight(slab)
+        # It is not closed here, even if there are enough free slabs: if a signal handler interrupts the delivery now,
+        # the batch is read from the slab again.
+        self._free.append(slab)
+        return copy
 
     def give_back(self, slab: Slab) -> None:
         """Ends the flight of a slab that nothing refers to."""
@@ -159,9 +170,9 @@ class SlabPool:
                 self._put(slab)
         if self._budget is not None:
             flying = {number for number in in_flight if number in self._slabs}
-            self._budget.lent = sum(loan.slab.size for loan in self._loans)
+            self._budget.lent = sum(loan.slab.nbytes for loan in self._loans)
             self._budget.reserved = sum(
-                slab.allowance if number in flying else slab.size for number, slab in self._slabs.items()
+                slab.allowance if number in flying else slab.nbytes for number, slab in self._slabs.items()
             )
 
     def demand(self, nbytes: int) -> bool:
@@ -184,7 +195,7 @@ class SlabPool:
         return [loan.slab for loan in self._loans]
 
     def stats(self) -> MemoryStats:
-        nbytes = sum(slab.size for slab in list(self._slabs.values()))
+        nbytes = sum(slab.nbytes for slab in list(self._slabs.values()))
         lent = sum(loan() is not None for loan in self._loans)
         return MemoryStats(len(self._slabs), lent, nbytes, self.limit, self._copies, self._refusals)
 
@@ -193,7 +204,9 @@ class SlabPool:
         for slab in self._slabs.values():
             slab.close()
         self._slabs, self._free = {}, []
+        _outliving.extend(self._loans)
         self._loans.clear()
+        _give_back_outliving()
 
     def _make(self, size: int) -> Slab:
         """Makes a slab; raises OSError if the system has no memory or no descriptor left."""
@@ -254,20 +267,36 @@ class SlabPool:
                     budget.reserved -= excess
                     budget.lent -= excess
 
+    def _give_back_dead(self) -> None:
+        """Gives the memory of dead arrays back to the system, if other arrays of their batches live."""
+        for reference in self._loans:
+            if (loan := reference()) is None:
+                continue
+            with Uninterrupted():
+                given = loan.give_back()
+                if self._budget is not None:
+                    self._budget.reserved -= given
+                    self._budget.lent -= given
+
     def _may_lend(self, slab: Slab, used: int) -> bool:
         """Whether a batch may stay in its slab when it is delivered."""
         if not slab.leaves_room and not leaves_room(slab.fd):
             return False
+        if len(self._loans.by_number) > _USUAL_LOANS:
+            self._collect()
+            self._give_back_dead()
+            if sum(loan.slab.given > 0 for loan in self._loans) >= SPARE_LOANS:
+                return False  # each of them takes a descriptor, and a new slab, which is slower than a copy
         if self._budget is None:
-            most = self.window + SPARE_LOANS
-            if len(self._loans.by_number) >= most:
-                self._collect()
-            return len(self._loans.by_number) < most
+            return len(self._loans.by_number) < self.window + SPARE_LOANS
         self._collect()
         if self._budget.may_lend(slab.size, self.window):
             return True
+        self._give_back_dead()
+        if self._budget.may_lend(slab.size, self.window):
+            return True
         if len(self._loans.by_number) > 1:  # a usual loop keeps only the previous batch
-            kept = sum(loan.used for loan in self._loans)
+            kept = sum(loan.used - loan.slab.given for loan in self._loans)
             if kept + used > self._budget.lendable(self.window) // 2:  # otherwise larger batches have grown their slabs
                 self._budget.warn_of_copies(kept)
         return False
@@ -280,11 +309,13 @@ class SlabPool:
     def _collect(self) -> None:
         for loan in self._loans.ended():
             if self._budget is not None:
-                self._budget.lent -= loan.slab.size
+                self._budget.lent -= loan.slab.nbytes
             self._put(loan.slab)
+        while len(self._free) > self.window + 2:
+            self._retire(self._free.pop(0))  # the coldest
 
     def _put(self, slab: Slab) -> None:
-        if slab.inherited or len(self._free) > self.window + 1:
+        if slab.inherited or slab.given:
             self._retire(slab)
         else:
             self._free.append(slab)
@@ -292,7 +323,7 @@ class SlabPool:
     def _retire(self, slab: Slab) -> None:
         with Uninterrupted(), no_fork:
             if self._budget is not None:
-                self._budget.reserved -= slab.size
+                self._budget.reserved -= slab.nbytes
             if not slab.inherited:
                 os.ftruncate(slab.fd, 0)  # frees the memory now, because a busy worker closes its descriptor only later
             del self._slabs[slab.number]
@@ -300,10 +331,17 @@ class SlabPool:
             slab.close()
 
 
+def _give_back_outliving() -> None:
+    """`_give_back_dead` for the loans of closed pools; they end without a pool."""
+    _outliving[:] = [reference for reference in list(_outliving) if reference() is not None]
+    for reference in _outliving:
+        if (loan := reference()) is not None:
+            loan.give_back()
+
+
 def _before_fork() -> None:
-    for pool in list(_pools):
-        for loan in pool._loans:
-            loan.slab.inherited = True  # NOTE [loans and fork]
+    for reference in (*chain.from_iterable(pool._loans for pool in list(_pools)), *_outliving):
+        reference.slab.inherited = True  # NOTE [loans and fork]
 
 
 def _after_fork_in_child() -> None:

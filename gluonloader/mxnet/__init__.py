@@ -4,13 +4,14 @@
     from gluonloader.mxnet import DataLoader          # was: from mxnet.gluon.data import DataLoader
 
 After `install()`, unchanged code that uses `mxnet.gluon.data` loads its batches with gluonloader. MXNet is imported at
-the first use of a name other than `patch_numpy`, so `patch_numpy` can be called before the import.
+the first use of a name in `__all__` other than `patch_numpy`, so `patch_numpy` can be called before the import.
 docs/migrating-from-gluon.md lists what differs from Gluon.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from .numpy_names import patch_numpy
@@ -58,4 +59,6 @@ def __getattr__(name: str) -> Any:
         names = vars(importlib.import_module(f".{module}", __name__))
         if name in names:
             return names[name]
+    if "mxnet" not in sys.modules:  # pickle asks each module for the names of some objects, which must import nothing
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(".gluon", __name__).data, name)

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from .. import dataset as core
 from .. import records
+from ..dataset import arrays, base
 from ..dataset.base import Transformed
 from ..tree import Sample
 from .gluon import dataset as _gluon
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
     return getattr(_gluon, name)
 
 
-class Dataset(core.Dataset[Sample], _gluon.Dataset):
+class Dataset(base.Dataset[Sample], _gluon.Dataset):
     """Base class of datasets; a subclass defines `__getitem__(index)` and `__len__()`."""
 
     def __add__(self, other: Any) -> Dataset:
@@ -57,11 +57,11 @@ class _Transformed(Transformed, Dataset):
     """A lazily transformed dataset; `_data` is the original dataset and `_fn` the transform, as in Gluon."""
 
 
-class SimpleDataset(core.SimpleDataset, Dataset, _gluon.SimpleDataset):
+class SimpleDataset(base.SimpleDataset, Dataset, _gluon.SimpleDataset):
     """A dataset of the elements of any object with `__len__` and `__getitem__`, such as a list or an array."""
 
 
-class ArrayDataset(core.ArrayDataset, Dataset, _gluon.ArrayDataset):
+class ArrayDataset(arrays.ArrayDataset, Dataset, _gluon.ArrayDataset):
     """A dataset of sequences of equal length; an NDArray with one axis yields NumPy numbers, as in Gluon."""
 
     _data: list[Any]  # the name in Gluon, which subclasses read and change

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
-from .. import sampler as core
+from ..sampler import base, ordered, shuffled
 from .gluon import sampler as _gluon
 
 __all__ = ["BatchSampler", "FilterSampler", "IntervalSampler", "RandomSampler", "Sampler", "SequentialSampler"]
@@ -15,23 +15,23 @@ def __getattr__(name: str) -> Any:
     return getattr(_gluon, name)
 
 
-class Sampler(core.Sampler, _gluon.Sampler):
+class Sampler(base.Sampler, _gluon.Sampler):
     """Base class of samplers; in a subclass, `__iter__` yields indices and `__len__` returns their number."""
 
 
-class SequentialSampler(core.SequentialSampler, Sampler, _gluon.SequentialSampler):
+class SequentialSampler(ordered.SequentialSampler, Sampler, _gluon.SequentialSampler):
     """Yields the indices `start`, `start + 1`, ..., `start + length - 1`."""
 
 
-class RandomSampler(core.RandomSampler, Sampler, _gluon.RandomSampler):
+class RandomSampler(shuffled.RandomSampler, Sampler, _gluon.RandomSampler):
     """Yields each index of `range(length)` once, in a new random order each epoch."""
 
 
-class FilterSampler(core.FilterSampler, Sampler, _gluon.FilterSampler):
+class FilterSampler(ordered.FilterSampler, Sampler, _gluon.FilterSampler):
     """Yields the indices of the samples for which `fn(sample)` is true; the constructor calls `fn` on every sample."""
 
 
-class IntervalSampler(core.IntervalSampler, Sampler):
+class IntervalSampler(ordered.IntervalSampler, Sampler):
     """Yields every `interval`-th index from 0; with `rollover`, then from 1, from 2, ... until each index came once."""
 
 
@@ -40,7 +40,7 @@ def _renamed(name: str) -> Any:
     return property(attrgetter(name), lambda self, value: setattr(self, name, value))
 
 
-class BatchSampler(core.BatchSampler, Sampler, _gluon.BatchSampler):
+class BatchSampler(base.BatchSampler, Sampler, _gluon.BatchSampler):
     """Cuts the indices of a sampler into lists of `batch_size`; `last_batch` is 'keep', 'discard' or 'rollover'."""
 
     # Gluon's names for the attributes of this class; subclasses also set them:
@@ -49,7 +49,7 @@ class BatchSampler(core.BatchSampler, Sampler, _gluon.BatchSampler):
 
 def with_gluons_names(batch_sampler: Any) -> Any:
     """A batch sampler that the loader has made, with Gluon's class and names; both objects share their attributes."""
-    if type(batch_sampler) is not core.BatchSampler:
+    if type(batch_sampler) is not base.BatchSampler:
         return batch_sampler
     shown = object.__new__(BatchSampler)
     shown.__dict__ = batch_sampler.__dict__

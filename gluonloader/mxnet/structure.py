@@ -29,6 +29,7 @@ def gluon_batchify(samples: Sequence[Any]) -> Any:
         for row, sample in enumerate(samples):
             if not isinstance(sample, tuple) or len(sample) != len(first):
                 what = f"{sample!r:.80} is not a tuple of {len(first)} fields, unlike sample 0"
+                what += "; return the same fields from each sample in the dataset"
                 raise BatchifyError(IS_NONE if sample is None else what, row)
         return _batches(zip(*samples, strict=True))
     if isinstance(first, list):

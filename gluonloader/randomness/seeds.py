@@ -23,7 +23,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..checks import SEEDS, check_int
 from ..current import Current, new_current
+from ..errors import bad_argument
 from . import mxnet, numpy, python, torch
 
 _WORDS: Final = struct.Struct("<QQQ")
@@ -72,6 +74,16 @@ _current: Final[Current[CurrentBatch]] = new_current("gluonloader_batch")
 def draw_seed() -> int:
     """Returns a 63-bit seed from NumPy's global generator, so that `np.random.seed(0)` makes a run reproducible."""
     return int(np.random.randint(0, 2**63 - 1, dtype=np.int64))
+
+
+def checked_seed(seed: Any) -> int:
+    """Returns the argument `seed`, of which 64 bits count; draws a seed if it is None."""
+    if seed is None:
+        return draw_seed()
+    if check_int("seed", seed, None) not in SEEDS:
+        right = "must be an int from -2**63 to 2**64 - 1; pass seed % 2**64, which has the same effect"
+        raise bad_argument("seed", seed, right)
+    return int(seed)
 
 
 def batch_seed(seed: int, epoch: int, batch: int = 0) -> int:

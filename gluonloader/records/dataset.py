@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..dataset import Dataset
+from ..dataset.base import Dataset
 from ..dataset.bulk import bulk_read
 from ..indices import checked_index, checked_indices
 from .reader import RecordFile

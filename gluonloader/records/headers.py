@@ -136,7 +136,8 @@ def unpack_img(record: Any, iscolor: int = -1) -> tuple[IRHeader, NDArray[Any]]:
     Args:
         record: the record, as for `unpack`.
         iscolor: the flag of `cv2.imdecode`: 0 converts to gray, 1 converts to colour, -1 keeps the channels of the
-            stored image.
+            stored image. As in MXNet, the gray levels of a PNG depend on the gamma in the file; those of
+            `vision.decode` do not.
 
     Returns:
         The header and the image. The image has shape (height, width, channels) with the channels blue, green and red,

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from ..checks import LastBatch, check_indices, check_int, check_last_batch
 from ..describe import arguments, call, describe, short_repr, sized
-from ..errors import bad_state, explain_torch_arguments
+from ..errors import bad_state, explain_arguments
 from ..indices import as_list, is_int_array
-from ..randomness import batch_seed, draw_seed
-from ..state import check_same, field, int_field
+from ..randomness import batch_seed, checked_seed
+from ..state import check_same, field, int_field, seed_field
 from .passes import READ_AHEAD, BatchPass, Computed, Integers, Pass, Sliceable, as_keys, length_of
 from .saved import FIXED, PATH, chain_of, check_saved_pass, inner_state, load_saved_pass, saved_pass
 
@@ -46,6 +46,10 @@ class Sampler:
 
     def _forget_position(self) -> None:
         """Makes the next pass start at its first key, also if a position was loaded."""
+
+    def _may_yield(self, key: Any) -> bool:
+        """Whether a pass may yield this key; True if only the pass would tell."""
+        return True
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__")
@@ -82,6 +86,10 @@ class OrderedSampler(Sampler):
         """What the next pass depends on, as JSON."""
         return {"length": len(self), **self._state_fields}
 
+    def _may_yield(self, key: Any) -> bool:
+        indices = getattr(self, "_indices", None)
+        return indices is None or iterating_class(self) is not OrderedSampler or _contains(indices, key)
+
     def refreshed(self, state: dict[str, Any], drawn: int) -> dict[str, Any]:
         """The state of a pass that has started, with the fields that have changed since then.
 
@@ -105,6 +113,21 @@ class OrderedSampler(Sampler):
 def iterating_class(sampler: Any) -> type | None:
     """The class whose `__iter__` a sampler has: a class of gluonloader, unless a subclass of the user overrides it."""
     return next((kind for kind in type(sampler).__mro__ if "__iter__" in vars(kind)), None)
+
+
+def may_yield(sampler: Any, key: Any) -> bool:
+    """Whether a pass of any sampler may yield a key, which is of a JSON type; True if only the pass would tell."""
+    if type(sampler) in FIXED:
+        return _contains(sampler, key)
+    return not isinstance(sampler, Sampler) or sampler._may_yield(key)
+
+
+def _contains(indices: Any, key: Any) -> bool:
+    if isinstance(indices, (list, tuple)):
+        return key in indices
+    if isinstance(indices, np.ndarray):
+        return bool(np.any(indices == key)) if type(key) in (int, float, bool) else indices.dtype.kind not in "biuf"
+    return type(key) is int and key in indices  # a range
 
 
 def start_order(sampler: Any) -> tuple[Sliceable | None, int]:
@@ -136,7 +159,7 @@ class SeededSampler(OrderedSampler):
 
     def __init__(self, seed: int | None, draws: bool = True) -> None:
         self.adopts = draws and seed is None  # whether a loaded position replaces the seed
-        self._seed = draw_seed() if self.adopts else check_int("seed", 0 if seed is None else seed, None)
+        self._seed = checked_seed(0 if seed is None and not draws else seed)
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -147,7 +170,7 @@ class SeededSampler(OrderedSampler):
         self._epoch += 1
         return self._epoch - 1
 
-    def _next_pass_seed(self) -> int:
+    def next_pass_seed(self) -> int:
         """64 bits from which the order of the pass that starts now is computed."""
         return batch_seed(self._seed, self._next_epoch())
 
@@ -155,7 +178,7 @@ class SeededSampler(OrderedSampler):
         return {**super().pass_state(), "seed": self._seed, "epoch": self._epoch}
 
     def check_pass_state(self, state: Mapping[str, Any], *free: str) -> None:
-        int_field(state, "seed", None, PATH)
+        seed_field(state, PATH)
         int_field(state, "epoch", path=PATH)
         super().check_pass_state(state, "epoch", *(["seed"] if self.adopts else []), *free)
 
@@ -201,7 +224,7 @@ class BatchSampler(Sampler):
     _per_pass = ("_start",)
     _start = 0  # how many indices the next pass leaves out, after a resume with another batch size
 
-    @explain_torch_arguments(drop_last='pass last_batch="discard" instead')
+    @explain_arguments(drop_last='pass last_batch="discard" instead')
     def __init__(self, sampler: SizedIterable, batch_size: int, last_batch: LastBatch = "keep") -> None:
         right = "must be the number of samples in a batch, an int >= 1"
         self.batch_size = check_int("batch_size", batch_size, 1, right)
@@ -305,6 +328,9 @@ class BatchSampler(Sampler):
         listed = isinstance(carried, list) and len(carried) <= most
         if not listed or not all(isinstance(key, _JSON_KEYS) for key in carried):
             raise bad_state(PATH + "carried", carried, f"must be a list of at most {most} indices")
+        for key in carried:
+            if not may_yield(self.sampler, key):
+                raise bad_state(PATH + "carried", carried, f"{key!r} is no index of this {type(self.sampler).__name__}")
         here = saved_pass(self.sampler) if carried else {}
         for name in ("num_shards", "index") if carried else ():
             ours = here.get(name)  # not getattr(): a list has a method called `index`

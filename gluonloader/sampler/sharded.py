@@ -15,13 +15,13 @@ import numpy as np
 
 from ..checks import check_flags, check_int, check_shard
 from ..describe import arguments, call, describe, short_repr
-from ..errors import bad_argument, bad_state, explain_torch_arguments
+from ..errors import bad_argument, bad_state, explain_arguments
 from ..frameworks import state_from_json, state_to_json
 from ..indices import Keys, as_list
 from ..randomness import batch_seed
 from ..ranks import Source, rank_and_size
 from ..state import MOST, check_same, has_state, int_field
-from .base import Sampler, SeededSampler, SizedIterable, chained, start_order
+from .base import Sampler, SeededSampler, SizedIterable, chained, iterating_class, may_yield, start_order
 from .passes import Computed, Integers, Pass, Sliceable, again, as_keys, join_keys, length_of
 from .saved import PATH, chain_of, check_saved_pass, inner_state, load_saved_pass, replicas_of, saved_pass
 
@@ -53,7 +53,7 @@ class ShardedSampler(Sampler):
 
     _per_pass = ("_start", "_loaded_epoch")
 
-    @explain_torch_arguments(
+    @explain_arguments(
         num_replicas="pass num_shards instead",
         rank="pass index instead",
         drop_last='pass even="drop" instead',
@@ -93,6 +93,9 @@ class ShardedSampler(Sampler):
 
     def _forget_position(self) -> None:
         self._start, self._loaded_epoch = 0, None
+
+    def _may_yield(self, key: Any) -> bool:
+        return iterating_class(self) is not ShardedSampler or may_yield(self.sampler, key)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration yield this epoch, or the rest of this epoch if a position in it was loaded."""

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ..checks import check_int
-from ..errors import bad_argument, explain_torch_arguments
+from ..errors import bad_argument, explain_arguments
 from ..randomness import batch_seed
 from .base import SeededSampler, chained, check_ints, check_length
 from .bijection import LARGEST, Bijection
@@ -42,7 +42,7 @@ class RandomSampler(SeededSampler):
     593367043002
     """
 
-    @explain_torch_arguments(
+    @explain_arguments(
         data_source="pass length=len(dataset) instead",
         replacement="remove replacement; WeightedSampler(np.ones(length), num_samples) draws with replacement",
         num_samples="remove num_samples; WeightedSampler(np.ones(length), num_samples) draws with replacement",
@@ -62,7 +62,7 @@ class RandomSampler(SeededSampler):
         return self._indices
 
     def _order(self) -> Sliceable:
-        return _shuffled(len(self), self._next_pass_seed(), self._state_fields["method"])
+        return _shuffled(len(self), self.next_pass_seed(), self._state_fields["method"])
 
 
 class SubsetSampler(SeededSampler):
@@ -95,7 +95,7 @@ class SubsetSampler(SeededSampler):
     def _order(self) -> Sliceable:
         if not self._shuffle:
             return self._indices
-        shuffled = _shuffled(len(self), self._next_pass_seed(), _method(len(self)))
+        shuffled = _shuffled(len(self), self.next_pass_seed(), _method(len(self)))
         return Computed(lambda part: self._indices[shuffled[part]])
 
 
@@ -135,7 +135,7 @@ class BlockShuffleSampler(SeededSampler):
         return cls(np.append(np.full(whole, block_size), [rest] * (rest > 0)).astype(np.int64), buffer, seed)
 
     def _order(self) -> Sliceable:
-        seed, buffer = self._next_pass_seed(), self._buffer
+        seed, buffer = self.next_pass_seed(), self._buffer
         blocks = np.random.default_rng(seed).permutation(len(self._sizes))
         first = np.arange(0, len(blocks), buffer)  # of each group of `buffer` blocks
         ends = np.cumsum(np.add.reduceat(self._sizes[blocks], first)) if len(blocks) else first

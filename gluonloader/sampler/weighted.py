@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import check_int
-from ..errors import bad_argument, bad_state, explain_torch_arguments
+from ..errors import bad_argument, bad_state, explain_arguments
 from ..state import field
 from .base import SeededSampler, chained
 from .bijection import hashes
@@ -51,7 +51,7 @@ class WeightedSampler(SeededSampler):
     _read_ahead = 0  # weights may change before an index that was read ahead is used
     changes = 0  # how often `weights` was set
 
-    @explain_torch_arguments(generator="pass an int as seed instead")
+    @explain_arguments(generator="pass an int as seed instead")
     def __init__(
         self, weights: Any, num_samples: int | None = None, replacement: bool = True, seed: int | None = None
     ) -> None:
@@ -100,8 +100,11 @@ class WeightedSampler(SeededSampler):
     def random_over(self) -> Any:
         return np.flatnonzero(self._weights)
 
+    def _may_yield(self, key: Any) -> bool:
+        return type(key) is int and 0 <= key < len(self._weights)
+
     def _order(self) -> Sliceable:
-        seed = self._next_pass_seed()
+        seed = self.next_pass_seed()
         if self._replacement:
             ends = range(_DRAWN_AT_ONCE, self._count + _DRAWN_AT_ONCE, _DRAWN_AT_ONCE)
             drawn = np.arange(_DRAWN_AT_ONCE)

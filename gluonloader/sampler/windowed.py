@@ -245,7 +245,7 @@ class WindowedSampler(SeededSampler):
 
     def _windows_of_next_pass(self) -> Windows:
         self._stats = self._no_stats
-        seed, start = self._next_pass_seed(), self._loaded or Checkpoint()
+        seed, start = self.next_pass_seed(), self._loaded or Checkpoint()
         length, keys = length_of(self.sampler), start_order(self.sampler)[0]
         assert keys is not None, "only samplers whose order is computed are accepted"
         windows = Windows(keys, length, self._window, partial(self._plan, seed), self._note, start, seed)

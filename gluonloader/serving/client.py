@@ -14,17 +14,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..arguments.arguments import choose_delivery
 from ..checks import check_flags, check_int
 from ..describe import call, short_repr
 from ..errors import LoaderClosed, TransportError, bad_argument, hide_own_frames, warn
 from ..executors.lanes.remote import decode_error
 from ..executors.shared.messages import library_version
 from ..interrupts import from_signal_handler
-from ..loading.arguments import choose_delivery
 from ..locks import Lock
+from ..memory.loans import Source
 from ..memory.reduce import rebuild, rebuild_with
 from ..memory.slab import Head
 from ..state import joined, range_with, save_ranges
@@ -131,7 +129,7 @@ class ServedLoader(Generic[Batch]):
     def __len__(self) -> int:
         """The number of batches in an epoch of the server's loader; TypeError if it is not known."""
         if self._connection.welcome.length is None:
-            raise TypeError(f"the loader of the server {self.name!r} has no length")
+            raise TypeError(f"the loader of the server {self.name!r} has no length; count the batches in the loop")
         return self._connection.welcome.length
 
     @property
@@ -235,7 +233,7 @@ class ServedLoader(Generic[Batch]):
         item = kept[thread]
         if item.error is not None:
             del kept[thread]
-            raise hide_own_frames(item.error)
+            raise item.error
         batch: Batch = item.batch
         del kept[thread]  # no signal handler runs between this statement and the end of `next`
         return batch
@@ -285,11 +283,11 @@ class ServedLoader(Generic[Batch]):
         if packet.kind is Kind.ERROR:
             kept.error = decode_error(packet.body)
             return kept
-        mapped = self._connection.mapped(packet)
-        if mapped is None:
+        source = self._connection.lend(packet)
+        if source is None:
             return None
         try:
-            kept.batch = built(mapped, packet)
+            kept.batch = built(source, packet)
             if self._convert is not None:
                 kept.batch = self._convert(kept.batch)
         except Exception as error:
@@ -332,7 +330,7 @@ class ServedLoader(Generic[Batch]):
         return self._lock
 
 
-def built(memory: NDArray[np.uint8], packet: Packet) -> Any:
+def built(source: Source, packet: Packet) -> Any:
     """The batch of a packet.
 
     Raises:
@@ -340,8 +338,8 @@ def built(memory: NDArray[np.uint8], packet: Packet) -> Any:
     """
     try:
         if packet.length:
-            return rebuild(memory, Head(packet.offset, packet.length, packet.spans))
-        return rebuild_with(memory, packet.body)
+            return rebuild(source, Head(packet.offset, packet.length, packet.tail))
+        return rebuild_with(source, memoryview(packet.body), packet.tail)
     except (AttributeError, ImportError) as error:
         cure = "define it in a module that this program and the server import"
         raise TransportError(f"this program cannot import a class of the batch ({error}); {cure}") from error
@@ -371,7 +369,13 @@ class ServedIterator(Iterator[Batch]):
             LoaderClosed: the server has ended, or the loader was closed.
             Exception: the error that the loader of the server has raised for this batch.
         """
-        return self._loader.next_of(self)
+        try:
+            return self._loader.next_of(self)
+        except StopIteration:
+            raise
+        except BaseException as error:  # also Ctrl-C
+            error = hide_own_frames(error)
+            raise error  # GLUONLOADER_FULL_TRACEBACK=1 shows all frames
 
 
 def attach(
@@ -383,7 +387,8 @@ def attach(
 ) -> ServedLoader[Any]:
     """Reads the batches of the loader that another program of the same user on this machine serves.
 
-    With `each="all"`, NumPy arrays of a batch are read-only, since other programs read the same memory.
+    With `each="all"`, NumPy arrays of a batch are read-only, since other programs read the same memory. For tensors,
+    pass `output="torch"`, which copies: an operation in place on `torch.from_numpy(array)` ends the program by SIGSEGV.
 
     Args:
         name: the name of the server.

@@ -227,7 +227,7 @@ class Consumers:
             return
         parcel = what.content
         packet.slab, packet.size, packet.body = parcel.number, parcel.size, parcel.inline
-        packet.offset, packet.length, packet.spans = parcel.head.offset, parcel.head.length, parcel.head.spans
+        packet.offset, packet.length, packet.tail = parcel.head.offset, parcel.head.length, parcel.head.tail
         size = parcel.slab.size
         packet.scarce = parcel.scarce
         packet.brings = one.known.get(parcel.number, 0) < parcel.size

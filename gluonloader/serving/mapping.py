@@ -16,11 +16,7 @@ import os
 import weakref
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..memory.buffers import aligned_copy
-from ..memory.loans import Loans
+from ..memory.loans import Loans, Source
 from ..memory.slab import MAP_OPTIONS
 
 _MOST: Final = 64  # slabs; before Python 3.13 each needs a descriptor
@@ -59,7 +55,7 @@ class Mappings:
         mapped = self._maps.get(slab)
         return mapped is not None and len(mapped) >= size
 
-    def lend(self, item: int, slab: int, size: int, scarce: bool) -> NDArray[np.uint8]:
+    def lend(self, item: int, slab: int, size: int, scarce: bool) -> Source:
         """The memory of the batch that is this item: the first `size` bytes of a slab, or a private copy.
 
         It is a copy if the program keeps many batches, or the server is short of descriptors (`scarce`). See NOTE
@@ -67,9 +63,7 @@ class Mappings:
         """
         mapped = self._maps[slab] = self._maps.pop(slab)
         if scarce or len(self._loans.by_number) >= _MOST_LOANS:
-            copy = aligned_copy(np.frombuffer(mapped, np.uint8), size)
-            copy.flags.writeable = bool(self._protection & mmap.PROT_WRITE)  # as if it were not copied
-            return copy
+            return Source(mapped, size)
         self._slabs[item] = slab
         return self._loans.start(item, None, mapped, size)
 

@@ -150,7 +150,7 @@ class Packet:
         number: of the item; each item is acknowledged by its number. Of facts: the number of the question.
         epoch, batch: which batch it is. Of facts, `batch` says how many parts follow.
         slab, size: the number of the slab that contains the batch, and how many of its bytes to map.
-        offset, length, spans: where the head lies in the slab, see `Head`; length 0 if the body is the head.
+        offset, length, tail: where the head lies in the slab, see `Head`; length 0 if the body is the head.
         brings: whether the descriptor of the slab comes with the packet.
         scarce: the server has few descriptors left, so the consumer copies the batch and releases its memory.
         body: the head, the pickled error, or JSON.
@@ -165,13 +165,13 @@ class Packet:
     size: int = 0
     offset: int = 0
     length: int = 0
-    spans: int = 0
+    tail: int = 0
     brings: bool = False
     scarce: bool = False
     body: bytes = b""
 
     def encode(self) -> bytes:
-        where = self.slab, self.size, self.offset, self.length, self.spans
+        where = self.slab, self.size, self.offset, self.length, self.tail
         flags = _BRINGS * self.brings + _SCARCE * self.scarce
         about = self.kind, flags, self.generation, self.number, self.epoch, self.batch
         return _PACKET.pack(*about, *where) + self.body

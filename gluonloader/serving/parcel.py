@@ -32,7 +32,6 @@ from ..memory.slabs import SlabPool
 from .messages import INLINE_BYTES
 
 _PATIENCE_S: Final = 10.0  # how long a batch waits for memory that consumers give back
-_NOWHERE: Final = Head(0, 0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +41,7 @@ class Parcel:
     Attributes:
         slab, number: where the batch lies, and the number of this slab among all slabs of the server.
         size: how many bytes of the slab the batch uses.
-        head: where its head lies in the slab; `inline` is the head if the length of this is 0.
+        head: where its head lies in the slab; if its length is 0, `inline` is the head.
         free: gives the memory back; to be called once.
         scarce: see `Packet`.
     """
@@ -91,14 +90,14 @@ class Parcels:
             head = reduce(batch, lent)
         except _NotInSlab:
             head = None
-        if head is not None and lent.slab is not None and not head.spans and head.length <= INLINE_BYTES:
+        if head is not None and lent.slab is not None and head.length <= INLINE_BYTES:
             kept = [batch]  # and so the loan of the slab
 
             def free() -> None:
                 kept.clear()
                 self._note_freed()
 
-            return Parcel(lent.slab, self._number(lent.slab), lent.end, _NOWHERE, lent.head, free, False)
+            return Parcel(lent.slab, self._number(lent.slab), lent.end, Head(0, 0, head.tail), lent.head, free, False)
         return self._copied(batch)
 
     def _copied(self, batch: Any) -> Parcel:
@@ -186,6 +185,7 @@ class _Lent(Arena):
 
     def __init__(self, slabs: list[Slab]) -> None:
         self._slabs = slabs
+        self._bounds = []
         self.slab: Slab | None = None
         self.end, self.head = HEADER, b""
 
@@ -196,11 +196,15 @@ class _Lent(Arena):
             if 0 <= offset <= slab.size - array.nbytes and array.flags.forc:
                 self.slab = slab
                 self.end = max(self.end, offset + array.nbytes)
+                self._bounds.append((offset, offset + array.nbytes))
                 return offset
         raise _NotInSlab
 
     def strides_of(self, array: NDArray[Any]) -> tuple[int, ...] | None:
         return None if array.flags.c_contiguous else array.strides
+
+    def put(self, data: memoryview) -> int:
+        raise _NotInSlab
 
     def write(self, data: bytes | memoryview) -> int | None:
         self.head = bytes(data)

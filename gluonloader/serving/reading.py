@@ -6,15 +6,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from ..errors import LoaderClosed, WorkerStartError
+from ..executors.lanes.lane_executor import LaneExecutor
 from ..executors.lanes.remote import encode_error, shorten_error
 from ..iterator import LoaderIterator
 from ..loader import DataLoader
 from .distribution import Item
 from .messages import INLINE_BYTES, Kind
 from .parcel import Parcels
+
+_CLOSING_S: Final = 0.5  # how long `close` waits for the thread
 
 
 class Reading:
@@ -74,13 +77,16 @@ class Reading:
         return taken
 
     def close(self) -> None:
-        """Ends the thread. The loader stays open."""
+        """Ends the thread, and waits up to half a second for its end: a slow sample cannot be stopped.
+
+        The loader stays open.
+        """
         self._closed = True
         self._parcels.stop_waiting()
         self._iterator.close()
         self._wanted.release()
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(_CLOSING_S)
         self._iterator.close()  # perhaps another one
 
     def _run(self) -> None:
@@ -127,13 +133,15 @@ class Reading:
         return state_of(self._iterator)
 
     def _items_of(self, iterator: LoaderIterator[object]) -> Iterator[Item]:
-        epoch = iterator.epoch
+        epoch, executor = iterator.epoch, self._loader.epochs.workers.executor(iterator.epoch)
+        if isinstance(executor, LaneExecutor):
+            executor.deliver_whole()
         while True:
             try:
                 batch = next(iterator)
                 last = iterator.last
                 assert last is not None
-                parcel = self._parcels.make(batch, self._loader.epochs.workers.executor(epoch))
+                parcel = self._parcels.make(batch, executor)
                 del batch
                 item = Item(Kind.BATCH, epoch, last.number, parcel)
                 self.batches += 1

@@ -118,7 +118,10 @@ class Server:
             return self._stats()
 
     def close(self) -> None:
-        """Tells all consumers that the server ends; a second call does nothing. The loader stays open."""
+        """Tells all consumers that the server ends; a second call does nothing. The loader stays open.
+
+        If the loader has no workers and makes a batch just now, this call waits up to half a second for the batch.
+        """
         atexit.unregister(self.close)
         self._closing = True
         self._wake()
@@ -162,7 +165,7 @@ class Server:
     def _end(self, why: str) -> None:
         with self._lock:
             self._consumers.close(why)
-        self._reading.close()  # which may take as long as a batch takes
+        self._reading.close()
         self._parcels.close()
         for end in (self._woken, self._waker, self._last_end):
             close_end(end)

@@ -27,4 +27,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(".dataloader", __name__).DataLoader
     if name in __all__:
         return getattr(importlib.import_module(".installing", __name__), name)
-    return getattr(importlib.import_module(".utils_data", __name__).data, name)
+    try:
+        data = importlib.import_module(".utils_data", __name__).data
+    except ImportError as error:  # e.g. pickle asks each module for the name of an object, and expects this error
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; {error}") from error
+    return getattr(data, name)

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from ..bridges import Bridge
+from ..bridges.bridge import Bridge
 from ..errors import import_extra
 from ..loader import DataLoader as CoreDataLoader
 from .converting import arguments_of

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from .. import dataset as own
+from ..dataset import base as own
 from ..loader import DataLoader as CoreDataLoader
 from .collate import own_collate
 from .order import order_of
 from .reading import OfFirst, Replicas, StartWorker, Whole, WholeRows, rows_of
 from .utils_data import data
+from .words import advice_in_torchs_words, use_torchs_words
 
 
 def is_iterable(loader: Any) -> bool:
@@ -49,18 +51,23 @@ def core_loader(
     options.update(more)
     if not num_workers:  # to check a state, or to make a batch again: it needs no executor
         options["executor"] = None
-    core: CoreDataLoader = CoreDataLoader(
-        dataset,
-        batchify_fn=OfFirst(collate_fn) if whole else collate_fn,
-        num_workers=num_workers,
-        pin_memory=loader.pin_memory,
-        timeout=loader.timeout or None,
-        output="torch" if collate_fn is not loader.collate_fn else None,
-        seed=seed,
-        in_order=loader.in_order,
-        reseed_generators=False,  # as torch
-        **options,
-    )
+    try:
+        core: CoreDataLoader = CoreDataLoader(
+            dataset,
+            batchify_fn=OfFirst(collate_fn) if whole else collate_fn,
+            num_workers=num_workers,
+            pin_memory=loader.pin_memory,
+            timeout=loader.timeout or None,
+            output="torch" if collate_fn is not loader.collate_fn else None,
+            seed=seed,
+            in_order=loader.in_order,
+            reseed_generators=False,  # as torch
+            **options,
+        )
+    except Exception as error:
+        use_torchs_words(error)
+        raise
+    core.epochs.workers.words = partial(advice_in_torchs_words, persistent_workers=loader.persistent_workers)
     core.epochs.source.leave_epochs()
     if not num_workers:  # as torch: so a sampler with a checkpoint of its own stands after the batch that was delivered
         core.epochs.delivery = replace(core.epochs.delivery, draws_ahead=False)

@@ -12,18 +12,36 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator
-from typing import Any, Generic, Literal
+from typing import Any, Final, Generic, Literal
 
+from ..arguments.arguments import check_executor
 from ..checks import OnError, check_functions, check_int, check_max_errors, check_on_error, parse_bytes
 from ..describe import arguments, call, describe, short_repr
-from ..errors import bad_argument
-from ..loading.arguments import check_executor
+from ..errors import bad_argument, explain_arguments
 from ..loading.random_order import check_random_order
-from ..loading.stats import LoaderStats
-from ..loading.trace import Trace
+from ..statistics.stats import LoaderStats
+from ..statistics.trace import Trace
 from ..tree import Batch
 from .passes import Passes, SerialPassIterator, WorkersPassIterator
 from .utils_data import TorchDataLoader, data
+
+# For `explain_arguments`: arguments of `gluonloader.DataLoader`, and what to pass instead.
+_ONLY_THERE: Final = (
+    "auto_reload", "worker_payload", "max_per_worker", "ray_options", "num_shards", "shuffle_buffer",
+    "reseed_generators", "share",
+)  # fmt: skip
+_CORE_WORDS: Final = {
+    "batchify_fn": "pass collate_fn instead",
+    "last_batch": 'pass drop_last=True instead of last_batch="discard"',
+    "prefetch": "pass prefetch_factor=prefetch // num_workers, the number of batches for each worker",
+    "thread_pool": 'pass executor="thread" instead',
+    "start_method": "pass multiprocessing_context instead",
+    "seed": "call torch.manual_seed(seed), or pass generator=torch.Generator().manual_seed(seed)",
+    "ranks": "pass sampler=torch.utils.data.DistributedSampler(dataset) instead",
+    "output": "remove output; the default collate_fn makes tensors",
+    "pin_device_id": "remove pin_device_id; pin_memory=True is enough",
+    **{name: f'use gluonloader.DataLoader(..., output="torch"), which has {name}' for name in _ONLY_THERE},
+}
 
 
 class DataLoader(TorchDataLoader, Generic[Batch]):
@@ -54,6 +72,7 @@ class DataLoader(TorchDataLoader, Generic[Batch]):
         ValueError: an argument is wrong.
     """
 
+    @explain_arguments(**_CORE_WORDS)
     def __init__(
         self,
         dataset: Any,

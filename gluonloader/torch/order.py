@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import sampler as own
 from ..comparing import difference, items_of
 from ..randomness import PreservedGenerators
+from ..sampler import base as own
 from ..state import has_state
 from .utils_data import data, torch, torchs
 
@@ -46,7 +46,9 @@ class TorchOrder:
             of_seed: the generator from which it has drawn a seed.
         """
         keys, skipped = iterator._sampler_iter, iterator._num_yielded
-        self._newest = self._next_pass = _OrderPass(self, generators, states, of_seed, keys, skipped)
+        self._newest = self._next_pass = _OrderPass(
+            self.index_sampler, self.whole, generators, states, of_seed, keys, skipped
+        )
 
     def sampler_was_loaded(self) -> None:
         """Makes the next `iter` call `iter` of a sampler whose state was loaded; torchdata does it, too."""
@@ -68,7 +70,9 @@ class TorchOrder:
 
     def __iter__(self) -> Iterator[Any]:
         started, self._next_pass = self._next_pass, None
-        return _OrderPass(self, [], [], None, iter(self.index_sampler)) if started is None else started
+        if started is None:
+            return _OrderPass(self.index_sampler, self.whole, [], [], None, iter(self.index_sampler))
+        return started
 
     def __len__(self) -> int:
         return len(self.index_sampler)
@@ -78,9 +82,7 @@ class TorchOrder:
 
     def set_epoch_of_pass(self, epoch: int | None) -> None:
         """Sets the epoch of torch's sampler for the pass that is resumed; the program may set it too early or late."""
-        sampler = _with_epoch(self.index_sampler)
-        if sampler is not None and epoch is not None:
-            sampler.set_epoch(epoch)
+        _set_epoch(self.index_sampler, epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """Does nothing: as with torch, the program itself calls `set_epoch` of its sampler."""
@@ -89,13 +91,28 @@ class TorchOrder:
 class _OrderPass(Iterator[Any]):
     """One pass over torch's sampler. It can return to an earlier batch: it draws the batches before it again.
 
-    Another library may have skipped the first keys; `skipped` is their number.
+    It has no reference to its order, which refers to its newest pass: a cycle would keep the dataset, which samplers
+    refer to, until the next garbage collection.
+
+    Args:
+        index_sampler, whole: those of the order.
+        generators, states, of_seed: as for `TorchOrder.start_pass`.
+        keys: the iterator of `index_sampler`.
+        skipped: how many keys another library has skipped.
     """
 
     def __init__(
-        self, order: TorchOrder, generators: Any, states: Any, of_seed: Any, keys: Iterator[Any], skipped: int = 0
+        self,
+        index_sampler: Any,
+        whole: bool,
+        generators: Sequence[Any],
+        states: Sequence[Any],
+        of_seed: Any,
+        keys: Iterator[Any],
+        skipped: int = 0,
     ) -> None:
-        self._order, self._generators, self._states, self._of_seed = order, generators, states, of_seed
+        self._index_sampler, self._whole = index_sampler, whole
+        self._generators, self._states, self._of_seed = generators, states, of_seed
         self._keys, self._skipped, self._has_drawn = keys, skipped, False
         self._epoch: int | None = None
         self._count, self._last = skipped, None  # how many keys were drawn, and the last ones
@@ -103,7 +120,7 @@ class _OrderPass(Iterator[Any]):
     @property
     def epoch(self) -> int | None:
         """The epoch of the sampler at the first batch: at the last batch, some samplers set the next epoch."""
-        sampler = _with_epoch(self._order.index_sampler)
+        sampler = _with_epoch(self._index_sampler)
         return self._epoch if self._has_drawn or sampler is None else int(sampler.epoch)
 
     def __next__(self) -> Any:
@@ -114,7 +131,7 @@ class _OrderPass(Iterator[Any]):
         return keys
 
     def _as_batch(self, keys: Any) -> Any:
-        if self._order.whole:
+        if self._whole:
             return [keys]
         return list(keys) if isinstance(keys, np.ndarray) else keys  # the dataset gets NumPy's integers, as with torch
 
@@ -133,15 +150,15 @@ class _OrderPass(Iterator[Any]):
 
     def _start_again(self) -> Iterator[Any]:
         restore(self._generators, self._states)
-        self._order.set_epoch_of_pass(self.epoch)
-        keys: Iterator[Any] = iter(self._order.index_sampler)
+        _set_epoch(self._index_sampler, self.epoch)
+        keys: Iterator[Any] = iter(self._index_sampler)
         if self._generators:
             draw_seed(self._of_seed)
         return keys
 
     def draw_again(self, count: int) -> list[Any]:
         """See `TorchOrder`. The pass, the sampler and the generators stay as they are."""
-        sampler = self._order.index_sampler
+        sampler = self._index_sampler
         name = type(_inner(sampler)).__name__
         for part in chain_of_torch(sampler):
             if has_state(part) or isinstance(part, Iterator):
@@ -276,6 +293,13 @@ def _with_epoch(sampler: Any) -> Any:
         if hasattr(part, "set_epoch") and isinstance(getattr(part, "epoch", None), int) and not has_state(part):
             return part
     return None
+
+
+def _set_epoch(sampler: Any, epoch: int | None) -> None:
+    """Sets the epoch of a sampler that has one; None does nothing."""
+    found = _with_epoch(sampler)
+    if found is not None and epoch is not None:
+        found.set_epoch(epoch)
 
 
 def chain_of_torch(sampler: Any) -> Iterator[Any]:

@@ -10,16 +10,17 @@ from functools import partial
 from typing import Any
 
 from ..checks import check_int
-from ..errors import bad_argument, bad_state, warn
+from ..errors import bad_argument, bad_state, hide_own_frames, warn
 from ..loader import DataLoader as CoreDataLoader
 from ..loading.plan.sampler_state import seed_of_rank
-from ..loading.stats import LoaderStats
-from ..loading.trace import Trace
 from ..randomness import postponed
-from ..state import add_checksum, check_same, field, int_field, parse_state
+from ..state import add_checksum, check_same, field, int_field, parse_state, seed_field
+from ..statistics.stats import LoaderStats
+from ..statistics.trace import Trace
 from .core import batch_sampler_of, core_loader, is_iterable
 from .order import TorchOrder, as_states, as_text, generators_of, restore, save, start_pass
 from .utils_data import torchs
+from .words import use_torchs_words
 
 
 @dataclass(slots=True, kw_only=True)
@@ -202,7 +203,7 @@ class Passes:
             int_field(position, "epoch", 1, "position.")
             check_same(position, "batch", 0, "a pass that has ended", "position.")
         if position is not None:  # checked now by a core loader without workers, which is not used any more
-            seed = int_field(position, "seed", None, "position.")
+            seed = seed_field(position, "position.")
             core_loader(loader, batch_sampler_of(loader), seed, 0, self.more).epochs.fit(parse_state(position))
         self._loaded = fields
 
@@ -284,15 +285,20 @@ class PassIterator(torchs._BaseDataLoaderIter):
         raise NotImplementedError("an iterator over a DataLoader cannot be pickled; save loader.state_dict() instead")
 
     def __next__(self) -> Any:
-        for batch in self._batches:  # unlike `next(self._batches)`: after a call, a signal handler could lose the batch
-            self._num_yielded += 1
-            if self._num_yielded == self._warns_at:
-                warn(
-                    f"len(dataset) of the iterable dataset is {self._num_yielded - 1:,}, but more batches were read; "
-                    "if it does not divide its samples by torch.utils.data.get_worker_info(), each worker reads all of "
-                    "them"
-                )
-            return batch
+        try:
+            for batch in self._batches:  # unlike `next()`: after a call, a signal handler could lose the batch
+                self._num_yielded += 1
+                if self._num_yielded == self._warns_at:
+                    warn(
+                        f"len(dataset) of the iterable dataset is {self._num_yielded - 1:,}, but more batches were "
+                        "read; if it does not divide its samples by torch.utils.data.get_worker_info(), each worker "
+                        "reads all of them"
+                    )
+                return batch
+        except BaseException as error:  # also Ctrl-C
+            use_torchs_words(error)
+            error = hide_own_frames(error)
+            raise error  # GLUONLOADER_FULL_TRACEBACK=1 shows all frames
         self._pass.exhausted = True
         self.close()
         raise StopIteration

@@ -65,6 +65,10 @@ class WholeRows:
     def __init__(self, dataset: Any, rows: Rows | None) -> None:
         self.dataset, self._rows = dataset, rows
 
+    def __reduce__(self) -> Any:
+        # In a worker, too, the rows are those of the tensors, which may be shared.
+        return _whole_rows, (self.dataset, self._rows is not None)
+
     def __getitem__(self, keys: Any) -> Sequence[Any]:
         if self._rows is None or not are_ints(keys):
             return [self.dataset[key] for key in keys]
@@ -72,6 +76,10 @@ class WholeRows:
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+
+def _whole_rows(dataset: Any, has_rows: bool) -> WholeRows:
+    return WholeRows(dataset, rows_of(dataset) if has_rows else None)
 
 
 def rows_of(dataset: Any) -> Rows | None:
@@ -99,6 +107,7 @@ class Replicas:
 
     def __init__(self, dataset: Any, batch_size: int | None, drop_last: bool) -> None:
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
+        self._users_dataset = dataset
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.shard(1, 0))

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..checks import check_functions, check_indexed
-from ..dataset import Dataset, PackedList
+from ..dataset.base import Dataset
+from ..dataset.compact import CompactList
 from ..errors import ImageError, bad_argument
 from ..indices import checked_index
 from .decoding import Color, check_options, decode
@@ -105,7 +106,7 @@ class ImageFiles(Dataset):
     """A dataset of image files that are not decoded. A sample is (bytes of the file, label)."""
 
     def __init__(self, paths: Iterable[str], labels: Any) -> None:
-        self._paths, self._labels = PackedList(paths), labels
+        self._paths, self._labels = CompactList(paths), labels
 
     def __getitem__(self, index: Any) -> tuple[bytes, Any]:
         index = checked_index(index, len(self))

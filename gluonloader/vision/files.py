@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dataset import PackedList
+from ..dataset.compact import CompactList
 from ..errors import bad_argument, warn
 from ..records.headers import float_labels
 from .encoded import ImageDataset, ImageFiles, Items, Path
@@ -167,4 +167,4 @@ def _label(label: Any, where: str) -> Any:
 
 def _as_column(labels: list[Any]) -> Any:
     kinds = set(map(type, labels))
-    return np.array(labels) if kinds in ({int}, {float}) else PackedList(labels)
+    return np.array(labels) if kinds in ({int}, {float}) else CompactList(labels)

@@ -7,6 +7,7 @@ could show a small image here, and a large one to the decoder.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from struct import Struct, unpack_from
 from struct import error as StructError  # noqa: N812, the name shows that it is an exception
@@ -18,12 +19,16 @@ from ..errors import ImageError
 
 MAX_PIXELS: Final = 89_478_485  # the limit above which Pillow warns; such an image needs 256 MB
 
-_SEGMENT: Final = Struct(">HH")  # marker and length of a segment of a JPEG file
-_END_OF_JPEG: Final = b"\xff\xd9"
-_NO_SIZE: Final = (0xC4, 0xC8, 0xCC)  # the markers from C0 to CF whose segments do not contain the size of the image
-_SEQUENTIAL: Final = (0xC0, 0xC1, 0xC9)  # the markers of images that are not progressive
-_NO_LENGTH: Final = (0x01, *range(0xD0, 0xD9))  # markers without a segment
-_START_OF_SCAN: Final = b"\xff\xda"
+# A segment of a JPEG file starts with a marker: FF and a code, which is neither 00 nor FF. After the codes C0 to CF and
+# those above D9 follows the length of the segment. Other markers stand alone, or do not exist in images: then decoders
+# stop there, or skip only the marker.
+_MARKER: Final = re.compile(rb"\xff[^\x00\xff]")
+_SEGMENT: Final = Struct(">HH")  # a marker and a length
+_END_OF_IMAGE, _START_OF_SCAN, _EXIF = 0xD9, 0xDA, 0xE1  # codes
+_NO_SIZE: Final = (0xC4, 0xC8, 0xCC)  # the codes from C0 to CF whose segments do not contain the size of the image
+_SEQUENTIAL: Final = (0xC0, 0xC1, 0xC9)  # the codes of images that are neither progressive nor lossless
+_LOSSLESS: Final = (0xC3, 0xCB)
+_METADATA: Final = (*range(0xE0, 0xF0), 0xFE)  # the codes of segments that are not needed to decompress the pixels
 _MAX_SCANS: Final = 100  # encoders write about 10; a file of 10 kB with 500 scans takes seconds to decode
 
 _CHUNK: Final = Struct(">I4s")  # length and name of a chunk of a PNG file
@@ -47,6 +52,8 @@ class Header(NamedTuple):
         exif: where the EXIF data of a JPEG or PNG are: the first byte, and the byte after the last. None if there are
             none, and for the other formats.
         animated: whether the file is a PNG with an animation; see `without_animation`.
+        scalable: whether decoders can decode the image at 1/2, 1/4 or 1/8 of its size: a JPEG that is not lossless. For
+            a lossless JPEG, simplejpeg would write behind the end of the memory for the smaller image.
     """
 
     kind: str
@@ -55,6 +62,7 @@ class Header(NamedTuple):
     channels: int
     exif: tuple[int, int] | None = None
     animated: bool = False
+    scalable: bool = False
 
     @property
     def may_rotate(self) -> bool:
@@ -87,39 +95,82 @@ def read_header(data: bytes, max_pixels: int | None) -> Header:
 
 
 def _read_jpeg(data: bytes) -> Header:
-    position, size, exif, progressive, segment = 2, (0, 0, 0), None, False, _SEGMENT.unpack_from
-    while True:
-        marker, length = segment(data, position)
-        code = marker & 0xFF
-        if marker < 0xFF01 or code == 0xFF:  # decoders skip bytes between two segments, also FF 00
-            position = data.find(b"\xff", position + 1)
-            if position < 0:
-                raise _truncated(data)
-            continue
-        if code == 0xD9:
+    size, exif, coding, start, end = [0, 0, 0], None, 0, 0, 0
+    for code, start, end in _segments(data):
+        if 0xC0 <= code <= 0xCF and code not in _NO_SIZE and not any(size):
+            bits, *size = unpack_from(">BHHB", data, start + 4)
+            coding = code
+            if bits > 8:
+                raise ImageError(f"the JPEG file has {bits} bits in each channel; convert it to 8 bits")
+        elif code == _EXIF and exif is None and data[start + 4 : start + 8] == b"Exif":
+            exif = (start + 10, end)
+        elif code == _START_OF_SCAN:
+            break
+        elif code == _END_OF_IMAGE:
             raise ImageError("the JPEG file contains no image; replace the file")
-        if code not in _NO_LENGTH:
-            if length < 2:
-                raise damaged("JPEG", f"the segment at byte {position} has the length {length}")
-            if 0xC0 <= code <= 0xCF and code not in _NO_SIZE and not any(size):
-                size, progressive = unpack_from(">HHB", data, position + 5), code not in _SEQUENTIAL
-            elif code == 0xE1 and exif is None and data[position + 4 : position + 8] == b"Exif":
-                exif = (position + 10, position + 2 + length)
-            elif code == 0xDA:
-                break
-            position += length
-        position += 2
     # Without this check, some decoders return an image whose lower part is gray.
-    if data[-2:] != _END_OF_JPEG and data.find(_END_OF_JPEG, position) < 0:
+    if data[-2:] != b"\xff\xd9" and data.find(b"\xff\xd9", end) < 0:
         raise _truncated(data)
     height, width, channels = size
-    if progressive or unpack_from("B", data, position + 4)[0] < channels:  # decoders accept several scans
-        scans = data.count(_START_OF_SCAN, position)
-        if scans > _MAX_SCANS:
-            raise damaged("JPEG", f"it has {scans:,} scans, more than {_MAX_SCANS}, so decoding would take too long")
+    if coding not in _SEQUENTIAL or unpack_from("B", data, start + 4)[0] < channels:  # decoders accept several scans
+        _check_scans(data, start)
     if not (height and width and channels):
         raise ImageError(f"the JPEG file has an image of size {width} x {height}; replace the file")
-    return Header("jpeg", height, width, channels, exif)
+    return Header("jpeg", height, width, channels, exif, scalable=coding not in _LOSSLESS)
+
+
+def _segments(data: bytes, position: int = 2) -> Iterator[tuple[int, int, int]]:
+    """Yields the code, the first byte and the byte after the last of each segment of a JPEG, to the end of the image.
+
+    Bytes between two segments are skipped, as decoders do; the pixels of a scan are such bytes.
+    """
+    unpack, last = _SEGMENT.unpack_from, len(data) - _SEGMENT.size
+    while True:
+        # The end of the image has no length, and often no bytes behind it.
+        marker, length = unpack(data, position) if position <= last else (int.from_bytes(data[position:][:2], "big"), 2)
+        if not 0xFF00 < marker < 0xFFFF:
+            found = _MARKER.search(data, position)
+            if found is None:
+                raise _truncated(data)
+            position = found.start()
+            continue
+        code, start, position = marker & 0xFF, position, position + 2
+        if 0xC0 <= code <= 0xCF or code > _END_OF_IMAGE:
+            if length < 2:
+                raise damaged("JPEG", f"the segment at byte {start} has the length {length}")
+            position += length
+        yield code, start, position
+        if code == _END_OF_IMAGE:
+            return
+
+
+def _check_scans(data: bytes, start: int) -> None:
+    """Raises ImageError if a JPEG has so many scans that decoding takes very long; the first is at byte `start`."""
+    scans = data.count(b"\xff\xda", start)
+    if scans > _MAX_SCANS:  # the bytes may also be behind the image, for example in the film of a motion photo
+        scans = sum(code == _START_OF_SCAN for code, _, _ in _segments(data, start))
+    if scans > _MAX_SCANS:
+        raise damaged("JPEG", f"it has {scans:,} scans, more than {_MAX_SCANS}, so decoding would take too long")
+
+
+def without_metadata(data: bytes) -> bytes:
+    """Returns a JPEG without the parts about which libjpeg may warn although all pixels are intact.
+
+    These are metadata, bytes between two segments in front of the first scan, and, if the image is not progressive, the
+    last three bytes of the header of a scan, in which some encoders write zeros. The colours may differ without the
+    metadata.
+    """
+    parts, last, sequential, in_front = [data[:2]], 2, False, True
+    for code, start, end in _segments(data):
+        if not in_front:
+            parts.append(data[last:start])
+        sequential = sequential or code in _SEQUENTIAL
+        if code == _START_OF_SCAN and sequential:
+            parts.append(data[start : end - 3] + b"\x00\x3f\x00")
+        elif code not in _METADATA:
+            parts.append(data[start:end])
+        in_front, last = in_front and code != _START_OF_SCAN, end
+    return b"".join(parts)
 
 
 def _read_png(data: bytes) -> Header:
@@ -162,7 +213,12 @@ def without_animation(data: bytes) -> bytes:
 def _read_other(data: bytes) -> Header:
     """Reads the header with Pillow, because OpenCV cannot read the size of an image before it decodes the image."""
     pillow = installed("PIL.Image")
-    image: Any = None if pillow is None else open_by_pillow(data, "other")
+    try:
+        image: Any = None if pillow is None else open_by_pillow(data, "other")
+    except (ImageError, Warning, MemoryError):
+        raise
+    except Exception as error:  # for damaged headers, Pillow raises many types
+        raise undecodable(_format_of(data, "other"), error) from None
     if image is None:
         what = f"the data are {len(data):,} bytes that start with {data[:8]!r}" if data else "the data are empty"
         formats = ", ".join(_FORMATS["other"])
@@ -175,28 +231,38 @@ def open_by_pillow(data: bytes, kind: str) -> Any:
     """Opens an image with Pillow, which does not decode it yet; returns None if it is no image of this kind.
 
     Raises:
-        ImageError: the header of the image is damaged, or the image is very large.
+        ImageError: the image is very large.
+        Exception: Pillow cannot read the header of the image.
     """
     pillow = installed("PIL.Image")
     if kind == "other":
         pillow.init()  # imports all formats
     else:
         pillow.preinit()
-    known = [name for name in _FORMATS[kind] if name in pillow.OPEN]
+    name = _format_of(data, kind)
     try:
-        return pillow.open(io.BytesIO(data), formats=known)
-    except pillow.UnidentifiedImageError:
-        return None
+        return None if name is None else pillow.open(io.BytesIO(data), formats=[name])
+    except pillow.UnidentifiedImageError:  # whose text names only an object in memory
+        raise ValueError("Pillow does not know this kind of image, or the header is damaged") from None
     except pillow.DecompressionBombError as error:
         raise ImageError(f"{error}; if you trust the file, set PIL.Image.MAX_IMAGE_PIXELS to a larger number") from None
-    except (Warning, MemoryError):
-        raise
-    except Exception as error:  # for damaged headers, Pillow raises many types
-        raise damaged("image", error) from None
+
+
+def _format_of(data: bytes, kind: str) -> str | None:
+    """Returns Pillow's name of the format whose files start like the data; None if it is no format of this kind."""
+    known = installed("PIL.Image").OPEN
+    start = data[:16].ljust(16, b"\0")  # Pillow's functions may fail for fewer bytes
+    return next((name for name in _FORMATS[kind] if name in known and known[name][1](start)), None)
 
 
 def damaged(kind: str, reason: object) -> ImageError:
     return ImageError(f"the {kind} file is damaged: {reason}; copy the file again, or remove it")
+
+
+def undecodable(kind: str | None, reason: object) -> ImageError:
+    """The error about a file that is damaged, or intact but of a kind that the decoders do not know."""
+    cure = "copy the file again if it is damaged, otherwise convert it to a PNG with 8 or 16 bits in each channel"
+    return ImageError(f"the {kind} file cannot be decoded: {reason}; {cure}")
 
 
 def _truncated(data: bytes) -> ImageError:

@@ -31,7 +31,8 @@ def read_file(path: str, most: int | None = None) -> bytes:
     """The content of a regular file. A FIFO or a device would block the reader, or never end.
 
     Raises:
-        OSError: the file cannot be read, is not a regular file, or has more than `most` bytes; the text names it.
+        OSError: the file cannot be read, is not a regular file, has more than `most` bytes, or does not fit into
+            memory; the text names it.
     """
     with open(path, "rb", opener=_open_at_once) as file:
         status = os.fstat(file.fileno())
@@ -40,7 +41,11 @@ def read_file(path: str, most: int | None = None) -> bytes:
             raise OSError(errno.EINVAL, f"this is {kind}; only regular files can be read", path)
         if most is not None and status.st_size > most:
             raise OSError(errno.EFBIG, f"the file has {status.st_size:,} bytes, more than {most:,}", path)
-        return file.read()
+        try:
+            return file.read()
+        except MemoryError:
+            what = f"the file has {status.st_size:,} bytes, more than fit into memory; remove it, or use fewer workers"
+            raise OSError(errno.EFBIG, what, path) from None
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import check_flags, check_functions
-from ..dataset import ArrayDataset, Dataset, SimpleDataset
+from ..dataset.arrays import ArrayDataset
+from ..dataset.base import Dataset, SimpleDataset
 from .encoded import Path
 
 Pixels = NDArray[np.uint8]

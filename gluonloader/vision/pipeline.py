@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..checks import check_int
-from ..dataset import Dataset
+from ..dataset.base import Dataset
 from ..dataset.bulk import bulk_read, each, read
 from ..decoders import opencv
 from ..describe import call, describe, short_repr
@@ -179,7 +179,7 @@ class ImagePipeline(Dataset):
 
     def _divisor(self, header: Header, box: Box) -> int:
         """Returns 1, 2, 4 or 8: the decoder decodes the image at 1/1, 1/2, 1/4 or 1/8 of its size."""
-        if not self._scaled_decode or header.kind != "jpeg":
+        if not self._scaled_decode or not header.scalable:
             return 1
         if self._shorter is not None:
             return scale_for(header, self._shorter)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..dataset import Dataset
+from ..dataset.base import Dataset
 from ..dataset.bulk import bulk_read, each
 from ..errors import RecordError
 from ..indices import as_list

@@ -19,8 +19,6 @@ from .event_loop import EventLoop
 from .side_by_side import SharedRead
 from .task import OnRow, Task, located_bulk, located_sample
 
-_ERRORS = (Exception, SystemExit, asyncio.CancelledError)
-
 
 class AwaitedSamples:
     """Awaits up to `concurrency` samples of a batch at the same time."""
@@ -35,9 +33,7 @@ class AwaitedSamples:
         self._event_loop.run(lambda: shared.read_all(tasks, on_row))
         if (failed := shared.first_error()) is not None:
             row, error = failed
-            if isinstance(error, _ERRORS):
-                error = located_sample(error, self._dataset, indices[row], task)
-            raise error
+            raise located_sample(error, self._dataset, indices[row], task)
         return shared.samples
 
     def close(self) -> None:
@@ -53,7 +49,7 @@ class AwaitedBulk:
     def read(self, task: Task, keys: Keys, on_row: OnRow | None) -> Sequence[Any]:
         try:
             samples = self._event_loop.run(lambda: self._await(keys))
-        except _ERRORS as error:
+        except BaseException as error:
             error = located_bulk(error, keys, task)
             raise error
         return cast("Sequence[Any]", samples)

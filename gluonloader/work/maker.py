@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from ..batchify import Gathered
+from ..dataset.opening import NewestIterators
 from ..declared import draws
 from ..errors import BatchifyError
 from ..indices import Keys
@@ -81,15 +82,19 @@ class Maker:
         """Whether each row should be noted, since a sample that kills its worker is left out of its batch."""
         raise NotImplementedError
 
-    def make(self, task: Task, precautions: Precautions = NO_PRECAUTIONS) -> Any:
-        """Reads the samples of a task and makes one batch of them; an error of user code gets a note, see `located`."""
+    def make(self, task: Task, precautions: Precautions = NO_PRECAUTIONS, streams: Streams | None = None) -> Any:
+        """Reads the samples of a task and makes one batch of them; an error of user code gets a note, see `located`.
+
+        Args:
+            streams: from which chunks are read; None for a map-style dataset.
+        """
         raise NotImplementedError
 
-    def make_measured(self, task: Task, usage: Usage) -> Any:
+    def make_measured(self, task: Task, usage: Usage, streams: Streams | None = None) -> Any:
         """Calls `make`, and reports the time that it takes."""
         self.timer.start()
         try:
-            return self.make(task)
+            return self.make(task, streams=streams)
         finally:
             usage.add(self.worker, self.timer.stop(task.epoch, task.batch))
 
@@ -106,6 +111,7 @@ class BatchMaker(Maker):
     Attributes:
         held: the generators that are seeded for each batch, besides the global ones.
         may_draw: if False, random generators are not seeded, since seeding takes as long as making a small batch.
+        reads_streams: the dataset is iterable; see `new_streams`.
         side_by_side: how many threads of the worker should make batches at the same time; see `beside`.
     """
 
@@ -129,7 +135,7 @@ class BatchMaker(Maker):
         # Looks for draws from generators that are seeded for each batch, but that several threads share now.
         shares = job.reading.concurrency > 1 and self.may_draw and not job.iterable and seed is not set_current_seed
         self._draws = Draws(self.held) if shares else None
-        self._streams = Streams(job.dataset, job.reading.on_error) if job.iterable else None
+        self.reads_streams, self._newest = job.iterable, NewestIterators()
 
     @property
     def notes_rows(self) -> bool:
@@ -138,6 +144,10 @@ class BatchMaker(Maker):
     def close(self) -> None:
         """Ends the threads that read samples. No batch is made any more."""
         self._reader.close()
+
+    def new_streams(self) -> Streams:
+        """Streams over an iterable dataset. Whoever reads them keeps them, and drops them when nobody reads them."""
+        return Streams(self._job.dataset, self._job.reading.on_error, self._newest)
 
     def start(self, epoch: int) -> None:
         self._info.epoch = epoch
@@ -154,11 +164,12 @@ class BatchMaker(Maker):
         """A maker for another thread of this worker, after `start`; bulk reads of these makers run at the same time."""
         return BesideMaker(self, copy.copy(self._info))
 
-    def make(self, task: Task, precautions: Precautions = NO_PRECAUTIONS) -> Any:
+    def make(self, task: Task, precautions: Precautions = NO_PRECAUTIONS, streams: Streams | None = None) -> Any:
         self._info.epoch = task.epoch
         work = task.work
         if isinstance(work, Chunk):
-            return self._make_chunk(task, work, precautions.on_row)
+            assert streams is not None
+            return self._make_chunk(task, work, precautions.on_row, streams)
         if self.may_draw:
             self._seed_for(task)
         if isinstance(work, Samples):
@@ -173,9 +184,8 @@ class BatchMaker(Maker):
             self._warn_of_draws(draws.found())
         return self.batchify(task, samples)
 
-    def _make_chunk(self, task: Task, chunk: Chunk, on_row: OnRow | None) -> ShardBatch | ShardEnd:
-        assert self._streams is not None
-        read = self._streams.read(chunk, lambda number: self._seed(batch_seed(chunk.seed, chunk.epoch, number)), on_row)
+    def _make_chunk(self, task: Task, chunk: Chunk, on_row: OnRow | None, streams: Streams) -> ShardBatch | ShardEnd:
+        read = streams.read(chunk, lambda number: self._seed(batch_seed(chunk.seed, chunk.epoch, number)), on_row)
         self.timer.note_read()
         if len(read.samples) < chunk.size:
             return ShardEnd(read.samples, read.first)
@@ -209,7 +219,7 @@ class BatchMaker(Maker):
             return samples.batch() if isinstance(samples, Gathered) else self._job.batchify_fn(samples)
         except BatchifyError as error:
             raise with_index(error, task, rows) from error.__cause__
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             error = located(error, "batchify_fn", f"batchify_fn, {task}")
             raise error
 
@@ -244,7 +254,7 @@ class BesideMaker(Maker):
     def notes_rows(self) -> bool:
         return self._worker.notes_rows
 
-    def make(self, task: Task, precautions: Precautions = NO_PRECAUTIONS) -> Any:
+    def make(self, task: Task, precautions: Precautions = NO_PRECAUTIONS, streams: Streams | None = None) -> Any:
         self._info.epoch = task.epoch
         assert not isinstance(task.work, (Chunk, Samples)), "only bulk reads run side by side"
         set_current_seed(batch_seed(task.seed, task.epoch, task.batch))

@@ -6,16 +6,15 @@ in this order, and `state_dict` during the iteration. Each is called on the data
 
 from __future__ import annotations
 
-import copy
 import zlib
-from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 
 from .. import frameworks
 from ..dataset.iterable import Step, takes, through
-from ..dataset.opening import Opened, Part, at_epoch, check_unread, has_shard, part_of
+from ..dataset.opening import NewestIterators, Opened, part_of
+from ..describe import class_name
 from ..interrupts import from_signal_handler
 from ..tree import leaves
 from .task import Chunk, Hint
@@ -27,9 +26,9 @@ class OpenShard:
     """One shard of a dataset, opened at a hint; `dataset` and `steps` are the result of `unwrap`."""
 
     def __init__(self, dataset: Any, steps: tuple[Step, ...], chunk: Chunk, hint: Hint | None) -> None:
-        self._name = type(dataset).__name__
+        self._name = class_name(dataset)
         counted = takes(steps)
-        part = Part(dataset, chunk.shard, chunk.num_shards) if counted else _part_of(dataset, chunk)
+        part = part_of(dataset, chunk.num_shards, chunk.shard, chunk.epoch, cut=counted)
         shard = part.dataset
         # If `cut`, the shard is cut out of a part that other shards read, too. Between two samples lie those of others.
         self.cut = part.stride > 1
@@ -40,12 +39,8 @@ class OpenShard:
         if self._is_reset:
             self._token = _readers[id(shard)] = object()
             shard.reset()
-        elif shard is dataset and (hasattr(shard, "set_epoch") or hasattr(shard, "load_state_dict")):
-            shard = copy.copy(shard)  # since other streams read the same object
-        if hasattr(shard, "set_epoch"):
-            shard.set_epoch(chunk.epoch)
         self._shard, self._opened = shard, Opened(shard, self._name, stateful=not counted)
-        self.iterator = self._opened.samples
+        self._iterator = self._opened.samples
         if hint is not None and hint.group:
             self._opened.load(hint.state)
         self._samples = through(steps, self._opened.samples)
@@ -72,10 +67,10 @@ class OpenShard:
                 "pass a function that makes a new iterator: IterableDataset(make)"
             )
 
-    def check_new(self, others: Iterable[Any]) -> None:
-        """Raises a RuntimeError if the dataset returned one of the iterators `others`, which were read before."""
+    def check_new(self, newest: NewestIterators, shard: int) -> None:
+        """Adds its iterator to those of the other shards; RuntimeError if it is one of them, so it was read before."""
         if not self._is_reset:
-            check_unread(f"{self._name}.{'shard' if self._is_iterator else '__iter__'}", self.iterator, others)
+            newest.add(shard, self._iterator, f"{self._name}.{'shard' if self._is_iterator else '__iter__'}")
 
     def next(self) -> Any:
         """The next sample of this shard. If the shard is cut out, this also reads the samples of the other shards."""
@@ -107,17 +102,10 @@ class OpenShard:
             except StopIteration:
                 self._ended = True
                 return
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 if from_signal_handler(error):
                     raise
                 self._skipped_error = error
-
-
-def _part_of(dataset: Any, chunk: Chunk) -> Part:
-    """The part of the dataset that contains the shard of the chunk."""
-    if has_shard(dataset):
-        dataset = at_epoch(dataset, chunk.epoch)  # the shard may be a generator, which has no method `set_epoch`
-    return part_of(dataset, chunk.num_shards, chunk.shard)
 
 
 def _hash(sample: Any) -> int:

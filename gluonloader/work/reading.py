@@ -74,7 +74,7 @@ class Bulk:
     def read(self, task: Task, keys: Keys, on_row: OnRow | None) -> Sequence[Any]:
         try:
             return read_by(self._bulk, keys)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             error = located_bulk(error, keys, task)
             raise error
 
@@ -126,7 +126,7 @@ class OneByOne:
                 if on_row is not None:
                     on_row(row)
                 samples.append(dataset[index])
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             if batching:
                 error = located(error, "batchify_fn", f"batchify_fn, {task}")
             else:

@@ -21,14 +21,17 @@ never depend on what was read before.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 
 from ..checks import OnError
 from ..dataset.iterable import Transform, split_steps, unwrap
+from ..dataset.opening import NewestIterators, drop_unused_iterators, has_epoch_or_state
+from ..describe import class_name
 from ..randomness import batch_seed
 from .open_shard import OpenShard
 from .task import Chunk, Hint, OnRow, located
@@ -72,17 +75,22 @@ def seeded_parts(dataset: Any) -> tuple[Any, ...]:
     A source with `set_epoch` or `load_state_dict`, such as Hugging Face's, seeds or restores its generators itself.
     """
     source, steps = unwrap(dataset)
-    return steps if hasattr(source, "set_epoch") or hasattr(source, "load_state_dict") else (source, *steps)
+    if inside := getattr(source, "_inside", ()):
+        return (*chain.from_iterable(map(seeded_parts, inside)), *steps)
+    return steps if has_epoch_or_state(source) else (source, *steps)
 
 
 class Streams:
-    """The open streams of one worker over an iterable dataset; see NOTE [streams]."""
+    """The open streams of one worker over an iterable dataset; see NOTE [streams].
 
-    def __init__(self, dataset: Any, on_error: OnError = "raise") -> None:
-        self._dataset, self._on_error = dataset, on_error
+    Args:
+        newest: the newest iterator of each shard; other `Streams` over the same dataset have the same object.
+    """
+
+    def __init__(self, dataset: Any, on_error: OnError = "raise", newest: NewestIterators | None = None) -> None:
+        self._dataset, self._on_error, self._newest = dataset, on_error, newest or NewestIterators()
         # By shard, then by iteration and epoch; the most recently used stream of a shard comes last.
         self._streams: dict[int, dict[tuple[int, int], _Stream]] = {}
-        self._iterators: dict[int, Any] = {}  # the newest iterator of each shard
 
     def read(self, chunk: Chunk, seed_group: Seed, on_row: OnRow | None = None) -> ChunkSamples:
         """The samples of a chunk; a chunk can be read again, unless an error has lost it.
@@ -93,7 +101,7 @@ class Streams:
         streams, key = self._streams.setdefault(chunk.shard, {}), (chunk.iteration, chunk.epoch)
         stream = streams.pop(key, None)  # if an interrupt ends this call, the stream is dropped
         if stream is None or not stream.reaches(chunk.number):
-            stream = _Stream(self._dataset, chunk, self._iterators, self._on_error)
+            stream = _Stream(self._dataset, chunk, self._newest, self._on_error)
         result = stream.read(chunk.number, seed_group, on_row)
         streams[key] = stream
         for other in list(streams)[:-_STREAMS_PER_SHARD]:
@@ -101,6 +109,21 @@ class Streams:
         if isinstance(result, Exception):
             raise result
         return result
+
+    @property
+    def iterations(self) -> set[int]:
+        """The iterations of which streams are here."""
+        return {iteration for streams in list(self._streams.values()) for iteration, _ in list(streams)}
+
+    def close(self, iterations: Collection[int] | None = None) -> None:
+        """Drops the streams of iterations that are over, or of all, which closes the iterators of the dataset."""
+        for shard, streams in list(self._streams.items()):
+            for key in [key for key in list(streams) if iterations is None or key[0] in iterations]:
+                if (stream := streams.pop(key, None)) is not None:
+                    stream.close()
+            if not streams:
+                self._streams.pop(shard, None)
+        drop_unused_iterators()
 
 
 @dataclass(slots=True)
@@ -120,8 +143,8 @@ class _Fill:
 class _Stream:
     """Reads one shard in one epoch, from the hint of a chunk on, and adds its iterator to those of the other shards."""
 
-    def __init__(self, dataset: Any, chunk: Chunk, iterators: dict[int, Any], on_error: OnError) -> None:
-        self._chunk, self._size, self._iterators = chunk, chunk.size, iterators
+    def __init__(self, dataset: Any, chunk: Chunk, newest: NewestIterators, on_error: OnError) -> None:
+        self._chunk, self._size, self._newest = chunk, chunk.size, newest
         self._dataset, self._steps = unwrap(dataset)
         steps, transforms = split_steps(self._steps)
         self._steps = tuple(tolerant_steps(steps, on_error))
@@ -137,6 +160,12 @@ class _Stream:
         self._opened = self._ended = False
         self._first = 0
 
+    def close(self) -> None:
+        """Drops the source, and the errors of samples, whose tracebacks refer to it."""
+        self._source, self._ended = None, True
+        self._fill, self._next_fill = _Fill(None), _Fill(None)
+        self._kept.clear()
+
     def reaches(self, number: int) -> bool:
         """Whether the stream can read this chunk without opening its source again."""
         return number >= self._next_chunk or number in dict(self._kept)
@@ -149,7 +178,7 @@ class _Stream:
                 self._open(seed)
                 result = self._read(number, seed, on_row)
             seed(-2 - 2 * self._unique(number))
-        except (Exception, SystemExit) as error:  # of opening or seeding; it ends the shard, or each chunk would fail
+        except BaseException as error:  # of opening or seeding; it ends the shard, or each chunk would fail
             error = self._located(error, "", number)
             self._source, self._ended = None, True
             return error
@@ -168,8 +197,7 @@ class _Stream:
             self._opened = True
             seed(0)  # the same for all shards: opening may shuffle the source that the shards are cut out of
             self._source = OpenShard(self._dataset, self._steps, self._chunk, self._next_fill.hint)
-            self._source.check_new(self._iterators.values())
-            self._iterators[self._chunk.shard] = self._source.iterator
+            self._source.check_new(self._newest, self._chunk.shard)
             self._next_fill.hint = self._next_fill.hint if self._source.stateful else None
 
     def _read(self, number: int, seed: Seed, on_row: OnRow | None) -> ChunkSamples | Exception:
@@ -236,10 +264,12 @@ class _Stream:
                 self._first = self._source.first or 0
         except StopIteration:
             fill.last, self._source = True, None
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             number = self._next_group * self._size + len(samples)
             fill.errors.append(self._located(error, f"sample {number} of ", self._next_group))
             samples = []
+        if fill.last:  # and the error that refers to the iterator is gone
+            self._newest.drop_unused(self._chunk.shard)
         fill.samples += samples
         fill.groups += 1
         self._next_group += 1
@@ -256,12 +286,12 @@ class _Stream:
                     on_row(row)
                 for transform in self._transforms:
                     samples[row] = transform(samples[row])
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             return self._located(error, f"transform, of sample {number * self._size + row} of ", number)
         return samples
 
     def _located(self, error: BaseException, sample: str, number: int) -> Exception:
         """The error with a note on the shard, and on the sample if it is known."""
-        chunk, name = self._chunk, type(self._dataset).__name__
+        chunk, name = self._chunk, class_name(self._dataset)
         shard = f"shard {chunk.shard} of {chunk.num_shards} (chunk {number})"
         return located(error, name, f"{sample}{shard}, iterable dataset {name}")

@@ -16,7 +16,7 @@ from ..batchify import Gathered
 from ..checks import OnError
 from ..dataset.iterable import Filter, Step, Transform
 from ..declared import is_async
-from ..errors import add_note, notes_of, text_of
+from ..errors import add_note, forget_variables, notes_of, text_of
 from ..indices import Keys
 from ..randomness import CurrentBatch, batch_seed, current_batch, set_current_batch
 from .caught import BULK, NO_ROW, Caught, GivenUp, Precautions, catching, tolerable
@@ -176,6 +176,7 @@ class _TolerantRead:
     def _bad(self, row: int, caught: Caught) -> Bad:
         """Applies the policy to a sample."""
         text = describe_error(caught.error)
+        forget_variables(caught.error)
         self._note(NO_ROW)  # so that the sample is not blamed if the user's function kills or stops its worker
         if self._tolerance.policy == "skip":
             return Bad(text, SKIP)
@@ -194,7 +195,7 @@ class _TolerantRead:
         try:
             if callable(policy):
                 return _decided(policy, error, caught.index, task.sample(row))
-        except (Exception, SystemExit) as failure:
+        except BaseException as failure:
             call = f"on_error for {task.sample(row)}"
             failure = located(failure, call, f"{call}, {task}")
             raise failure from error
@@ -259,7 +260,10 @@ class TolerantStep:
         except (Exception, SystemExit) as error:
             tolerated = tolerable(error, type(self._step).__name__.lower())
         policy, text = self._policy, describe_error(tolerated)
-        return Bad(text, _decided(policy, tolerated, sample, "a sample") if callable(policy) else SKIP)
+        try:
+            return Bad(text, _decided(policy, tolerated, sample, "a sample") if callable(policy) else SKIP)
+        finally:
+            del tolerated  # or this frame, to which the traceback refers, would keep the sample; see `forget_variables`
 
     def over(self, samples: Iterator[Any]) -> Iterator[Any]:
         return filter(_is_kept, map(self, samples))

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import BatchifyError, Dict, NamedTuple, Pad, Stack, default_batchify
+from gluonloader import Dict, Pad, Stack, default_batchify
+from gluonloader.batchify import NamedTuple
+from gluonloader.errors import BatchifyError
 from gluonloader.memory import set_allocator
 
 Point = namedtuple("Point", ["x", "y"])

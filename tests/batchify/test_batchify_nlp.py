@@ -9,23 +9,17 @@ from conftest import FORK, SERIAL, load_or_skip
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import (
-    AsList,
-    BatchifyError,
+from gluonloader import AsList, Dict, Group, Pad, SplitSampler, Stack, batchify
+from gluonloader.batchify import NamedTuple
+from gluonloader.buckets import (
     ConstWidthBucket,
-    Dict,
     ExpWidthBucket,
     FixedBucketSampler,
-    Group,
     LinearWidthBucket,
-    NamedTuple,
-    Pad,
     SortedBucketSampler,
     SortedSampler,
-    SplitSampler,
-    Stack,
-    batchify,
 )
+from gluonloader.errors import BatchifyError
 
 Point = namedtuple("Point", ["x", "y"])
 Tuple, List = batchify.Tuple, batchify.List

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import Append, AsList, BatchifyError, Dict, Group, NamedTuple, Pad, Split, Stack
+from gluonloader import Append, AsList, Dict, Group, Pad, Split, Stack
+from gluonloader.batchify import NamedTuple
+from gluonloader.errors import BatchifyError
 
 Point = namedtuple("Point", ["x", "y"])
 

@@ -36,7 +36,7 @@ def outcome_of(make):
     """What there is to compare of a batch or an error."""
     try:
         return described(make())
-    except gl.BatchifyError as error:
+    except gl.errors.BatchifyError as error:
         return str(error)
 
 
@@ -63,6 +63,12 @@ def batch_as_read(samples):
 def test_it_is_the_same_batch_or_the_same_error(first, others, copies):
     rows = [first] * (copies + 1) + others + [first] * (copies // 2)
     assert outcome_of(lambda: batch_as_read(rows)) == outcome_of(lambda: default_batchify(rows))
+
+
+@pytest.mark.parametrize("other", [np.full(LARGE, 1 / 3, "f8"), np.full(LARGE, 2, "i8"), np.zeros(LARGE, ">f4")])
+def test_a_sample_of_another_dtype_is_not_cast(other):
+    rows = [np.ones(LARGE, "f4"), other, np.zeros(LARGE, "f4")]
+    assert described(batch_as_read(rows)) == described(default_batchify(rows))
 
 
 class Photos:
@@ -113,7 +119,8 @@ class Uneven(Photos):
 def test_an_error_names_the_sample(way):
     with way.loader(Uneven(), 4) as loader:
         with pytest.raises(
-            gl.BatchifyError, match=r"sample 2 \(row 2 of batch 0\): it has shape \(100, 201\), but other samples have "
+            gl.errors.BatchifyError,
+            match=r"sample 2 \(row 2 of batch 0\): it has shape \(100, 201\), but other samples have ",
         ):
             list(loader)
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gluonloader.mxnet
-from gluonloader import AsList, BatchifyError, Dict, Group, Pad, Split, Stack
+from gluonloader import AsList, Dict, Group, Pad, Split, Stack
+from gluonloader.errors import BatchifyError
 from gluonloader.memory import set_allocator
 
 

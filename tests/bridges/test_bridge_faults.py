@@ -12,7 +12,8 @@ import pytest
 from bridge_sources import Counted, Resetting, Spoiled, no_threads_are_left, read_all, threads  # noqa: F401, the fixture is used by its presence
 from conftest import eventually
 
-from gluonloader import BatchTimeout, LoaderClosed, bridge
+from gluonloader import bridge
+from gluonloader.errors import BatchTimeout, LoaderClosed
 
 resuming = pytest.mark.filterwarnings("ignore:resuming:RuntimeWarning")
 

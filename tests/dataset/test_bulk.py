@@ -17,13 +17,12 @@ from gluonloader import (
     Append,
     ArrayDataset,
     AsList,
+    CompactList,
     ConcatDataset,
     DataLoader,
     Dataset,
     Dict,
     Group,
-    NamedTuple,
-    PackedList,
     Pad,
     RandomSampler,
     Rows,
@@ -35,6 +34,7 @@ from gluonloader import (
     default_batchify,
     get_rng,
 )
+from gluonloader.batchify import NamedTuple
 
 
 class Point(typing.NamedTuple):
@@ -223,6 +223,7 @@ VIEWS = {
     "sample": lambda data: data.sample([i % len(data) for i in (3, 1, 1, 5)]),
     "filter": lambda data: data.filter(lambda sample: sample["n"] % 2),
     "subset": lambda data: Subset(data, np.array([5, 0, 2, 7]) % len(data)),
+    "every second": lambda data: Subset(data, range(len(data) - 1, -1, -2)),
     "keys": lambda data: Subset(data, [np.int32(5 % len(data)), 0, -1]),
     "simple": SimpleDataset,
     "array": ArrayDataset,
@@ -342,13 +343,13 @@ def test_nobody_offers_what_gains_nothing():
         SimpleDataset(lists), SimpleDataset(Plain(3)), ArrayDataset(lists, lists), ArrayDataset(np.arange(3), Plain(3)),
         ConcatDataset(lists, Plain(3)), StackDataset(lists), StackDataset(a=Plain(3)), Subset(lists, [0]),
         arrays.transform(max), arrays.take(2).transform_first(abs), ConcatDataset(arrays, arrays).transform(max),
-        SimpleDataset(PackedList("ab")), ArrayDataset(PackedList("ab"), [1, 2]),
-        *[ArrayDataset(np.arange(2), PackedList(items)).transform(max) for items in ("ab", [None, 1])],
+        SimpleDataset(CompactList("ab")), ArrayDataset(CompactList("ab"), [1, 2]),
+        *[ArrayDataset(np.arange(2), CompactList(items)).transform(max) for items in ("ab", [None, 1])],
     ):  # fmt: skip
         assert not hasattr(dataset, "__getitems__")
         with pytest.raises((AttributeError, TypeError)):
             dataset.__getitems__([0])
-    for dataset in (arrays, arrays.take(2), ArrayDataset(np.arange(2), PackedList("ab")), Bulk(3).transform(doubled)):
+    for dataset in (arrays, arrays.take(2), ArrayDataset(np.arange(2), CompactList("ab")), Bulk(3).transform(doubled)):
         assert hasattr(dataset, "__getitems__")
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from stored_files import COLUMNS, KINDS
 
 import gluonloader as gl
-from gluonloader import BatchifyError, Rows, default_batchify
+from gluonloader import Rows, default_batchify
+from gluonloader.errors import BatchifyError
 
 pa = load("pyarrow")
 
@@ -54,14 +55,14 @@ def arrow(draw, length):
         {name: draw(st.sampled_from(kinds).flatmap(lambda kind: st.lists(kind, min_size=length, max_size=length)))
          for name in names}
     )  # fmt: skip
-    return gl.ArrowDataset(table)
+    return gl.tables.ArrowDataset(table)
 
 
 @st.composite
 def sources(draw, length, folder):
     """A dataset of this length."""
     kinds = [columns(length), columns(length), objects(length), mapped(length, folder)]
-    kinds += [st.just(range(length)), st.just(gl.PackedList(map(str, range(length))))]
+    kinds += [st.just(range(length)), st.just(gl.CompactList(map(str, range(length))))]
     kind = draw(st.sampled_from(["arrays", "arrays", "named", "tuples", "simple", "arrow"]))
     if kind == "arrow" and pa is not None:
         return draw(arrow(length))

@@ -1,5 +1,6 @@
 """`FileDataset`: samples are the bytes of the files, for every executor and every store."""
 
+import os
 import pickle
 import sys
 from pathlib import Path
@@ -8,11 +9,13 @@ import numpy as np
 import pytest
 from bulk_reads import assert_bulk_is_the_same
 from conftest import FORK, SERIAL, SPAWN, THREAD, in_child, load, run_program
+from pictures import limited_memory
 from remote_files import NAMES, content, http_server
 
 import gluonloader as gl
-from gluonloader import AsList, FileDataset, MissingExtraError
+from gluonloader import AsList, FileDataset
 from gluonloader.declared import draws, is_gil_free
+from gluonloader.errors import MissingExtraError
 
 fsspec, aiohttp = load("fsspec"), load("aiohttp")
 needs_fsspec = pytest.mark.skipif(fsspec is None, reason="needs fsspec")
@@ -84,6 +87,15 @@ def test_what_it_declares(folder):
     with gl.DataLoader(data, 4, num_workers=1, executor="auto", batchify_fn=AsList()) as loader:
         assert sum(map(len, loader)) == 13
         assert loader.stats().executor == "thread"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of this process")
+def test_a_file_that_does_not_fit_into_memory_is_named(tmp_path):
+    (tmp_path / "huge.bin").touch()
+    os.truncate(tmp_path / "huge.bin", 40 * 2**30)  # the file is sparse
+    with limited_memory(), pytest.raises(MemoryError) as caught:
+        FileDataset(tmp_path / "huge.bin")[0]
+    assert caught.value.__notes__ == [f"gluonloader: while reading {tmp_path}/huge.bin"]
 
 
 def test_a_missing_file_is_named(folder, any_way):

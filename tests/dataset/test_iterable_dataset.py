@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from gluonloader import ArrayDataset, IterableDataset, SimpleDataset
+from gluonloader import ArrayDataset, DataLoader, IterableDataset, SimpleDataset
 from gluonloader.dataset.iterable import check_iterable, is_iterable
 
 
@@ -25,6 +25,19 @@ def test_steps_are_applied_in_their_order():
     assert list(dataset.take(4).filter(lambda x: x % 2)) == [1, 3]
     assert list(dataset.filter(lambda x: x % 2).take(2)) == [1, 3]
     assert list(dataset) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_loader_and_shards_apply_steps_in_the_same_order():
+    dataset = IterableDataset(range(20))
+    for steps in (
+        dataset.transform(lambda x: x + 1).filter(lambda x: x % 2),
+        dataset.filter(lambda x: x % 2).transform(lambda x: x + 1),
+        dataset.take(9).filter(lambda x: x % 2).transform(lambda x: -x).take(3),
+    ):
+        with DataLoader(steps, 1) as loader:
+            assert [int(batch[0]) for batch in loader] == list(steps)
+        shards = [list(steps.shard(3, index)) for index in range(3)]
+        assert sorted(x for shard in shards for x in shard) == sorted(steps)
 
 
 def test_transform_spreads_tuples_and_filter_does_not():

@@ -121,7 +121,7 @@ class Endless(Numbered):
 def test_closing_cancels_what_is_awaited(way):
     dataset = Endless()
     loader = way.loader(dataset, 4, concurrency=3)
-    reader = threading.Thread(target=lambda: pytest.raises((gl.LoaderClosed, StopIteration), next, iter(loader)))
+    reader = threading.Thread(target=lambda: pytest.raises((gl.errors.LoaderClosed, StopIteration), next, iter(loader)))
     reader.start()
     awaited = 3 if way is SERIAL else 6
     assert eventually(lambda: dataset.started == awaited)
@@ -208,7 +208,9 @@ def test_a_program_ends_quietly_while_samples_are_awaited(way):
 def test_samples_that_are_not_awaited_are_an_error():
     sample = asyncio.sleep(0)
     sample.close()  # or Python warns
-    with pytest.raises(gl.BatchifyError, match="coroutines, which nobody has awaited; .* only if the dataset has an"):
+    with pytest.raises(
+        gl.errors.BatchifyError, match="coroutines, which nobody has awaited; .* only if the dataset has an"
+    ):
         gl.default_batchify([sample])
 
 

@@ -66,7 +66,7 @@ def test_they_are_left_out_although_several_samples_are_read_at_a_time(kind):
 
 
 def name_of(error, index):
-    return np.array([-index, {gl.WorkerDied: 1, gl.BatchTimeout: 2, OSError: 3}[type(error)]])
+    return np.array([-index, {gl.errors.WorkerDied: 1, gl.errors.BatchTimeout: 2, OSError: 3}[type(error)]])
 
 
 def test_a_function_gets_the_errors_of_the_workers():
@@ -83,7 +83,7 @@ def test_the_error_names_the_sample_and_how_many_workers_died(max_retries, kind)
         text = (
             rf"dataset\[3\]: WorkerDied: .* with exit code 3 while it read dataset\[3\] .*{died}; .* raise max_retries"
         )
-        with pytest.raises(gl.TooManyErrors, match=text):
+        with pytest.raises(gl.errors.TooManyErrors, match=text):
             list(loader)
 
 
@@ -98,7 +98,7 @@ def test_a_batchify_fn_that_kills_its_worker_is_an_error(process_way):
     with process_way.loader(Dangerous(12), 4, on_error="skip", max_errors=9, batchify_fn=Explosive()) as loader:
         iterator = iter(loader)
         assert len(next(iterator)) == 4
-        with pytest.raises(gl.WorkerDied, match="batch 1 of epoch 0"):
+        with pytest.raises(gl.errors.WorkerDied, match="batch 1 of epoch 0"):
             next(iterator)
         assert len(next(iterator)) == 4
         assert loader.stats().errors == 0
@@ -113,7 +113,7 @@ def test_a_batchify_fn_that_hangs_is_an_error():
     with FORK.loader(Dangerous(12), 4, on_error="skip", max_errors=9, batchify_fn=batchify, timeout=2) as loader:
         iterator = iter(loader)
         assert len(next(iterator)) == 4
-        with pytest.raises(gl.BatchTimeout, match=r"(?s)batch 1 of epoch 0.*in batchify"):
+        with pytest.raises(gl.errors.BatchTimeout, match=r"(?s)batch 1 of epoch 0.*in batchify"):
             next(iterator)
         assert len(next(iterator)) == 4
 
@@ -130,8 +130,8 @@ def hang(error, index):
 @pytest.mark.parametrize(
     ("on_error", "error"),
     [
-        pytest.param(crash, gl.WorkerDied, id="crash"),
-        pytest.param(hang, gl.BatchTimeout, id="hang", marks=pytest.mark.slow),
+        pytest.param(crash, gl.errors.WorkerDied, id="crash"),
+        pytest.param(hang, gl.errors.BatchTimeout, id="hang", marks=pytest.mark.slow),
     ],
 )
 def test_a_function_that_kills_or_stops_its_worker_is_an_error(kind, on_error, error):
@@ -139,7 +139,7 @@ def test_a_function_that_kills_or_stops_its_worker_is_an_error(kind, on_error, e
     with FORK.loader(kind(12, raises=(4, 7)), 4, num_workers=1, **arguments) as loader:
         iterator = iter(loader)
         assert len(next(iterator)) == 4
-        text = "batchify_fn, or with on_error" if error is gl.WorkerDied else "hang"
+        text = "batchify_fn, or with on_error" if error is gl.errors.WorkerDied else "hang"
         with pytest.raises(error, match=rf"(?s)batch 1 of epoch 0.*{text}"):
             next(iterator)
         assert len(next(iterator)) == 4

@@ -98,10 +98,10 @@ def test_an_error_belongs_to_its_batch(process_way):
                 read.append(next(iterator).tolist())
             except StopIteration:
                 break
-            except (KeyError, gl.WorkerDied) as error:
+            except (KeyError, gl.errors.WorkerDied) as error:
                 errors.append(error)
     assert read == [[i, i + 1] for i in range(0, 40, 2) if i not in (4, 10)]
-    assert [type(error) for error in errors] == [KeyError, gl.WorkerDied]
+    assert [type(error) for error in errors] == [KeyError, gl.errors.WorkerDied]
     assert "dataset.__getitems__([4, 5]), batch 2 of epoch 0" in errors[0].__notes__[0]
     assert "one of its samples [10, 11]" in str(errors[1])
 
@@ -111,7 +111,7 @@ def test_a_batch_that_kills_its_worker_costs_no_batch_beside_it_and_no_warning(p
     with process_way.loader(Killing(80), 2, concurrency=4, max_retries=max_retries) as loader:
         iterator = iter(loader)
         read = [next(iterator).tolist() for _ in range(6)]
-        with pytest.raises(gl.WorkerDied, match=r"batch 6 of epoch 0.*one of its samples \[12, 13\]"):
+        with pytest.raises(gl.errors.WorkerDied, match=r"batch 6 of epoch 0.*one of its samples \[12, 13\]"):
             next(iterator)
         read += [batch.tolist() for batch in iterator]
     assert sum(read, []) == [index for index in range(80) if index not in (12, 13)]

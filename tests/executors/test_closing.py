@@ -19,7 +19,8 @@ import pytest
 from conftest import FORK, FORKSERVER, SERIAL, THREAD, children, eventually, run_program
 from interrupting import SignalAt
 
-from gluonloader import DataLoader, LoaderClosed
+from gluonloader import DataLoader
+from gluonloader.errors import LoaderClosed
 from gluonloader.limits import has_gil
 
 pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytest.mark.soak]

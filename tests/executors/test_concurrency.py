@@ -117,7 +117,7 @@ def test_a_sample_that_kills_its_worker_is_named(process_way):
     with process_way.loader(Fatal(12), 4, concurrency=4) as loader:
         iterator = iter(loader)
         next(iterator)
-        with pytest.raises(gl.WorkerDied, match=r"dataset\[6\] \(sample 2 of the batch\)"):
+        with pytest.raises(gl.errors.WorkerDied, match=r"dataset\[6\] \(sample 2 of the batch\)"):
             next(iterator)
         assert next(iterator).tolist() == [8, 9, 10, 11]
 

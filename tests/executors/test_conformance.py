@@ -258,7 +258,7 @@ def test_samples_that_do_not_fit_are_named_by_their_index(way):
     with (
         way.loader(Faulty(20), 2, sampler=[0, 9]) as loader,
         pytest.raises(
-            gl.BatchifyError,
+            gl.errors.BatchifyError,
             match=r"sample (0|9) \(row [01] of batch 0\) at \[0\]: it has shape \(\d,\), but other samples have "
             r"shape \(\d,\)",
         ),
@@ -344,9 +344,9 @@ def failing_init(worker):
 
 def test_an_error_in_worker_init_fn_is_raised_once_and_ends_the_loader(parallel_way):
     loader = parallel_way.loader(Squares(8), 1, worker_init_fn=failing_init)
-    with pytest.raises(gl.WorkerStartError, match="has no disk"):
+    with pytest.raises(gl.errors.WorkerStartError, match="has no disk"):
         next(iter(loader))
-    with pytest.raises(gl.LoaderClosed):
+    with pytest.raises(gl.errors.LoaderClosed):
         iter(loader)
 
 
@@ -415,11 +415,11 @@ def test_closing(way):
     loader.close()
     loader.close()
     assert batch[1].tolist() == [0, 1]
-    with pytest.raises(gl.LoaderClosed):
+    with pytest.raises(gl.errors.LoaderClosed):
         iter(loader)
     with way.loader(Squares(4), 2) as loader:
         pass
-    with pytest.raises(gl.LoaderClosed, match="closed"):
+    with pytest.raises(gl.errors.LoaderClosed, match="closed"):
         list(loader)
 
 

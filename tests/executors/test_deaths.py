@@ -6,11 +6,15 @@ import os
 import re
 import signal
 import sys
+import threading
 
 import pytest
 from conftest import FORK, eventually, in_child, run_program, workers
 from samples import Numbered
 from started import first_time
+
+from gluonloader import DataLoader
+from gluonloader.errors import BatchTimeout
 
 pytestmark = [pytest.mark.numpy_only, pytest.mark.soak]
 
@@ -76,6 +80,57 @@ class ExitsOnce(Numbered):
     def __getitem__(self, index):
         if index < 4 and first_time(self.folder / str(index)):
             os._exit(3)
+        return index
+
+
+def logged(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == "gluonloader"]
+
+
+@pytest.mark.kill
+def test_each_death_is_logged_and_the_statistics_tell_of_it(tmp_path, caplog):
+    with FORK.loader(ExitsOnce(tmp_path), 1, num_workers=1, prefetch=8) as loader:
+        assert len(list(loader)) == 8
+        assert [re.sub(r"pid \d+", "pid", text) for text in logged(caplog)] == [
+            f"worker 0 (pid) ended with exit code 3 while it made batch {batch} of epoch 0; another worker replaces it"
+            for batch in range(4)
+        ]
+        assert "\n4 workers died; 4 batches were made again.\n" in str(loader.stats())
+        caplog.clear()
+        (pid,) = workers(loader)
+        os.kill(pid, signal.SIGSEGV)
+        assert len(list(loader)) == 8
+        text = f"worker 0 (pid {pid}) ended by SIGSEGV while it had no batch to make; another worker replaces it"
+        assert logged(caplog) == [text]
+        assert "\n5 workers died; 4 batches were made again.\n" in str(loader.stats())
+
+
+@pytest.mark.kill
+def test_the_statistics_count_what_earlier_workers_did(tmp_path):
+    with DataLoader(ExitsOnce(tmp_path), 1, num_workers=1, prefetch=8, start_method="fork") as loader:
+        list(loader)
+        before = loader.stats()
+        loader.load_state_dict(DataLoader(range(8), 1, seed=5).state_dict())  # other workers, with another seed
+        assert (loader.stats().deaths, loader.stats().work) == (4, before.work)
+        list(loader)
+        after = loader.stats()
+    assert (after.deaths, after.retries, after.batches, after.work.batches) == (4, 4, 16, 16)
+
+
+def test_a_worker_that_timed_out_is_told_by_its_error_alone(caplog):
+    with FORK.loader(Hangs(), 1, num_workers=1, timeout=0.5) as loader:
+        iterator = iter(loader)
+        with pytest.raises(BatchTimeout):
+            next(iterator)
+        assert next(iterator).tolist() == [1]
+        assert "\n1 worker died.\n" in str(loader.stats())
+    assert logged(caplog) == []
+
+
+class Hangs(Numbered):
+    def __getitem__(self, index):
+        if index == 0:
+            threading.Event().wait()
         return index
 
 

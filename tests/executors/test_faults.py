@@ -126,7 +126,7 @@ def test_a_sample_that_always_kills_is_named(process_way, how, said, tmp_path):
         iterator = iter(loader)
         assert is_batch(next(iterator), 0, 4)
         with pytest.raises(
-            gl.WorkerDied, match=rf"pid \d+\).*{said}.*batch 1 of epoch 0.*dataset\[7\].*2 workers died"
+            gl.errors.WorkerDied, match=rf"pid \d+\).*{said}.*batch 1 of epoch 0.*dataset\[7\].*2 workers died"
         ):
             next(iterator)
         assert [int(batch[0, 0]) for batch in iterator] == list(range(8, 40, 4))
@@ -137,7 +137,7 @@ def test_without_retries_the_error_names_all_samples_of_the_batch(tmp_path):
     with FORK.loader(dataset, 4, max_retries=0) as loader:
         iterator = iter(loader)
         next(iterator)
-        with pytest.raises(gl.WorkerDied, match=r"one of its samples \[4, 5, 6, 7\]"):
+        with pytest.raises(gl.errors.WorkerDied, match=r"one of its samples \[4, 5, 6, 7\]"):
             next(iterator)
 
 
@@ -205,7 +205,7 @@ def test_a_batch_past_its_timeout_is_an_error_with_the_stack(parallel_way):
     with parallel_way.loader(Stuck(6), 1, timeout=seconds) as loader:
         iterator = iter(loader)
         assert next(iterator).tolist() == [0]
-        with pytest.raises(gl.BatchTimeout, match=rf"(?s)batch 1.*timeout={seconds}.*linger_for_ever") as caught:
+        with pytest.raises(gl.errors.BatchTimeout, match=rf"(?s)batch 1.*timeout={seconds}.*linger_for_ever") as caught:
             next(iterator)
         assert isinstance(caught.value, TimeoutError)
         if parallel_way.processes:  # a stuck thread cannot be ended, and keeps its interpreter for a while
@@ -222,7 +222,7 @@ def test_a_batch_that_cannot_be_pickled_names_the_leaf(process_way):
     with process_way.loader(Unsendable(3), 1, batchify_fn=list) as loader:
         iterator = iter(loader)
         assert next(iterator) == [{"ok": 1, "parts": (2, 0)}]
-        with pytest.raises(gl.TransportError, match=r"\[0\]\['parts'\]\[1\] is a _thread.lock"):
+        with pytest.raises(gl.errors.TransportError, match=r"\[0\]\['parts'\]\[1\] is a _thread.lock"):
             next(iterator)
         assert next(iterator) == [{"ok": 1, "parts": (2, 0)}]
 

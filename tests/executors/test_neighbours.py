@@ -12,7 +12,8 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, run_program
 from samples import MB, Numbered
 
-from gluonloader import BatchTimeout, DataLoader, SharedMemoryError
+from gluonloader import DataLoader
+from gluonloader.errors import BatchTimeout, SharedMemoryError
 
 pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only]
 

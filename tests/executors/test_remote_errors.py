@@ -1,5 +1,6 @@
 """Exceptions between processes: the user's own type, arguments, notes and traceback, whatever the type is like."""
 
+import asyncio
 import builtins
 import dataclasses
 import os
@@ -11,8 +12,15 @@ import traceback
 import pytest
 from conftest import FORK, SERIAL, THREAD
 
-from gluonloader import BatchifyError, GluonLoaderError, SharedMemoryError, WorkerStartError
-from gluonloader.errors import RemoteTraceback, add_note
+import gluonloader as gl
+from gluonloader.errors import (
+    BatchifyError,
+    GluonLoaderError,
+    RemoteTraceback,
+    SharedMemoryError,
+    WorkerStartError,
+    add_note,
+)
 from gluonloader.executors.lanes.remote import RemoteError, decode_error, encode_error
 
 
@@ -430,11 +438,50 @@ def test_an_error_too_large_for_shared_memory_is_shortened():
         assert next(iterator).tolist() == [2]
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit, SystemExit])
-def test_a_dataset_that_raises_what_ends_programs_fails_one_batch(kind):
-    with FORK.loader(Raising(kind), 1) as loader:
+ENDING = [KeyboardInterrupt, GeneratorExit, SystemExit, asyncio.CancelledError]
+
+
+class Streaming(gl.IterableDataset):
+    """Raises an error instead of its second sample."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __iter__(self):
+        yield 0
+        raise self.kind
+
+
+class Awaited(Raising):
+    async def __getitem__(self, index):
+        return super().__getitem__(index)
+
+
+class Fails:
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __call__(self, samples):
+        if samples != [2]:
+            raise self.kind
+        return samples
+
+
+@pytest.mark.parametrize("way", [SERIAL, THREAD, FORK], ids=str)
+@pytest.mark.parametrize("kind", ENDING)
+def test_a_dataset_that_raises_what_ends_programs_fails_one_batch(kind, way):
+    if way is SERIAL and kind is KeyboardInterrupt:
+        pytest.skip("in the main thread, it is the user who interrupts the program")
+    for dataset, function in [(Raising(kind), list), (Awaited(kind), list), (range(3), Fails(kind))]:
+        with way.loader(dataset, 1, batchify_fn=function) as loader:
+            iterator = iter(loader)
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match=f" raised {kind.__name__}"):
+                    next(iterator)
+            assert next(iterator) == [2]
+    with way.loader(Streaming(kind), 1, num_shards=1) as loader:
         iterator = iter(loader)
-        for _ in range(2):
-            with pytest.raises(RuntimeError, match=kind.__name__):
-                next(iterator)
-        assert next(iterator).tolist() == [2]
+        assert next(iterator).tolist() == [0]
+        with pytest.raises(RuntimeError, match=f"^Streaming raised {kind.__name__}"):
+            next(iterator)
+        assert list(iterator) == []

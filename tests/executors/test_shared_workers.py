@@ -9,6 +9,7 @@ import random
 import re
 import signal
 import socket
+import threading
 import time
 from functools import partial
 from itertools import islice
@@ -16,12 +17,16 @@ from itertools import islice
 import numpy as np
 import pytest
 from conftest import crew, descriptors, eventually, in_child, is_running, workers
+from inherited import KINDS, Sharing
+from open_streams import Finally, Notes
 from samples import Numbered, Shards
 from sharing import Rank, lists, loader_of, new_name, nothing_left, over_ranks
 from started import first_time
 
 import gluonloader as gl
+from gluonloader.executors.shared.crew import SharedWorker
 from gluonloader.executors.shared.messages import Hello, send
+from gluonloader.memory.slabs import SlabPool
 
 pytestmark = [pytest.mark.numpy_only, pytest.mark.filterwarnings("ignore:resuming")]
 
@@ -52,8 +57,9 @@ class Noted:
 # -- what ranks get ---------------------------------------------------------------------------------------------------
 
 
-def read_pids(rank, number, name, start_method):
+def read_pids(rank, number, name, start_method, together):
     with loader_of(rank, number, name, Pids(200), start_method=start_method) as loader:
+        together.wait()  # or the others may be at the end, and their workers gone, before this rank has started
         return {pid for batch in lists(loader) for pid in batch}
 
 
@@ -61,7 +67,7 @@ def read_pids(rank, number, name, start_method):
     "start_method", ["fork", *(pytest.param(method, marks=pytest.mark.spawn) for method in ("forkserver", "spawn"))]
 )
 def test_all_ranks_use_the_same_workers(start_method):
-    found = over_ranks(3, read_pids, 3, new_name(), start_method)
+    found = over_ranks(3, read_pids, 3, new_name(), start_method, multiprocessing.Barrier(3))
     assert len(set().union(*found)) <= 2
     assert nothing_left(set().union(*found))
 
@@ -77,15 +83,16 @@ def test_batches_are_those_of_a_loader_with_its_own_workers(number):
     assert shared == over_ranks(number, read_epochs, number, None, Numbered(50), 2)
 
 
-def read_function(rank, number, name, noted):
+def read_function(rank, number, name, noted, together):
     with loader_of(rank, number, name, noted.__call__, shuffle=True, on_error="replace") as loader:
+        together.wait()
         again = loader.replay(0, 1)
         return lists(loader), len(loader), len(loader.dataset), again.tolist()
 
 
 def test_a_dataset_that_a_function_returns_is_built_once(tmp_path):
     noted = Noted(tmp_path)
-    shared = over_ranks(3, read_function, 3, new_name(), noted)
+    shared = over_ranks(3, read_function, 3, new_name(), noted, multiprocessing.Barrier(3))
     assert noted.calls() == 1 + 3  # once by the server, and once by each rank for `replay`
     for rank, (batches, length, samples, again) in enumerate(shared):
         own = lists(loader_of(rank, 3, None, Numbered(40), shuffle=True))
@@ -103,6 +110,35 @@ def read_shards(rank, number, name):
 
 def test_iterable_datasets_and_resumes():
     assert over_ranks(2, read_shards, 2, new_name()) == over_ranks(2, read_shards, 2, None)
+
+
+def leave_streams(rank, number, name, notes):
+    with loader_of(rank, number, name, Finally(notes), num_shards=4) as loader:
+        for _ in range(10):
+            next(iter(loader))
+        return eventually(lambda: not notes.open)  # while the workers go on
+
+
+def test_streams_that_a_rank_leaves_are_closed(tmp_path):
+    notes = Notes(tmp_path)
+    assert over_ranks(2, leave_streams, 2, new_name(), notes) == [True, True]
+    assert notes.opened >= 20
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("kind", ["Value", "RawValue", "Lock", "Queue", "Pipe", "Socket"])
+def test_what_a_rank_cannot_share_with_the_workers_is_refused(start_method, kind):
+    dataset = Sharing([KINDS[kind]], multiprocessing.get_context(start_method))
+    cure = (
+        f"start_method='{start_method}' needs to pickle dataset, but this failed: dataset\\.shared\\[0\\].*: \\w+ "
+        "objects should only be shared between processes through inheritance\\. Workers of several ranks cannot "
+        "share it with one of them; leave it out, or remove share$"
+    )
+    try:
+        with pytest.raises(gl.errors.TransportError, match=cure):
+            loader_of(0, 1, new_name(), dataset, start_method=start_method)
+    finally:
+        dataset.end()
 
 
 def read_two_names(rank, number, name):
@@ -257,6 +293,28 @@ def test_samples_that_end_their_worker_once(tmp_path):
     assert found == [lists(loader_of(rank, 2, None, Numbered(80))) for rank in range(2)]
 
 
+def read_beside_an_immortal_worker(rank, number, name, dataset):
+    """As if a worker could not be killed: whether each slab that it may write is closed."""
+    end, reclaim, closed = SharedWorker.end, SlabPool.reclaim, []
+
+    def note(pool, slab):
+        reclaim(pool, slab)
+        closed.append(slab.fd == -1)
+
+    SharedWorker.end = lambda worker: end(worker) and False
+    SlabPool.reclaim = note
+    with loader_of(rank, number, name, dataset) as loader:
+        return lists(loader), closed
+
+
+def test_a_slab_that_a_worker_may_still_write_is_not_used_again(tmp_path):
+    found = over_ranks(2, read_beside_an_immortal_worker, 2, new_name(), ExitsAtFirst(tmp_path))
+    assert [batches for batches, _ in found] == [lists(loader_of(rank, 2, None, Numbered(80))) for rank in range(2)]
+    closed = [is_closed for _, some in found for is_closed in some]
+    assert closed
+    assert all(closed)
+
+
 class Exits(Numbered):
     def __getitem__(self, index):
         if index == 5:
@@ -272,7 +330,7 @@ def read_after_error(rank, number, name):
                 found.append(next(iterator).tolist())
             except StopIteration:
                 return found
-            except gl.WorkerDied as error:
+            except gl.errors.WorkerDied as error:
                 found.append(str(error))
 
 
@@ -326,7 +384,7 @@ def wait_behind(rank, number, name, folder):
         if rank == 0:
             return lists(loader)
         assert eventually((folder / "begun").exists)
-        with pytest.raises(gl.BatchTimeout, match="still makes batches of other ranks; pass a larger timeout"):
+        with pytest.raises(gl.errors.BatchTimeout, match="still makes batches of other ranks; pass a larger timeout"):
             next(iter(loader))
         (folder / "go on").touch()
         return None
@@ -384,7 +442,7 @@ def test_a_dataset_that_changes_when_it_is_built_again_is_an_error(tmp_path):
         iterator = iter(loader)
         next(iterator)
         os.kill(*server_of(loader), signal.SIGKILL)
-        with pytest.raises(gl.WorkerStartError, match="its length or its content had changed"):
+        with pytest.raises(gl.errors.WorkerStartError, match="its length or its content had changed"):
             list(iterator)
 
 
@@ -432,7 +490,7 @@ def message_of(rank, number, name, *different):
             list(loader)
             time.sleep(0.2)  # the other rank must find the server
             return ""
-    except (ValueError, gl.WorkerStartError) as error:
+    except (ValueError, gl.errors.WorkerStartError) as error:
         return str(error)
 
 
@@ -467,7 +525,7 @@ def message_of_function(rank, number, name, function):
     try:
         with loader_of(rank, number, name, function):
             return ""
-    except (ValueError, gl.WorkerStartError) as error:
+    except (ValueError, gl.errors.WorkerStartError) as error:
         return str(error)
 
 
@@ -484,7 +542,7 @@ def test_an_error_of_worker_init_fn():
     def init(worker):
         raise OSError("no such disk")
 
-    with pytest.raises(gl.WorkerStartError, match="no such disk"):
+    with pytest.raises(gl.errors.WorkerStartError, match="no such disk"):
         with loader_of(0, 1, new_name(), Numbered(9), worker_init_fn=init) as loader:
             list(loader)
 
@@ -514,7 +572,7 @@ class WithState(Numbered):
 def test_bad_arguments(arguments, text):
     passed = {"dataset": Numbered(8), "share": new_name(), **arguments}
     dataset, share = passed.pop("dataset"), passed.pop("share")
-    with pytest.raises((ValueError, gl.WorkerStartError), match=text):
+    with pytest.raises((ValueError, gl.errors.WorkerStartError), match=text):
         loader_of(0, 1, share, dataset, **passed)
 
 
@@ -542,20 +600,30 @@ def reads(path):
     return [float(path)] * 8
 
 
+class Locked(Numbered):
+    """Its first attribute cannot be pickled."""
+
+    def __init__(self, x):
+        self.lock = threading.Lock()
+        super().__init__(8)
+        self.x = x
+
+
 @pytest.mark.parametrize(
-    "contents",
+    ("contents", "part"),
     [
-        [[1.0] * 8, [2.0] * 8],
-        [np.zeros(8), np.ones(8)],
-        [partial(reads, "1"), partial(reads, "2")],
-        [lambda: [1.0] * 8, lambda: [2.0] * 8],
+        ([[1.0] * 8, [2.0] * 8], "dataset"),
+        ([np.zeros(8), np.ones(8)], "dataset"),
+        ([partial(reads, "1"), partial(reads, "2")], "dataset"),
+        ([lambda: [1.0] * 8, lambda: [2.0] * 8], "dataset"),
+        ([Locked(1), Locked(2)], "dataset.x"),
     ],
-    ids=["lists", "arrays", "partial functions", "lambdas"],
+    ids=["lists", "arrays", "partial functions", "lambdas", "attributes after a lock"],
 )
-def test_ranks_with_another_dataset_are_refused(contents):
+def test_ranks_with_another_dataset_are_refused(contents, part):
     found = over_ranks(2, message_of_content, 2, new_name(), contents)
     (refused,) = [text for text in found if isinstance(text, str)]
-    assert re.search("share: the dataset, its function or batchify_fn has one content on this rank, but", refused)
+    assert f"share: {part} has one content on this rank, but another one on the rank that has started" in refused
 
 
 class Noisy(Numbered):
@@ -563,8 +631,8 @@ class Noisy(Numbered):
 
     def __init__(self):
         super().__init__(40)
-        self.rng, self.names = np.random.default_rng(), {f"name {number}" for number in range(os.getpid() % 7, 99)}
-        self.names = {*self.names, *map(str, range(99 - len(self.names)))}
+        self.rng = np.random.default_rng()
+        self.numbers = set(np.random.default_rng(os.getpid()).permutation(100).tolist())
 
 
 def read_noisy(rank, number, name):

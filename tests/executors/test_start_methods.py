@@ -173,7 +173,7 @@ def test_errors_arrive_and_the_next_batch_comes(start_way):
     assert "a class that cannot be pickled" in str(seen[3])
     assert isinstance(seen[4], (RuntimeError, SystemExit))
     assert "enough" in str(seen[4])
-    assert isinstance(seen[5], gl.TransportError)
+    assert isinstance(seen[5], gl.errors.TransportError)
     assert "[0]['parts'][1] is a _thread.lock" in str(seen[5])
     assert type(seen[6]) is ValueError
     assert "rebuilding batch 6" in "".join(seen[6].__notes__)
@@ -196,7 +196,7 @@ def test_a_sample_that_always_kills_is_named(start_way):
         iterator = iter(loader)
         assert next(iterator)[:, 0].tolist() == [0, 1, 2, 3]
         text = r"pid \d+\).*SIGKILL.*batch 1 of epoch 0.*dataset\[7\].*2 workers died"
-        with pytest.raises(gl.WorkerDied, match=text):
+        with pytest.raises(gl.errors.WorkerDied, match=text):
             next(iterator)
         assert numbers(iterator) == list(range(8, 40, 4))
 
@@ -206,7 +206,7 @@ def test_a_batch_past_its_timeout_is_an_error_with_the_stack(start_way, tmp_path
     with start_way.loader(Stuck(str(begun)), 1, timeout=2) as loader:
         iterator = iter(loader)
         assert eventually(begun.exists)
-        with pytest.raises(gl.BatchTimeout, match=r"(?s)batch 0.*timeout=2.*linger_for_ever"):
+        with pytest.raises(gl.errors.BatchTimeout, match=r"(?s)batch 0.*timeout=2.*linger_for_ever"):
             next(iterator)
 
 
@@ -226,9 +226,9 @@ def test_worker_init_fn_gets_what_it_needs(start_way):
 
 def test_an_error_in_worker_init_fn_is_raised_once_and_ends_the_loader(start_way):
     loader = start_way.loader(range(8), 1, worker_init_fn=fail)
-    with pytest.raises(gl.WorkerStartError, match="has no disk"):
+    with pytest.raises(gl.errors.WorkerStartError, match="has no disk"):
         next(iter(loader))
-    with pytest.raises(gl.LoaderClosed):
+    with pytest.raises(gl.errors.LoaderClosed):
         iter(loader)
 
 
@@ -236,7 +236,9 @@ def test_an_error_in_worker_init_fn_is_raised_once_and_ends_the_loader(start_way
 def test_workers_that_end_before_their_first_batch_are_an_error_with_the_cause(start_way):
     loader = start_way.loader(Numbered(), 4, worker_init_fn=use_up_descriptors)
     text = r"3 workers in a row ended after worker_init_fn .*, the last worker with exit code 1, because of OSError: .*"
-    with pytest.raises(gl.WorkerStartError, match=f"{text}oo many open files.*uses up the file descriptors") as caught:
+    with pytest.raises(
+        gl.errors.WorkerStartError, match=f"{text}oo many open files.*uses up the file descriptors"
+    ) as caught:
         list(loader)
     assert isinstance(caught.value.__cause__, OSError)
 
@@ -248,7 +250,7 @@ def test_a_worker_init_fn_that_hangs_is_an_error_with_the_stack(start_way, tmp_p
     with start_way.loader(Numbered(), 4, timeout=1, **arguments) as loader:
         assert eventually(lambda: all(hang.exists() for hang in hangs))
         text = r"(?s)batch 0.*timeout=1 .*had not started yet, because worker_init_fn had not returned.*linger_for_ever"
-        with pytest.raises(gl.BatchTimeout, match=text) as caught:
+        with pytest.raises(gl.errors.BatchTimeout, match=text) as caught:
             next(iter(loader))
         assert ("forkserver" in str(caught.value)) == (start_way is FORK)
 
@@ -256,10 +258,11 @@ def test_a_worker_init_fn_that_hangs_is_an_error_with_the_stack(start_way, tmp_p
 @pytest.mark.parametrize("way", NEW_INTERPRETERS, ids=str)
 def test_a_dataset_that_cannot_be_unpickled_is_an_error_once(way: Way):
     loader = way.loader(BadPickle(), 4)
-    with pytest.raises(gl.WorkerStartError, match="LookupError: the file is gone"):
+    with pytest.raises(gl.errors.WorkerStartError, match="LookupError: the file is gone"):
         list(loader)
     with pytest.raises(
-        gl.WorkerStartError, match="3 workers in a row ended while they started, the last worker with exit code 9"
+        gl.errors.WorkerStartError,
+        match="3 workers in a row ended while they started, the last worker with exit code 9",
     ):
         list(way.loader(DiesUnpickling(), 4))
 
@@ -270,7 +273,7 @@ def test_a_dataset_that_cannot_be_pickled_is_an_error_in_the_constructor(way: Wa
         (gl.SimpleDataset([lambda: 0]), None, "dataset"),
         ([1], lambda s: s, "batchify_fn"),
     ):
-        with pytest.raises(gl.TransportError, match=rf"pickle {part}.*start_method='fork'"):
+        with pytest.raises(gl.errors.TransportError, match=rf"pickle {part}.*start_method='fork'"):
             way.loader(dataset, 1, batchify_fn=batchify)
 
 
@@ -354,7 +357,7 @@ def test_closed_deleted_and_abandoned_loaders_end_their_workers(start_way):
     loader.close()
     loader.close()
     assert batch[:, 0].tolist() == [0, 1]
-    with pytest.raises(gl.LoaderClosed):
+    with pytest.raises(gl.errors.LoaderClosed):
         iter(loader)
     iterator = iter(start_way.loader(Numbered(), 2))
     next(iterator)

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from gluonloader import SimpleDataset, TransportError
+from gluonloader import SimpleDataset
+from gluonloader.errors import TransportError
 from gluonloader.executors.process.mapped_job import pickle_for
 from gluonloader.work.task import Job
 

@@ -52,6 +52,12 @@ def test_output_converts_every_array_and_nothing_else(framework, every_way):
         assert names == [f"s{4 * number + i}" for i in range(4)]
 
 
+def test_the_statistics_count_the_bytes_of_its_arrays(framework):
+    with SERIAL.loader(Samples(framework), 4) as loader:
+        list(loader)
+        assert loader.stats().nbytes == 12 * (2 * 3 * 4 + 8)  # float32, and an int64 of NumPy
+
+
 def test_output_numpy_gives_numpy_arrays(framework, any_way):
     with any_way.loader(Samples(framework), 4, output="numpy") as loader:
         assert all(type(array) is np.ndarray for batch in loader for array in batch.values())
@@ -86,11 +92,12 @@ def test_a_loan_lives_as_long_as_the_frameworks_array(framework, no_leaks):
 
 
 def test_memory_is_shared_where_the_framework_can(framework):
-    with FORK.loader(Plain(64), 16, output=framework) as loader:
+    dataset = [np.full(10_000, index, np.float32) for index in range(64)]
+    with FORK.loader(dataset, 16, output=framework) as loader:
         iterator = iter(loader)
         batch = next(iterator)
         mapped = mapped_slabs()
-        assert batch.x.shape == (16, 2, 3)
+        assert batch.shape == (16, 10_000)
         loader.close()
         del iterator
         gc.collect()

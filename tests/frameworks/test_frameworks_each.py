@@ -7,7 +7,8 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, load_or_skip
 from framework_arrays import Plain, values
 
-from gluonloader import BatchifyError, BatchTimeout, DataLoader, default_batchify
+from gluonloader import AsList, DataLoader, default_batchify
+from gluonloader.errors import BatchifyError, BatchTimeout
 from gluonloader.frameworks.base import warn_once
 
 
@@ -57,6 +58,32 @@ class TestTorch:
         assert [tensor.dtype for tensor in batch] == kinds
         assert all(tensor.to(torch.float32)[:, 0].tolist() == [0, 1] for tensor in batch[:9])
 
+    @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
+    def test_every_dtype_of_torch_keeps_its_bits(self, torch, any_way):
+        bits = torch.arange(64, dtype=torch.uint8) % 2  # also valid as bool
+        kinds = {kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
+        kinds = sorted((kind for kind in kinds if not str(kind).startswith("torch.q")), key=str)
+        samples = [{str(kind): bits.view(kind) for kind in kinds}] * 2
+        with any_way.loader(samples, 2) as loader:
+            (batch,) = loader
+        for kind in kinds:
+            assert batch[str(kind)].dtype is kind
+            assert torch.equal(batch[str(kind)].view(torch.uint8), torch.stack([bits, bits])), kind
+
+    @pytest.mark.filterwarnings("ignore::UserWarning")  # torch calls such tensors deprecated
+    def test_quantized_tensors_travel_and_cannot_be_stacked(self, torch, any_way):
+        sample = torch.quantize_per_tensor(torch.ones(3), 0.5, 1, torch.qint8)
+        with any_way.loader([sample], 1, batchify_fn=AsList()) as loader:
+            ((there,),) = loader
+        assert torch.equal(there.dequantize(), torch.ones(3))
+        with pytest.raises(BatchifyError, match="a Tensor that is sparse or quantized, has a gradient"):
+            default_batchify([sample, sample])
+
+    def test_a_structured_array_of_one_field_is_not_taken_for_bits(self, torch):
+        samples = [np.array([1, 2], [("id", code)]) for code in ("u1", "u2", "u4")]
+        with SERIAL.loader(samples, 1, output="torch") as loader:
+            assert [batch.dtype for batch in loader] == [sample.dtype for sample in samples]
+
     @pytest.mark.parametrize("shape", [(), (3,), (0, 3), (2, 3)], ids=str)
     @pytest.mark.parametrize("name", ["uint16", "uint32", "uint64", "int64", "complex64", "bfloat16", "float8_e5m2"])
     def test_a_batch_of_tensors_is_their_stack(self, torch, name, shape, every_way):
@@ -102,9 +129,14 @@ class TestTorch:
         assert batch["empty"].shape == (0, 3)
         assert batch["scalar"].item() == 4
 
+    def test_the_statistics_count_the_bytes_of_sparse_tensors(self, torch):
+        with SERIAL.loader([1], 1, batchify_fn=lambda _: torch.eye(3).to_sparse()) as loader:
+            list(loader)
+            assert loader.stats().nbytes == 3 * 4 + 2 * 3 * 8  # values, rows and columns
+
     def test_a_sparse_sample_cannot_be_stacked(self, torch):
         with SERIAL.loader([(0, torch.eye(2).to_sparse())], 1) as loader:
-            with pytest.raises(ValueError, match=r"sample 0 .* at \[1\]: .*sparse, has a gradient or is on a device"):
+            with pytest.raises(ValueError, match=r"sample 0 .* at \[1\]: .*sparse or quantized, has a gradient"):
                 next(iter(loader))
 
     @pytest.mark.parametrize("layout", ["strided", "jagged"])
@@ -201,11 +233,12 @@ class TestMXNet:
         return load_or_skip("mxnet")
 
     def test_bfloat16_of_mxnet(self, mx):
-        bits = np.array([[0x3F80, 0x4000]], np.uint16).view([("bfloat16", "<u2")])  # 1 and 2
-        with FORK.loader([bits[0]] * 2, 2, output="mxnet") as loader:
-            (batch,) = loader
-        assert batch.astype("float32").asnumpy().tolist() == [[1, 2], [1, 2]]
-        assert batch.context == mx.Context("cpu_shared", 0)
+        bits = np.array([0x3F80, 0x4000] * 20_000, np.uint16).view([("bfloat16", "<u2")])  # 1 and 2
+        with FORK.loader([bits, bits[:2]], 1, output="mxnet") as loader:
+            large, small = loader
+        assert large.astype("float32").asnumpy().tolist() == [[1, 2] * 20_000]
+        assert small.astype("float32").asnumpy().tolist() == [[1, 2]]
+        assert [batch.context for batch in (large, small)] == [mx.Context("cpu_shared", 0), mx.cpu()]
 
     def test_the_numpy_like_interface_asks_for_its_own_arrays(self, mx):
         with FORK.loader(Plain(4), 4, output="mxnet") as loader:
@@ -219,6 +252,7 @@ class TestMXNet:
 
         with FORK.loader([1], 1, batchify_fn=sparse) as loader:
             (batch,) = loader
+            assert loader.stats().nbytes == 4 * 4 + 4 * 8 + 3 * 8  # values, columns, and where each row starts
         assert batch.stype == "csr"
         assert batch.asnumpy().tolist() == [[1, 1], [1, 1]]
 

@@ -202,7 +202,7 @@ def test_slabs_that_mxnet_cannot_map_come_back(no_slabs_left):
 
 
 def test_a_closed_loaders_batches_stay(no_slabs_left):
-    with DataLoader(Rows(64), 16, num_workers=2, output="mxnet") as loader:
+    with DataLoader(Rows(64, 4096), 16, num_workers=2, output="mxnet") as loader:
         batches = list(loader)
     assert all(right(batch, number, 16) for number, batch in enumerate(batches))
     assert batches[0][0].context == mx.Context("cpu_shared", 0)
@@ -210,8 +210,8 @@ def test_a_closed_loaders_batches_stay(no_slabs_left):
 
 def test_arrays_of_a_batch_are_not_copied(no_slabs_left):
     def writes_on(samples):
-        batch = memory.empty((len(samples), 4), np.float32)
-        batch[:] = [[sample] * 4 for sample in samples]
+        batch = memory.empty((len(samples), 20_000), np.float32)
+        batch[:] = [[sample] * 20_000 for sample in samples]
         return batch, batch[1:3]
 
     with DataLoader(

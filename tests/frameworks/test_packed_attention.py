@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gluonloader import PackedDataset, PackingSampler, PackRows
+from gluonloader.text import PackedDataset, PackingSampler, PackRows
 
 torch = pytest.importorskip("torch")
 

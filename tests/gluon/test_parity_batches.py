@@ -189,7 +189,7 @@ def test_what_cannot_be_one_batch_is_an_error(gdata, name):
 def test_the_error_names_the_sample(gdata, name):
     import gluonloader
 
-    with pytest.raises(gluonloader.BatchifyError, match=r"sample \d \(row \d of batch 0\)"):
+    with pytest.raises(gluonloader.errors.BatchifyError, match=r"sample \d \(row \d of batch 0\)"):
         only(gdata, "serial", RAGGED[name])
 
 
@@ -283,7 +283,7 @@ def test_the_error_for_ndarrays_of_different_shapes_names_the_sample(gdata, othe
     import gluonloader
 
     samples = [(mx.nd.ones(shape), 0) for shape in [(2,), (2,), other, (2,)]]
-    with pytest.raises(gluonloader.BatchifyError) as raised:
+    with pytest.raises(gluonloader.errors.BatchifyError) as raised:
         only(gdata, "serial", samples)
     assert "sample 2 (row 2 of batch 0)" in str(raised.value)
     assert f"[0]: it has shape {other}, but other samples have shape (2,)" in str(raised.value)

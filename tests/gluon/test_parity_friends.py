@@ -118,7 +118,7 @@ PAIRS = [(1 + i % 17, 2 + i * i % 29) for i in range(60)]
 @pytest.mark.parametrize("name", ["ConstWidthBucket", "LinearWidthBucket", "ExpWidthBucket"])
 def test_our_bucket_schemes_in_gluonnlps_sampler(nlp, name, lengths):
     """Const and Exp return GluonNLP's buckets. Linear differs: no key of ours is larger than the longest sample."""
-    ours, theirs = getattr(gluonloader, name)(), getattr(nlp.data, name)()
+    ours, theirs = getattr(gluonloader.buckets, name)(), getattr(nlp.data, name)()
     sampler = nlp.data.FixedBucketSampler(lengths, 4, num_buckets=5, ratio=0.5, bucket_scheme=ours)
     assert sorted(sum(sampler, [])) == list(range(60))
     if name != "LinearWidthBucket":
@@ -131,7 +131,9 @@ def test_our_bucket_schemes_in_gluonnlps_sampler(nlp, name, lengths):
 def test_arguments_of_gluonnlps_scripts_for_buckets(nlp):
     """GluonNLP's scripts for translation pass both `ratio` and `use_average_length`; then `ratio` is ignored."""
     arguments = {"num_buckets": 5, "ratio": 0.5, "use_average_length": True}
-    sampler = gluonloader.FixedBucketSampler(PAIRS, 80, **arguments, bucket_scheme=gluonloader.ExpWidthBucket())
+    sampler = gluonloader.buckets.FixedBucketSampler(
+        PAIRS, 80, **arguments, bucket_scheme=gluonloader.buckets.ExpWidthBucket()
+    )
     wanted = nlp.data.FixedBucketSampler(PAIRS, 80, **arguments, bucket_scheme=nlp.data.ExpWidthBucket())
     assert sampler.stats() == wanted.stats()
     assert list(sampler) == list(wanted)

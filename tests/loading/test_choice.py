@@ -2,22 +2,17 @@
 
 import contextlib
 import functools
-import logging
 import multiprocessing
 import os
-import pickle
 import sys
 import threading
-import types
 
 import numpy as np
 import pytest
-from conftest import in_child
 
 import gluonloader as gl
 from gluonloader import limits
 from gluonloader.declared import is_gil_free
-from gluonloader.executors.serial import SerialExecutor
 from gluonloader.loading import choice
 from gluonloader.loading import workers as workers_of_loaders
 from gluonloader.loading.choice import Options
@@ -168,90 +163,15 @@ def options(**changes):
 
 
 @contextlib.contextmanager
-def workers(dataset, waits=(), makes=(), **changes):
-    """The workers of a loader, after these seconds were measured."""
+def workers(dataset, **changes):
+    """The workers of a loader."""
     job = Job(dataset, gl.default_batchify, changes.pop("worker_init_fn", None), 2, 0, changes.pop("iterable", False))
     started = Workers(job, options(**changes), lambda seed: ())
     started.start(0)
-    counts = started.tally.start(epoch=0, window=0)
-    counts.waits.extend(waits)
-    counts.makes.extend(makes)
     try:
         yield started
     finally:
         started.close()
-
-
-CHEAP = {"waits": [50e-6] * 24, "makes": [10e-6] * 24}  # to make a batch is cheaper than to wait for one
-COSTLY = {"waits": [50e-6] * 24, "makes": [60e-6] * 24}
-
-
-@pytest.mark.parametrize(
-    ("dataset", "before"), [(Numbered(), "process"), (gl.gil_free(Numbered()), "thread"), (LARGE, "thread")]
-)
-def test_batches_that_are_cheap_to_make_are_made_in_the_caller_from_the_next_epoch_on(dataset, before, caplog):
-    with caplog.at_level(logging.DEBUG, "gluonloader"), workers(dataset, **CHEAP) as started:
-        assert (started.stats().executor, started.stats().num_workers) == (before, 2)
-        assert isinstance(started.next_executor(1, alone=True), SerialExecutor)
-        assert (started.stats().executor, started.stats().num_workers) == ("serial", 0)
-        assert (
-            started.stats().why == "a batch is made in 10 us in the main program, but took 50 us to arrive from workers"
-        )
-        assert multiprocessing.active_children() == []
-        assert isinstance(started.next_executor(2, alone=True), SerialExecutor)
-    assert f"executor='auto': {before}, because" in caplog.text
-    assert "executor='auto': serial, because a batch is made in" in caplog.text
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        COSTLY,
-        {**CHEAP, "waits": [50e-6] * 23},
-        {**CHEAP, "executor": "process"},
-        {**CHEAP, "worker_init_fn": repr},
-        {"waits": [50e-6] * 24, "makes": [45e-6] * 24},  # the caller would also save and restore random generators
-    ],
-    ids=["costly", "too few", "given", "worker_init_fn", "hardly cheaper"],
-)
-def test_otherwise_workers_go_on(changes):
-    with workers(Numbered(), **changes) as started:
-        executor = started.executor(0)
-        assert started.next_executor(1, alone=True) is executor
-        assert started.stats().executor == "process"
-
-
-def test_shards_stay_with_their_workers():
-    with workers(gl.IterableDataset(lambda: iter(range(60))), iterable=True, **CHEAP) as started:
-        executor = started.executor(0)
-        assert started.next_executor(1, alone=True) is executor
-
-
-def test_nothing_changes_while_another_epoch_is_under_way():
-    with workers(Numbered(), **CHEAP) as started:
-        executor = started.executor(0)
-        assert started.next_executor(1, alone=False) is executor
-        assert isinstance(started.next_executor(1, alone=True), SerialExecutor)
-
-
-def test_the_caller_is_final_even_if_workers_are_stopped():
-    # The caller may have opened a file by now, and forked workers would share its file offset.
-    with workers(Numbered(), **CHEAP) as started:
-        started.next_executor(1, alone=True)
-        why = started.stats().why
-        started.stop()
-        assert isinstance(started.next_executor(2, alone=True), SerialExecutor)
-        assert started.stats().why == why
-
-
-def test_workers_stay_if_mxnet_may_draw_numbers(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mxnet", types.ModuleType("mxnet"))
-    with workers(Numbered(), **CHEAP) as started:
-        started.next_executor(1, alone=True)
-        assert started.stats().executor == "process"
-    with workers(LARGE, **CHEAP) as started:  # arrays draw nothing
-        started.next_executor(1, alone=True)
-        assert started.stats().executor == "serial"
 
 
 def test_small_rows_in_memory_are_read_in_the_caller():
@@ -264,37 +184,6 @@ def test_small_rows_in_memory_are_read_in_the_caller():
         assert started.stats().executor == "thread"
     with workers(rows.transform(lambda row, number: row)) as started:
         assert started.stats().executor == "process"
-
-
-class Cheap:
-    """Samples that take no time, with the process that made them."""
-
-    def __len__(self):
-        return 600
-
-    def __getitem__(self, index):
-        return index, os.getpid()
-
-
-@pytest.mark.slow
-def test_a_loader_moves_to_the_caller_with_the_same_batches():
-    expected = [[indices.tolist() for indices, _ in gl.DataLoader(Cheap(), 1, True, seed=0)]]
-    with gl.DataLoader(Cheap(), 1, True, seed=0, num_workers=2, executor="auto") as loader:
-        assert loader.stats().executor == "process"
-        for epoch in range(30):
-            loader.set_epoch(0)
-            batches = list(loader)
-            assert [indices.tolist() for indices, _ in batches] == expected[0]
-            if loader.stats().executor == "serial":
-                break
-        stats = loader.stats()
-        assert (stats.executor, stats.num_workers, stats.batches) == ("serial", 0, 600 * (epoch + 1))
-        assert in_child(lambda: str((makers(loader) == {os.getpid()}, loader.stats().executor))) == "(True, 'serial')"
-        copy = pickle.loads(pickle.dumps(loader))
-    assert (copy.stats().executor, copy.stats().batches) == ("auto", 0)
-    with copy:
-        assert len(list(copy)) == 600
-        assert copy.stats().executor == "process"
 
 
 def makers(loader):
@@ -337,7 +226,7 @@ def choice_of(dataset):
 
 
 def test_as_many_workers_as_cores(monkeypatch):
-    monkeypatch.setattr("gluonloader.loading.arguments.available_cores", lambda: 3)
+    monkeypatch.setattr("gluonloader.arguments.arguments.available_cores", lambda: 3)
     for arguments in ({"num_workers": "auto"}, {"executor": "auto"}, {"num_workers": "auto", "executor": "auto"}):
         with gl.DataLoader(Decoded(), 10, **arguments) as loader:
             assert (loader.stats().num_workers, loader.stats().executor) == (3, "thread")

@@ -14,16 +14,8 @@ from hypothesis import strategies as st
 from interrupting import Alarm, SignalAt, raise_alarm
 from orders import WEIGHTED, WITHOUT_WEIGHTS, Stateful
 
-from gluonloader import (
-    BatchSampler,
-    DataLoader,
-    FixedBucketSampler,
-    IterableDataset,
-    RandomSampler,
-    ShardedSampler,
-    SortedBucketSampler,
-    WeightedSampler,
-)
+from gluonloader import BatchSampler, DataLoader, IterableDataset, RandomSampler, ShardedSampler, WeightedSampler
+from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler
 
 SHARED = {**WITHOUT_WEIGHTS, **WEIGHTED}
 RESUMES = int(os.environ.get("GLUONLOADER_RESUMES", "100"))  # random cases of each test

@@ -1,23 +1,27 @@
 """Slabs and their pool, without worker processes: growth, recycling, loans, and the memory limit."""
 
+import contextlib
 import errno
 import gc
 import mmap
 import os
 import re
 import resource
+import signal
 import warnings
 
 import numpy as np
 import pytest
-from conftest import examples
+from conftest import examples, in_child
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from interrupting import Alarm, SignalAt, raise_alarm
 
-from gluonloader import SharedMemoryError
+from gluonloader.errors import SharedMemoryError
 from gluonloader.frameworks import Lent
-from gluonloader.memory.allocator import Arena
+from gluonloader.memory.allocator import LARGE, Arena
+from gluonloader.memory.loans import Loan, Source
 from gluonloader.memory.reduce import rebuild, reduce
 from gluonloader.memory.slab import HEADER, Slab, align, anonymous_file, reserve
 from gluonloader.memory.slabs import SlabPool
@@ -67,6 +71,28 @@ def descriptors():
     return set(os.listdir("/dev/fd"))
 
 
+def make_batch(slab, *arrays):
+    """Writes a batch as a worker does; returns its head."""
+    head = reduce(list(arrays), Arena(slab, HEADER, slab.allowance))
+    assert head is not None
+    return head
+
+
+def delivered(pool, slab, *arrays):
+    """The arrays of a batch that was made in a slab, as the program gets them."""
+    head = make_batch(slab, *arrays)
+    return rebuild(pool.lend(slab, head.offset + head.length), head)
+
+
+def full(value, nbytes=LARGE):
+    return np.full(nbytes, value, np.uint8)
+
+
+def resident(slab):
+    """Bytes of memory that the file of a slab takes."""
+    return os.fstat(slab.fd).st_blocks * 512
+
+
 def size_of(slab):
     return os.fstat(slab.fd).st_size if slab.fd >= 0 else 0
 
@@ -105,7 +131,7 @@ def test_the_other_side_of_a_slab_sees_it_grow(make_slab):
 def test_views_outlive_their_slab(make_slab):
     slab = make_slab()
     head = reduce(np.arange(10), Arena(slab, HEADER, 4096))
-    view = rebuild(bytes_of(slab), head)[2:]
+    view = rebuild(Loan(slab.memory, slab.size, slab, 0), head)[2:]
     slab.close()
     gc.collect()
     assert view.tolist() == list(range(2, 10))
@@ -121,7 +147,7 @@ def test_a_file_without_a_name_with_and_without_memfd(make_slab, monkeypatch, ha
     assert not os.get_inheritable(slab.fd)
     assert os.fstat(slab.fd).st_nlink == 0, "no name is left"
     head = reduce([np.arange(5000), "a"], Arena(slab, HEADER, 1 << 20))
-    array, text = rebuild(bytes_of(slab), head)
+    array, text = rebuild(Source(slab.memory, slab.size), head)
     assert array.tolist() == list(range(5000))
     assert text == "a"
 
@@ -136,6 +162,16 @@ def test_missing_memory_is_an_error_that_names_the_size(monkeypatch):
     ) as caught:
         reserve(0, 1_000_000)
     assert caught.value.errno == errno.ENOSPC
+
+
+def test_the_limit_on_the_size_of_files_is_named():
+    def reserve_more():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        reserve(anonymous_file(), 8192)
+
+    text = in_child(reserve_more)
+    assert text.startswith(f"SharedMemoryError({errno.EFBIG}, ")
+    assert "8,192 bytes of shared memory exceed the limit on the size of files; raise it with `ulimit -f`" in text
 
 
 @given(
@@ -169,29 +205,164 @@ def test_slabs_are_free_after_their_last_view_died_in_any_order(order, through_v
     held, slabs = {}, {}
     for number in range(5):
         slabs[number] = pool.take(100, 0)
-        loan = pool.lend(slabs[number], 5000)
-        # Views of views, made as a batch's arrays are.
-        held[number] = np.ndarray((5,), np.int32, loan, 640)[1:][::-1] if through_views[number] else loan
-        del loan
+        (array,) = delivered(pool, slabs[number], full(number))
+        held[number] = array.view(np.int32)[1:][::-1] if through_views[number] else array
+        del array
     assert len({slab.number for slab in slabs.values()}) == 5
     for number in order:
         del held[number]
         taken = pool.take(100, 0)
         assert taken is slabs[number], "the only slab without a view"
-        held[number] = pool.lend(taken, 5000)
+        held[number] = delivered(pool, taken, full(number))
     pool.close()
 
 
 def test_no_slab_is_used_again_while_any_view_lives(make_pool):
     pool = make_pool()
     slab = pool.take(0, 0)
-    head = reduce([np.arange(100), np.ones(5)], Arena(slab, HEADER, slab.allowance))
-    first, second = rebuild(pool.lend(slab, head.offset + head.length), head)
+    first, second = delivered(pool, slab, full(1), full(2))
     del first
     others = [pool.take(0, 0) for _ in range(3)]
     assert slab not in others
     del second
     assert pool.take(0, 0) is slab
+
+
+def test_small_arrays_do_not_keep_their_slab(make_pool):
+    pool = make_pool()
+    slab = pool.take(0, 0)
+    image, label = delivered(pool, slab, full(1, 1 << 20), full(2, 100))
+    del image
+    assert pool.take(0, 0) is slab
+    make_batch(slab, full(3, 1 << 20), full(4, 100))
+    assert (label == 2).all()
+
+
+def test_a_batch_of_small_arrays_frees_its_slab_at_once(make_pool):
+    pool = make_pool()
+    slab = pool.take(0, 0)
+    batch = delivered(pool, slab, full(1, 1000), full(2, 3000))
+    assert pool.stats().lent == 0
+    assert pool.take(0, 0) is slab
+    make_batch(slab, full(3, 1000), full(4, 3000))
+    assert [array[-1] for array in batch] == [1, 2]
+
+
+@pytest.mark.parametrize("limit", [None, 60 << 20])
+def test_the_memory_of_large_arrays_is_given_back_when_others_are_kept(make_pool, limit):
+    pool, kept, slabs = make_pool(window=2, limit=limit), [], set()
+    for number in range(15):
+        slab = pool.take(0, 0)
+        slabs.add(slab)
+        _, mask, _ = delivered(pool, slab, full(number, 3 << 20), full(number, 100_000), full(number, 1 << 20))
+        kept.append(mask)
+        del mask
+    assert len(slabs) == 15
+    assert sum(map(resident, slabs)) < 15 * 120_000 + 5 * (4 << 20)
+    assert pool.stats().nbytes < 15 * 120_000 + 5 * (4 << 20)
+    assert all((mask == number).all() for number, mask in enumerate(kept))
+    kept.clear()
+    taken = [pool.take(0, 0) for _ in range(2)]
+    assert all(resident(slab) >= slab.size for slab in taken), "no slab lacks memory that a worker will write"
+    assert sum(slab.fd >= 0 for slab in slabs) <= 5
+
+
+def test_a_batch_whose_delivery_was_interrupted_can_be_rebuilt_later(make_pool):
+    pool = make_pool()
+    slab = pool.take(0, 0)
+    head = make_batch(slab, full(1, 300_000), full(2, 200_000))
+    source = pool.lend(slab, head.offset + head.length)
+    rebuild(source, head)
+    kept = [delivered(pool, pool.take(0, 0), full(number)) for number in range(10)]
+    first, second = rebuild(source, head)
+    assert (first == 1).all()
+    assert (second == 2).all()
+    assert len(kept) == 10
+
+
+def test_a_slab_that_somebody_may_still_write_is_not_used_again(make_pool):
+    pool = make_pool()
+    slab = pool.take(0, 0)
+    slab.inherited = True  # as for a worker that could not be killed
+    pool.reclaim(slab)
+    assert slab.fd == -1
+    assert pool.take(0, 0) is not slab
+
+
+def test_a_delivery_that_is_interrupted_anywhere_can_be_repeated(make_pool):
+    before = signal.signal(signal.SIGALRM, raise_alarm)
+    try:
+        for size in (100, LARGE + 100):
+            point, signalled = 0, True
+            while signalled:
+                pool = make_pool(window=1)
+                slabs = [pool.take(0, 0) for _ in range(6)]
+                head = make_batch(slabs[0], full(7, size))
+                for slab in slabs[1:]:
+                    pool.give_back(slab)  # as if a program had dropped many batches: more than stay free
+                with SignalAt(point, signal.SIGALRM) as at, contextlib.suppress(Alarm):
+                    pool.lend(slabs[0], head.offset + head.length)
+                pool.recount({slabs[0].number})
+                (array,) = rebuild(pool.lend(slabs[0], head.offset + head.length), head)
+                assert (array == 7).all(), at.where
+                point, signalled = point + 1, bool(at.where)
+                pool.close()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_page_that_two_arrays_share_is_not_given_back(make_pool):
+    pool = make_pool()
+    slab = pool.take(0, 0)
+    arena = Arena(slab, HEADER, slab.allowance)
+    whole = arena.empty((400_000,), np.dtype(np.uint8))
+    whole[...] = 7
+    head = reduce([whole[:200_000], whole[200_000:]], arena)
+    pool.has_grown(slab, slab.size)
+    first, second = rebuild(pool.lend(slab, head.offset + head.length), head)
+    del first
+    kept = [delivered(pool, pool.take(0, 0), full(number)) for number in range(10)]
+    assert resident(slab) < 300_000
+    assert (second == 7).all()
+    assert len(kept) == 10
+
+
+def test_the_memory_of_kept_batches_is_given_back_after_their_pool_was_closed(make_pool):
+    pool = make_pool()
+    slab = pool.take(0, 0)
+    image, mask = delivered(pool, slab, full(1, 3 << 20), full(2, 100_000))
+    other = os.dup(slab.fd)
+    pool.close()
+    del image
+    make_pool()
+    assert os.fstat(other).st_blocks * 512 < 200_000
+    os.close(other)
+    assert (mask == 2).all()
+
+
+def test_nothing_is_given_back_that_a_forked_child_may_read(make_pool):
+    pool = make_pool()
+    slab = pool.take(0, 0)
+    image, mask = delivered(pool, slab, full(1, 3 << 20), full(2, 100_000))
+    ready, go = os.pipe(), os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking while other tests' threads live
+        child = os.fork()
+    if child == 0:
+        try:
+            os.read(go[0], 1)
+            os._exit(0 if (image == 1).all() and (mask == 2).all() else 1)
+        finally:
+            os._exit(2)
+    del image
+    kept = [delivered(pool, pool.take(0, 0), full(1)) for _ in range(10)]
+    pool.close()
+    make_pool()
+    os.write(go[1], b"x")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(kept) == 10
+    for end in (*ready, *go):
+        os.close(end)
 
 
 def test_a_worker_gets_the_slab_that_it_wrote_last(make_pool):
@@ -227,10 +398,10 @@ def test_a_private_copy_frees_its_slab_at_once(make_pool):
     copy = pool.copy_out(slab, 1000)
     assert pool.take(0, 0) is slab
     bytes_of(slab)[64:1000] = 8
-    assert (copy[64:] == 7).all()
-    assert len(copy) == 1000
-    assert copy.ctypes.data % 64 == 0
-    assert pool.copy_out(pool.take(100_000, 0), 100_000).ctypes.data % mmap.PAGESIZE == 0
+    assert bytes(copy.view[64:]) == b"\7" * 936
+    head = make_batch(slab, full(3, 200_000))
+    (array,) = rebuild(pool.copy_out(slab, head.offset + head.length), head)
+    assert array.ctypes.data % mmap.PAGESIZE == 0
 
 
 def test_without_a_limit_a_user_who_keeps_all_batches_gets_copies_in_the_end_and_no_warning(make_pool):
@@ -240,9 +411,8 @@ def test_without_a_limit_a_user_who_keeps_all_batches_gets_copies_in_the_end_and
         for number in range(60):
             slab = pool.take(0, 0)
             slabs.add(slab.number)
-            bytes_of(slab)[64:100] = number
-            held.append(pool.lend(slab, 100)[64:100])
-    assert len(slabs) < 30
+            held.append(delivered(pool, slab, full(number))[0])
+    assert 2 + 16 <= len(slabs) < 30
     assert all((array == number).all() for number, array in enumerate(held))
 
 
@@ -255,9 +425,7 @@ def test_batches_that_are_kept_leave_descriptors_for_others(make_pool):
     resource.setrlimit(resource.RLIMIT_NOFILE, (others[-1] + 40, hard))
     try:
         for number in range(40):
-            slab = pool.take(0, 0)
-            bytes_of(slab)[64:100] = number
-            held.append(pool.lend(slab, 100)[64:100])
+            held.append(delivered(pool, pool.take(0, 0), full(number))[0])
         others += [os.dup(0) for _ in range(10)]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -265,7 +433,7 @@ def test_batches_that_are_kept_leave_descriptors_for_others(make_pool):
             os.close(other)
     assert all((array == number).all() for number, array in enumerate(held))
     slab = pool.take(0, 0)
-    assert np.shares_memory(pool.lend(slab, 100), bytes_of(slab)), "there is room again"
+    assert np.shares_memory(delivered(pool, slab, full(1))[0], bytes_of(slab)), "there is room again"
 
 
 def test_past_the_limit_batches_are_copies_with_one_warning(make_pool):
@@ -273,9 +441,7 @@ def test_past_the_limit_batches_are_copies_with_one_warning(make_pool):
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for number in range(40):
-            slab = pool.take(0, 0)
-            bytes_of(slab)[64 : 50 * KB] = number
-            held.append(pool.lend(slab, 50 * KB)[64 : 50 * KB])
+            held.append(delivered(pool, pool.take(0, 0), full(number, 70 * KB))[0])
     (warning,) = warned
     assert warning.category is RuntimeWarning
     assert re.match(
@@ -341,21 +507,19 @@ def test_closing_frees_descriptors_and_leaves_delivered_batches(make_pool):
     before = descriptors()
     pool = SlabPool(2, None)
     slab = pool.take(0, 0)
-    bytes_of(slab)[64:73] = 5
-    delivered = pool.lend(slab, 73)[64:73]
+    batch = delivered(pool, slab, full(5))
     pool.take(0, 0)
     pool.close()
     del slab
-    assert delivered.tolist() == [5] * 9
-    del delivered
+    assert (batch[0] == 5).all()
+    del batch
     assert not descriptors() - before
 
 
 def test_a_slab_on_loan_at_a_fork_is_not_used_again(make_pool):
     pool = make_pool()
     lent, free = pool.take(0, 0), pool.take(0, 0)
-    bytes_of(lent)[64:100] = 7
-    loan = pool.lend(lent, 100)
+    batch = delivered(pool, lent, full(7))
     pool.give_back(free)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # forking while other tests' threads live
@@ -363,11 +527,11 @@ def test_a_slab_on_loan_at_a_fork_is_not_used_again(make_pool):
     if child == 0:
         try:
             closed = lent.fd < 0 and free.fd < 0
-            os._exit(0 if closed and loan[64:100].tolist() == [7] * 36 else 1)
+            os._exit(0 if closed and (batch[0] == 7).all() else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    del loan
+    del batch
     assert pool.take(0, 0) is free
     assert pool.take(0, 0) is not lent
     assert pool.retired == [lent.number]
@@ -452,7 +616,8 @@ class Pool(RuleBasedStateMachine):
         there = rebuild(memory, head)
         assert len(there) == len(batch)
         if keep:
-            self.held.append((there, self.batches % 251, memory.nbytes if isinstance(memory, Lent) else 0))
+            lent = isinstance(memory, Loan) and isinstance(there.base, Lent)
+            self.held.append((there, self.batches % 251, memory.nbytes if lent else 0))
 
     @precondition(lambda self: self.flying)
     @rule(which=st.integers(0, 9))

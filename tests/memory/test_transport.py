@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import DataLoader, SharedMemoryError, TransportError, default_batchify
+from gluonloader import DataLoader, default_batchify
+from gluonloader.errors import SharedMemoryError, TransportError
 from gluonloader.executors.lanes.messages import REPLY_BYTES, Reply, Request, RequestReader, Status, Verb, read_replies
 from gluonloader.executors.process.mapped_job import pickle_for, read_job, write_job
 from gluonloader.memory import slab as slab_module
-from gluonloader.memory.allocator import ALIGNMENT, Arena
+from gluonloader.memory.allocator import ALIGNMENT, LARGE, Arena
+from gluonloader.memory.loans import Loan
 from gluonloader.memory.reduce import rebuild, reduce
 from gluonloader.memory.slab import HEADER, Head, Slab, align, anonymous_file, reserve
 from gluonloader.work.task import Job
@@ -48,15 +50,19 @@ def make_slab():
         slab.close()
 
 
-def memory_of(slab):
+def mapped(slab):
     """The parent's own mapping of the slab."""
-    size = os.fstat(slab.fd).st_size
-    return np.frombuffer(mmap.mmap(slab.fd, size), np.uint8)
+    return mmap.mmap(slab.fd, os.fstat(slab.fd).st_size)
+
+
+def source_of(slab, head, least=LARGE):
+    """From which the parent rebuilds the batch; arrays of at least `least` bytes are lent, others are copied."""
+    return Loan(mapped(slab), head.offset + head.length, slab, least)
 
 
 def there_and_back(batch, slab):
     head = reduce(batch, Arena(slab, HEADER, PLENTY))
-    return rebuild(memory_of(slab), head)
+    return rebuild(source_of(slab, head), head)
 
 
 def address(array):
@@ -130,13 +136,12 @@ def test_batches_come_back_equal(batch):
 
 
 @given(st.lists(arrays().filter(lambda array: type(array) is np.ndarray and not array.dtype.hasobject), max_size=5))
-def test_arrays_are_aligned_views_of_the_slab(batch):
+def test_arrays_are_aligned_views_of_the_slab_if_the_batch_is_lent_as_a_whole(batch):
     slab = Slab(0, anonymous_file_of(4096), 4096)
-    memory = memory_of(slab)
     head = reduce(batch, Arena(slab, HEADER, PLENTY))
-    if slab.size > len(memory):
-        memory = memory_of(slab)
-    for array in rebuild(memory, head):
+    source = source_of(slab, head, least=0)
+    memory = np.frombuffer(source.view, np.uint8)
+    for array in rebuild(source, head):
         at = address(array) - address(memory)
         assert HEADER <= at
         assert at + array.nbytes <= head.offset
@@ -145,6 +150,14 @@ def test_arrays_are_aligned_views_of_the_slab(batch):
         assert array.flags.writeable
         if array.size:
             assert np.shares_memory(array, memory)
+    slab.close()
+
+
+@given(batches, st.sampled_from([0, 1, 10, 1 << 62]))
+def test_batches_come_back_equal_whatever_is_lent_and_copied(batch, least):
+    slab = Slab(0, anonymous_file_of(4096), 4096)
+    head = reduce(batch, Arena(slab, HEADER, PLENTY))
+    check_same(rebuild(source_of(slab, head, least), head), batch)
     slab.close()
 
 
@@ -157,7 +170,7 @@ VIEWS = {
     "backwards": lambda a: a[::-1, ::-1],
     "strided": lambda a: a[::3, 1::2],
     "other dtype": lambda a: a.view(np.uint8),
-    "broadcast": lambda a: np.broadcast_to(a[0], (4, 7)),
+    "broadcast": lambda a: np.broadcast_to(a[0, :7], (4, 7)),
     "view of a view": lambda a: a[1:].T[::-1][2:4],
     "empty": lambda a: a[8:],
     "0-d": lambda a: a[3, 4, ...],
@@ -178,13 +191,44 @@ def test_arrays_made_in_the_arena_and_views_of_them_are_not_copied(make_slab, vi
     batch = view(made)
     head = reduce(batch, arena)
     assert arena.needed - needed < 64 + 400, "only the head was added"
-    memory = memory_of(slab)
-    there = rebuild(memory, head)
+    there = rebuild(source_of(slab, head, least=0), head)
     check_same(there, batch)
     if batch.size:
         made[...] += 1000  # shared, so the change is seen on the other side
         check_same(there, batch)
     assert there.strides == batch.strides or not batch.size
+
+
+SIZES = {"small": (8, 7), "large": (300, 400)}
+
+
+@pytest.mark.parametrize("container", [list, lambda arrays: [*arrays, "text"]], ids=["arrays", "pickled"])
+@pytest.mark.parametrize("shape", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_arrays_that_share_memory_in_the_worker_share_it_in_the_program(make_slab, view, shape, container):
+    slab = make_slab()
+    arena = Arena(slab, HEADER, PLENTY)
+    arena.empty((5,), np.dtype(np.uint8))
+    made = arena.empty(shape, np.dtype(np.int32))
+    made[...] = np.arange(made.size).reshape(shape)
+    alone = np.arange(30)
+    head = reduce(container([view(made), alone, made, alone]), arena)
+    part, one, whole, other = rebuild(source_of(slab, head), head)[:4]
+    check_same(part, view(made))
+    check_same(whole, made)
+    check_same(one, alone)
+    assert np.shares_memory(part, whole) == bool(part.size)
+    assert np.shares_memory(one, other)
+    whole[...] += 1000
+    check_same(part, view(whole))
+
+
+def test_small_arrays_are_copied_and_large_ones_are_not(make_slab):
+    slab = make_slab()
+    head = reduce({"x": np.zeros(LARGE, np.uint8), "y": np.zeros(LARGE - 1, np.uint8)}, Arena(slab, HEADER, PLENTY))
+    source = source_of(slab, head)
+    batch = rebuild(source, head)
+    assert [np.shares_memory(array, np.frombuffer(source.view, np.uint8)) for array in batch.values()] == [True, False]
 
 
 def test_arrays_made_in_the_arena_are_aligned_and_apart(make_slab):
@@ -194,7 +238,7 @@ def test_arrays_made_in_the_arena_are_aligned_and_apart(make_slab):
     for number, array in enumerate(made):
         array[...] = number
     head = reduce(made, arena)
-    back = rebuild(memory_of(slab), head)
+    back = rebuild(source_of(slab, head, least=0), head)
     for number, array in enumerate(back):
         assert (array == number).all()
         assert address(array) % (ALIGNMENT if array.nbytes < 1 << 16 else mmap.PAGESIZE) == 0
@@ -264,7 +308,7 @@ def test_a_batch_past_the_allowance_says_how_much_it_needs(batch, size):
         slab = Slab(0, anonymous_file_of(arena.needed), arena.needed)
         head = reduce(batch, Arena(slab, HEADER, arena.needed))
         assert head is not None, "`needed` is enough"
-    check_same(rebuild(memory_of(slab), head), batch)
+    check_same(rebuild(source_of(slab, head), head), batch)
     slab.close()
 
 

@@ -1,6 +1,6 @@
 """Puts one fault after another into a copy of the package, and runs the tests of the part that has the fault.
 
-    python tests/mutations              all mutations; an hour or more on 2 cores
+    python tests/mutations              all mutations; some hours on 2 cores
     python tests/mutations loan seeds   those whose names contain one of these words
     python tests/mutations --list       their names
     python tests/mutations --save       all, and writes down in caught_by.json which test has caught each
@@ -9,8 +9,7 @@ It is no part of CI. Run it before and after tests are removed or merged: what w
 First it runs the one test that caught the mutation the last time. Only if that test passes or is gone, it runs all
 tests of the part, which takes up to ten minutes for a mutation.
 
-The environment must be able to run the tests: `nox -s modern --install-only` makes one. One mutation is caught by a
-test with MXNet or torch.
+The environment must be able to run the tests: `nox -s modern --install-only` makes one.
 """
 
 from __future__ import annotations
@@ -26,9 +25,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from core import MUTATIONS
+import core
+import parts
 from mutation import Mutation
 
+MUTATIONS = [*core.MUTATIONS, *parts.MUTATIONS]
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 600  # a mutated loader may hang; then the mutation counts as caught
 NO_TESTS = 5  # the exit status of pytest if it has selected no test
@@ -36,17 +37,34 @@ CAUGHT_BY = Path(__file__).parent / "caught_by.json"  # the name of a mutation, 
 QUICK = "not slow and not spawn and not kill"
 EXECUTORS = ("tests/executors", "tests/test_live.py", "tests/test_loader.py", "tests/test_iterable.py")
 STATES = ("tests/test_resume.py", "tests/test_loader_states.py", "tests/test_replay.py", "tests/test_ranks.py")
-# The tests of each part, the fastest first: the tests that have the name of the part, and those of what relies on it.
+# The tests of each folder or file, the fastest first: those that have its name, and those of what relies on it.
 TESTS = {
+    "executors/shared": (
+        "tests/executors/test_fingerprint.py",
+        "tests/executors/test_shared_workers.py",
+        "tests/test_shared_random.py",
+        "tests/test_iterable.py",
+    ),
     "executors": EXECUTORS,
     "loading": ("tests/loading", "tests/test_loader.py", *STATES, *EXECUTORS[:2], "tests/test_on_error.py"),
     "memory": ("tests/memory", *EXECUTORS, "tests/frameworks"),
     "randomness": ("tests/randomness", "tests/test_held_generators.py", "tests/test_loader.py", *EXECUTORS),
     "sampler": ("tests/sampler", "tests/test_last_batch.py", *STATES),
     "work": ("tests/work", "tests/test_on_error.py", "tests/test_iterable.py", *EXECUTORS),
-    "batchify": ("tests/batchify", "tests/test_loader.py"),
+    "batchify": ("tests/batchify", "tests/golden", "tests/test_loader.py", "tests/text"),
+    "bridges": ("tests/bridges",),
+    "guests": ("tests/guests", "tests/dataset", "tests/work", "tests/test_iterable.py"),
+    "dataset": ("tests/dataset", "tests/test_iterable.py", "tests/text", "tests/executors/test_faults.py"),
+    "mxnet": ("tests/gluon", "tests/frameworks"),
+    "records": ("tests/records", "tests/vision"),
+    "serving": ("tests/serving",),
     "state.py": STATES,
+    "tools": ("tests/tools",),
+    "torch": ("tests/pytorch",),
+    "tables": ("tests/tables", "tests/dataset", "tests/executors/test_faults.py"),
+    "text": ("tests/text", "tests/golden"),
     "tree.py": ("tests/test_tree.py", "tests/batchify", "tests/memory"),
+    "vision": ("tests/vision",),
 }
 
 
@@ -74,7 +92,8 @@ def run_tests(mutation: Mutation, folder: Path, last: str | None) -> Verdict:
     """
     if last and (verdict := run_pytest(folder, ["-n", "0", last])).caught:
         return verdict
-    tests = [test for test in TESTS[mutation.file.split("/")[0]] if (folder / test).exists()]
+    part = max((part for part in TESTS if mutation.file.startswith(part)), key=len)
+    tests = [test for test in TESTS[part] if (folder / test).exists()]
     for marked in (QUICK, f"not ({QUICK})"):
         for chosen in filter(None, (tests[:1], tests[1:])):
             verdict = run_pytest(folder, ["-m", marked, *chosen])

@@ -15,8 +15,9 @@ MUTATIONS = [
     Mutation(
         "a loan is forgotten, so a batch that the user keeps is overwritten",
         "memory/slabs.py",
-        "        loan = self._loans.start(slab.number, slab, slab.memory, used)\n",
-        "        loan = self._loans.start(slab.number, slab, slab.memory, used)\n        self._free.append(slab)\n",
+        "        loan = self._loans.start(slab.number, slab, slab.memory, used, least)\n",
+        "        loan = self._loans.start(slab.number, slab, slab.memory, used, least)\n"
+        "        self._free.append(slab)\n",
     ),
     Mutation(
         "a loan that ended is never free again",
@@ -33,8 +34,44 @@ MUTATIONS = [
     Mutation(
         "a slab that was on loan during a fork is used again",
         "memory/slabs.py",
-        "            loan.slab.inherited = True  # NOTE [loans and fork]\n",
-        "            pass\n",
+        "        reference.slab.inherited = True  # NOTE [loans and fork]\n",
+        "        pass\n",
+    ),
+    Mutation(
+        "pages are given back that a forked child may read",
+        "memory/loans.py",
+        "        if not 0 < len(dead) < len(self._lent) or slab is None or slab.inherited or slab.holders:\n",
+        "        if not 0 < len(dead) < len(self._lent) or slab is None or slab.holders:\n",
+    ),
+    Mutation(
+        "pages are given back of a batch whose delivery was interrupted",
+        "memory/loans.py",
+        "        if not 0 < len(dead) < len(self._lent) or slab is None or slab.inherited or slab.holders:\n",
+        "        if not dead or slab is None or slab.inherited or slab.holders:\n",
+    ),
+    Mutation(
+        "pages are given back that the next array uses, too",
+        "memory/loans.py",
+        "    start, stop = align(start, mmap.PAGESIZE), stop // mmap.PAGESIZE * mmap.PAGESIZE\n",
+        "    start, stop = align(start, mmap.PAGESIZE), align(stop, mmap.PAGESIZE)\n",
+    ),
+    Mutation(
+        "a slab whose pages were given back is used again, without memory that is reserved",
+        "memory/slabs.py",
+        "        if slab.inherited or slab.given:\n",
+        "        if slab.inherited:\n",
+    ),
+    Mutation(
+        "arrays that share memory in the worker are apart in the program",
+        "memory/allocator.py",
+        "            if start < end:\n                return _joined(self._bounds)\n",
+        "            if start < end:\n                continue\n",
+    ),
+    Mutation(
+        "small arrays keep the slab of their batch",
+        "memory/loans.py",
+        "            if stop - start < least:\n",
+        "            if False:\n",
     ),
     Mutation(
         "a slab in flight counts with its size, not with its allowance",
@@ -69,8 +106,8 @@ MUTATIONS = [
     Mutation(
         "arrays that are not in the slab are copied before the head only if they are large",
         "memory/allocator.py",
-        "            self._to_copy.append((array, offset))\n",
-        "            if array.nbytes > 64:\n                self._to_copy.append((array, offset))\n",
+        "                self._to_copy.append((array, offset))\n",
+        "                if array.nbytes > 64:\n                    self._to_copy.append((array, offset))\n",
     ),
     Mutation(
         "a buffer counts as idle while the user has a view of it",

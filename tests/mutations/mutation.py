@@ -22,9 +22,16 @@ class Mutation:
     new: str
 
     def apply(self, package: Path) -> None:
-        """Changes the file; raises ValueError if the file does not contain the text exactly once."""
+        """Changes the file.
+
+        Raises:
+            ValueError: the file does not contain the text exactly once.
+            SyntaxError: the changed file is not Python, so that any test would notice it.
+        """
         path = package / self.file
         text = path.read_text()
         if (count := text.count(self.old)) != 1:
             raise ValueError(f"{self.name}: {self.file} contains the text {count} times, not once:\n{self.old}")
-        path.write_text(text.replace(self.old, self.new))
+        changed = text.replace(self.old, self.new)
+        compile(changed, self.file, "exec")
+        path.write_text(changed)

@@ -28,6 +28,7 @@ DIFFERENCES = {
     "empty-batches": "a batch without samples has no structure and no dtypes",
     "resize": "the memory of a batch has a fixed size, because it is used again for later batches",
     # Errors and workers
+    "private-tensors": "samples must not depend on the start method",
     "error-texts": "`except OSError as error` can read `error.errno`",
     "error-classes": "your own `except` clauses work with and without workers",
     "sampler-errors": "batches whose indices were drawn before the error can still be used",

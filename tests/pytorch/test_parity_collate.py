@@ -112,6 +112,7 @@ KINDS = {
     "array-strided": lambda i: np.arange(20)[i::3][:4],
     "array-and-tensor": lambda i: torch.tensor([i]) if i % 2 else np.array([i]),
     "array-dtypes": lambda i: np.array([i], np.int32 if i % 2 else np.float64),
+    "array-int64-and-float32": lambda i: np.array([i], np.int64 if i % 2 else np.float32),  # float64 with NumPy
     "array-subclass": lambda i: np.array([i]).view(Pixels),
     "array-matrix": lambda i: np.ma.masked_array([i, 2], [False, True]),
     "scalar-and-int": lambda i: np.float32(i) if i % 2 else i,

@@ -287,7 +287,7 @@ def test_a_batch_that_cannot_be_pickled_is_an_error(loader_class):
 @differs("unpicklable-datasets", raises=TypeError)
 @pytest.mark.filterwarnings("ignore:Got pickle error")
 def test_a_dataset_that_cannot_be_pickled_is_named_with_spawn(loader_class):
-    with pytest.raises(gluonloader.TransportError, match="dataset"):
+    with pytest.raises(gluonloader.errors.TransportError, match="dataset"):
         list(loader_class([Locked()], 1, num_workers=1, multiprocessing_context="spawn"))
 
 

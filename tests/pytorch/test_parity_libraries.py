@@ -5,8 +5,10 @@ Each class here has the pattern of a library's class.
 
 import contextlib
 import pickle
+import signal
 
 import pytest
+from interrupting import Alarm, SignalAt, raise_alarm
 
 import gluonloader
 
@@ -251,6 +253,25 @@ def test_another_library_skips_batches_with_workers(skipping):
         batches.append([[labels.tolist() for _, labels in part] for part in (rest, whole)])
         assert (count, left) == (6, 0)
     assert batches[0] == batches[1]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_after_batches_that_another_library_has_skipped_loses_nothing(skipping):
+    loader = type("SaveableLoader", (Saveable, OURS), {})(Numbers(), 2)
+    loader.skip = 2
+    expected = [labels.tolist() for _, labels in loader]
+    before = signal.signal(signal.SIGALRM, raise_alarm)
+    try:
+        for point in range(0, 200, 3):
+            loader.skip, found = 2, []
+            iterator = iter(loader)
+            with SignalAt(point, signal.SIGALRM) as signalled:
+                while len(found) < len(expected):
+                    with contextlib.suppress(Alarm):
+                        found.append(next(iterator)[1].tolist())
+            assert found == expected, signalled.where
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_state_of_a_pass_that_another_library_has_shortened_is_refused(skipping):

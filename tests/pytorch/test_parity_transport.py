@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from .differences import differs
-from .sides import Numbers, epoch, same, samples, tensor_facts, torch
+from .sides import OURS, Numbers, epoch, same, samples, tensor_facts, torch
 
 data = torch.utils.data
 
@@ -151,6 +151,11 @@ def channels_last(samples):
 def test_batches_of_a_users_collate_fn_are_contiguous(loader_class):
     (batch,) = loader_class([1], collate_fn=channels_last, num_workers=1)
     assert all(tensor.is_contiguous() for tensor in batch)
+
+
+def test_an_array_that_collate_fn_returns_keeps_its_byte_order():
+    (batch,) = OURS([1], collate_fn=lambda samples: np.array(samples, ">i4"), num_workers=1)
+    assert (batch.dtype, batch.tolist()) == (np.dtype(">i4"), [1])
 
 
 @differs("empty-batches", raises=pytest.fail.Exception)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gluonloader import ArrowDataset, BlockShuffleSampler, DataLoader
+from gluonloader import BlockShuffleSampler, DataLoader
+from gluonloader.tables import ArrowDataset
 
 from .sides import OURS as TorchDataLoader
 from .sides import torch

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import get_rng
+from gluonloader import DataLoader, RandomSampler, get_rng, random_split
 from gluonloader.randomness import (
     PreservedGenerators,
     batch_seed,
-    draw_seed,
+    checked_seed,
     seed_all,
     set_current_seed,
 )
@@ -82,11 +82,22 @@ def test_batch_seed_takes_negative_seeds(seed):
     assert batch_seed(seed, 0) != batch_seed(-seed, 0)
 
 
-def test_draw_seed_follows_numpys_seed():
+@pytest.mark.parametrize("seed", [2**64, -(2**63) - 1, 2**70])
+def test_a_seed_of_more_than_64_bits_is_refused_with_one_that_has_the_same_effect(seed):
+    text = rf"seed={seed}: must be an int from -2\*\*63 to 2\*\*64 - 1; pass seed % 2\*\*64"
+    for use in (lambda seed: DataLoader(range(9), 2, seed=seed), lambda seed: RandomSampler(9, seed)):
+        with pytest.raises(ValueError, match=text):
+            use(seed)
+    with pytest.raises(ValueError, match=text):
+        random_split(range(9), [0.5, 0.5], seed)
+    assert batch_seed(seed % 2**64, 1) == batch_seed(seed, 1)
+
+
+def test_a_drawn_seed_follows_numpys_seed():
     np.random.seed(3)
-    one, other = draw_seed(), draw_seed()
+    one, other = checked_seed(None), checked_seed(None)
     np.random.seed(3)
-    assert draw_seed() == one != other
+    assert checked_seed(None) == one != other
     assert type(one) is int
     assert 0 <= one < 2**63
 

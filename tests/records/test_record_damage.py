@@ -13,7 +13,8 @@ import pytest
 from conftest import load_mxnet
 from record_files import CASES, MAGIC, random_records, read_by_mxnet, write
 
-from gluonloader import AsList, RecordError
+from gluonloader import AsList
+from gluonloader.errors import RecordError
 from gluonloader.records import IndexedRecordIO, RecordFileDataset
 from gluonloader.records.frames import mapped, spans_of
 

@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from record_files import CASES, MAGIC, random_records, write
 
-from gluonloader import AsList, DataLoader, RecordError
+from gluonloader import AsList, DataLoader
 from gluonloader.declared import draws, is_gil_free
+from gluonloader.errors import RecordError
 from gluonloader.records import IndexedRecordIO, RecordFileDataset, build_index
 
 MXNET = load_mxnet()

@@ -9,7 +9,7 @@ from conftest import load, load_mxnet, run_program
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import MissingExtraError, RecordError
+from gluonloader.errors import MissingExtraError, RecordError
 from gluonloader.records import IRHeader, pack, pack_img, unpack, unpack_img
 
 MXNET, CV2 = load_mxnet(), load("cv2")

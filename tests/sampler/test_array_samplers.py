@@ -5,7 +5,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD
 
 from gluonloader import ArrayDataset, BatchSampler, ShardedSampler
-from gluonloader.sampler import iterate
+from gluonloader.sampler.base import iterate
 
 ORDER = np.random.default_rng(0).permutation(23)
 ROWS = np.arange(23) * 10

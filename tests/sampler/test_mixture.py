@@ -9,16 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import (
-    BatchSampler,
-    MixtureSampler,
-    RandomSampler,
-    SequentialSampler,
-    ShardedSampler,
-    TokenDataset,
-    WeightedSampler,
-)
-from gluonloader.sampler import computed_copy
+from gluonloader import BatchSampler, MixtureSampler, RandomSampler, SequentialSampler, ShardedSampler, WeightedSampler
+from gluonloader.sampler.copies import computed_copy
+from gluonloader.text import TokenDataset
 
 WEIGHTS = st.lists(st.floats(0.001, 1), min_size=1, max_size=8)
 

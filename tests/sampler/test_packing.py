@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import BatchSampler, PackingSampler, RandomSampler, ShardedSampler, SubsetSampler, WeightedSampler
+from gluonloader import BatchSampler, RandomSampler, ShardedSampler, SubsetSampler, WeightedSampler
+from gluonloader.text import PackingSampler
 
 METHODS = st.sampled_from(["best_fit", "in_order", "split"])
 WHOLE_METHODS = st.sampled_from(["best_fit", "in_order"])

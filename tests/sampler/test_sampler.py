@@ -16,7 +16,7 @@ from gluonloader import (
     SequentialSampler,
     WeightedSampler,
 )
-from gluonloader.sampler import iterate
+from gluonloader.sampler.base import iterate
 
 LAST_BATCH = ("keep", "discard", "rollover")
 

@@ -12,28 +12,19 @@ from gluonloader import (
     BatchSampler,
     BlockShuffleSampler,
     FilterSampler,
-    FixedBucketSampler,
     IntervalSampler,
     RandomSampler,
     SequentialSampler,
     ShardedSampler,
-    SortedBucketSampler,
-    SortedSampler,
     SplitSampler,
     SubsetSampler,
     WeightedSampler,
 )
+from gluonloader.buckets import FixedBucketSampler, SortedBucketSampler, SortedSampler
 from gluonloader.indices import as_list
-from gluonloader.sampler import (
-    OrderedSampler,
-    Pass,
-    cut,
-    iterate,
-    load_saved_pass,
-    refreshed,
-    saved_pass,
-    skip,
-)
+from gluonloader.sampler.base import OrderedSampler, iterate
+from gluonloader.sampler.passes import Pass, cut, skip
+from gluonloader.sampler.saved import load_saved_pass, refreshed, saved_pass
 
 N = 23
 LENGTHS = [i * 5 % 7 for i in range(N)]

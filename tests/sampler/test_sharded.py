@@ -18,7 +18,6 @@ from gluonloader import (
     BatchSampler,
     BlockShuffleSampler,
     DataLoader,
-    MissingExtraError,
     RandomSampler,
     SequentialSampler,
     ShardedSampler,
@@ -27,7 +26,8 @@ from gluonloader import (
     get_rng,
 )
 from gluonloader import ranks as ranks_module
-from gluonloader.sampler import iterate
+from gluonloader.errors import MissingExtraError
+from gluonloader.sampler.base import iterate
 
 orders = st.sampled_from(list(WITHOUT_WEIGHTS.values()))
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gluonloader import BatchSampler, BlockShuffleSampler, RandomSampler, SubsetSampler, WeightedSampler
-from gluonloader.sampler import iterate
+from gluonloader.sampler.base import iterate
 from gluonloader.sampler.bijection import Bijection, hashes
 
 pytestmark = pytest.mark.numpy_only

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gluonloader import DataLoader, ShardedSampler, TokenBatchSampler
+from gluonloader import DataLoader, ShardedSampler
+from gluonloader.text import TokenBatchSampler
 
 LENGTHS = st.lists(st.integers(0, 30), max_size=60)
 BUDGETS = st.fixed_dictionaries(

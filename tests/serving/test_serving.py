@@ -19,13 +19,14 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from conftest import SERIAL, THREAD, descriptors, eventually, in_child, open_files
+from conftest import SERIAL, THREAD, descriptors, eventually, in_child, open_files, run_program
 from interrupting import Alarm, SignalAt, raise_alarm
 from samples import Numbered, Shards
 from served import Served, consumers, new_server_name, read_epochs
 from sharing import Rank
 
 import gluonloader as gl
+from gluonloader.executors.shared.messages import library_version
 from gluonloader.serving.messages import address_of
 
 pytestmark = pytest.mark.numpy_only
@@ -177,7 +178,7 @@ def test_a_loader_that_cannot_go_on_ends_the_server():
 
     with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
         with pytest.raises(
-            gl.LoaderClosed, match=r"has ended: its loader raised WorkerStartError: worker .* on purpose"
+            gl.errors.LoaderClosed, match=r"has ended: its loader raised WorkerStartError: worker .* on purpose"
         ):
             next(iter(loader))
 
@@ -268,10 +269,24 @@ def test_batches_that_are_kept_do_not_change(each):
     assert [batch.tolist() for batch in kept] == sum(own(3), [])
 
 
+def labelled():
+    """A loader of large images and small labels."""
+    return gl.DataLoader([(np.full(40_000, index), index) for index in range(40)], 4, **PROCESS)
+
+
+def test_a_kept_label_does_not_keep_the_memory_of_its_batch():
+    with Served(labelled, new_server_name()) as server, gl.attach(server.name) as loader:
+        labels = [label for _, label in loader]
+        next(iter(loader))
+        assert loader.stats().consumers[0].kept <= 1
+        assert loader.stats().copies == 0
+        assert np.concatenate(labels).tolist() == list(range(40))
+
+
 def test_memory_is_free_when_the_last_array_has_died():
-    with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
+    with Served(labelled, new_server_name()) as server, gl.attach(server.name) as loader:
         iterator = iter(loader)
-        row = next(iterator)[2]
+        row = next(iterator)[0][2]
         values = row.copy()
         kept = []
         for _ in range(5):
@@ -495,7 +510,7 @@ def read_over_servers(one, name, total):
                     found.append(batch.tolist())
                     if len(found) == total:
                         break
-            except gl.LoaderClosed:
+            except gl.errors.LoaderClosed:
                 loader.reconnect(wait=60)
     return found
 
@@ -529,7 +544,7 @@ def take_from_servers(one, name, seed):
                 found.append(next(iterator).tolist())
             except StopIteration:
                 return found
-            except gl.LoaderClosed:
+            except gl.errors.LoaderClosed:
                 loader.reconnect(wait=60)
             select.select([], [], [], rng.random() * 0.001)
 
@@ -556,17 +571,52 @@ def test_the_end_of_a_server_is_an_error_at_once_that_says_why():
         iterator = iter(loader)
         next(iterator)
         server.ask("close")
-        with pytest.raises(gl.LoaderClosed, match=r"\(pid \d+\) has ended: it was closed; start it again"):
+        with pytest.raises(gl.errors.LoaderClosed, match=r"\(pid \d+\) has ended: it was closed; start it again"):
             list(iterator)
-        with pytest.raises(gl.LoaderClosed, match="it was closed"):
+        with pytest.raises(gl.errors.LoaderClosed, match="it was closed"):
             loader.stats()
     with Served(numbered(), new_server_name()) as server, gl.attach(server.name) as loader:
         iterator = iter(loader)
         next(iterator)
         server.kill()
-        with pytest.raises(gl.LoaderClosed, match="it sent no message, so it was probably killed"):
+        with pytest.raises(gl.errors.LoaderClosed, match="it sent no message, so it was probably killed"):
             list(iterator)
         assert "no server" in repr(loader)
+
+
+ENDLESS = """
+import os, select, signal, sys
+import gluonloader as gl
+
+class Endless:
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        if index:
+            os.write(started[1], b"!")
+            select.select([], [], [])
+        return index
+
+started = os.pipe()
+loader = gl.DataLoader(Endless(), 1)
+server = gl.serve(loader, sys.argv[1])
+consumer = gl.attach(sys.argv[1])
+print(next(iter(consumer)), os.read(started[0], 1))
+if sys.argv[2] == "close":
+    server.close()
+    loader.close()
+elif sys.argv[2] == "interrupt":
+    signal.raise_signal(signal.SIGINT)
+"""
+
+
+@pytest.mark.spawn
+@pytest.mark.parametrize("end", ["close", "interrupt", "exit"])
+def test_no_end_of_a_server_waits_for_a_sample_that_never_ends(end):
+    done = run_program(ENDLESS, new_server_name(), end, seconds=30)
+    assert done.stdout == "[0] b'!'\n"
+    assert done.stderr.endswith("\nKeyboardInterrupt\n") if end == "interrupt" else done.stderr == ""
 
 
 def test_a_consumer_that_is_stopped():
@@ -577,7 +627,7 @@ def test_a_consumer_that_is_stopped():
         iterator = iter(loader)
         found = [next(iterator).tolist()]
         text = f"since it waits for the consumer with pid {stopped.pid}; end it, or pass slow"
-        with pytest.raises(gl.BatchTimeout, match=text):
+        with pytest.raises(gl.errors.BatchTimeout, match=text):
             found.extend(batch.tolist() for batch in iterator)
         assert [one.pid for one in server.ask("stats").consumers if one.is_waited_for] == [stopped.pid]
         os.kill(stopped.pid, signal.SIGCONT)
@@ -636,17 +686,16 @@ class Interrupted(Numbered):
         return super().__getitem__(index)
 
 
-def test_an_interrupt_that_the_dataset_raises_does_not_stop_the_server():
+def test_an_interrupt_that_the_dataset_raises_is_an_error_of_its_batch():
     def make():
         return gl.DataLoader(Interrupted(12), 4)
 
     with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
         iterator = iter(loader)
         assert int(next(iterator)[0, 0]) == 0
-        for _ in range(3):  # the loader makes the batch again, as without a server
-            with pytest.raises(gl.GluonLoaderError, match="KeyboardInterrupt"):
-                next(iterator)
-        assert loader.stats().pid == server.pid
+        with pytest.raises(RuntimeError, match=r"^dataset\[5\] raised KeyboardInterrupt"):
+            next(iterator)
+        assert [int(batch[0, 0]) for batch in iterator] == [8]
 
 
 def test_a_signal_handler_may_close_the_server():
@@ -699,7 +748,7 @@ def test_close_ends_a_next_that_waits():
         def wait():
             try:
                 next(iter(loader))
-            except gl.LoaderClosed as error:
+            except gl.errors.LoaderClosed as error:
                 errors.append(str(error))
 
         thread = threading.Thread(target=wait)
@@ -779,7 +828,7 @@ def test_a_batch_that_the_consumer_cannot_build_is_an_error_of_that_batch(monkey
     with Served(make, new_server_name()) as server, gl.attach(server.name) as loader:
         monkeypatch.delattr(f"{__name__}.Point")
         iterator, text = iter(loader), "cannot import a class of the batch .*Point.*; define it in a module"
-        with pytest.raises(gl.TransportError, match=text):
+        with pytest.raises(gl.errors.TransportError, match=text):
             next(iterator)
         assert [int(batch[0, 0]) for batch in iterator] == [4, 8]
 
@@ -863,7 +912,7 @@ def test_a_closed_loader_says_so():
         loader = gl.attach(server.name)
         loader.close()
         loader.close()
-        with pytest.raises(gl.LoaderClosed, match="this loader is closed; call attach again"):
+        with pytest.raises(gl.errors.LoaderClosed, match="this loader is closed; call attach again"):
             next(iter(loader))
 
 
@@ -884,7 +933,7 @@ def test_bytes_that_are_no_message_do_not_disturb_the_server():
             assert [batch.tolist() for batch in loader] == own(2)[1]
 
 
-VERSION = gl.serving.client.library_version().encode()
+VERSION = library_version().encode()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import load
-from damaged_images import animation, chunks_of, damaged, files_of, with_checksums
+from damaged_images import animation, chunks_of, damaged, files_of, warned, with_checksums
 from pictures import DECODERS, encode, orientation, picture, pillow, use_decoder
 
 from gluonloader.vision import ImageDataset, ImageError, ImageFolderDataset, ImagePipeline, decode
@@ -216,6 +216,30 @@ def test_a_jpeg_with_mere_warnings_has_the_pixels_that_every_decoder_makes_of_it
         assert np.array_equal(out, intact)
 
 
+@pytest.mark.parametrize("color", ["rgb", "gray"])
+def test_after_any_warning_the_pixels_are_those_that_every_decoder_makes_of_the_file(decoder, color):
+    """Zeros in the header of a scan were an error of simplejpeg; some encoders write them."""
+    for warning, (data, complete) in warned().items():
+        opened = pillow.open(io.BytesIO(data))
+        opened.draft("RGB" if color == "rgb" else "L", None)
+        pixels = decode(data, color=color)
+        assert np.array_equal(pixels, np.asarray(opened).reshape(pixels.shape)), warning
+        if complete and "Adobe" not in warning:
+            assert np.array_equal(pixels, decode(encode(picture(0, 61, 83)), color=color)), warning
+
+
+def test_damage_behind_the_last_pixel_changes_no_pixel(monkeypatch):
+    """simplejpeg returned an error, and OpenCV the pixels."""
+    intact = encode(picture(0, 61, 83))
+    for warning in (b"", b"abc"):
+        data = intact[:-2] + warning + intact[intact.index(b"\xff\xc0") :]  # the size of the image again
+        for name in ("simplejpeg", "opencv"):
+            with monkeypatch.context() as patch:
+                if load(DECODERS[name]) is not None:
+                    use_decoder(patch, name)
+                    assert np.array_equal(decode(data), decode(intact))
+
+
 @pytest.mark.skipif(cv2 is None, reason="needs OpenCV")
 def test_the_error_names_the_file(tmp_path):
     (tmp_path / "class").mkdir()
@@ -250,6 +274,19 @@ def test_a_progressive_jpeg_with_very_many_scans_is_refused(decoder):
     assert decode(enough).shape == (120, 160, 3)
     with pytest.raises(ImageError, match="it has 101 scans, more than 100, so decoding would take too long"):
         decode(data[:-2] + last * (101 - scans) + b"\xff\xd9")
+
+
+def test_the_film_of_a_motion_photo_has_no_scans(decoder):
+    data = progressive()
+    assert np.array_equal(decode(data + b"\xff\xda" * 141), decode(data))
+
+
+def test_an_end_inside_a_comment_hides_no_scans(decoder):
+    data = progressive()
+    last = data[data.rindex(b"\xff\xda") : -2]
+    comment = b"\xff\xfe\0\x06\xff\xd9ab"
+    with pytest.raises(ImageError, match=r"it has \d+ scans, more than 100, so decoding would take too long"):
+        decode(data[:-2] + comment + last * 100 + b"\xff\xd9")
 
 
 @pytest.mark.parametrize("name", [b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"eXIf", b"IEND"])

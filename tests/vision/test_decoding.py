@@ -2,18 +2,21 @@
 
 import io
 import pickle
+import struct
 import subprocess
 import sys
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import load
-from pictures import DECODERS, encode, hide, orientation, picture, pillow, use_decoder
+from pictures import DECODERS, encode, hide, limited_memory, orientation, picture, pillow, use_decoder
+from written_images import BLACK_IS_ZERO, RGB, WHITE_IS_ZERO, bmp, lossless_jpeg, png, tiff
 
-from gluonloader import MissingExtraError
-from gluonloader.vision import MAX_PIXELS, ImageError, decode
+from gluonloader.errors import MissingExtraError
+from gluonloader.vision import MAX_PIXELS, ImageDataset, ImageError, ImagePipeline, decode
 
 cv2 = load("cv2")
 pytestmark = pytest.mark.skipif(pillow is None, reason="needs Pillow to write the files")
@@ -30,6 +33,13 @@ def decoder(request, monkeypatch):
 def by_pillow(data, mode="RGB"):
     """What Pillow, called directly, makes of a file."""
     return np.asarray(pillow.open(io.BytesIO(data)).convert(mode))
+
+
+def can_open(data):
+    try:
+        return pillow.open(io.BytesIO(data)) is not None
+    except pillow.UnidentifiedImageError:
+        return False
 
 
 def difference(image, other):
@@ -94,9 +104,15 @@ def test_a_colour_jpeg_becomes_gray_by_its_brightness_channel(decoder):
     assert np.array_equal(decode(data, color="gray"), np.asarray(opened)[:, :, None])
 
 
-def test_a_colour_png_becomes_gray_within_2(decoder):
-    data = encode(IMAGE, "PNG")
-    assert difference(decode(data, color="gray"), by_pillow(data, "L")[:, :, None]) <= 2
+@pytest.mark.parametrize("chunk", [(b"gAMA", b"\0\0\xb1\x8f"), (b"gAMA", b"\0\1\x86\xa0"), (b"sRGB", b"\0")])
+def test_a_colour_png_becomes_gray_by_the_rule_whatever_its_gamma_is(decoder, chunk):
+    """libpng converts by the gamma: red, green and blue became 147, 200 and 95 in OpenCV."""
+    data = png(255 * np.eye(3, dtype=int)[None], 8, None, [chunk])
+    assert decode(data, color="gray").ravel().tolist() == [76, 150, 29]
+    assert ImageDataset([(data, 0)], flag=0)[0][0].ravel().tolist() == [76, 150, 29]
+    if decoder == "opencv":  # the pipeline needs OpenCV
+        pipeline = ImagePipeline(ImageDataset([(data, 0)], flag=0), (3, 1), dtype="uint8")
+        assert pipeline[0][0].ravel().tolist() == [76, 150, 29]
 
 
 @pytest.mark.parametrize("color", ["rgb", "gray"])
@@ -141,6 +157,88 @@ def test_of_16_bits_in_a_tiff_or_pgm_the_upper_8_remain():
         data = encode(deep[:, :, 0], kind)
         assert np.array_equal(decode(data, color="gray"), (deep >> 8).astype(np.uint8))
         assert np.array_equal(decode(data), np.repeat((deep >> 8).astype(np.uint8), 3, 2))
+
+
+@pytest.mark.parametrize("deflate", [False, True])
+def test_of_12_bits_the_upper_8_remain(deflate):
+    """They had the values 0 to 15."""
+    deep = picture(0, 61, 83, 1, np.uint16) >> 4
+    data = tiff(deep, 12, BLACK_IS_ZERO, deflate=deflate)
+    assert np.array_equal(decode(data, color="gray"), deep >> 4)
+    assert np.array_equal(decode(data), np.repeat(deep >> 4, 3, 2))
+
+
+@pytest.mark.parametrize("deflate", [False, True])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_a_tiff_whose_white_is_zero_is_no_negative(bits, deflate):
+    deep = picture(0, 61, 83, 1, np.uint16) >> 16 - bits
+    data = tiff(deep, bits, WHITE_IS_ZERO, deflate=deflate)
+    assert np.array_equal(decode(data, color="gray"), 255 - (deep >> bits - 8))
+
+
+@pytest.mark.parametrize("extra", [1, 2])
+def test_the_alpha_of_a_gray_tiff_is_removed(extra):
+    data = tiff(np.full((3, 5, 2), (60, 128)), 8, BLACK_IS_ZERO, extra=extra)
+    if extra == 1 and not can_open(data):
+        pytest.skip("older versions of Pillow do not know multiplied alpha")
+    gray = 60 * 255 // 128 if extra == 1 else 60
+    assert np.array_equal(decode(data), np.full((3, 5, 3), gray))
+    assert np.array_equal(decode(data, color="gray"), np.full((3, 5, 1), gray))
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("bits", [10, 14])
+def test_pixels_that_pillow_does_not_know_are_no_damage(bits, channels):
+    data = tiff(np.zeros((3, 5, channels), int), bits, BLACK_IS_ZERO)
+    reason = "Pillow does not know this kind of image, or the header is damaged"
+    cure = "copy the file again if it is damaged, otherwise convert it to a PNG with 8 or 16 bits in each channel"
+    with pytest.raises(ImageError, match=f"^the TIFF file cannot be decoded: {reason}; {cure}$"):
+        decode(data)
+
+
+def test_rare_bit_fields_of_a_bmp_are_no_damage():
+    data = bmp(np.zeros((3, 5, 3), int), 16, (0xF00, 0xF0, 0xF))
+    with pytest.raises(ImageError, match="^the BMP file cannot be decoded: .*layout; copy the file again if it is dam"):
+        decode(data)
+
+
+@pytest.mark.parametrize(("bits", "mode"), [(8, "L"), (16, "I")])
+def test_pixels_with_a_sign_are_refused(bits, mode):
+    data = tiff(picture(0, 3, 5, 1) % 128, bits, BLACK_IS_ZERO, sign=True)
+    what = rf"^the image has {bits} bits in each channel \(mode {mode}\) with a sign; "
+    with pytest.raises(ImageError, match=f"{what}convert it to 8 or 16 bits without a sign$"):
+        decode(data)
+
+
+def test_channels_of_16_bits_that_pillow_reads_wrongly_are_refused():
+    deep = picture(0, 61, 83, 3, np.uint16)
+    upper = np.asarray(deep >> 8, np.uint8)
+    assert np.array_equal(decode(tiff(deep, 16, RGB)), upper)
+    assert np.array_equal(decode(tiff(deep, 16, RGB, deflate=True, planar=True)), upper)
+    with pytest.raises(
+        ImageError, match=r"16 bits in each channel, .* stored separately \(planar\); convert it to PNG"
+    ):
+        decode(tiff(deep, 16, RGB, planar=True))
+
+
+@pytest.mark.skipif(cv2 is None or not cv2.haveImageWriter(".jp2"), reason="needs OpenCV with JPEG 2000")
+def test_a_deep_jpeg_2000_in_colour_is_refused():
+    """Pillow turns its white into black."""
+    deep = np.full((64, 64, 3), 65535, np.uint16)
+    with pytest.raises(
+        ImageError, match="JPEG 2000 with 16 bits in each channel, and it is not gray; convert it to PNG"
+    ):
+        decode(cv2.imencode(".jp2", deep)[1].tobytes())
+    assert decode(cv2.imencode(".jp2", deep[:, :, 0])[1].tobytes()).min() == 255
+    assert decode(cv2.imencode(".jp2", (deep >> 8).astype(np.uint8))[1].tobytes()).min() == 255
+
+
+@pytest.mark.parametrize("bits", [12, 16])
+def test_a_jpeg_with_more_than_8_bits_is_refused(decoder, bits):
+    data = bytearray(encode(IMAGE))
+    data[data.index(b"\xff\xc0") + 4] = bits
+    with pytest.raises(ImageError, match=f"^the JPEG file has {bits} bits in each channel; convert it to 8 bits$"):
+        decode(data)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
@@ -261,6 +359,19 @@ def test_a_png_is_never_scaled(decoder):
     assert decode(encode(IMAGE, "PNG"), min_size=1).shape == IMAGE.shape
 
 
+@pytest.mark.parametrize("color", ["rgb", "gray"])
+def test_a_lossless_jpeg_is_never_scaled(decoder, color):
+    """simplejpeg wrote the whole image into memory for a smaller one, and the program crashed."""
+    data = lossless_jpeg(IMAGE[:, :, 0])
+    gray = IMAGE[:, :, :1] if color == "gray" else IMAGE[:, :, [0, 0, 0]]
+    for min_size in (None, 1, 20):
+        assert np.array_equal(decode(data, min_size=min_size, color=color), gray)
+    if cv2 is not None and decoder != "pillow":  # the pipeline needs OpenCV
+        dataset = ImageDataset([(data, 0)], flag=int(color == "rgb"))
+        scaled = ImagePipeline(dataset, 8, resize=8, dtype="uint8", layout="HWC", scaled_decode=True)
+        assert np.array_equal(scaled[0][0], ImagePipeline(dataset, 8, resize=8, dtype="uint8", layout="HWC")[0][0])
+
+
 # -- orientation -------------------------------------------------------------------------------------------------------
 
 
@@ -373,9 +484,6 @@ def test_the_pixels_are_limited_before_the_image_is_decoded(decoder, kind):
 
 
 def test_a_small_file_of_a_huge_image_is_refused(decoder):
-    import struct
-    import zlib
-
     header = b"IHDR" + struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
     bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
     bomb += struct.pack(">I", 0) + b"IEND" + struct.pack(">I", zlib.crc32(b"IEND"))
@@ -387,6 +495,17 @@ def test_a_small_file_of_a_huge_image_is_refused(decoder):
     with pytest.raises(ImageError, match=r"65535 x 65535"):
         decode(jpeg_bomb)
     assert MAX_PIXELS < 60_000**2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of this process")
+@pytest.mark.filterwarnings("ignore:Image size")  # of Pillow
+def test_an_image_that_does_not_fit_into_memory_is_an_image_error(decoder):
+    data = bytearray(encode(IMAGE))
+    size = data.index(struct.pack(">HH", 61, 83))
+    data[size : size + 4] = struct.pack(">HH", 12_000, 12_000)
+    what = "there is not enough memory to decode the image, which has 12000 x 12000 pixels"
+    with limited_memory(), pytest.raises(ImageError, match=f"^{what}; use fewer workers, or pass a smaller max_pixels"):
+        decode(data, max_pixels=None)
 
 
 @pytest.mark.parametrize(

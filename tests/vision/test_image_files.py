@@ -2,12 +2,13 @@
 
 import os
 import pickle
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import FORK, SERIAL, THREAD, load, load_mxnet
-from pictures import encode, orientation, picture, pillow, write_folder
+from pictures import encode, limited_memory, orientation, picture, pillow, write_folder
 
 from gluonloader import DataLoader, SimpleDataset
 from gluonloader.vision import ImageDataset, ImageError, ImageFolderDataset, ImageListDataset, decode
@@ -133,6 +134,16 @@ def test_only_regular_files_are_read(tmp_path, listed):
     for number, text in enumerate(errors, 1):
         with pytest.raises(OSError, match=rf"{text}.*/a/{names[number]}'"):
             dataset[number]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of this process")
+def test_a_file_that_does_not_fit_into_memory_is_named(tmp_path):
+    write_folder(tmp_path, ["a"], 1)
+    os.truncate(tmp_path / "a" / "0.jpg", 40 * 2**30)  # the file is sparse
+    what = "the file has 42,949,672,960 bytes, more than fit into memory; remove it, or use fewer workers"
+    dataset = ImageFolderDataset(tmp_path)
+    with limited_memory(), pytest.raises(OSError, match=rf"{what}: '{tmp_path}/a/0.jpg'"):
+        dataset[0]
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):

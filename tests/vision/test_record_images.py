@@ -5,8 +5,9 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, load, load_mxnet
 from pictures import encode, picture, pillow
 
-from gluonloader import DataLoader, RecordError
+from gluonloader import DataLoader
 from gluonloader.declared import is_gil_free
+from gluonloader.errors import RecordError
 from gluonloader.records import IndexedRecordIO, IRHeader, pack
 from gluonloader.vision import ImageError, ImagePipeline, ImageRecordDataset, decode
 

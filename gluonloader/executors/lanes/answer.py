@@ -15,6 +15,7 @@ from ...memory.reduce import reduce
 from ...memory.slab import HEADER, REPORT_BYTES, ROW, SINCE, Head, Slab
 from ...work.caught import NO_PRECAUTIONS, Precautions
 from ...work.maker import Maker
+from ...work.streams import Streams
 from ...work.task import OnRow
 from .messages import Reply, Request, Status, decode_task
 from .remote import encode_error, shorten_error
@@ -22,12 +23,15 @@ from .remote import encode_error, shorten_error
 _ERROR_BYTES: Final = 32 * 1024  # fits into the smallest slab
 
 
-def answer(maker: Maker, request: Request, slab: Slab, on_row: OnRow, who: str) -> Reply:
+def answer(
+    maker: Maker, request: Request, slab: Slab, on_row: OnRow, who: str, streams: Streams | None = None
+) -> Reply:
     """Makes the batch of the task in the slab.
 
     Args:
         on_row: called with each row before its sample is read, if the attempt notes rows.
         who: the worker, for the notes of errors.
+        streams: those of an iterable dataset.
     """
     maker.timer.start()
     used = HEADER + request.length
@@ -38,7 +42,7 @@ def answer(maker: Maker, request: Request, slab: Slab, on_row: OnRow, who: str) 
         precautions = Precautions(on_row, request.careful, given_up or {})
     try:
         set_allocator(arena.empty)
-        batch = maker.make(task, precautions)
+        batch = maker.make(task, precautions, streams)
         maker.timer.note_made()
         head = reduce(batch, arena)
     except BaseException as error:

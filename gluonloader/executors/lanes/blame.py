@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from ...errors import BatchTimeout, WorkerDied
+from ...errors import BatchTimeout, WorkerDied, shortened
 from ...work.caught import BULK
 from ...work.task import Samples, Task
 from ..base import Failed, Submission
@@ -95,6 +95,14 @@ def worker_died(death: Death[S], task: Task, deaths: int, row: int | None, all_r
         f"{deaths} worker{'s' if deaths > 1 else ''} died on this batch. The loader continues with the next "
         "batch; to try a batch more often, raise max_retries"
     )
+
+
+def describe_death(lane: Lane[S], death: Death[S]) -> str:
+    """A line for the log, to be called before the dispatcher handles the death."""
+    made = [str(attempt.submission.task) for attempt in death.attempts if attempt.started]
+    idle = "had no batch to make" if lane.ready else "started"
+    doing = f"made {' and '.join(made)}" if made else idle
+    return shortened(f"worker {lane.worker} (pid {death.pid}) ended {' '.join(death.how.split())} while it {doing}")
 
 
 def _give_up(lane: Lane[S], attempt: Attempt[S], slot: int | None, error: Exception) -> list[Submission]:

@@ -30,18 +30,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...errors import LoaderClosed, SharedMemoryError, add_note
 from ...interrupts import from_signal_handler
 from ...locks import Lock
+from ...memory.loans import Source
 from ...memory.reduce import rebuild
 from ...memory.slab import REPORT, TOOK, Head
 from ...work.streams import ShardEnd
-from ...work.task import Task
+from ...work.task import Chunk, Task
 from ...work.usage import Usage
 from ..base import Failed, Outcome, Submission, Window, check_not_inside
+from ..ended import Iterations
 from .blame import blame, worker_died
 from .lane import Attempt, Death, Lane, Memory, S, is_busy
 from .messages import Reply, Status, encode_task
@@ -57,13 +56,13 @@ class MadeInSlab(Outcome, Generic[S]):
     """A batch that lies in a slab, not delivered yet.
 
     Attributes:
-        memory: the memory of the batch, once it was lent to the user or copied out of its slab.
+        source: the memory of the batch, once it was lent to the user or copied out of its slab.
     """
 
     dispatcher: Dispatcher[S]
     slab: S
     head: Head
-    memory: NDArray[np.uint8] | None = None
+    source: Source | None = None
 
     @property
     def size(self) -> int:
@@ -74,8 +73,8 @@ class MadeInSlab(Outcome, Generic[S]):
         check_not_inside(self.dispatcher.lock)
         try:
             with self.dispatcher.lock:
-                memory = self.dispatcher.lend(self)
-            batch = rebuild(memory, self.head)
+                source = self.dispatcher.lend(self)
+            batch = rebuild(source, self.head)
             # Leftovers stay alive to the end of the epoch. They are copied, so that batches can use their slabs.
             return copy.deepcopy(batch) if isinstance(batch, ShardEnd) else batch
         except LoaderClosed:
@@ -124,7 +123,7 @@ class Dispatcher(Generic[S]):
         self._windows: list[weakref.ref[Window]] = []  # windows with submissions, the most recent last
         self._submitted, self._tickets, self._closed = 0, 0, False
         self._made_s = 0.0  # seconds that the last batch took
-        self.usage = Usage()
+        self.usage, self._iterations = Usage(), Iterations()
         self.changing = False
 
     def begin(self) -> None:
@@ -138,7 +137,7 @@ class Dispatcher(Generic[S]):
         windows = _live(self._windows)
         arrived = [outcome for window in windows for outcome in list(window.arrived.values())]
         self._undelivered = {
-            made.slab.number: made for made in arrived if isinstance(made, MadeInSlab) and made.memory is None
+            made.slab.number: made for made in arrived if isinstance(made, MadeInSlab) and made.source is None
         }
         in_use, sent = set(self._undelivered), set()
         for lane in self._lanes.values():
@@ -167,7 +166,7 @@ class Dispatcher(Generic[S]):
         """Called before the first task of a window is submitted."""
         others = [other for other in _live(self._windows) if other is not window]
         self._windows = [weakref.ref(live) for live in (*others, window)]
-        self._drop_unwanted()
+        self.drop_unwanted()
 
     def dispatch(self, waiting: Window | None = None) -> None:
         """Sends as much of the backlog as lanes and memory take.
@@ -234,6 +233,9 @@ class Dispatcher(Generic[S]):
             return False
         self._tickets += 1
         try:
+            if isinstance(chunk := submission.task.work, Chunk):
+                self._iterations.note(chunk, submission.window)
+                lane.reading.add(chunk.iteration)
             lane.give(submission, slab, self._tickets, task)
         except OSError:
             if self._tickets not in lane.attempts:
@@ -249,9 +251,9 @@ class Dispatcher(Generic[S]):
         """
         if is_busy(self._lanes):
             return None
-        self._drop_unwanted()
+        self.drop_unwanted()
         for made in list(self._undelivered.values()):
-            made.memory = self._slabs.copy_out(made.slab, made.size)
+            made.source = self._slabs.copy_out(made.slab, made.size)
             del self._undelivered[made.slab.number]
         slab = self._slabs.take(nbytes, worker, submission.needed, last_room=True)
         if slab is None:
@@ -343,16 +345,16 @@ class Dispatcher(Generic[S]):
         """Puts a submission back into the backlog, sorted by age: the program waits for the oldest batch."""
         self._backlog = deque(sorted((*self._backlog, submission), key=lambda other: other.number))
 
-    def lend(self, made: MadeInSlab[S]) -> NDArray[np.uint8]:
+    def lend(self, made: MadeInSlab[S]) -> Source:
         """Returns the memory of a batch that is delivered now."""
         self.begin()
-        if made.memory is None:
+        if made.source is None:
             if self._closed or self._undelivered.get(made.slab.number) is not made:
                 raise LoaderClosed("the loader or its iterator was closed before this batch was delivered")
-            made.memory = self._slabs.lend(made.slab, made.size)
+            made.source = self._slabs.lend(made.slab, made.size)
             del self._undelivered[made.slab.number]
         self.changing = False
-        return made.memory
+        return made.source
 
     def _claim(self, made: MadeInSlab[S]) -> bool:
         """Removes a batch from the undelivered batches; returns False if its slab is no longer its own."""
@@ -412,8 +414,11 @@ class Dispatcher(Generic[S]):
         self._backlog = deque(submission for submission in self._backlog if submission.task is not task)
         return None
 
-    def _drop_unwanted(self) -> None:
-        """Cancels the attempts that nobody waits for any more, and frees the batches of iterators that were deleted."""
+    def drop_unwanted(self) -> None:
+        """Cancels the attempts that nobody waits for any more, and frees the batches of iterators that were deleted.
+
+        Workers close the streams that they have read for these attempts.
+        """
         for lane in self._lanes.values():
             for attempt in list(lane.attempts.values()):  # `cancel` may remove it
                 if attempt.submission.window.cancelled:
@@ -422,6 +427,11 @@ class Dispatcher(Generic[S]):
         for made in list(self._undelivered.values()):
             if made not in wanted and self._claim(made):
                 self._slabs.give_back(made.slab)
+        live = self._iterations.live()
+        for lane in self._lanes.values():
+            for iteration in lane.reading - live:
+                lane.end_streams(iteration)
+                lane.reading.discard(iteration)
 
     def close(self) -> None:
         """Frees all memory; delivered batches stay valid."""

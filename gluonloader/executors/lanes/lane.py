@@ -17,10 +17,8 @@ from collections.abc import Collection, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...memory.budget import MemoryStats
+from ...memory.loans import Source
 from ...memory.slab import ROW, SINCE, STARTED, TICKET, Slab
 from ..base import Submission
 from .messages import Reply, Request
@@ -98,6 +96,8 @@ class Lane(Protocol[S]):
         attempts: those under way on the lane, by ticket, oldest first.
         ready: the worker has started.
         answered: the worker has sent a reply about a batch.
+        reading: the iterations of iterable datasets of which the worker may have streams open.
+        was_killed: `kill_stuck` was called.
         shared: the worker also makes batches of other programs, so an attempt may wait although it is the only one.
         busy_since: when the worker started on its current batch.
     """
@@ -105,6 +105,8 @@ class Lane(Protocol[S]):
     attempts: dict[int, Attempt[S]]
     ready: bool
     answered: bool
+    reading: set[int]
+    was_killed: bool
     busy_since: float
 
     @property
@@ -122,6 +124,9 @@ class Lane(Protocol[S]):
 
     def drop(self, slab: int) -> None:
         """Makes the worker forget a slab that is closed."""
+
+    def end_streams(self, iteration: int) -> None:
+        """Makes the worker close the streams of an iteration, after the requests that it has."""
 
     def replies(self) -> list[Reply] | None:
         """The replies that have arrived; None if the worker is dead. They stay here until `remove` is called."""
@@ -196,12 +201,14 @@ class Memory(Protocol[S]):
         largest: bytes of the largest batch so far; 0 before the first.
         lent: bytes on loan; 0 if there is no limit.
         retired: numbers of slabs that are closed, until the dispatcher tells the workers and clears the list.
+        whole: batches are delivered without copies of small arrays.
     """
 
     window: int
     limit: int | None
     largest: int
     retired: list[int]
+    whole: bool
 
     @property
     def lent(self) -> int: ...
@@ -211,9 +218,9 @@ class Memory(Protocol[S]):
 
     def take(self, nbytes: int, writer: int, needed: int = 0, last_room: bool = False) -> S | None: ...
 
-    def lend(self, slab: S, used: int) -> NDArray[np.uint8]: ...
+    def lend(self, slab: S, used: int) -> Source: ...
 
-    def copy_out(self, slab: S, used: int) -> NDArray[np.uint8]: ...
+    def copy_out(self, slab: S, used: int) -> Source: ...
 
     def give_back(self, slab: S) -> None: ...
 

@@ -21,12 +21,14 @@ cores. They run as SCHED_BATCH, so a worker that wakes does not push the trainin
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import select
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic
 
@@ -37,7 +39,7 @@ from ...memory.budget import MemoryStats
 from ...memory.slab import Slab
 from ...work.task import Job, Task
 from ..base import LONGEST_WAIT_S, Window, check_not_inside, usual_window
-from .blame import lanes_of, makes_progress
+from .blame import describe_death, lanes_of, makes_progress
 from .dispatch import STALL_S, Dispatcher
 from .ends import close_end, open_pair, ring
 from .lane import Crew, Lane, Memory, S
@@ -48,6 +50,8 @@ _MOST_SPINS: Final = 100
 _LEAST_SPINS: Final = 2
 _LOOK_S: Final = 0.5  # a thread that waits for the leader checks this often that there still is one
 _SPIN_S: Final = 100e-6  # if a poll takes longer, another thread needed the core
+
+_log = logging.getLogger("gluonloader")
 
 _Events = list[tuple[int, int]]  # what poll returns: descriptor and event
 
@@ -86,12 +90,14 @@ class LaneExecutor(Generic[S]):
         self._leader: int | None = None  # the thread that polls
         self._followers: set[Window] = set()  # the windows of the threads that wait for the leader
         self._closed = False  # `close` was called
+        self._deaths: deque[str] = deque()  # that are not logged yet
         self._spins = _MOST_SPINS
         self._woken, waker = open_pair()
         self._waker = waker
         self._woken.setblocking(False)
         waker.setblocking(False)
         self._memory = memory
+        self.keeps_streams = job.iterable
         tolerates = job.reading.on_error != "raise" and not job.iterable
         try:
             with Uninterrupted():  # until `close` can close everything
@@ -116,6 +122,10 @@ class LaneExecutor(Generic[S]):
 
     def memory(self) -> MemoryStats:
         return self._memory.stats()
+
+    def deliver_whole(self) -> None:
+        """From now on, no array of a batch is copied, so that other processes can map the whole batch."""
+        self._memory.whole = True
 
     @property
     def lent_slabs(self) -> list[Slab]:
@@ -191,6 +201,13 @@ class LaneExecutor(Generic[S]):
     def wake(self) -> None:
         ring(self._waker)
 
+    def end_streams(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._dispatcher.begin()
+                self._dispatcher.drop_unwanted()
+                self._dispatcher.changing = False
+
     def time_out(self, task: Task, timeout: float) -> BatchTimeout | None:
         text = f"{task} took more than timeout={timeout} seconds; "
         check_not_inside(self._lock)
@@ -254,6 +271,8 @@ class LaneExecutor(Generic[S]):
             if stalled:
                 self._dispatcher.relieve_stalled()
             self._dispatcher.changing = False
+        while self._deaths:  # without the lock, since handlers of a log may be slow, or use this loader
+            _log.warning("%s; another worker replaces it", self._deaths.popleft())
 
     def _handle(self, events: _Events) -> None:
         for fd, _ in events:
@@ -285,7 +304,10 @@ class LaneExecutor(Generic[S]):
     def _receive(self, fd: int, lane: Lane[S]) -> None:
         replies = lane.replies()
         if replies is None:
-            self._dispatcher.handle_death(self.crew.bury(fd))
+            death = self.crew.bury(fd)
+            if not lane.was_killed:  # otherwise a BatchTimeout tells of it
+                self._deaths.append(describe_death(lane, death))
+            self._dispatcher.handle_death(death)
             return
         for reply in replies:
             if reply.status is Status.READY:

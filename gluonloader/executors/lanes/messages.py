@@ -31,6 +31,7 @@ class Verb(IntEnum):
     MAKE = 1  # make a batch
     DROP = 2  # forget a slab
     JOIN = 3  # serve the lane of one more rank, whose descriptor comes with this message
+    END_STREAMS = 4  # close the streams of the iteration whose number is in `ticket`
 
 
 class Status(IntEnum):
@@ -79,7 +80,7 @@ class Reply:
 
     def encode(self) -> bytes:
         head = self.head
-        return _REPLY.pack(self.status, self.slab, self.ticket, self.size, head.offset, head.length, head.spans)
+        return _REPLY.pack(self.status, self.slab, self.ticket, self.size, head.offset, head.length, head.tail)
 
 
 class RequestReader:
@@ -99,8 +100,8 @@ def read_replies(data: bytes) -> list[Reply]:
     """The complete replies at the start of `data`."""
     complete = len(data) - len(data) % REPLY_BYTES
     return [
-        Reply(_STATUSES[status], slab, ticket, size, Head(offset, length, spans))
-        for status, slab, ticket, size, offset, length, spans in _REPLY.iter_unpack(data[:complete])
+        Reply(_STATUSES[status], slab, ticket, size, Head(offset, length, tail))
+        for status, slab, ticket, size, offset, length, tail in _REPLY.iter_unpack(data[:complete])
     ]
 
 

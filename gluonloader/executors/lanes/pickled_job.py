@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, BinaryIO, Final
 
 from ...errors import GluonLoaderError, TransportError
@@ -13,11 +14,8 @@ from ...interrupts import from_signal_handler
 from ...work.task import Job
 from .unpicklable import Dump, Unpicklable, find_unpicklable
 
-# What to do about a function or class that cannot be pickled, and about any other object.
-_CURES: Final = {
-    True: "Define its functions and classes at the top level of a module",
-    False: "Create it at its first use in each process, and leave it out in __getstate__",
-}
+_OF_NAMES: Final = "Define its functions and classes at the top level of a module, or use {}"
+_OF_OTHERS: Final = "Create it at its first use in each process, and leave it out in __getstate__, or use {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +26,13 @@ class PickledJob:
     buffers: list[memoryview]
 
 
-def pickle_job(job: Job, dump: Dump, why: str, otherwise: str) -> PickledJob:
+def pickle_job(job: Job, dump: Dump, why: str, otherwise: str, own_cure: Callable[[Unpicklable], str]) -> PickledJob:
     """Pickles a job.
 
     Args:
         why: what needs the pickle, for the text of the error.
         otherwise: what needs no pickle, or another one; for the text of the error.
+        own_cure: returns what to do about an object that cannot be pickled; "" for the usual text.
 
     Raises:
         TransportError: a part cannot be pickled; the text names it.
@@ -56,11 +55,15 @@ def pickle_job(job: Job, dump: Dump, why: str, otherwise: str) -> PickledJob:
         parts["on_error"] = job.reading.on_error
         part, found = next(
             ((name, found) for name, value in parts.items() if (found := find_unpicklable(value, name, dump))),
-            ("job", Unpicklable("", error, False)),
+            ("job", Unpicklable("", error, job)),
         )
         at = "" if found.path in ("", part) else f"{found.path}: "
         text = f"{why} needs to pickle {part}, but this failed: {at}{found.error}"
-        raise TransportError(f"{text}. {_CURES[found.by_name]}, or use {otherwise}") from error
+        usual = _OF_NAMES if isinstance(found.value, (type, FunctionType)) else _OF_OTHERS
+        cure = own_cure(found) or usual.format(otherwise)
+        raised = TransportError(f"{text}. {cure}")
+        raised.needs, raised.part, raised.reason, raised.cure = why, found.path or part, str(found.error), cure
+        raise raised from error
 
 
 def load_job(stream: BinaryIO, buffers: Iterable[Any]) -> Job:

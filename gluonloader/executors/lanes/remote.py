@@ -12,7 +12,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from ...errors import GluonLoaderError, RemoteTraceback, WorkerStartError, add_note, hide_own_frames, notes_of, text_of
+from ...errors import (
+    GluonLoaderError,
+    RemoteTraceback,
+    WorkerStartError,
+    add_note,
+    hide_own_frames,
+    notes_of,
+    says_everything,
+    text_of,
+)
 
 # The start of the library's notes, and of those that name a place.
 _OURS: Final = "gluonloader: "
@@ -48,11 +57,15 @@ def encode_error(error: BaseException, who: str) -> bytes:
         notes.append(f"{_OURS}{what}; pass num_workers=0")
     notes.append(f"{_OURS}{who}")
     places = ", ".join(note.removeprefix(_OURS) for note in notes if note.startswith(_PLACE) or note is notes[-1])
-    return pickle.dumps((own, f"{name}: {text}", notes, f"{places}\n{shown.rstrip()}"))
+    shown = "" if says_everything(error) else f"{places}\n{shown.rstrip()}"
+    return pickle.dumps((own, f"{name}: {text}", notes, shown))
 
 
 def decode_error(data: bytes) -> BaseException:
-    """The exception of a worker, with the worker's traceback as its cause, and with a note on where it was raised."""
+    """The exception of a worker, with a note on where it was raised, and with the worker's traceback as its cause.
+
+    It has no cause if the traceback would only repeat the text of the exception.
+    """
     own, text, notes, shown = pickle.loads(data)
     try:
         error = _whole(pickle.loads(own))
@@ -61,8 +74,9 @@ def decode_error(data: bytes) -> BaseException:
         error = RemoteError(text)
     for note in notes:
         add_note(error, note)
-    with suppress(Exception):
-        BaseException.__setattr__(error, "__cause__", RemoteTraceback(shown))  # its own __setattr__ may refuse
+    if shown:
+        with suppress(Exception):
+            BaseException.__setattr__(error, "__cause__", RemoteTraceback(shown))  # its own __setattr__ may refuse
     return error
 
 

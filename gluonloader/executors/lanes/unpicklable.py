@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Final
 
+from .inherited import is_inherited
+
 # Pickles a value; the second argument is the `buffer_callback` of `pickle.dumps`.
 Dump = Callable[[Any, Callable[[pickle.PickleBuffer], bool]], bytes]
 
@@ -19,11 +21,11 @@ _MOST_STEPS: Final = 50  # into nested objects
 
 @dataclass(frozen=True, slots=True)
 class Unpicklable:
-    """An object that cannot be pickled: where it is, the error, and whether it is a function or class."""
+    """An object that cannot be pickled: where it is, the error, and the object."""
 
     path: str
     error: Exception
-    by_name: bool
+    value: Any
 
 
 def find_unpicklable(value: Any, path: str, dump: Dump) -> Unpicklable | None:
@@ -44,7 +46,7 @@ def find_unpicklable(value: Any, path: str, dump: Dump) -> Unpicklable | None:
                 break
         else:
             break
-    return Unpicklable(path, error, isinstance(value, (type, FunctionType)))
+    return Unpicklable(path, error, value)
 
 
 def _error_of(value: Any, dump: Dump) -> Exception | None:
@@ -62,7 +64,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{index}]", part) for index, part in enumerate(value))
     elif kind is dict:
         yield from ((f"[{key!r}]", part) for key, part in value.items())
-    elif not isinstance(value, (type, FunctionType)):
+    elif not isinstance(value, (type, FunctionType)) and not is_inherited(value):
         yield from _parts_of_object(value)
 
 

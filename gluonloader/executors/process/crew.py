@@ -24,6 +24,7 @@ from ..lanes.lane import Death
 from ..lanes.messages import Request, Verb
 from ..lanes.remote import cannot_start, decode_error
 from .death import describe_exit, reap
+from .inheritance import Inheritance
 from .mapped_job import MappedJob
 from .socket_lane import ProcessLane
 from .supervisor import LaneProcess, Supervisor
@@ -38,6 +39,7 @@ class ProcessCrew:
 
     Args:
         mapped: the job in a file; None under fork, because workers inherit the job.
+        inheritance: what the workers inherit besides that file.
         waker: a byte sent through this socket wakes the thread that waits.
 
     Attributes:
@@ -45,17 +47,25 @@ class ProcessCrew:
         lanes, poll, error, requested: see `Crew`.
     """
 
-    def __init__(self, job: Job, start_method: str, mapped: MappedJob | None, waker: socket.socket) -> None:
+    def __init__(
+        self,
+        job: Job,
+        start_method: str,
+        mapped: MappedJob | None,
+        inheritance: Inheritance,
+        waker: socket.socket,
+    ) -> None:
         self.lanes: dict[int, ProcessLane[LaneProcess]] = {}
         self.poll = select.poll()
         self.error: WorkerStartError | None = None
         self.watched: dict[int, ProcessLane[LaneProcess]] = {}
         self._num_workers = job.num_workers
-        self._mapped = mapped
+        self._mapped, self._inheritance = mapped, inheritance
         self._failed_starts = 0
         self._hangs_up = False
         self._oom_kills = oom_kills()
-        self._supervisor = Supervisor(job.num_workers, start_method, job if mapped is None else None, waker)
+        forked = job if mapped is None else None
+        self._supervisor = Supervisor(job.num_workers, start_method, forked, inheritance.objects, waker)
         self.requested = self._supervisor.requested
 
     @property
@@ -184,3 +194,4 @@ class ProcessCrew:
         self.watched.clear()
         if self._mapped is not None:
             os.close(self._mapped.fd)
+        self._inheritance.close()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import socket
 from array import array
+from collections.abc import Collection
 from typing import Final
 
 from ...memory.slab import Slab
+from ...work.streams import Streams
 from ..lanes.messages import Reply, Request, RequestReader
 
 _RECORDS_BYTES: Final = 4096
@@ -26,6 +28,7 @@ class LaneEnd:
         lane: its socket.
         requests: received and not served, the next one last.
         descriptors: received, in order; each belongs to the next message that needs one.
+        streams: what the worker reads of an iterable dataset for this lane; may be set.
     """
 
     def __init__(self, lane: socket.socket) -> None:
@@ -33,6 +36,7 @@ class LaneEnd:
         self.lane = lane
         self.requests: list[Request] = []
         self.descriptors: list[int] = []
+        self.streams: Streams | None = None
         self._reader = RequestReader()
         self._slabs: dict[int, Slab] = {}
 
@@ -68,6 +72,11 @@ class LaneEnd:
             slab.map(slab.size)
         return slab
 
+    def end_streams(self, iterations: Collection[int] | None = None) -> None:
+        """Closes the streams of these iterations, or all streams."""
+        if self.streams is not None:
+            self.streams.close(iterations)
+
     def forget(self, number: int) -> None:
         """Closes a slab that the main program has closed."""
         slab = self._slabs.pop(number, None)
@@ -76,6 +85,7 @@ class LaneEnd:
 
     def close(self) -> None:
         """Closes the lane and its slabs, whose memory is freed if the main program is gone."""
+        self.end_streams()
         self.lane.close()
         for number in list(self._slabs):
             self.forget(number)

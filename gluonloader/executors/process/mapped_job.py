@@ -13,17 +13,23 @@ import mmap
 import os
 import pickle
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
+from multiprocessing.synchronize import SemLock
 from types import FunctionType
 from typing import Any, Final
 
 from numpy.typing import NDArray
 
 from ...errors import TransportError
-from ...frameworks import named, owner
+from ...frameworks import is_shared, named, owner
 from ...memory.slab import align, anonymous_file, reserve
 from ...work.task import Job
+from ..lanes.inherited import check_inheritable, is_inherited, library_of, may_be_inherited
 from ..lanes.pickled_job import PickledJob, load_job, pickle_job
+from ..lanes.unpicklable import Unpicklable
+from .inheritance import Inheritance, inherited
 from .main_script import main_script
 
 
@@ -37,6 +43,11 @@ class MappedJob:
 
 
 _AS_NUMPY: Final = ("torch", "mxnet.nd", "mxnet.np")
+_OF_SHARED_WORKERS: Final = "Workers of several ranks cannot share it with one of them; leave it out, or remove share"
+
+
+class _MadeForFork(RuntimeError):
+    """A lock has no name by which other processes than forked ones could find it; Python 3.10 does not notice."""
 
 
 class _Pickler(pickle.Pickler):
@@ -44,17 +55,34 @@ class _Pickler(pickle.Pickler):
 
     Args:
         main_names: gets the names of the functions and classes that the pickle refers to and `__main__` defines.
+        inheritance: gets what workers inherit; None if they can inherit nothing.
     """
 
-    def __init__(self, body: io.BytesIO, take: Callable[[pickle.PickleBuffer], bool], main_names: set[str]) -> None:
+    def __init__(
+        self,
+        body: io.BytesIO,
+        take: Callable[[pickle.PickleBuffer], bool],
+        main_names: set[str],
+        inheritance: Inheritance | None,
+    ) -> None:
         super().__init__(body, protocol=5, buffer_callback=take)
-        self._main_names = main_names
+        self._main_names, self._inheritance = main_names, inheritance
+        known = ForkingPickler(body).dispatch_table  # how `multiprocessing` pickles pipes, sockets, ...
+        self.dispatch_table = {
+            kind: reduce for kind, reduce in known.items() if library_of(kind) not in ("torch", "mxnet")
+        }
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, (type, FunctionType)):
             if obj.__module__ == "__main__":
                 self._main_names.add(obj.__qualname__)
             return NotImplemented
+        if may_be_inherited(type(obj)):
+            check_inheritable(obj)
+            if self._inheritance is not None and is_shared(obj):
+                return inherited, (self._inheritance.keep(obj),)
+            if isinstance(obj, SemLock) and obj._semlock.name is None:  # type: ignore[attr-defined]
+                raise _MadeForFork("multiprocessing has made it for forked processes")
         framework = owner(type(obj))
         array = framework.to_numpy(obj) if framework is not None and framework.name in _AS_NUMPY else None
         return NotImplemented if framework is None or array is None else (_restore, (framework.name, array))
@@ -64,8 +92,11 @@ def _restore(framework: str, array: NDArray[Any]) -> Any:
     return named(framework).from_numpy(array)
 
 
-def pickle_for(start_method: str, job: Job) -> PickledJob:
+def pickle_for(start_method: str, job: Job, inheritance: Inheritance | None = None) -> PickledJob:
     """Pickles a job.
+
+    Args:
+        inheritance: gets what workers inherit; None if several ranks share the workers, which inherit nothing.
 
     Raises:
         TransportError: a part cannot be pickled, or is defined in `__main__`, which workers cannot import. The text
@@ -75,10 +106,17 @@ def pickle_for(start_method: str, job: Job) -> PickledJob:
 
     def dump(value: Any, take: Callable[[pickle.PickleBuffer], bool]) -> bytes:
         body = io.BytesIO()
-        _Pickler(body, take, main_names).dump(value)
+        _Pickler(body, take, main_names, inheritance).dump(value)
         return body.getvalue()
 
-    pickled = pickle_job(job, dump, f"start_method={start_method!r}", "start_method='fork'")
+    def own_cure(found: Unpicklable) -> str:
+        if inheritance is None:
+            return _OF_SHARED_WORKERS if is_inherited(found.value) else ""
+        context = f"multiprocessing.get_context({start_method!r})"
+        return f"Make it with {context}, or use start_method='fork'" if isinstance(found.error, _MadeForFork) else ""
+
+    with nullcontext() if inheritance is None else inheritance.pickling():
+        pickled = pickle_job(job, dump, f"start_method={start_method!r}", "start_method='fork'", own_cure)
     if main_names and not main_script():
         what = f"start_method={start_method!r}: workers cannot import {', '.join(sorted(main_names))} from __main__"
         where = "which is a notebook, an interactive session, standard input or a package"

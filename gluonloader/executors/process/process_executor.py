@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from multiprocessing.process import BaseProcess
 
 from ...memory.slab import Slab
@@ -10,6 +11,7 @@ from ...work.task import Job
 from ..base import usual_window
 from ..lanes.lane_executor import LaneExecutor
 from .crew import ProcessCrew
+from .inheritance import Inheritance
 from .mapped_job import pickle_for, write_job
 
 
@@ -31,11 +33,17 @@ class ProcessExecutor(LaneExecutor[Slab]):
         memory_limit: int | None,
         max_per_worker: int | None = None,
     ) -> None:
-        pickled = None if start_method == "fork" else pickle_for(start_method, job)
+        inheritance = Inheritance()
+        pickled = None if start_method == "fork" else pickle_for(start_method, job, inheritance)
+
+        def open_crew(waker: socket.socket) -> ProcessCrew:
+            mapped = None if pickled is None else write_job(pickled)
+            return ProcessCrew(job, start_method, mapped, inheritance, waker)
+
         super().__init__(
             job,
             SlabPool(prefetch or usual_window(job), memory_limit),
-            lambda waker: ProcessCrew(job, start_method, None if pickled is None else write_job(pickled), waker),
+            open_crew,
             prefetch,
             max_retries,
             max_per_worker,

@@ -53,6 +53,7 @@ class RankLanes:
     def close(self) -> None:
         """Closes all lanes of ranks, when the worker ends."""
         for lane in self._ranks:
+            lane.end_streams()
             lane.lane.close()
 
     def next(self) -> tuple[LaneEnd, Request]:

@@ -46,7 +46,9 @@ class ProcessLane(Generic[P]):
     busy_since: float = field(default_factory=time.monotonic)  # when the worker started on its current batch
     ready: bool = False  # the worker has started
     answered: bool = False  # the worker has sent a reply about a batch
+    was_killed: bool = False
     error: BaseException | None = None  # why the worker ends
+    reading: set[int] = field(default_factory=set)
     attempts: dict[int, Attempt[Slab]] = field(default_factory=dict)  # by ticket, oldest first
     _known: set[int] = field(default_factory=set)  # slabs whose descriptor the worker has
 
@@ -88,6 +90,10 @@ class ProcessLane(Generic[P]):
             self.send(Request(Verb.DROP, slab=slab))
             self._known.discard(slab)
 
+    def end_streams(self, iteration: int) -> None:
+        """See `Lane`. A lane has at most one such message for each of the few iterations that are read at a time."""
+        self.send(Request(Verb.END_STREAMS, ticket=iteration))
+
     def send(self, request: Request, descriptors: Iterable[int] = (), sent: list[int] | None = None) -> None:
         """Sends a message. This never blocks: a lane has so few attempts at a time that its socket is never full.
 
@@ -128,6 +134,7 @@ class ProcessLane(Generic[P]):
 
     def kill_stuck(self) -> str:
         """Kills a worker that does not answer; returns a text for an error that shows where the worker was stuck."""
+        self.was_killed = True
         return kill_stuck(self.process, self.log, self.ready, self.forked)
 
     def hang_up(self) -> None:

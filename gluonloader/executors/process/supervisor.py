@@ -31,7 +31,7 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import context, forkserver, popen_forkserver, popen_spawn_posix, util
 from multiprocessing.connection import Connection, wait
@@ -40,6 +40,7 @@ from multiprocessing.process import BaseProcess, current_process
 from types import MappingProxyType
 from typing import Any, Final
 
+from ...errors import TransportError
 from ...forks import no_fork
 from ...interrupts import Uninterrupted
 from ...locks import Lock
@@ -103,8 +104,10 @@ class LaneProcess(BaseProcess):
         worker: the worker's number.
         main: what the worker imports as main script; see main_script.py.
         pidfd: in the parent, see NOTE [pidfd]; None if the system has no pidfds, or no free descriptor.
+        inherited: what the job needs besides its pickle; see inheritance.py.
     """
 
+    inherited: Sequence[Any] = ()
     lane: socket.socket | None = None
     worker: int = -1
     main: Mapping[str, str] = MappingProxyType({})
@@ -226,7 +229,14 @@ class _ForkServerLane(LaneProcess, context.ForkServerProcess):
 
     def start_as(self, worker: int) -> socket.socket:
         self.main = main_script()
-        return super().start_as(worker)
+        try:
+            return super().start_as(worker)
+        except ValueError as error:  # of multiprocessing: "too many fds"
+            raise TransportError(
+                "start_method='forkserver' passes at most 250 open files to a worker, but the dataset contains "
+                f"{len(self.inherited)} pipes, sockets, locks and shared tensors; store the tensors as one, or use "
+                "start_method='spawn'"
+            ) from error
 
 
 _CLASSES: Final[dict[str, type[LaneProcess]]] = {
@@ -275,7 +285,8 @@ class Supervisor(Pool):
     """A `multiprocessing.Pool` whose workers serve lanes.
 
     Args:
-        job: the job that workers inherit; None if the job comes through the lane.
+        job: the job that forked workers inherit; None if the job comes through the lane.
+        inherited: what other workers inherit; see inheritance.py.
         waker: a socket; a byte sent through it wakes the caller.
 
     Attributes:
@@ -284,19 +295,21 @@ class Supervisor(Pool):
 
     _state: str | None = None  # Pool.__del__ reads it, also if the fork server could not start
 
-    def __init__(self, workers: int, start_method: str, job: object, waker: socket.socket) -> None:
+    def __init__(
+        self, workers: int, start_method: str, job: object, inherited: Sequence[Any], waker: socket.socket
+    ) -> None:
         self.requested: deque[LaneProcess] = deque()
         self._started: list[LaneProcess] = []
         self._waker = waker
         self._class = _CLASSES[start_method]
-        self._job = job
+        self._job, self._inherited = job, inherited
         _prepare(start_method)
         super().__init__(workers, context=PoolContext())
 
     def Process(self, *args: Any, **kwds: Any) -> LaneProcess:  # type: ignore[override]  # noqa: N802
         """Called by the Pool for each process that it needs; the Pool's own arguments are its queues."""
         process = self._class(target=serve_lane, args=(self._job,))
-        process._request = self._take_request
+        process._request, process.inherited = self._take_request, self._inherited
         return process
 
     def _take_request(self, process: LaneProcess) -> None:

@@ -26,6 +26,7 @@ from ...memory.slab import SINCE, STARTED, TICKET, Slab
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker, Maker
+from ...work.streams import Streams
 from ...work.task import Job
 from ...work.usage import process_resources
 from ..lanes.answer import answer, note_row
@@ -126,6 +127,7 @@ class _WorkerEnd:
                     explain_missing(error)
                     raise
                 os.close(fd)
+                multiprocessing.current_process().inherited = ()  # type: ignore[attr-defined]  # closes its descriptors
             else:
                 gc.freeze()  # the collector writes to the objects it visits, which would copy all inherited pages
             if job.reading.concurrency > 1:
@@ -150,6 +152,12 @@ class _WorkerEnd:
 
     def serve(self, maker: BatchMaker) -> None:
         """Answers requests until the lane closes."""
+        try:
+            self._serve(maker)
+        finally:
+            self._lane.end_streams()  # `_watch` ends this process if that takes too long
+
+    def _serve(self, maker: BatchMaker) -> None:
         beside = Beside(maker, self.report) if maker.side_by_side > 1 else None
         while True:
             request = self._lane.next()
@@ -185,19 +193,23 @@ class _WorkerEnd:
     def _take(self, lane: LaneEnd, request: Request, maker: BatchMaker, beside: Beside | None) -> None:
         if request.verb is Verb.DROP:
             lane.forget(request.slab)
+        elif request.verb is Verb.END_STREAMS:
+            lane.end_streams([request.ticket])
         elif beside is not None:
             beside.answer(request.careful, partial(self._answer, lane, request, lane.slab(request)))
         else:
+            if maker.reads_streams and lane.streams is None:
+                lane.streams = maker.new_streams()
             self._answer(lane, request, lane.slab(request), maker)
 
     def _answer(self, lane: LaneEnd, request: Request, slab: Slab, maker: Maker) -> None:
         """Makes a batch and sends the reply."""
-        lane.reply(self._make(maker, request, slab))
+        lane.reply(self._make(maker, request, slab, lane.streams))
 
-    def _make(self, maker: Maker, request: Request, slab: Slab) -> Reply:
+    def _make(self, maker: Maker, request: Request, slab: Slab, streams: Streams | None) -> Reply:
         control = slab.control
         if control[TICKET] != request.ticket:
             return Reply(Status.SKIPPED, slab.number, request.ticket, slab.size)
         control[SINCE] = time.monotonic_ns()
         control[STARTED] = request.ticket
-        return answer(maker, request, slab, partial(note_row, slab), self._who)
+        return answer(maker, request, slab, partial(note_row, slab), self._who, streams)

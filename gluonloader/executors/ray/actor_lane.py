@@ -58,7 +58,7 @@ class RayLane:
     """The lane to one actor.
 
     Attributes:
-        attempts, ready, answered, busy_since: see `Lane`.
+        attempts, ready, answered, reading, busy_since: see `Lane`.
         pid: of the actor's process; None until it is known.
         error: why the worker could not start.
         death: the exception by which Ray reports that the worker has died.
@@ -71,6 +71,7 @@ class RayLane:
         self._ray, self.actor, self.worker, self._notes, self._memory = ray, actor, worker, notes, memory
         self._side_by_side = side_by_side
         self.attempts: dict[int, Attempt[StoredBatch]] = {}
+        self.reading: set[int] = set()
         self.ready = self.answered = self.shared = False
         self.busy_since = time.monotonic()
         self.pid: int | None = None
@@ -179,6 +180,11 @@ class RayLane:
     def drop(self, slab: int) -> None:
         """Does nothing: no object is used for a second batch."""
 
+    def end_streams(self, iteration: int | None) -> None:
+        """See `Lane`; None for all iterations."""
+        if self._ray.error is None:
+            self.actor.end_streams.remote(iteration)
+
     def replies(self) -> list[Reply] | None:
         found: list[Reply] = []
         for item in list(self._inbox):
@@ -231,6 +237,8 @@ class RayLane:
     def stop(self) -> Future[Any]:
         """Makes the worker end after its current batch; returns a future that completes when it has ended."""
         self._call("stop")
+        if self.reading:
+            self.end_streams(None)
         future: Future[Any] = self._ray.future(self.actor.__ray_terminate__.remote())
         return future
 

@@ -1,25 +1,20 @@
-"""The connection to Ray: an instance that the program uses already, a cluster, or a local instance of our own."""
+"""The connection to Ray: the one that the program has, or the one that `ray.init()` makes."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import os
-import shutil
 import sys
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ...errors import MissingExtraError, WorkerStartError
-from ...limits import available_memory
 from ...locks import Lock
-from .private import node_of_ray, private
 
 _lock: Final = Lock()
-_LEAST_STORE: Final = 80 << 20  # bytes; Ray accepts no smaller store
 _forked = False  # this process was forked from one that was connected to Ray
 
 
@@ -42,23 +37,13 @@ def import_ray() -> Any:
         raise MissingExtraError("ray", "Ray") from None
 
 
-@dataclass(slots=True)
-class _LocalInstance:
-    """A local instance that this module has started."""
-
-    address: str
-    users: int = 0  # executors
-
-
-_local: _LocalInstance | None = None  # the newest one
-
-
 class Ray:
     """Ray, as one executor uses it.
 
+    Calls `ray.init` if the program has not: that joins the cluster that RAY_ADDRESS names, or starts a local instance,
+    which ends with the program.
+
     Args:
-        num_workers: how many actors the executor starts.
-        store_bytes: size of the object store, if a local instance is started.
         on_shutdown: called when Ray is shut down, in the thread that does so.
 
     Attributes:
@@ -68,7 +53,7 @@ class Ray:
         WorkerStartError: this process was forked from one that uses Ray.
     """
 
-    def __init__(self, num_workers: int, store_bytes: int, on_shutdown: Callable[[], None]) -> None:
+    def __init__(self, on_shutdown: Callable[[], None]) -> None:
         if _forked:
             raise WorkerStartError(
                 "executor='ray' does not work in this process, because its parent used Ray before the fork; start the "
@@ -77,24 +62,15 @@ class Ray:
         self.module = ray = import_ray()
         with _lock:
             if not ray.is_initialized():
-                _connect(ray, num_workers, store_bytes)
+                ray.init(address=os.environ.get("RAY_ADDRESS", "local"), logging_level="warning")
             self._address = _address_of(ray)
-            self._node = weakref.ref(node_of_ray(), lambda _: on_shutdown())  # Ray drops it when it is shut down
-            self._local = _local if _local is not None and _local.address == self._address else None
-            if self._local is not None:
-                self._local.users += 1
+            self._node = weakref.ref(_node_of_ray(), lambda _: on_shutdown())  # Ray drops it when it is shut down
         self._closed = False
         self._errors = ray.exceptions
 
     def close(self) -> None:
-        """Ends the local instance if no other executor uses it."""
-        with _lock:
-            is_current, closed, self._closed = self.error is None, self._closed, True
-            if closed or self._local is None:
-                return
-            self._local.users -= 1
-            if not self._local.users and is_current:
-                self.module.shutdown()
+        """The executor does not use Ray any more, which goes on."""
+        self._closed = True
 
     @property
     def error(self) -> WorkerStartError | None:
@@ -102,11 +78,6 @@ class Ray:
         if self._closed or (self.module.is_initialized() and _address_of(self.module) == self._address):
             return None
         return WorkerStartError("Ray was shut down while a loader used it; close the loader before ray.shutdown()")
-
-    @property
-    def is_own(self) -> bool:
-        """Whether this is a local instance of ours, which ends when the last executor that uses it is closed."""
-        return self._local is not None
 
     def put(self, value: Any) -> Any:
         return self.module.put(value)
@@ -146,33 +117,12 @@ class Ray:
         )
 
 
-def _connect(ray: Any, num_workers: int, store_bytes: int) -> None:
-    """Connects to the cluster that RAY_ADDRESS names, or starts a local instance."""
-    global _local
-    if os.environ.get("RAY_ADDRESS", "local") != "local":
-        ray.init(logging_level="warning")  # reads RAY_ADDRESS
-        return
-    with private() as folder:
-        ray.init(
-            address="local",
-            num_cpus=max(num_workers, os.cpu_count() or 1),
-            object_store_memory=_bounded(store_bytes),
-            include_dashboard=False,
-            logging_level="error",
-            _temp_dir=folder,
-        )
-    _local = _LocalInstance(_address_of(ray))
-
-
 def _address_of(ray: Any) -> str:
     """Differs between all instances of Ray."""
     address: str = ray.get_runtime_context().gcs_address
     return address
 
 
-def _bounded(store_bytes: int) -> int:
-    """The size of a store that fits into memory and /dev/shm; Ray writes what does not fit in the store to files."""
-    most = available_memory() // 2
-    if os.path.isdir("/dev/shm"):
-        most = min(most, shutil.disk_usage("/dev/shm").free * 9 // 10)
-    return max(min(store_bytes, most), _LEAST_STORE)
+def _node_of_ray() -> Any:
+    """An object that Ray drops when it is shut down, after the last of its servers has been told to end."""
+    return importlib.import_module("ray._private.worker")._global_node

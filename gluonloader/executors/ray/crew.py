@@ -34,6 +34,7 @@ from .worker import WATCH, Worker
 
 _FAILED_STARTS: Final = 10  # in a row, before an error is raised; many, because Ray does not say why an actor ended
 _WATCHING: Final = 4  # threads of an actor for calls other than `make`; `watch` occupies one of them
+_DEFAULTS: Final = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}  # of an actor; `ray_options` overrides them
 _CLOSING_S: Final = 1.0  # how long close() waits for a busy worker before it kills it
 
 
@@ -42,13 +43,10 @@ class RayCrew:
 
     Args:
         options: the options of each actor, `ray_options` of `DataLoader`.
-        room: bytes of the store that are planned for batches, if a local instance is started.
         waker: a byte sent through it wakes the thread that waits for a batch.
     """
 
-    def __init__(
-        self, job: Job, options: dict[str, Any], memory: ObjectMemory, room: int, waker: socket.socket
-    ) -> None:
+    def __init__(self, job: Job, options: dict[str, Any], memory: ObjectMemory, waker: socket.socket) -> None:
         self.lanes: dict[int, RayLane] = {}
         self.watched = self.lanes
         self.poll = select.poll()
@@ -58,12 +56,12 @@ class RayCrew:
         self._error: WorkerStartError | None = None
         import_ray()
         stored = pickle_for_store(job)
-        self._ray = Ray(job.num_workers, room + 2 * stored.nbytes, partial(ring, waker))
+        self._ray = Ray(partial(ring, waker))
         try:
             self._side_by_side, self._notes = side_by_side(job), Notes(self._ray)
             self._stored = self._ray.put(stored)
             self._class = self._ray.module.remote(concurrency_groups={WATCH: _WATCHING})(Worker)
-            self._options = {**_defaults(self._ray), **options}
+            self._options = {**_DEFAULTS, **options}
         except BaseException:
             self._ray.close()
             raise
@@ -149,13 +147,6 @@ class RayCrew:
         self._notes.close()
         self._stored = None  # Ray deletes the job
         self._ray.close()
-
-
-def _defaults(ray: Ray) -> dict[str, Any]:
-    """The default options of an actor; `ray_options` overrides them."""
-    if ray.is_own:
-        return {"num_cpus": 0}  # there is only one node, so Ray has no choice
-    return {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
 
 
 def _reason(error: BaseException | None) -> str:

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import SharedMemoryError
+from ...memory.allocator import LARGE
 from ...memory.budget import SPARE_LOANS, UNLIMITED, Budget, MemoryStats
-from ...memory.buffers import aligned_copy
-from ...memory.loans import Loans
+from ...memory.loans import Loans, Source
 from ...memory.slab import HEADER, Slab
 
 _NO_BYTES: Final = np.empty(0, np.uint8)
@@ -63,6 +63,7 @@ class ObjectMemory:
         self.window, self.limit, self.largest = window, limit, 0
         self._copies = self._refusals = 0
         self.retired: list[int] = []  # stays empty
+        self.whole = False  # has no effect, since a server of batches copies them
         self._budget = None if limit is None else Budget(limit, window)
         self._next_number = 0
         self._flying: dict[int, StoredBatch] = {}
@@ -87,11 +88,14 @@ class ObjectMemory:
         batch = self._flying[self._next_number] = StoredBatch(self._next_number, allowance)
         return batch
 
-    def lend(self, batch: StoredBatch, used: int) -> NDArray[np.uint8]:
+    def lend(self, batch: StoredBatch, used: int) -> Source:
         """Returns the memory of a batch that is delivered now: a view of the store, or a copy if too many are lent."""
         self.largest = max(self.largest, used)
-        if not self._may_lend(used):
-            return self.copy_out(batch, used)
+        lends = used > LARGE and self._may_lend(used)  # all arrays of a small batch are copied in any case
+        if not lends:
+            self._copies += used > LARGE
+            self._end_flight(batch)
+            return Source(PickleBuffer(batch.data.data), used)
         loan = self._loans.start(batch.number, None, PickleBuffer(batch.data.data), used)
         if self._budget is not None:
             self._budget.reserved += used
@@ -104,12 +108,12 @@ class ObjectMemory:
         """None: the batches lie in Ray's store."""
         return []
 
-    def copy_out(self, batch: StoredBatch, used: int) -> NDArray[np.uint8]:
+    def copy_out(self, batch: StoredBatch, used: int) -> Source:
         """Returns a private copy of the first `used` bytes of a batch, and frees its room."""
         self._copies += 1
-        private = aligned_copy(batch.data, used)
+        copy = Source(bytearray(batch.data[:used].data), used)
         self._end_flight(batch)
-        return private
+        return copy
 
     def give_back(self, batch: StoredBatch) -> None:
         """Frees the room of a batch that nobody needs; a second call does nothing."""

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from ...work.task import Job
 from ..base import usual_window
 from ..lanes.lane_executor import LaneExecutor
 from .crew import RayCrew
 from .objects import ObjectMemory, StoredBatch
-
-# If gluonloader starts Ray, its store has room for batches of this size; Ray writes batches that do not fit to files. A
-# larger store would stay slow for longer: Ray goes through all of its pages before it reuses one, and the first use of
-# each page is slow.
-_USUAL_BATCH: Final = 64 << 20  # bytes
 
 
 class RayExecutor(LaneExecutor[StoredBatch]):
@@ -36,12 +31,11 @@ class RayExecutor(LaneExecutor[StoredBatch]):
         max_per_worker: int | None = None,
     ) -> None:
         window = prefetch or usual_window(job)
-        room = max(_USUAL_BATCH * (window + 2), 2 * (memory_limit or 0))
         memory = ObjectMemory(window, memory_limit)
         super().__init__(
             job,
             memory,
-            lambda waker: RayCrew(job, dict(options), memory, room, waker),
+            lambda waker: RayCrew(job, dict(options), memory, waker),
             prefetch,
             max_retries,
             max_per_worker,

@@ -12,13 +12,21 @@ import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from multiprocessing import context
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...work.task import Job
+from ..lanes.inherited import check_inheritable, is_inherited
 from ..lanes.pickled_job import load_job, pickle_job
+from ..lanes.unpicklable import Unpicklable
+
+_OF_INHERITED: Final = (
+    "Actors of Ray may run on other machines, so they cannot share it with this program; leave it out, or use "
+    "executor='process'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +49,26 @@ def pickle_for_store(job: Job) -> StoredJob:
     Raises:
         TransportError: a part cannot be pickled; the text names it.
     """
-    dumps: Any = importlib.import_module("ray.cloudpickle").dumps
+    from multiprocessing.managers import BaseProxy  # importing it takes 5 ms
+
+    cloudpickle: Any = importlib.import_module("ray.cloudpickle")
+
+    class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+        def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, BaseProxy):  # its manager refuses processes that this program has not started
+                context.assert_spawning(obj)
+            check_inheritable(obj)
+            return super().reducer_override(obj)
 
     def dump(value: Any, take: Callable[[pickle.PickleBuffer], bool]) -> bytes:
-        pickled: bytes = dumps(value, protocol=5, buffer_callback=take)
-        return pickled
+        body = io.BytesIO()
+        Pickler(body, protocol=5, buffer_callback=take).dump(value)
+        return body.getvalue()
 
-    pickled = pickle_job(job, dump, "executor='ray'", "executor='thread'")
+    def own_cure(found: Unpicklable) -> str:
+        return _OF_INHERITED if is_inherited(found.value) else ""
+
+    pickled = pickle_job(job, dump, "executor='ray'", "executor='thread'", own_cure)
     return StoredJob(sys.path, pickled.pickle, [np.frombuffer(buffer, np.uint8) for buffer in pickled.buffers])
 
 

@@ -2,8 +2,9 @@
 
     make(request, task) --> answer: the batch in a slab of the worker --> Answer: the reply, and the bytes of the slab
 
-Ray runs `make` in the actor's default group of threads and everything else in the group WATCH, so that the main program
-can inspect or stop a busy worker. This module does not import Ray, so `RayLane` names the group in each call.
+Ray runs `make` and `end_streams` in the actor's default group of threads and everything else in the group WATCH, so
+that the main program can inspect or stop a busy worker. This module does not import Ray, so `RayLane` names the group
+in each call.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ...memory.slab import HEADER, ROW, SINCE, Slab, anonymous_file, reserve
 from ...memory.warm import LARGEST_IN_WORKER, keep_freed_memory
 from ...randomness import seed_all
 from ...work.maker import BatchMaker, Maker
+from ...work.streams import Streams
 from ...work.usage import process_resources
 from ..lanes.answer import answer, note_row
 from ..lanes.messages import Reply, Request, Status
@@ -68,6 +70,7 @@ class Worker:
         self._ready, self._stopped = threading.Event(), threading.Event()
         self._cancelled: set[int] = set()  # tickets
         self._maker: BatchMaker | None = None
+        self._streams: Streams | None = None  # of an iterable dataset
         self._desks: dict[int, _Desk] = {}  # by thread
         self._turns = _Turns()
 
@@ -90,7 +93,7 @@ class Worker:
                 maker.find_generators()  # after worker_init_fn, which may have replaced some
         except BaseException as error:
             return encode_error(error, f"worker {self._number} (pid {getpid()}), while starting")
-        self._maker = maker
+        self._maker, self._streams = maker, maker.new_streams() if maker.reads_streams else None
         self._ready.set()
         return b""
 
@@ -104,7 +107,7 @@ class Worker:
             desk = self._desk()
             with desk.maker.running(), desk.reading(request, task) as slab:
                 on_row = partial(_note_twice, slab, partial(note, request.ticket)) if note else partial(note_row, slab)
-                reply = answer(desk.maker, request, slab, on_row, self._who)
+                reply = answer(desk.maker, request, slab, on_row, self._who, self._streams)
         used = HEADER if reply.status is Status.NO_ROOM else reply.head.offset + reply.head.length
         reply.slab, reply.size = request.slab, used
         # A view on memory of this thread: Ray copies it before the thread runs the next call.
@@ -118,6 +121,13 @@ class Worker:
             maker = self._maker.beside() if self._maker.side_by_side > 1 else self._maker
             desk = self._desks[threading.get_ident()] = _Desk(maker)
         return desk
+
+    def end_streams(self, iteration: int | None) -> None:
+        """Closes the streams of an iteration, or all; runs in the thread of `make`, after the calls before it."""
+        streams = self._streams
+        if streams is not None and self._maker is not None:
+            with self._maker.running():
+                streams.close(None if iteration is None else [iteration])
 
     def cancel(self, ticket: int) -> None:
         """Makes the worker skip a request that it has not started on."""

@@ -68,7 +68,7 @@ class SharedWorker:
         close_end(self._pidfd)
 
 
-class Lane(ProcessLane[SharedWorker]):
+class SharedLane(ProcessLane[SharedWorker]):
     """The lane of a rank to a worker that makes batches of other ranks, too."""
 
     shared = True
@@ -92,7 +92,7 @@ class SharedCrew:
     """
 
     def __init__(self, meeting: Meeting, job: Job) -> None:
-        self.lanes: dict[int, Lane] = {}
+        self.lanes: dict[int, SharedLane] = {}
         self.watched = self.lanes
         self.poll = select.poll()
         self.error: WorkerStartError | None = None
@@ -165,7 +165,7 @@ class SharedCrew:
         connection = track_end(socket.socket(fileno=end))
         process = SharedWorker(new.worker, new.pid, track_end(Connection(pidfd, writable=False)))
         connection.setblocking(False)
-        lane = self.lanes[end] = Lane(process, False, connection, log, ready=True)
+        lane = self.lanes[end] = SharedLane(process, False, connection, log, ready=True)
         self.poll.register(end, select.POLLIN)
         if self._hangs_up:
             lane.hang_up()

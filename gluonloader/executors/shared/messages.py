@@ -26,7 +26,7 @@ from typing import Any, Final
 from ..lanes.named_sockets import read_last
 
 Facts = Mapping[str, Any]  # the arguments of a loader that have to be the same on all ranks, by name
-CONTENT: Final = "content"  # the fact that is the fingerprint of the dataset
+CONTENT: Final = "content"  # the fact that consists of the fingerprints of the dataset
 
 MESSAGE_BYTES: Final = 65536
 _MOST_CORES: Final = 1 << 20  # a sane limit for numbers of ranks and cores

@@ -34,6 +34,7 @@ from ..lanes.ends import close_end, is_ready, open_pair
 from ..lanes.messages import Request, Status, Verb
 from ..lanes.named_sockets import RETRY_S, Listener, peer
 from ..process.crew import ProcessCrew
+from ..process.inheritance import Inheritance
 from ..process.socket_lane import ProcessLane
 from ..process.supervisor import LaneProcess
 from .messages import (
@@ -104,7 +105,7 @@ class Server:
         self._stuck_since: float | None = None  # since when no worker can start
         self._woken, self._waker = open_pair()
         self._woken.setblocking(False)
-        self._crew = ProcessCrew(job, "fork", None, self._waker)
+        self._crew = ProcessCrew(job, "fork", None, Inheritance(), self._waker)
         self._listener = Listener(listener, self._crew.poll)
         for one in (self._woken, starter):
             self._crew.poll.register(one, select.POLLIN)
@@ -233,8 +234,9 @@ class Server:
             if ours != theirs:
                 here, there = f"{name}={theirs!s:.200}", f"{name}={ours!s:.200}"
                 cure = "pass the same on all ranks, or give each loader a name, e.g. share='node:validation'"
-                if name == CONTENT:
-                    here, there = "the dataset, its function or batchify_fn has one content", "another one"
+                if name == CONTENT and isinstance(ours, dict) and isinstance(theirs, dict):
+                    part = min(part for part in {**ours, **theirs} if ours.get(part) != theirs.get(part))
+                    here, there = f"{part} has one content", "another one"
                     cure += "; or pass a function that returns the dataset"
                 return f"{here} on this rank, but {there} on the rank that has started the workers; {cure}"
         for rank in self._ranks.values():

@@ -15,7 +15,11 @@ from ...errors import bad_argument
 from ...indices import Keys, as_list, is_int_array
 from ...interrupts import from_signal_handler
 from ...locks import Lock
-from ...sampler import BatchPass, as_keys, changes_of, epochs_of, iterate, refreshed, saved_pass, skip
+from ...sampler.base import iterate
+from ...sampler.copies import changes_of
+from ...sampler.epochs import epochs_of
+from ...sampler.passes import BatchPass, as_keys, skip
+from ...sampler.saved import refreshed, saved_pass
 from ...segments import PackedRow
 from ...work.in_flight import InFlight
 from ...work.task import Task

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import bad_argument, bad_state
-from ...sampler import BatchSampler, ShardedSampler, iterating_class, replicas_of
+from ...sampler.base import BatchSampler, iterating_class
+from ...sampler.saved import replicas_of
+from ...sampler.sharded import ShardedSampler
 from ...state import field, int_field
 from .sampler_state import stateful_part
 

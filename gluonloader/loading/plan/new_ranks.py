@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import bad_state
-from ...sampler import BatchSampler, ShardedSampler, length_of
+from ...sampler.base import BatchSampler
+from ...sampler.passes import length_of
+from ...sampler.sharded import ShardedSampler
 from ...state import field, int_field
 
 _PATH = "sampler."

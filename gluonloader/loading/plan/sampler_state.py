@@ -15,19 +15,10 @@ from typing import Any, Final
 from ...errors import bad_state, warn
 from ...frameworks import state_from_json, state_to_json
 from ...randomness import batch_seed
-from ...sampler import (
-    BatchSampler,
-    OrderedSampler,
-    ShardedSampler,
-    chain_of,
-    check_saved_pass,
-    is_computed,
-    knows_epoch,
-    load_saved_pass,
-    pass_length,
-    rank_of,
-    saved_pass,
-)
+from ...sampler.base import BatchSampler, OrderedSampler
+from ...sampler.copies import chain_of, is_computed, pass_length
+from ...sampler.saved import check_saved_pass, knows_epoch, load_saved_pass, saved_pass
+from ...sampler.sharded import ShardedSampler, rank_of
 from ...state import field, has_state, int_field, ranges_field
 from .base import Start
 from .errors import count_in
@@ -79,6 +70,9 @@ def check(batch_sampler: Any, state: Mapping[str, Any]) -> None:
         raise bad_state("ahead", state["ahead"], f"must be greater than batch={number}")
     check_saved_pass(batch_sampler, pass_state)
     if is_computed(batch_sampler):  # otherwise the length may be wrong
+        most = drawn + _skipped(batch_sampler, pass_state)
+        if number > most:
+            raise bad_state("batch", number, f"must be at most {most}, by skip={drawn} and the start of the sampler")
         count = pass_length(batch_sampler, pass_state)
         if count is not None and drawn > count:
             raise bad_state("skip", drawn, f"must be at most {count}, the number of batches of the sampler")
@@ -144,6 +138,16 @@ def seed_of_rank(seed: int, batch_sampler: Any) -> int:
     places = [place for part in chain_of(batch_sampler) if (place := rank_of(part)) is not None]
     rank = next((index for index, _ in places if index), 0)
     return batch_seed(seed, -rank) if rank else seed  # no batch has this seed, since epochs are not negative
+
+
+def _skipped(batch_sampler: Any, pass_state: Mapping[str, Any]) -> int:
+    """How many indices of the epoch were delivered before the start of a pass, and so at most how many batches."""
+    skipped, saved = 0, pass_state
+    for sampler in chain_of(batch_sampler):
+        if isinstance(sampler, (BatchSampler, ShardedSampler)):
+            skipped += saved.get("start", 0)
+            saved = saved["sampler"]
+    return skipped
 
 
 def _check_shard(sampler: ShardedSampler, state: Mapping[str, Any]) -> None:

@@ -164,7 +164,7 @@ def test_only_loaders_of_torch_are_replaced():
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(gluonloader.MissingExtraError, match=r'run pip install "gluonloader\[accelerate\]"'):
+    with pytest.raises(gluonloader.errors.MissingExtraError, match=r'run pip install "gluonloader\[accelerate\]"'):
         skip_first_batches(DataLoader(Points(), batch_size=4), 2)
 
 

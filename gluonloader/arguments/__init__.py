@@ -1,0 +1,1 @@
+"""The arguments of a loader: checks them, and makes its parts of them."""

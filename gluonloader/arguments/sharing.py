@@ -1,0 +1,82 @@
+"""Checks the argument `share` of `DataLoader`, and chooses what the ranks of a node have to agree on."""
+
+from __future__ import annotations
+
+import inspect
+import platform
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ..dataset.iterable import is_iterable
+from ..describe import describe
+from ..errors import bad_argument
+from ..executors.shared.dataset_in_server import DatasetInServer, refuse_state
+from ..executors.shared.fingerprint import fingerprints
+from ..executors.shared.meeting import Meeting
+from ..executors.shared.messages import CONTENT, library_version
+from ..loading.among_ranks import ranks_of
+from ..loading.choice import Options
+from ..loading.lengths import length_if_known
+from ..work.task import Job
+from .batching import Batching
+
+
+def stand_in(dataset: Any) -> Any:
+    """Wraps a function that returns a dataset; returns any other dataset unchanged."""
+    is_function = inspect.isfunction(dataset) or inspect.ismethod(dataset) or isinstance(dataset, partial)
+    return DatasetInServer(dataset) if is_function else dataset
+
+
+def share_workers(share: Any, batching: Batching, options: Options, seed_given: bool, job: Job) -> Options:
+    """The options of a loader whose ranks share workers; for the arguments see `DataLoader`.
+
+    If the dataset is a function, this joins the server, which builds the dataset and tells its length.
+
+    Args:
+        job: the job, without the fields that depend on the length of the dataset.
+    """
+    dataset = job.dataset
+    _check(share, dataset, batching, options)
+    ranks = ranks_of(batching.ranks, "repeat")
+    in_server = isinstance(dataset, DatasetInServer)
+    facts = {
+        "dataset": describe(dataset),
+        "len(dataset)": None if in_server else length_if_known(dataset),
+        "batch_size": str(batching.batch_size),
+        "shuffle": bool(batching.shuffle),
+        "seed": job.seed if seed_given else None,
+        "num_workers": options.num_workers,
+        "batchify_fn": describe(job.batchify_fn),
+        "worker_init_fn": describe(job.worker_init_fn),
+        "concurrency": str(job.reading.concurrency),
+        "on_error": describe(job.reading.on_error),
+        "reseed_generators": bool(job.reading.reseed_generators),
+        "the number of ranks": int(ranks.count),
+        "Python": platform.python_version(),
+        CONTENT: fingerprints(dataset=dataset.function if in_server else dataset, batchify_fn=job.batchify_fn),
+    }
+    meeting = Meeting(share, dataset, int(ranks.index), library_version(), facts, options.start_method)
+    if in_server:
+        # A number above 0 stands for all samples of the dataset.
+        is_own = batching.sampler is None and batching.batch_sampler is None
+        reading = replace(job.reading, replace_from=int(is_own and job.reading.on_error == "replace"))
+        built = meeting.join_ahead(replace(job, reading=reading)).built
+        assert built is not None  # the facts say that the dataset is a function
+        dataset.set_length(built.length)
+    return replace(options, executor="process", meeting=meeting, ranks=ranks.count)
+
+
+def _check(share: Any, dataset: Any, batching: Batching, options: Options) -> None:
+    if not isinstance(share, str) or not (share == "node" or share.removeprefix("node:") not in (share, "")):
+        raise bad_argument("share", share, "must be 'node' or 'node:NAME', e.g. 'node:validation'")
+    if options.executor == "serial":
+        right = "num_workers=0 starts no workers; pass num_workers, the number of workers for all ranks together"
+        raise bad_argument("share", share, right)
+    if options.executor not in ("process", "auto"):
+        raise bad_argument("share", share, f"executor={options.executor!r} has no worker processes; remove one of them")
+    if batching.ranks is None:
+        right = "it needs ranks, so that the loader divides the samples; pass ranks='env', or ranks=(0, 1) for one rank"
+        raise bad_argument("share", share, right)
+    if not is_iterable(dataset):
+        refuse_state("share", share, dataset)

@@ -1,0 +1,1 @@
+"""What this library knows of the insides of other libraries, a file for each; it imports none of them."""

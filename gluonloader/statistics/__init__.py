@@ -1,0 +1,1 @@
+"""How a loader has spent its time: counts, statistics, advice, traces."""

@@ -1,0 +1,13 @@
+"""Text that is tokenized: documents in files, rows of several documents, windows, and orders by length.
+
+`import gluonloader` does not import this package: write `from gluonloader import text`.
+"""
+
+from ..sampler.packing import PackingSampler
+from ..sampler.token_batches import TokenBatchSampler
+from .pack_rows import PackRows
+from .packed_dataset import PackedDataset
+from .packed_stream import PackedStream
+from .tokens import TokenDataset
+
+__all__ = ["PackRows", "PackedDataset", "PackedStream", "PackingSampler", "TokenBatchSampler", "TokenDataset"]

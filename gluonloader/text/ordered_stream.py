@@ -1,0 +1,107 @@
+"""`OrderedStream` reads a dataset with `__getitem__` as a stream, in the order of a sampler.
+
+Its shards and the positions of its iterators are computed, so a resume reads no sample again.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..describe import describe, short_repr
+from ..errors import add_note, bad_state
+from ..sampler.base import start_pass
+from ..sampler.copies import computed_copy
+from ..sampler.passes import Pass
+from ..sampler.saved import check_saved_pass, saved_pass
+from ..state import field, int_field
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """A sample and its index in the dataset."""
+
+    index: Any
+    sample: Any
+
+
+class OrderedStream:
+    """A dataset with `__getitem__`, read in the order of a sampler; it yields `Indexed` samples."""
+
+    def __init__(self, dataset: Any, sampler: Any, start: int = 0, stride: int = 1) -> None:
+        self._dataset, self._sampler, self._start, self._stride = dataset, sampler, start, stride
+
+    def set_epoch(self, epoch: int) -> None:
+        if hasattr(self._sampler, "set_epoch"):
+            self._sampler = computed_copy(self._sampler)
+            self._sampler.set_epoch(epoch)
+
+    @property
+    def _inside(self) -> tuple[Any, ...]:
+        return (self._dataset,)
+
+    def shard(self, num_shards: int, index: int) -> OrderedStream:
+        return OrderedStream(
+            self._dataset, self._sampler, self._start + index * self._stride, self._stride * num_shards
+        )
+
+    def __iter__(self) -> OrderedSamples:
+        return OrderedSamples(self._dataset, self._sampler, self._start, self._stride)
+
+    @short_repr
+    def __repr__(self) -> str:
+        return f"{describe(self._dataset)} in the order of {describe(self._sampler)}"
+
+
+class OrderedSamples(Iterator[Indexed]):
+    """The samples of every `stride`-th key of a pass, from the key number `start` on."""
+
+    def __init__(self, dataset: Any, sampler: Any, start: int, stride: int) -> None:
+        self._dataset, self._sampler, self._start, self._stride = dataset, sampler, start, stride
+        self._order = json.loads(json.dumps(saved_pass(sampler)))
+        if isinstance(sampler, (list, tuple, np.ndarray)):
+            self._order["keys"] = zlib.crc32(repr(list(sampler)).encode())
+        if self._order.get("pending") is not None:
+            raise ValueError(
+                "sampler: its weights were changed; a PackedStream needs a new MixtureSampler(weights=...)"
+            )
+        self._seek(0)
+
+    def _seek(self, read: int) -> None:
+        """Starts the pass of the sampler, and continues after so many samples."""
+        keys = start_pass(computed_copy(self._sampler))
+        assert isinstance(keys, Pass), "only samplers whose order is computed are accepted"
+        keys.skip(self._start + read * self._stride)
+        self._keys, self._read = keys, read
+
+    def __next__(self) -> Indexed:
+        key = next(self._keys)
+        self._keys.skip(self._stride - 1)
+        self._read += 1
+        try:
+            return Indexed(key, self._dataset[key])
+        except StopIteration as error:
+            raise RuntimeError(f"document {key!r} of {describe(self._dataset)} raised StopIteration") from error
+        except Exception as error:
+            add_note(error, f"document {key!r} of {describe(self._dataset)}")
+            raise
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"read": self._read, "sampler": self._order}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues where a state was saved.
+
+        Raises:
+            ValueError: the state is that of another order; the text names the difference.
+        """
+        order = field(state, "sampler")
+        check_saved_pass(self._sampler, order)
+        if order != self._order:
+            raise bad_state("sampler", order, f"the order here is {self._order!r:.200}; it must be the same")
+        self._seek(int_field(state, "read"))

@@ -1,0 +1,367 @@
+"""`TokenDataset`: documents of tokens, in memory or in files that are mapped into memory, and windows over them.
+
+file, list, table --> parts: an array of tokens, and where its documents lie --> documents, or windows
+
+A file and a list have one part; a table has one for each chunk of its column.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checks import check_int
+from ..dataset.base import Dataset
+from ..dataset.bulk import bulk_read
+from ..describe import call, counted, short_repr
+from ..errors import TokenError, bad_argument, import_extra
+from ..indices import Indices, checked_index, checked_indices
+from ..memory import empty
+from ..rows import Rows
+from .token_files import Index, Spans, check_dtype, ends_of, map_tokens, write_index, write_tokens
+
+_FILES: Final = (".bin", ".npy", ".idx")
+
+
+class _Documents(Protocol):
+    """Where the documents of one array of tokens lie."""
+
+    lengths: NDArray[Any]
+
+    def spans(self, documents: Indices) -> Spans: ...
+
+
+class _Offsets:
+    """Documents that follow each other; document i is the tokens from `offsets[i]` to `offsets[i + 1] - 1`."""
+
+    def __init__(self, offsets: NDArray[Any]) -> None:
+        self._offsets, self.lengths = offsets, np.diff(offsets)
+
+    def spans(self, documents: Indices) -> Spans:
+        return Spans(self._offsets[documents], self.lengths[documents])
+
+
+class _Part:
+    """One array of tokens, and its documents."""
+
+    def __init__(self, tokens: NDArray[Any], documents: _Documents) -> None:
+        self.tokens, self.documents = tokens, documents
+
+
+class TokenDataset(Dataset):
+    """A dataset of documents, each an array of tokens; files are mapped into memory, and shared by all workers.
+
+    `data.lengths` are the numbers of tokens of all documents, for `PackingSampler` and other samplers by length.
+    Documents of a file are read-only views of it, but batches are copies.
+
+    Args:
+        source: a list of arrays of ints, which are copied into one array; or one of these, which is not loaded:
+
+            - the path of a `.bin` file with an `.idx` file beside it, as Megatron-LM and `TokenDataset.write` write
+              them; with or without the ending;
+            - the path of a `.npy` or `.bin` file that contains only tokens, see `end`;
+            - a dataset of Hugging Face, or a table of pyarrow, with a column of lists of ints.
+        dtype: of the tokens in a `.bin` file without an `.idx` file, e.g. "uint16".
+        end: the token after which a document ends, in a file that contains only tokens; it belongs to the document. The
+            first use writes an `.idx` file, so that the file is scanned only once. None: the file is one document.
+        index: path of the `.idx` file, if it is not beside the file with the tokens.
+        column: name of the column with the tokens.
+        vocabulary: number of tokens in the vocabulary; reading a document or a window with a token outside of it raises
+            a TokenError.
+
+    Raises:
+        TokenError: a file was cut or is damaged, or a token is not in the vocabulary; the text names the file and the
+            document. Reading a document may raise it, too.
+        ValueError: an argument is missing or does not fit the source.
+
+    >>> data = TokenDataset([[5, 3, 8], [1], [2, 2]])
+    >>> data[0], data.lengths
+    (array([5, 3, 8]), array([3, 1, 2]))
+    """
+
+    _parts = ()  # it runs no code of the user's
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        dtype: Any = None,
+        end: int | None = None,
+        index: Any = None,
+        column: str = "input_ids",
+        vocabulary: int | None = None,
+    ) -> None:
+        if isinstance(source, (str, os.PathLike)):
+            source = os.path.abspath(source)
+            index = None if index is None else os.path.abspath(index)
+        elif end is not None or index is not None or dtype is not None:
+            raise ValueError("dtype, end and index are only for a source that is the path of a file; remove them")
+        elif not hasattr(source, "column_names"):
+            source = _of_list(source)  # so that the list itself is not kept
+        self._vocabulary = None if vocabulary is None else check_int("vocabulary", vocabulary, 1)
+        self._opened_with = source, dtype, end, index, column
+        self._open()
+
+    @staticmethod
+    def write(prefix: Any, documents: Iterable[Any], dtype: Any = "uint16") -> TokenDataset:
+        """Writes documents to the files `prefix`.bin and `prefix`.idx, which Megatron-LM can read, too.
+
+        Args:
+            prefix: the path of the files, without an ending.
+            documents: the tokens of each document, ints of shape (N,).
+            dtype: of the tokens in the file: uint8, int8, int16, uint16, int32 or int64.
+
+        Returns:
+            The dataset of these documents.
+
+        Raises:
+            TokenError: a token does not fit in the dtype; the text names the document.
+        """
+        write_tokens(os.fspath(prefix), documents, dtype)
+        return TokenDataset(prefix)
+
+    def _open(self) -> None:
+        source, dtype, end, index, column = self._opened_with
+        if isinstance(source, str):
+            self._name, parts = source, [_of_file(source, dtype, end, index)]
+        elif hasattr(source, "column_names"):
+            self._name, parts = type(source).__name__, _of_table(source, column)
+        else:
+            self._name, parts = "", [source]
+        self._stored = parts
+        counts = [len(part.documents.lengths) for part in parts]
+        self._starts = [0, *accumulate(counts)]  # the number of documents before each part
+        lengths = [part.documents.lengths for part in parts]
+        joined = [np.empty(0, np.int64), *lengths]
+        self.lengths: NDArray[Any] = lengths[0] if len(parts) == 1 else np.concatenate(joined)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the tokens."""
+        return self._stored[0].tokens.dtype if self._stored else np.dtype(np.int64)
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of tokens of all documents."""
+        return sum(len(part.tokens) for part in self._stored)
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.__getitems__(np.array([checked_index(index, len(self))]))[0]
+
+    @bulk_read(lambda self: True)
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        documents = checked_indices(indices, len(self))
+        if len(self._stored) == 1:
+            return self._read(self._stored[0], documents, 0)
+        number = np.searchsorted(self._starts, documents, "right") - 1
+        samples: list[Any] = [None] * len(documents)
+        for which in np.unique(number).tolist():
+            rows = np.flatnonzero(number == which)
+            first = self._starts[which]
+            for row, sample in zip(
+                rows.tolist(), self._read(self._stored[which], documents[rows] - first, first), strict=True
+            ):
+                samples[row] = sample
+        return samples
+
+    def _read(self, part: _Part, documents: Indices, first: int) -> list[Any]:
+        spans = part.documents.spans(documents)
+        tokens = part.tokens
+        starts = spans.starts.tolist()
+        samples = [tokens[start : start + length] for start, length in zip(starts, spans.lengths.tolist(), strict=True)]
+        if self._vocabulary is not None:
+            for document, sample in zip(documents.tolist(), samples, strict=True):
+                self._check_vocabulary(f"document {first + document}", sample)
+        return samples
+
+    def _check_vocabulary(self, name: str, tokens: NDArray[Any]) -> None:
+        size = self._vocabulary
+        if size is not None and len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < size:
+            place = int(((tokens < 0) | (tokens >= size)).argmax())
+            where = f"{self._name}: " if self._name else ""
+            what = f"token {place} of {name} is {tokens[place]}, but the vocabulary has {size} tokens"
+            raise TokenError(f"{where}{what}; pass the right vocabulary and dtype, or make the file again")
+
+    def windows(self, size: int, extra: int = 1, stride: int | None = None) -> TokenWindows:
+        """Returns a dataset of windows of `size + extra` tokens, of the tokens of all documents one after another.
+
+        Args:
+            size: number of tokens in a window, without the `extra` ones.
+            extra: number of tokens that follow these in the same window; 1 adds the label of the last token.
+            stride: number of tokens from the start of a window to the start of the next one; None for `size`.
+        """
+        return TokenWindows(self, size, extra, stride)
+
+    def read_tokens(self, starts: Indices, width: int) -> NDArray[Any]:
+        """Returns `width` tokens from each of these offsets, of the tokens of all documents, shape (N, width)."""
+        out = empty((len(starts), width), self.dtype)
+        if len(self._stored) == 1:
+            tokens = self._stored[0].tokens
+            for row, start in zip(out, starts.tolist(), strict=True):
+                row[:] = tokens[start : start + width]
+        else:
+            self._read_across(starts, out)
+        if self._vocabulary is not None:
+            for row, start in zip(out, starts.tolist(), strict=True):
+                self._check_vocabulary(f"the window at token {start}", row)
+        return out
+
+    def _read_across(self, starts: Indices, out: NDArray[Any]) -> None:
+        """Fills each row with the tokens from an offset on; they may lie in several arrays."""
+        ends = list(accumulate(len(part.tokens) for part in self._stored))
+        for row, start in zip(out, starts.tolist(), strict=True):
+            number, filled, width = bisect_right(ends, start), 0, len(row)
+            while filled < width:
+                part = self._stored[number].tokens
+                begin = start + filled - (ends[number] - len(part))
+                piece = part[begin : begin + width - filled]
+                row[filled : filled + len(piece)] = piece
+                filled, number = filled + len(piece), number + 1
+
+    def contiguous_rows(self, width: int) -> NDArray[Any] | None:
+        """All tokens as rows of `width` tokens, without a copy; None if they are not in one array, or are checked."""
+        if len(self._stored) != 1 or self._vocabulary is not None:
+            return None
+        tokens = self._stored[0].tokens
+        return tokens[: len(tokens) // width * width].reshape(-1, width)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_opened_with": self._opened_with, "_vocabulary": self._vocabulary, "_length": len(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        length = state.pop("_length")
+        self.__dict__.update(state)
+        self._open()
+        if len(self) != length:
+            what = f"it has {len(self)} documents, but had {length} when this dataset was pickled"
+            raise ValueError(f"{self._name}: {what}; do not change the file while a loader uses it")
+
+    @short_repr
+    def __repr__(self) -> str:
+        counts = f"{counted(len(self), 'document', 'documents')}, {self.num_tokens:,} tokens of {self.dtype}"
+        return call(self, *[self._name] * bool(self._name), counts)
+
+
+class TokenWindows(Dataset):
+    """Windows of the tokens of a `TokenDataset`, see its method `windows`; sample i is an array of shape (width,)."""
+
+    _parts = ()
+
+    def __init__(self, tokens: TokenDataset, size: int, extra: int = 1, stride: int | None = None) -> None:
+        self._size, self._extra = check_int("size", size, 1), check_int("extra", extra, 0)
+        self._stride = self._size if stride is None else check_int("stride", stride, 1)
+        self._tokens, self._width = tokens, self._size + self._extra
+        self._length = max(0, (tokens.num_tokens - self._width) // self._stride + 1)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._tokens.read_tokens(np.array([checked_index(index, self._length) * self._stride]), self._width)[0]
+
+    @bulk_read(lambda self: True)
+    def __getitems__(self, indices: Sequence[Any]) -> Sequence[Any]:
+        windows = checked_indices(indices, self._length)
+        if self._width == self._stride and (rows := self._tokens.contiguous_rows(self._width)) is not None:
+            return Rows(rows, windows)
+        return Rows(self._tokens.read_tokens(windows * self._stride, self._width))
+
+    @short_repr
+    def __repr__(self) -> str:
+        return call(self, f"{self._length:,} windows of {self._size} + {self._extra} tokens")
+
+
+def _of_file(source: str, dtype: Any, end: int | None, index: str | None) -> _Part:
+    """The tokens and documents of a file, whose path may lack the ending or be that of the index."""
+    stem, ending = os.path.splitext(source)
+    stem = stem if ending in _FILES else source
+    path = source if ending in (".bin", ".npy") else f"{stem}.bin"
+    index_path = index or f"{stem}.idx"
+    if not os.path.exists(path):
+        raise bad_argument("source", source, f"there is no file {path}")
+    if os.path.exists(index_path):
+        return _indexed(path, index_path, dtype, end)
+    if index is not None and end is None:
+        right = "there is no such file; pass end=..., the token that ends a document, to make it"
+        raise bad_argument("index", index, right)
+    if path.endswith(".bin") and dtype is None:
+        right = f"there is no {index_path}, so pass the dtype of the tokens, e.g. dtype='uint16'"
+        raise bad_argument("dtype", dtype, right)
+    tokens = map_tokens(path, dtype)
+    if end is None:
+        return _Part(tokens, _Offsets(np.array([0, len(tokens)][: 1 + bool(len(tokens))])))
+    check_dtype(path, tokens.dtype)
+    lengths = np.diff(ends_of(tokens, end), prepend=0)
+    if len(lengths) == 1 and tokens[-1] != end:
+        raise TokenError(f"{path} does not contain the token end={end}; pass the right end and dtype")
+    try:
+        write_index(index_path, tokens.dtype.newbyteorder("<"), lengths)
+    except OSError as error:
+        right = f"{index_path} cannot be written ({error}); pass index=... with a path that can be written"
+        raise bad_argument("index", index, right) from error
+    return _indexed(path, index_path, dtype, end)
+
+
+def _indexed(path: str, index_path: str, dtype: Any, end: int | None) -> _Part:
+    """The tokens of a file that has an index."""
+    bare = map_tokens(path, np.uint8) if path.endswith(".bin") else map_tokens(path, None)
+    index = Index(index_path, bare.nbytes, path)
+    tokens = bare.view(index.dtype) if path.endswith(".bin") else bare
+    if tokens.dtype != index.dtype or (dtype is not None and np.dtype(dtype) != index.dtype):
+        found = tokens.dtype if dtype is None else np.dtype(dtype)
+        what = f"{index_path} is for tokens of {index.dtype}, not of {found}"
+        raise TokenError(f"{what}; pass no dtype or, if it was made with end=..., delete it and pass end=... again")
+    if end is not None and len(index.lengths):
+        first = int(index.lengths[0])
+        if not 0 < first <= len(tokens) or int(tokens[first - 1]) != end:
+            what = f"document 0 in {index_path} does not end with the token end={end}"
+            raise TokenError(f"{what}; delete that file, so that it is made again, or pass no end")
+    return _Part(tokens, index)
+
+
+def _of_list(source: Any) -> _Part:
+    right = "pass a list of arrays of ints, a path, a dataset of Hugging Face, or a table of pyarrow"
+    try:
+        arrays = [np.asarray(document) for document in source]
+    except (TypeError, ValueError) as error:
+        raise bad_argument("source", source, right) from error
+    for number, array in enumerate(arrays):
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            what = f"has shape {array.shape} and dtype {array.dtype}; each document must be ints of shape (N,)"
+            raise ValueError(f"source[{number}] {what}")
+    dtype = np.result_type(*{array.dtype for array in arrays if array.size} or {np.dtype(np.int64)})
+    offsets = np.cumsum([0, *map(len, arrays)])
+    return _Part(np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False), _Offsets(offsets))
+
+
+def _of_table(source: Any, column: str) -> list[_Part]:
+    """The chunks of a column of lists, without a copy."""
+    pa = import_extra("pyarrow", "arrow")
+    table = getattr(source, "data", source)  # of a dataset of Hugging Face
+    if column not in source.column_names:
+        raise bad_argument("column", column, f"the columns are {', '.join(map(repr, source.column_names))}")
+    if getattr(source, "_indices", None) is not None:
+        right = "its rows were selected or shuffled; call source.flatten_indices() first"
+        raise bad_argument("source", type(source).__name__, right)
+    parts = []
+    for chunk in table.column(column).chunks:
+        kind = chunk.type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_integer(kind.value_type):
+            raise bad_argument("column", column, f"it contains {kind}, but tokens are lists of ints")
+        if chunk.null_count or chunk.values.null_count:
+            raise bad_argument("column", column, "it contains a null; fill it first")
+        values = chunk.values.to_numpy(zero_copy_only=True)
+        offsets = chunk.offsets.to_numpy(zero_copy_only=True).astype(np.int64)
+        if len(offsets):
+            part = values[offsets[0] : offsets[-1]]
+            parts.append(_Part(part, _Offsets(offsets - offsets[0])))
+    return parts

@@ -1,0 +1,1 @@
+"""The commands of `python -m gluonloader`, and what they are made of."""

@@ -1,0 +1,284 @@
+"""Wrong arguments fail in the constructor, with the argument, its value and what would be right (P9)."""
+
+from __future__ import annotations
+
+import inspect
+import multiprocessing
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import run_program
+
+import gluonloader as gl
+from gluonloader.limits import available_cores
+
+DATA = [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "batch_size is missing; pass batch_size or batch_sampler"),
+        ({"batch_size": 0}, "batch_size=0: must be the number of samples in a batch, an int >= 1"),
+        ({"batch_size": 2.0}, "batch_size=2.0"),
+        ({"batch_size": True}, "batch_size=True"),
+        ({"batch_size": 1, "last_batch": "drop"}, "last_batch='drop': must be 'keep', 'discard' or 'rollover'"),
+        ({"batch_size": 1, "shuffle": "yes"}, "shuffle='yes': must be True or False"),
+        ({"batch_size": 1, "shuffle": True, "sampler": [1]}, "shuffle and sampler both"),
+        ({"batch_size": 1, "sampler": 3}, "sampler=3: must be an iterable of indices"),
+        ({"batch_size": 1, "sampler": iter([0, 1])}, "it can be iterated only once"),
+        (
+            {"batch_size": 1, "sampler": np.array([True, False])},
+            "sampler=array([ True, False]): it is a mask; pass the indices",
+        ),
+        (
+            {"batch_size": 1, "sampler": [True, False]},
+            "sampler=[True, False]: it is a mask; pass the indices where it is true: np.flatnonzero(mask)",
+        ),
+        ({"batch_size": 1, "batch_sampler": [[0]]}, "batch_sampler replaces batch_size"),
+        ({"batch_sampler": 7}, "batch_sampler=7 is an int, but must be an iterable of lists of indices; if you passed"),
+        ({"batch_sampler": 7.5}, "batch_sampler=7.5: must be an iterable of lists of indices"),
+        ({"batch_sampler": iter([[0]])}, "it can be iterated only once"),
+        ({"batch_size": 1, "batchify_fn": 3}, "batchify_fn=3: must be a function or None"),
+        ({"batch_size": 1, "worker_init_fn": "f"}, "worker_init_fn='f': must be a function or None"),
+        ({"batch_size": 1, "num_workers": -1}, "num_workers=-1: must be an int >= 0"),
+        ({"batch_size": 1, "num_workers": 1.5}, "num_workers=1.5: must be an int >= 0"),
+        ({"batch_size": 1, "pin_memory": "yes"}, "pin_memory='yes': must be True or False"),
+        ({"batch_size": 1, "pin_device_id": -1}, "pin_device_id=-1: must be an int >= 0"),
+        (
+            {"batch_size": 1, "pin_memory": True, "output": "numpy"},
+            "pin_memory=True: output='numpy' has no page-locked memory; remove pin_memory",
+        ),
+        ({"batch_size": 1, "prefetch": -2}, "prefetch=-2: must be an int >= 0"),
+        ({"batch_size": 1, "timeout": 0}, "timeout=0: must be a number of seconds > 0, or None"),
+        ({"batch_size": 1, "timeout": "5"}, "timeout='5': must be a number of seconds > 0, or None"),
+        (
+            {"batch_size": 1, "executor": "gpu"},
+            "executor='gpu': must be 'serial', 'thread', 'process', 'ray', 'auto', or None",
+        ),
+        ({"batch_size": 1, "executor": "serial", "num_workers": 2}, "num_workers=2: executor='serial' has no workers"),
+        ({"batch_size": 1, "executor": "process"}, "num_workers=0: executor='process' needs num_workers >= 1"),
+        ({"batch_size": 1, "executor": "process", "num_workers": 1, "thread_pool": True}, "thread_pool=True"),
+        ({"batch_size": 1, "seed": "a"}, "seed='a': must be an int"),
+        ({"batch_size": 1, "seed": 1.5}, "seed=1.5: must be an int"),
+        ({"batch_size": 1, "start_method": "clone", "num_workers": 1}, "start_method='clone': must be one of"),
+        ({"batch_size": 1, "start_method": "fork"}, "executor='serial' has no processes; remove start_method"),
+        ({"batch_size": 1, "max_retries": -1}, "max_retries=-1: must be an int >= 0"),
+        ({"batch_size": 1, "memory_limit": "many"}, "memory_limit='many': pass at least 1,048,576 bytes"),
+        ({"batch_size": 1, "memory_limit": 1000}, "memory_limit=1000: pass at least 1,048,576 bytes"),
+        ({"batch_size": 1, "memory_limit": 1.5}, "memory_limit=1.5: pass at least 1,048,576 bytes"),
+    ],
+    ids=lambda value: re.sub(r" at 0x\w+", "", repr(value)),
+)
+def test_a_wrong_argument_is_named_with_its_value_and_what_is_right(arguments, said):
+    before = set(multiprocessing.active_children())
+    with pytest.raises(ValueError) as caught:
+        gl.DataLoader(DATA, **arguments)
+    assert said in str(caught.value)
+    assert set(multiprocessing.active_children()) <= before
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        (iter(DATA), "dataset=.*can be iterated only once; pass a function that makes a new iterator"),
+        (5, "dataset: .*has no __len__"),
+        (list, "dataset: .*is a class"),
+        ({1, 2}, "dataset={1, 2}: the order of a set differs .* pass a list, e.g. sorted"),
+        (gl.IterableDataset([1]).take, "dataset: <class 'method'> has no __len__"),
+        ("train.parquet", r"dataset: <class 'str'>; pass .* ArrowDataset\(path\) for Parquet, or list\(text\)"),
+        (Path("train.parquet"), r"dataset: <class '.*PosixPath'>; pass .* ArrowDataset\(path\)"),
+        ({"x": DATA, "y": DATA}, r"dataset: <class 'dict'>; .* pass StackDataset\(\*\*dataset\).* or pass a sampler"),
+    ],
+)
+def test_what_is_no_dataset_is_refused(dataset, said):
+    with pytest.raises(ValueError, match=said):
+        gl.DataLoader(dataset, 1)
+
+
+@pytest.mark.parametrize("sampler", [None, [0, 2, 1, 2]])
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_a_table_is_no_dataset_until_it_is_one_of_rows(library, sampler):
+    module = pytest.importorskip(library)
+    pytest.importorskip("pyarrow")
+    table = getattr(module, "DataFrame", getattr(module, "table", None))({"x": [1, 2, 3], "y": [4, 5, 6]})
+    with pytest.raises(ValueError, match=rf"dataset: <class '{library}.*'>; pass ArrowDataset\(table\)"):
+        gl.DataLoader(table, 2, sampler=sampler)
+    assert next(iter(gl.DataLoader(gl.tables.ArrowDataset(table), 3)))["y"].tolist() == [4, 5, 6]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_column_of_a_frame_is_a_dataset(library):
+    column = pytest.importorskip(library).Series([1, 2, 3])
+    assert [batch.tolist() for batch in gl.DataLoader(column, 2)] == [[1, 2], [3]]
+
+
+def test_a_mapping_is_read_by_its_keys():
+    assert next(iter(gl.DataLoader({0: 5, 1: 6}, 2))).tolist() == [5, 6]
+    assert next(iter(gl.DataLoader({"a": 5, "b": 6}, 2, sampler=["b", "a"]))).tolist() == [6, 5]
+    assert next(iter(gl.DataLoader({"a": 5, "b": 6}, batch_sampler=[["b", "a"]]))).tolist() == [6, 5]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"executor": "process"}, {"executor": "auto"}])
+def test_many_worker_processes_per_core_warn(arguments):
+    cores = available_cores()
+    text = rf"^num_workers={8 * cores + 1}: more than 8 worker processes per core .* use {cores} cores\); pass"
+    arguments = {"num_workers": 8 * cores + 1, "start_method": "fork", **arguments}
+    with pytest.warns(RuntimeWarning, match=text) as caught:
+        with gl.DataLoader(gl.SimpleDataset(DATA), 5, **arguments) as loader:
+            assert next(iter(loader)).tolist() == DATA
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("arguments", [{"num_workers": 8}, {"num_workers": 100, "thread_pool": True}])
+def test_8_worker_processes_or_any_number_of_threads_do_not_warn(arguments):
+    with gl.DataLoader(DATA, 5, **arguments) as loader:
+        assert next(iter(loader)).tolist() == DATA
+
+
+GEVENT = """
+import sys
+from gevent import monkey
+monkey.patch_all(**eval(sys.argv[1]))
+import gluonloader as gl
+dataset = gl.SimpleDataset(range(4)).transform(int)
+print([batch.tolist() for batch in gl.DataLoader(dataset, 2, **eval(sys.argv[2]))])
+"""
+
+
+@pytest.mark.spawn
+@pytest.mark.parametrize("workers", [{"num_workers": 2}, {"num_workers": 2, "executor": "auto"}])
+def test_worker_processes_under_gevent_are_refused_with_the_cure(workers):
+    pytest.importorskip("gevent")
+    cure = {"thread": False, "queue": False}
+    for patched in ({}, {"thread": False}, {"queue": False}):
+        run = run_program(GEVENT, repr(patched), repr(workers))
+        assert "ValueError: num_workers: gevent.monkey.patch_all() was called" in run.stderr
+        assert "pass num_workers=0, or call gevent.monkey.patch_all(thread=False, queue=False)" in run.stderr
+    for patched, arguments in (({}, {"num_workers": 0}), (cure, workers)):
+        run = run_program(GEVENT, repr(patched), repr(arguments))
+        assert (run.stdout, run.stderr) == ("[[0, 1], [2, 3]]\n", "")
+
+
+def test_numpy_numbers_are_numbers():
+    arguments = {"num_workers": np.int64(0), "shuffle": np.bool_(True), "seed": np.int32(3), "prefetch": np.uint8(2)}
+    with gl.DataLoader(DATA, np.int64(2), **arguments) as loader:
+        loader.set_epoch(np.int64(2))
+        assert sorted(np.concatenate(list(loader)).tolist()) == DATA
+
+
+def test_gluon_order_of_the_positional_arguments():
+    loader = gl.DataLoader(DATA, 2, False, None, "discard", None, None, 0, False, 0, None, False, 120, False)
+    assert [batch.tolist() for batch in loader] == [[1, 2], [3, 4]]
+    with pytest.raises(TypeError):
+        gl.DataLoader(DATA, 2, False, None, "discard", None, None, 0, False, 0, None, False, 120, False, "serial")
+
+
+@pytest.mark.parametrize("limit", [1 << 21, "2MB", "2 MiB", "2m", "0.002GB", "2048K"])
+def test_memory_limits_are_read(limit):
+    with gl.DataLoader(DATA, 5, num_workers=1, memory_limit=limit) as loader:
+        assert next(iter(loader)).tolist() == DATA
+
+
+def test_the_start_method_follows_the_program_s_own_choice(monkeypatch):
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none=False: "spawn")
+    with pytest.raises(gl.errors.TransportError, match="start_method='spawn'"):
+        gl.DataLoader([lambda: 0], 1, num_workers=1)
+
+
+START_METHOD = """
+import multiprocessing
+from gluonloader import DataLoader
+{}
+for number in range(2):
+    with DataLoader([lambda: 0], 1, num_workers=1, batchify_fn=len{}) as loader:
+        print(*loader, loader.epochs.workers.options.start_method)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Python's default is used")
+@pytest.mark.parametrize(
+    "history", ["", "multiprocessing.Value('i')", "multiprocessing.get_context()", "multiprocessing.Pool(1).close()"]
+)
+def test_the_start_method_does_not_depend_on_what_the_program_did_before(history):
+    done = run_program(START_METHOD.format(history, ""))
+    assert done.stdout == "1 fork\n" * 2
+    # Once: what Python has set may be what the program wants.
+    warns = history and multiprocessing.get_all_start_methods()[0] != "fork"
+    assert done.stderr.count("pass start_method='fork' or start_method='forkserver'") == (1 if warns else 0)
+    assert run_program(START_METHOD.format(history, ", start_method='fork'")).stderr == ""
+
+
+@pytest.mark.parametrize("wrong", [1, []])
+def test_a_batch_sampler_that_gives_no_indices_is_an_error_after_the_batches_before_it(wrong):
+    with gl.DataLoader(DATA, batch_sampler=[[0], wrong]) as loader:
+        batches = iter(loader)
+        assert next(batches).tolist() == [1]
+        text = rf"batch_sampler=\[\[0\], .*: it yielded {re.escape(str(wrong))} for batch 1; it must yield lists of at "
+        text += "least one index"
+        with pytest.raises(ValueError, match=text):
+            next(batches)
+
+
+@pytest.mark.parametrize(
+    ("word", "right"),
+    [
+        ("collate_fn", "pass batchify_fn instead"),
+        ("drop_last", 'pass last_batch="discard" instead'),
+        ("generator", "pass an int as seed instead"),
+        ("multiprocessing_context", "pass start_method instead"),
+        ("persistent_workers", "remove persistent_workers; workers always stay"),
+        ("pin_memory_device", "remove pin_memory_device; pin_memory=True"),
+        ("prefetch_factor", r"pass prefetch=prefetch_factor \* num_workers, "),
+    ],
+)
+def test_torchs_words_are_told_ours(word, right):
+    with pytest.raises(TypeError, match=rf"DataLoader\(\) has no argument {word}: {right}"):
+        gl.DataLoader(DATA, 1, **{word: None})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'shufle'"):
+        gl.DataLoader(DATA, 1, shufle=True)
+
+
+def test_tools_see_the_arguments_as_they_are():
+    assert list(inspect.signature(gl.DataLoader).parameters)[:3] == ["dataset", "batch_size", "shuffle"]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_index_beyond_the_dataset_is_told_with_its_length(num_workers):
+    with gl.DataLoader(DATA, 2, sampler=[0, 9], num_workers=num_workers) as loader:
+        with pytest.raises(IndexError) as caught:
+            list(loader)
+    assert caught.value.__notes__[0] == "gluonloader: in dataset[9] of 5 samples, batch 0 of epoch 0"
+
+
+def test_a_position_of_a_bridge_is_not_one_of_a_loader():
+    with gl.DataLoader(DATA, 1) as loader, gl.bridge(DATA) as batches:
+        with pytest.raises(
+            ValueError, match="state: it was saved by a bridge, not by a DataLoader; load it into a bridge"
+        ):
+            loader.load_state_dict(batches.state_dict())
+
+
+def test_set_epoch_reaches_a_sampler_of_the_user_s():
+    class Sampler(gl.SequentialSampler):
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+    sampler = Sampler(5)
+    with gl.DataLoader(DATA, 2, sampler=sampler) as loader:
+        loader.set_epoch(4)
+        assert sampler.epoch == 4
+        with pytest.raises(ValueError, match="epoch=-1"):
+            loader.set_epoch(-1)
+
+
+def test_seeds_come_from_numpy_where_none_is_given():
+    def order():
+        np.random.seed(7)
+        with gl.DataLoader(list(range(50)), 50, shuffle=True) as loader:
+            return next(iter(loader)).tolist()
+
+    assert order() == order()

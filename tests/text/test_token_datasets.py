@@ -1,0 +1,312 @@
+"""Documents of tokens: from every source, in files that Megatron can read, and errors for files that are damaged."""
+
+import os
+import pickle
+import random
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gluonloader import ConcatDataset, DataLoader
+from gluonloader.errors import TokenError
+from gluonloader.text import TokenDataset
+
+DOCUMENTS = [[5, 3, 8], [], [1], [2, 2, 2, 2], [7]]
+DAMAGES = int(os.environ.get("GLUONLOADER_DAMAGES", 200))
+
+
+def read(data):
+    return [data[index].tolist() for index in range(len(data))]
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    TokenDataset.write(tmp_path / "corpus", DOCUMENTS, "uint16")
+    return tmp_path / "corpus"
+
+
+# -- Sources -------------------------------------------------------------------------------------------------------
+
+
+def check(data, documents=DOCUMENTS):
+    assert len(data) == len(documents)
+    assert read(data) == documents
+    assert data.lengths.tolist() == list(map(len, documents))
+    assert data.num_tokens == sum(map(len, documents))
+    order = [len(documents) - 1, 0, len(documents) - 1, -1]
+    assert [sample.tolist() for sample in data.__getitems__(order)] == [documents[index] for index in order]
+    again = pickle.loads(pickle.dumps(data))
+    assert read(again) == documents
+
+
+def test_a_list_of_arrays():
+    check(TokenDataset(DOCUMENTS))
+    data = TokenDataset([np.array(document, np.uint16) for document in DOCUMENTS])
+    check(data)
+    assert data.dtype == data[0].dtype == np.uint16
+    assert read(TokenDataset([])) == []
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "uint16", "int32", "int64"])
+def test_written_files(tmp_path, dtype):
+    data = TokenDataset.write(tmp_path / "corpus", DOCUMENTS, dtype)
+    check(data)
+    assert data.dtype == dtype
+    for source in ("corpus", "corpus.bin", "corpus.idx"):
+        check(TokenDataset(tmp_path / source))
+    assert not data[0].flags.writeable
+    assert data[0].base is not None  # a view of the file
+
+
+def test_the_format_is_that_of_megatron(prefix):
+    data = prefix.with_suffix(".idx").read_bytes()
+    assert data[:9] == b"MMIDIDX\x00\x00"
+    assert struct.unpack("<QBQQ", data[9:34]) == (1, 8, 5, 6)
+    assert np.frombuffer(data, "<i4", 5, 34).tolist() == [3, 0, 1, 4, 1]
+    assert np.frombuffer(data, "<i8", 5, 54).tolist() == [0, 6, 6, 8, 16]
+    assert np.frombuffer(data, "<i8", 6, 94).tolist() == [0, 1, 2, 3, 4, 5]
+    assert len(data) == 142
+    assert np.fromfile(prefix.with_suffix(".bin"), "<u2").tolist() == sum(DOCUMENTS, [])
+
+
+def test_a_file_with_modes_of_several_modalities(prefix):
+    with prefix.with_suffix(".idx").open("ab") as file:
+        file.write(bytes(5))
+    check(TokenDataset(prefix))
+
+
+@pytest.mark.parametrize("name", ["flat.npy", "flat.bin"])
+def test_a_flat_file_with_an_end_token(tmp_path, name):
+    tokens = np.array([5, 3, 0, 0, 7, 0, 9], np.uint16)
+    path = tmp_path / name
+    if name.endswith(".npy"):
+        np.save(path, tokens)
+    else:
+        tokens.tofile(path)
+    documents = [[5, 3, 0], [0], [7, 0], [9]]
+    check(TokenDataset(path, dtype="uint16", end=0), documents)
+    assert (tmp_path / "flat.idx").exists()
+    check(TokenDataset(path), documents)  # the index knows the dtype and the documents
+    check(TokenDataset(path, dtype="uint16", end=0), documents)
+    with pytest.raises(TokenError, match=r"document 0 in .*flat\.idx does not end with the token end=7; delete that"):
+        TokenDataset(path, dtype="uint16", end=7)
+    (tmp_path / "flat.idx").unlink()
+    with pytest.raises(TokenError, match=r"does not contain the token end=70; pass the right end and dtype"):
+        TokenDataset(path, dtype="uint16", end=70)
+    assert not (tmp_path / "flat.idx").exists()
+
+
+def test_a_flat_file_without_an_end_token_is_one_document(tmp_path):
+    np.save(tmp_path / "flat.npy", np.arange(10))
+    data = TokenDataset(tmp_path / "flat.npy")
+    check(data, [list(range(10))])
+    assert not (tmp_path / "flat.idx").exists()
+    np.save(tmp_path / "empty.npy", np.arange(0))
+    assert len(TokenDataset(tmp_path / "empty.npy")) == 0
+
+
+def test_the_index_may_lie_elsewhere(tmp_path):
+    folder = tmp_path / "tokens"
+    folder.mkdir()
+    np.save(folder / "flat.npy", np.array([1, 0, 2, 0]))
+    index = tmp_path / "elsewhere.idx"
+    check(TokenDataset(folder / "flat.npy", end=0, index=index), [[1, 0], [2, 0]])
+    check(TokenDataset(folder / "flat.npy", index=index), [[1, 0], [2, 0]])
+    assert os.listdir(folder) == ["flat.npy"]
+
+
+def test_tables():
+    pa = pytest.importorskip("pyarrow")
+    column = pa.chunked_array([[[5, 3, 8], []], [[1]], [[2, 2, 2, 2], [7]]], pa.list_(pa.int32()))
+    table = pa.table({"input_ids": column, "text": ["a"] * 5})
+    data = TokenDataset(table)
+    check(data)
+    sliced = TokenDataset(table.slice(1, 3))
+    check(sliced, DOCUMENTS[1:4])
+    check(TokenDataset(table.rename_columns(["ids", "text"]), column="ids"))
+    with pytest.raises(ValueError, match="column='ids': the columns are 'input_ids', 'text'"):
+        TokenDataset(table, column="ids")
+    with pytest.raises(ValueError, match="column='text': it contains string, but tokens are lists of ints"):
+        TokenDataset(table, column="text")
+    nulls = pa.table({"input_ids": pa.array([[1], None], pa.list_(pa.int32()))})
+    with pytest.raises(ValueError, match="it contains a null"):
+        TokenDataset(nulls)
+
+
+def test_datasets_of_hugging_face():
+    datasets = pytest.importorskip("datasets")
+    hugging = datasets.Dataset.from_dict({"input_ids": DOCUMENTS})
+    check(TokenDataset(hugging))
+    shuffled = hugging.select([3, 1])
+    with pytest.raises(ValueError, match=r"call source\.flatten_indices\(\) first"):
+        TokenDataset(shuffled)
+    check(TokenDataset(shuffled.flatten_indices()), [DOCUMENTS[3], DOCUMENTS[1]])
+
+
+# -- Windows -------------------------------------------------------------------------------------------------------
+
+
+@given(
+    lengths=st.lists(st.integers(0, 9), min_size=1, max_size=12),
+    parts=st.integers(1, 3),
+    size=st.integers(1, 7),
+    extra=st.integers(0, 2),
+    stride=st.none() | st.integers(1, 9),
+)
+def test_windows(lengths, parts, size, extra, stride):
+    tokens = np.arange(sum(lengths))
+    documents = [part.tolist() for part in np.split(tokens, np.cumsum(lengths)[:-1])]
+    data = TokenDataset(documents)
+    if parts > 1:
+        pa = pytest.importorskip("pyarrow")
+        cuts = np.linspace(0, len(documents), parts + 1).astype(int)
+        chunks = [documents[first:last] for first, last in zip(cuts[:-1], cuts[1:], strict=True)]
+        data = TokenDataset(pa.table({"input_ids": pa.chunked_array(chunks, pa.list_(pa.int64()))}))
+    windows, step = data.windows(size, extra, stride), stride or size
+    starts = range(0, max(0, len(tokens) - size - extra + 1), step)
+    assert len(windows) == len(starts)
+    expected = [tokens[start : start + size + extra].tolist() for start in starts]
+    assert [window.tolist() for window in windows] == expected
+    if expected:
+        assert np.array_equal(windows.__getitems__([len(windows) - 1, 0]).columns, [expected[-1], expected[0]])
+
+
+def test_a_loader_reads_windows(prefix):
+    with DataLoader(TokenDataset(prefix).windows(3), 2, num_workers=1, start_method="fork") as loader:
+        batches = [batch.tolist() for batch in loader]
+        assert batches == [[[5, 3, 8, 1], [1, 2, 2, 2]]]
+    with pytest.raises(IndexError, match="index 2 is out of range for 2 samples"):
+        TokenDataset(prefix).windows(3)[2]
+
+
+def test_joined_datasets(prefix):
+    joined = ConcatDataset(TokenDataset(prefix), TokenDataset([[9, 9]]))
+    assert [sample.tolist() for sample in joined.__getitems__([5, 0])] == [[9, 9], [5, 3, 8]]
+
+
+# -- Mistakes and damages ------------------------------------------------------------------------------------------
+
+
+def test_mistakes(tmp_path, prefix):
+    cases = [
+        (("nowhere",), {}, r"there is no file .*nowhere\.bin"),
+        (([[1.5]],), {}, r"source\[0\] has shape \(1,\) and dtype float64"),
+        (([[[1]]],), {}, r"source\[0\] has shape \(1, 1\)"),
+        ((3,), {}, "source=3: pass a list of arrays of ints, a path"),
+        (([[1]],), {"end": 0}, "dtype, end and index are only for a source that is the path of a file"),
+        (([[1]],), {"vocabulary": 0}, "vocabulary=0: must be an int >= 1"),
+    ]
+    for arguments, options, text in cases:
+        with pytest.raises(ValueError, match=text):
+            TokenDataset(*arguments, **options)
+    np.arange(4, dtype=np.uint16).tofile(tmp_path / "flat.bin")
+    with pytest.raises(ValueError, match="so pass the dtype of the tokens, e.g. dtype='uint16'"):
+        TokenDataset(tmp_path / "flat.bin")
+    with pytest.raises(ValueError, match="pass end=..., the token that ends a document, to make it"):
+        TokenDataset(tmp_path / "flat.bin", dtype="uint16", index=tmp_path / "other.idx")
+    np.arange(4, dtype=np.uint32).tofile(tmp_path / "wide.bin")
+    with pytest.raises(TokenError, match=r"wide\.bin contains uint32, but an index can be made only for uint8, int8"):
+        TokenDataset(tmp_path / "wide.bin", dtype="uint32", end=0)
+    with pytest.raises(TokenError, match="is for tokens of uint16, not of int32"):
+        TokenDataset(prefix, dtype="int32")
+    with pytest.raises(ValueError, match="dtype='float32': must be one of uint8, int8"):
+        TokenDataset.write(tmp_path / "x", [[1]], "float32")
+    with pytest.raises(TokenError, match="document 1 has the token 256, which does not fit in uint8"):
+        TokenDataset.write(tmp_path / "x", [[1], [256]], "uint8")
+    assert not (tmp_path / "x.idx").exists()
+    with pytest.raises(TokenError, match=r"document 0 has shape \(1, 1\) and dtype int64"):
+        TokenDataset.write(tmp_path / "x", [[[1]]])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(tmp_path):
+    np.save(tmp_path / "flat.npy", np.array([1, 0]))
+    tmp_path.chmod(0o500)
+    with pytest.raises(ValueError, match=r"index=None: .*flat\.idx cannot be written .*pass index=\.\.\."):
+        TokenDataset(tmp_path / "flat.npy", end=0)
+    tmp_path.chmod(0o700)
+
+
+def test_tokens_outside_of_the_vocabulary(prefix):
+    data = TokenDataset(prefix, vocabulary=8)
+    assert data[2].tolist() == [1]
+    with pytest.raises(TokenError, match=r"corpus: token 2 of document 0 is 8, but the vocabulary has 8 tokens"):
+        data[0]
+    for extra in (0, 1):
+        windows = data.windows(2, extra)
+        assert windows[2].tolist()[:2] == [2, 2]
+        with pytest.raises(TokenError, match="token 0 of the window at token 2 is 8, but the vocabulary has 8 tokens"):
+            windows.__getitems__([2, 1])
+
+
+def test_files_that_were_cut(prefix):
+    tokens, index = prefix.with_suffix(".bin"), prefix.with_suffix(".idx")
+    whole = tokens.read_bytes(), index.read_bytes()
+    tokens.write_bytes(whole[0][:-2])
+    with pytest.raises(TokenError, match=r"has 16 bytes of tokens, but the last document in .* ends at byte 18"):
+        TokenDataset(prefix)
+    tokens.write_bytes(whole[0])
+    for cut in (0, 20, 100, 141):
+        index.write_bytes(whole[1][:cut])
+        with pytest.raises(TokenError, match=r"corpus\.idx"):
+            TokenDataset(prefix)
+    np.save(prefix.with_suffix(".npy"), np.arange(100))
+    data = prefix.with_suffix(".npy").read_bytes()
+    index.unlink()
+    for damaged in (
+        data[:-8],
+        data + b"12345678",
+        data.replace(b"(100,)", b"(100, "),
+        data.replace(b"(100,)", b"(0100)"),
+    ):
+        prefix.with_suffix(".npy").write_bytes(damaged)
+        with pytest.raises(TokenError, match="cannot be mapped into memory"):
+            TokenDataset(prefix.with_suffix(".npy"))
+    tokens.write_bytes(whole[0] + b"x")
+    with pytest.raises(TokenError, match="its 19 bytes are no whole number of uint16"):
+        TokenDataset(tokens, dtype="uint16")
+
+
+def test_arrays_that_are_no_tokens(tmp_path):
+    for array in (np.zeros((2, 2), int), np.zeros(3)):
+        np.save(tmp_path / "x.npy", array)
+        with pytest.raises(TokenError, match="tokens are a single row of ints"):
+            TokenDataset(tmp_path / "x.npy")
+
+
+@pytest.mark.soak
+def test_a_flipped_bit_in_the_index_is_an_error_or_changes_nothing(tmp_path):
+    rng = random.Random(0)
+    documents = [[rng.randrange(1000) for _ in range(rng.randrange(9))] for _ in range(50)]
+    TokenDataset.write(tmp_path / "corpus", documents, "uint16")
+    index = tmp_path / "corpus.idx"
+    whole = index.read_bytes()
+    errors = 0
+    for _ in range(DAMAGES):
+        data = bytearray(whole)
+        for _ in range(rng.choice([1, 1, 2, 8])):
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        if rng.random() < 0.2:
+            del data[rng.randrange(len(data)) :]
+        index.write_bytes(data)
+        try:
+            found = TokenDataset(tmp_path / "corpus")
+        except TokenError:
+            errors += 1
+            continue
+        for number in range(min(len(found), len(documents))):
+            try:
+                assert found[number].tolist() == documents[number]
+            except TokenError:
+                errors += 1
+    assert errors
+
+
+def test_a_dataset_notices_that_its_file_was_replaced(prefix):
+    pickled = pickle.dumps(TokenDataset(prefix))
+    TokenDataset.write(prefix, DOCUMENTS[:2])
+    with pytest.raises(ValueError, match="it has 2 documents, but had 5 when this dataset was pickled"):
+        pickle.loads(pickled)
