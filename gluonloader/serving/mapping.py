@@ -39,10 +39,15 @@ class Mappings:
         _all.add(self)
 
     def add(self, slab: int, descriptor: int) -> None:
-        """Maps a slab, and closes the descriptor; raises OSError if there are too many open files or mappings."""
+        """Maps a slab, and closes the descriptor; raises OSError if there are too many open files or mappings.
+
+        Does nothing if the server has closed the slab already: this consumer has left the epoch of the batch.
+        """
         try:
             size = os.fstat(descriptor).st_size
             mapped = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=self._protection, **MAP_OPTIONS)
+        except ValueError:  # the file is empty, or shorter than `size` by now
+            return
         finally:
             os.close(descriptor)
         self._maps.pop(slab, None)
