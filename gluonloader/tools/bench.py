@@ -28,7 +28,7 @@ from ..units import duration, percent
 from ..work.usage import NOTHING_SPENT, process_resources
 from .arguments import add_factory, add_json, add_seconds, add_step, describe, keywords
 from .factory import load_factory
-from .printing import show
+from .printing import show, table
 from .tuning.of_torch import torchs_arguments
 from .tuning.speed import Step, TimedRun, endless, run
 
@@ -294,12 +294,7 @@ def as_text(result: Bench) -> str:
         waits = [duration(wait) for wait in (speed.wait_p50_s, speed.wait_p90_s, speed.wait_p99_s)]
         sizes = f"{speed.samples_per_s:,.0f}", f"{speed.mb_per_s:,.1f}"
         rows.append((speed.name, *rates, *sizes, first, *waits, percent(speed.waited)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [result.loader, ""]
-    for row in rows:
-        figures = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join([row[0].ljust(widths[0]), *figures]))
-    return "\n".join([*lines, "", *_sentences(result)])
+    return "\n".join([result.loader, "", *table(rows), "", *_sentences(result)])
 
 
 def _sentences(result: Bench) -> Iterator[str]:

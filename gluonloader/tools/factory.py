@@ -20,7 +20,7 @@ from typing import Any
 
 from ..errors import text_of
 from ..loader import DataLoader
-from .tuning.of_torch import as_core, is_torchs, torchs_of
+from .tuning.of_torch import adapted, torchs_of
 from .tuning.trial import check_workers
 
 _PASS_ALL = "write `def make(**options): return DataLoader(dataset, 64, **options)`"
@@ -68,22 +68,19 @@ def load_factory(text: str, accepts: Iterable[str] = ()) -> Callable[..., DataLo
 def checked(text: str, function: Callable[..., Any]) -> Callable[..., DataLoader[Any]]:
     """A factory that raises a FactoryError as `load_factory` says; `text` is its name."""
     last: weakref.ref[DataLoader[Any]] | None = None
+    make_any = adapted(function)
 
     def make(**options: Any) -> DataLoader[Any]:
         nonlocal last
         try:
+            loader = make_any(**options)
+        except TypeError as error:
             _check_signature(text, function, options)
-            loader = function(**options)
-        except (FactoryError, TypeError) as error:
-            loader = torchs_of(function)
             found = re.search(r"got multiple values for (?:keyword )?argument '(\w+)'", str(error))
-            if loader is None and (found is None or found[1] not in options):
+            if found is None or found[1] not in options:
                 raise
-            if loader is None and found is not None:
-                cure = f"DataLoader(dataset, 64, **{{'{found[1]}': ..., **options}})"
-                raise FactoryError(f"{text}: it sets {found[1]}, but the command varies it; write {cure}") from None
-        if is_torchs(loader):
-            loader = as_core(loader, options)
+            cure = f"DataLoader(dataset, 64, **{{'{found[1]}': ..., **options}})"
+            raise FactoryError(f"{text}: it sets {found[1]}, but the command varies it; write {cure}") from None
         if not isinstance(loader, DataLoader):
             raise FactoryError(f"{text}: it returned {type(loader)}, not a gluonloader.DataLoader; {_PASS_ALL}")
         check_workers(loader, options)

@@ -13,8 +13,8 @@ from ..describe import counted
 from ..progress import ProgressBar
 from .arguments import add_factory, add_json, add_seconds, add_step, describe
 from .factory import load_factory
+from .pictures import check_path
 from .printing import show
-from .tuning.plot import check_path
 from .tuning.setting import Setting
 from .tuning.trial import Trial
 from .tuning.tuner import Tuning, tune

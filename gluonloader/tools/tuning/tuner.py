@@ -15,8 +15,9 @@ from ...checks import check_flags, check_function, parse_bytes
 from ...errors import bad_argument
 from ...limits import available_cores, available_memory
 from ...units import duration, percent, size
+from ..pictures import draw_trials
+from ..printing import table
 from .of_torch import adapted
-from .plot import draw
 from .search import Search
 from .setting import Setting, text_of
 from .speed import Step
@@ -66,7 +67,7 @@ class Tuning:
         Raises:
             MissingExtraError: matplotlib is not installed.
         """
-        draw(self.trials, self.best, path)
+        draw_trials(self.trials, self.best, path)
 
     def __str__(self) -> str:
         titles = "samples/s", "from", "to", "runs", "first batch", "shared memory", "arguments"
@@ -77,12 +78,7 @@ class Tuning:
                 memory = size(trial.shared_nbytes) if trial.shared_nbytes else "-"
                 mark = "*" if trial is self.best else ""
                 rows.append((mark, *speeds, duration(trial.first_batch_s), memory, text_of(trial.arguments)))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        right = slice(1, -1)  # the columns of figures
-        lines = []
-        for row in rows:
-            figures = [cell.rjust(width) for cell, width in zip(row[right], widths[right], strict=True)]
-            lines.append("  ".join([row[0].ljust(1), *figures, row[-1]]))
+        lines = table(rows, texts=1)
         errors = [f"{text_of(trial.arguments)}: {trial.error}" for trial in self.trials if trial.error]
         if errors:
             lines += ["", "Failed:", *errors]
