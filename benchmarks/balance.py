@@ -27,6 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from gluonloader import DataLoader
+from gluonloader.options import Processes
 
 from .report import machine
 from .usage import peak, processes
@@ -41,15 +42,15 @@ _SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "prefetch = 4 workers": {"window": 4},
     "prefetch = 8 workers": {"window": 8},
     "prefetch = 16 workers": {"window": 16},
-    "max_per_worker=1": {"max_per_worker": 1},
-    "max_per_worker=2": {"max_per_worker": 2},
+    "max_per_worker=1": {"executor": Processes(max_per_worker=1)},
+    "max_per_worker=2": {"executor": Processes(max_per_worker=2)},
     "in_order=False": {"in_order": False},
     "in_order=False, 4 workers": {"in_order": False, "window": 4},
 }
 SETTINGS_FOR_SAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     **{f"prefetch = {n:2} workers": {"window": n} for n in (1, 2, 4, 8, 16)},
-    "max_per_worker=1": {"max_per_worker": 1},
-    "max_per_worker=1, 8 workers": {"max_per_worker": 1, "window": 8},
+    "max_per_worker=1": {"executor": Processes(max_per_worker=1)},
+    "max_per_worker=1, 8 workers": {"executor": Processes(max_per_worker=1), "window": 8},
     "concurrency=16": {"concurrency": 16},
     **{f"in_order=False, {n:2} workers": {"in_order": False, "window": n} for n in (1, 2, 4, 8)},
     **{f"torch, prefetch_factor={n}": {"library": "torch", "window": n} for n in (1, 2, 4, 8)},

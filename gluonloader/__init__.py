@@ -90,7 +90,7 @@ _LATER = {
     "attach": "serving.client", "bridge": "bridges.bridge", "merge_states": "loading.merging",
     "random_split": "dataset.split", "serve": "serving.server", "tune": "tools.tuning.tuner",
 }  # fmt: skip
-_ROOMS = ("batchify", "buckets", "errors", "records", "tables", "testing", "text", "types", "vision")
+_ROOMS = ("batchify", "buckets", "errors", "options", "records", "tables", "testing", "text", "types", "vision")
 _RENAMED = {"CachedLoader": "RepeatedBatches", "PackedList": "CompactList", "TupleDataset": "StackDataset"}
 
 if not TYPE_CHECKING:

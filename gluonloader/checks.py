@@ -13,7 +13,7 @@ from .errors import bad_argument, similar
 
 ExecutorName = Literal["serial", "thread", "process", "ray", "auto"]
 LastBatch = Literal["keep", "discard", "rollover"]
-OnError = Literal["raise", "skip", "replace"] | Callable[[Exception, Any], Any]
+ErrorAction = Literal["raise", "skip", "replace"] | Callable[[Exception, Any], Any]
 
 SEEDS: Final = range(-(2**63), 2**64)  # ints of 64 bits, with and without a sign
 
@@ -126,28 +126,14 @@ def check_last_batch(value: Any) -> LastBatch:
     return checked
 
 
-def check_on_error(value: Any) -> OnError:
-    """Checks the argument `on_error`."""
+def check_error_action(name: str, value: Any) -> ErrorAction:
+    """Checks an argument that says what to do if a sample raises an error."""
     if not callable(value) and value not in ("raise", "skip", "replace"):
-        raise bad_argument("on_error", value, "must be 'raise', 'skip', 'replace' or a function of error and sample")
+        raise bad_argument(name, value, "must be 'raise', 'skip', 'replace' or a function of error and sample")
     if inspect.iscoroutinefunction(value):
-        raise bad_argument("on_error", value, "must be an ordinary function, since it is not awaited; not `async def`")
-    checked: OnError = value
+        raise bad_argument(name, value, "must be an ordinary function, since it is not awaited; not `async def`")
+    checked: ErrorAction = value
     return checked
-
-
-def check_max_errors(on_error: OnError, max_errors: Any) -> Any:
-    """Checks the argument `max_errors`, beside `on_error`."""
-    if max_errors is None:
-        return None
-    if on_error == "raise":
-        right = "errors are counted only if on_error is 'skip', 'replace' or a function; pass on_error, too"
-        raise bad_argument("max_errors", max_errors, right)
-    if not isinstance(max_errors, (float, np.floating)):
-        return check_int("max_errors", max_errors, 0, "must be a count (an int >= 0), or a share (a float from 0 to 1)")
-    if not 0 <= max_errors <= 1:
-        raise bad_argument("max_errors", max_errors, "a share must be from 0.0 to 1.0; pass an int for a count")
-    return max_errors
 
 
 def parse_bytes(limit: int | str | None) -> int | None:

@@ -101,9 +101,9 @@ class BatchTimeout(GluonLoaderError, TimeoutError, multiprocessing.TimeoutError)
 
 
 class TooManyErrors(GluonLoaderError, RuntimeError):
-    """More samples of an epoch raised an error than `max_errors` allows.
+    """More samples of an epoch raised an error than the limit of `on_error` allows.
 
-    The text lists the first ten samples with their errors. Repair or remove the samples, or pass a larger `max_errors`.
+    The text lists the first ten samples with their errors. Repair or remove the samples, or pass a larger limit.
     The epoch ends; the state of the loader is the position before the batch that exceeded the limit.
     """
 

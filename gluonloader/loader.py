@@ -13,22 +13,23 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
-from .arguments.arguments import TORCH_WORDS, choose_delivery, choose_options, choose_reading, warn_of_prefetch
+from .arguments.arguments import MOVED, TORCH_WORDS, choose_delivery, choose_options, choose_reading, warn_of_prefetch
 from .arguments.batching import Batching, choose_source
 from .batchify import default_batchify
-from .checks import ExecutorName, LastBatch, OnError, check_attribute, check_flags, check_functions, check_int
+from .checks import ErrorAction, ExecutorName, LastBatch, check_attribute, check_flags, check_functions, check_int
 from .describe import arguments, call, describe, short_repr
 from .errors import explain_arguments
 from .iterator import LoaderIterator
 from .loading.epochs import Epochs
 from .loading.plan import only_sample
 from .loading.workers import Workers, payloads_for
+from .options import OnError, Processes, Ray, Seed, Threads, as_seed
 from .randomness import checked_seed
 from .ranks import Ranks
 from .tree import Batch
@@ -70,7 +71,8 @@ class DataLoader(Generic[Batch]):
             `timeout` is ignored. With worker processes and `on_error`, it is the limit for each sample.
         auto_reload: start the next epoch as soon as the last batch of an epoch was delivered.
         executor: "serial", "thread", "process" or "ray"; the default depends on `num_workers` and `thread_pool`. "ray"
-            makes the batches in Ray actors, perhaps on other machines; see `docs/scaling.md`. "auto" chooses the
+            makes the batches in Ray actors, perhaps on other machines; see `docs/scaling.md`. `Processes`, `Threads`
+            and `Ray` of `gluonloader.options` have options: `Processes(max_retries=3)`. "auto" chooses the
             calling thread for small samples in memory; threads if the dataset, its transforms and `batchify_fn` are
             declared to release the GIL (`gluonloader.gil_free`) or, on a Python without a GIL, to be safe in threads
             (`gluonloader.thread_safe`); and processes for everything else.
@@ -78,7 +80,8 @@ class DataLoader(Generic[Batch]):
             function that converts one array. By default, arrays are not converted: if the samples contain torch
             tensors, the batches contain torch tensors, too. Memory is shared, not copied, if the framework allows that.
             Arrays of texts, times and objects stay NumPy arrays.
-        seed: the seed of the order and of random augmentation; None draws a seed from NumPy's global generator.
+        seed: the seed of the order and of random augmentation; None draws a seed from NumPy's global generator. A
+            `gluonloader.options.Seed` also says whether random generators of the dataset are seeded.
         in_order: deliver batches in the order of the sampler; False delivers each batch as soon as it is made.
         worker_init_fn: a function that each worker calls before it reads a sample, also a worker that replaces a dead
             worker. Its argument is a `WorkerInfo`: the number of the worker, with more attributes.
@@ -88,13 +91,7 @@ class DataLoader(Generic[Batch]):
             Python's default elsewhere, unless `multiprocessing.set_start_method` has set another than Python's default.
             With "fork", workers start in milliseconds, the dataset need not be picklable, and no `__main__` guard is
             needed. Use "forkserver" if threads compute or hold locks while workers start; see `docs/workers.md`.
-        max_retries: how often a batch whose worker died is tried again before `WorkerDied` is raised.
         memory_limit: the maximum shared memory for batches, in bytes or as text ("256MB"); None for no limit.
-        max_per_worker: the maximum number of batches that are assigned to a worker at a time; further batches wait for
-            the next free worker. By default all batches in flight are assigned at once, and idle workers take over
-            batches that wait behind a slow batch.
-        ray_options: with `executor="ray"`, the options of each actor, for example `{"num_cpus": 2, "resources":
-            {"decoder": 1}}`; Ray's `scheduling_strategy` and `runtime_env` are also such options.
         num_shards: number of shards into which an iterable dataset is divided; one worker reads each shard. The default
             is one shard per worker. The order of the samples depends on `num_shards`, not on the number of workers.
         shuffle_buffer: for an iterable dataset with `shuffle`: how many samples of each shard are kept in memory and
@@ -102,22 +99,14 @@ class DataLoader(Generic[Batch]):
         ranks: if several processes read the dataset, the rank of this process and the number of processes: `(index,
             count)`; "env", "torch" or "mpi" to look them up; or a `Ranks`. Each process reads its own part of the
             order that all share; of an iterable dataset, its own shards. `Ranks` says how all processes get the same
-            number of batches. All processes need the same `seed`. See `docs/ranks.md`.
+            number of batches, and lets them share workers. All processes need the same `seed`. See `docs/ranks.md`.
         concurrency: how many samples of a batch each worker reads at the same time, for samples that wait for a disk or
             a network. If the dataset has `__getitems__`, it is the number of bulk reads that each worker runs at the
             same time. The batches are those of `concurrency=1`. See `docs/waiting.md`.
         on_error: what to do if a sample raises an error: "raise" it (default), "skip" the sample, "replace" it by
             another sample, or call a function `(error, sample) -> value` that returns a sample or `gluonloader.SKIP`.
-            See `docs/errors.md`.
-        max_errors: with `on_error`, how many samples of an epoch may raise an error: a count, or a share of
-            `len(dataset)` as a float; default 0.01. If there are more, the epoch ends with `TooManyErrors`.
-        reseed_generators: before each batch, set a new seed for each random generator of NumPy, `random` and torch that
-            is an attribute of the dataset, of its transforms (also of Albumentations' pipelines) or of `batchify_fn`.
-            So augmentation does not repeat, and is the same for any number of workers. Threads share these generators,
-            so they do not set seeds; see `docs/determinism.md`.
-        share: "node" lets all ranks of this program on this machine share `num_workers` worker processes. `dataset` may
-            then be a function that returns the dataset, and that is called once on the machine. Give a second loader
-            a name: "node:validation". See `docs/sharing.md`.
+            If more than 1 % of the dataset do, the epoch ends with `TooManyErrors`; `gluonloader.options.OnError` sets
+            another limit. See `docs/errors.md`.
 
     Attributes:
         epochs: the object that starts epochs, and saves and loads positions; for subclasses.
@@ -135,7 +124,7 @@ class DataLoader(Generic[Batch]):
     [4] [-4]
     """
 
-    @explain_arguments(**TORCH_WORDS)
+    @explain_arguments(**TORCH_WORDS, **MOVED)
     def __init__(
         self,
         dataset: Any,
@@ -153,33 +142,27 @@ class DataLoader(Generic[Batch]):
         timeout: float | None = 120,
         auto_reload: bool = False,
         *,
-        executor: ExecutorName | None = None,
+        executor: ExecutorName | Processes | Threads | Ray | None = None,
         output: str | Callable[[Any], Any] | None = None,
-        seed: int | None = None,
+        seed: int | Seed | None = None,
         in_order: bool = True,
         worker_init_fn: Callable[[WorkerInfo], object] | Callable[[int], object] | None = None,
         worker_payload: Callable[[LoaderInfo, int], Any] | None = None,
         start_method: str | None = None,
-        max_retries: int = 1,
         memory_limit: int | str | None = None,
-        max_per_worker: int | None = None,
-        ray_options: Mapping[str, Any] | None = None,
         num_shards: int | None = None,
         shuffle_buffer: int | None = None,
         ranks: Ranks | tuple[int, int] | Literal["env", "torch", "mpi"] | None = None,
         concurrency: int = 1,
-        on_error: OnError = "raise",
-        max_errors: float | None = None,
-        reseed_generators: bool = True,
-        share: str | None = None,
+        on_error: ErrorAction | OnError = "raise",
     ) -> None:
         check_flags(shuffle=shuffle, auto_reload=auto_reload)
         check_functions(batchify_fn=batchify_fn, worker_init_fn=worker_init_fn, worker_payload=worker_payload)
         batching = Batching(batch_size, shuffle, sampler, last_batch, batch_sampler, num_shards, shuffle_buffer, ranks)
         self._batching, self._pin_memory, self._timeout = batching, bool(pin_memory), timeout  # to be read again
-        limits = prefetch, max_retries, memory_limit, max_per_worker
-        options = choose_options(executor, num_workers, thread_pool, start_method, ray_options, *limits)
-        used_seed = checked_seed(seed)
+        options = choose_options(executor, num_workers, thread_pool, start_method, prefetch, memory_limit)
+        seeds, share = as_seed(seed), ranks.share if isinstance(ranks, Ranks) else None
+        used_seed, is_seeded = checked_seed(seeds.value), seeds.value is not None
         if share is not None:
             from .arguments.sharing import share_workers, stand_in
 
@@ -188,18 +171,19 @@ class DataLoader(Generic[Batch]):
         parts = dataset, default_batchify if batchify_fn is None else batchify_fn, worker_init_fn, options.num_workers
         job = Job(*parts, used_seed)
         if share is not None:
-            reading = Reading(concurrency, on_error, reseed_generators=reseed_generators)
+            action = on_error.action if isinstance(on_error, OnError) else on_error
+            reading = Reading(concurrency, action, reseed_generators=seeds.reseed_generators)
             job = replace(job, payloads=payloads(used_seed), reading=reading)
-            options = share_workers(share, batching, options, seed is not None, job)
-        source = choose_source(dataset, batching, used_seed, seed is not None, options.num_workers)
+            options = share_workers(share, batching, options, is_seeded, job)
+        source = choose_source(dataset, batching, used_seed, is_seeded, options.num_workers)
         warn_of_prefetch(options, dataset, batch_size, source)
         if source.sampler is None:
             yields_batches = batch_size is None and batchify_fn is None
             job = replace(job, iterable=True, batchify_fn=only_sample if yields_batches else job.batchify_fn)
-        reading = choose_reading(dataset, batching, concurrency, on_error, max_errors, reseed_generators)
+        reading = choose_reading(dataset, batching, concurrency, on_error, seeds)
         workers = Workers(replace(job, reading=reading), options, payloads)
         delivery = choose_delivery(in_order, timeout, output, pin_memory, pin_device_id)
-        self.epochs = Epochs(source, workers, delivery, seed is not None, bool(auto_reload))
+        self.epochs = Epochs(source, workers, delivery, is_seeded, bool(auto_reload))
         workers.start(epoch=0)
         self.epochs.start_ahead()
 

@@ -54,6 +54,9 @@ class Ranks:
             order of the ranks. For example with MPI: `gather=comm.allgather`. With an iterable dataset and "drop" or
             "repeat", it exchanges the numbers of batches, so a process has to know the lengths of its own shards only.
             With any other dataset, it compares the orders of the processes when the first epoch starts.
+        share: "node" lets all ranks on this machine share the `num_workers` worker processes of their loaders. The
+            dataset may then be a function that returns the dataset, and that is called once on the machine. Give a
+            second loader a name: "node:validation". See `docs/sharing.md`.
 
     Raises:
         ValueError: an argument is wrong; the text says what to pass instead.
@@ -64,6 +67,7 @@ class Ranks:
     policy: Policy | None = None
     shard_lengths: Sequence[int] | None = None
     gather: Callable[[int], Sequence[int]] | None = None
+    share: str | None = None
 
     def __post_init__(self) -> None:
         check_int("count", self.count, 1)
@@ -73,6 +77,9 @@ class Ranks:
             raise bad_argument("policy", self.policy, "must be 'uneven', 'drop' or 'repeat'")
         if self.gather is not None and not callable(self.gather):
             raise bad_argument("gather", self.gather, "must be a function of one int, or None")
+        share = self.share
+        if share is not None and not (isinstance(share, str) and re.fullmatch("node(:.+)?", share, re.DOTALL)):
+            raise bad_argument("share", share, "must be 'node' or 'node:NAME', e.g. 'node:validation'")
 
     @classmethod
     def of(cls, source: Source, policy: Policy | None = None, **options: Any) -> Ranks:

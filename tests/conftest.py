@@ -25,6 +25,7 @@ import pytest
 import gluonloader
 from gluonloader import DataLoader
 from gluonloader.mxnet import patch_numpy
+from gluonloader.options import Processes, Ray
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one may take its time
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=15)  # `nox -s core` selects it
@@ -58,6 +59,10 @@ class Way:
 
     def loader(self, dataset: Any, *args: Any, **kwargs: Any) -> DataLoader:
         return DataLoader(dataset, *args, **{"seed": 0, "timeout": 60, **self.arguments, **kwargs})
+
+    def retrying(self, max_retries: int) -> dict[str, Any]:
+        """The argument for workers that may die so often on a batch."""
+        return {"executor": (Ray if self == RAY else Processes)(max_retries=max_retries)}
 
     def __str__(self) -> str:
         return self.name

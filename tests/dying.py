@@ -17,6 +17,7 @@ from conftest import children, crew, eventually
 from samples import Numbered
 
 import gluonloader as gl
+from gluonloader.options import Processes
 
 SAMPLES, SIZE = 100, 4
 held = []  # the program's end of the FIFO, which forked processes inherit
@@ -95,7 +96,9 @@ def main(hidden_by, start_method, kills, every, fifo, pidfds):
         del os.pidfd_open  # as in a Python that was built for an old system
     held.append(os.open(fifo, os.O_RDWR))
     dataset = make_dataset(hidden_by, fifo, int(every))
-    with gl.DataLoader(dataset, SIZE, num_workers=2, start_method=start_method, max_retries=1000, timeout=60) as loader:
+    with gl.DataLoader(
+        dataset, SIZE, num_workers=2, start_method=start_method, executor=Processes(max_retries=1000), timeout=60
+    ) as loader:
         killer = Killer(loader, int(kills), 0.03 if start_method == "fork" else 0.3)
         killer.start()
         while killer.is_alive():

@@ -59,7 +59,8 @@ def over_ranks(number, read, *arguments):
 
 
 def loader_of(rank, number, name, dataset, **arguments):
-    options = {"batch_size": 4, "num_workers": 2, "seed": 1, "timeout": 60, "ranks": (rank, number), "share": name}
+    ranks = gl.Ranks(rank, number, share=name)
+    options = {"batch_size": 4, "num_workers": 2, "seed": 1, "timeout": 60, "ranks": ranks}
     return gl.DataLoader(dataset, **{**options, **arguments})
 
 

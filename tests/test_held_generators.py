@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from conftest import FORK, NEW_INTERPRETERS, OVER_ALL, SERIAL, THREAD, Way
 
-from gluonloader import DataLoader, IterableDataset, RandomSampler, SimpleDataset, get_worker_info
+from gluonloader import IterableDataset, RandomSampler, SimpleDataset, get_worker_info
+from gluonloader.options import Seed
 
 LENGTH, SIZE = 16, 2
 WAYS = [SERIAL, *(Way(f"fork-{n}", {"num_workers": n}) for n in (1, 2, 4)), *(NEW_INTERPRETERS if OVER_ALL else [])]
@@ -160,10 +161,10 @@ def test_a_generator_that_worker_init_fn_has_made_is_found(way):
 def test_it_can_be_turned_off_and_threads_never_do_it(way):
     """With the seeds of the batches, no number would be one of those that the generator draws by itself."""
     own = np.random.default_rng(1).random(LENGTH).tolist()
-    off = {} if way is THREAD else {"reseed_generators": False}
+    off = {} if way is THREAD else {"seed": Seed(0, reseed_generators=False)}
     with way.loader(Noise(), SIZE, **off) as loader:
         assert {number for batch in loader for number in batch[0].tolist()} <= set(own)
-    with SERIAL.loader(Noise(), SIZE, reseed_generators=False) as loader:
+    with SERIAL.loader(Noise(), SIZE, seed=Seed(0, reseed_generators=False)) as loader:
         assert [number for batch in loader for number in batch[0].tolist()] == own
 
 
@@ -199,4 +200,4 @@ def test_an_iterable_dataset_with_set_epoch_keeps_its_own_order(way):
 
 def test_a_wrong_value_is_refused():
     with pytest.raises(ValueError, match="reseed_generators"):
-        DataLoader(range(3), 1, reseed_generators="no")
+        Seed(0, reseed_generators="no")

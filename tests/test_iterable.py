@@ -13,6 +13,7 @@ from conftest import FORK, SERIAL, THREAD, Way, load_mxnet, load_or_skip
 
 from gluonloader import DataLoader, Dataset, IterableDataset, get_rng, get_worker_info
 from gluonloader.errors import WorkerDied
+from gluonloader.options import Processes
 
 WORKERS = [SERIAL, Way("thread-3", {"num_workers": 3, "thread_pool": True}), Way("fork-3", {"num_workers": 3})]
 
@@ -72,7 +73,7 @@ def test_random_lengths_workers_and_deaths(block, tmp_path):
         shuffle = {} if buffer is None else {"shuffle": True, "shuffle_buffer": buffer}
         with DataLoader(
             Parts(lengths, fatal, folder), size, num_workers=workers, num_shards=len(lengths), last_batch=last_batch,
-            in_order=rng.random() < 0.7, max_retries=3, timeout=10, seed=case, **shuffle,
+            in_order=rng.random() < 0.7, executor=Processes(max_retries=3), timeout=10, seed=case, **shuffle,
         ) as loader:  # fmt: skip
             for _ in range(2):
                 check(list(loader), lengths, size, last_batch)
@@ -213,7 +214,7 @@ def test_a_sample_that_always_kills_ends_its_shard_and_not_the_others(tmp_path):
             if sample == (0, 5):
                 os._exit(3)
 
-    with FORK.loader(Deadly([9, 9]), 2, num_shards=2, max_retries=1) as loader:
+    with FORK.loader(Deadly([9, 9]), 2, num_shards=2, **FORK.retrying(1)) as loader:
         iterator, seen, errors = iter(loader), [], []
         while True:
             try:

@@ -11,6 +11,7 @@ from pipelines import Stateful
 
 from gluonloader import DataLoader, IterableDataset, RandomSampler, ShardedSampler, WeightedSampler, get_rng
 from gluonloader.errors import LoaderClosed
+from gluonloader.options import Processes
 from gluonloader.state import add_checksum
 
 # -- live samplers -------------------------------------------------------------------------------------------------
@@ -204,10 +205,10 @@ def test_a_worker_info_can_be_used_as_a_plain_number():
 
 
 def test_at_most_so_many_batches_wait_at_a_worker():
-    with FORK.loader(range(40), 2, prefetch=16, max_per_worker=1) as loader:
+    with FORK.loader(range(40), 2, prefetch=16, executor=Processes(max_per_worker=1)) as loader:
         iterator = iter(loader)
         attempts = [len(lane.attempts) for lane in crew(loader).lanes.values()]
         assert max(attempts) <= 1
         assert [batch.tolist() for batch in iterator] == [[i, i + 1] for i in range(0, 40, 2)]
     with pytest.raises(ValueError, match="max_per_worker=0"):
-        DataLoader(range(3), 1, max_per_worker=0)
+        Processes(max_per_worker=0)

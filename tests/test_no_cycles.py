@@ -8,6 +8,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD, eventually, mapped_slabs
 
 import gluonloader as gl
+from gluonloader.options import OnError
 
 LENGTH, BAD = 24, 9
 
@@ -93,14 +94,14 @@ KINDS = {
     "memory_limit": (Images, lambda way, data: way.loader(data, 4, memory_limit="20MB")),
     "transform": (Images, lambda way, data: way.loader(gl.SimpleDataset(data).transform(failing), 4)),
     "views": (Images, lambda way, data: way.loader(gl.SimpleDataset(data).take(20).shard(2, 1), 4)),
-    "skip": (Images, lambda way, data: way.loader(data, 4, on_error="skip", max_errors=3)),
-    "replace": (InBulk, lambda way, data: way.loader(data, 4, on_error="replace", max_errors=3)),
-    "on_error": (Images, lambda way, data: way.loader(data, 4, on_error=skipped, max_errors=3)),
+    "skip": (Images, lambda way, data: way.loader(data, 4, on_error=OnError("skip", 3))),
+    "replace": (InBulk, lambda way, data: way.loader(data, 4, on_error=OnError("replace", 3))),
+    "on_error": (Images, lambda way, data: way.loader(data, 4, on_error=OnError(skipped, 3))),
     "stream": (Stream, lambda way, data: way.loader(data, 4)),
     "shuffled stream": (Stream, lambda way, data: way.loader(data.transform(failing), 4, shuffle=True)),
     "skip in a stream": (
         Stream,
-        lambda way, data: way.loader(data.transform(failing), 4, on_error="skip", max_errors=3),
+        lambda way, data: way.loader(data.transform(failing), 4, on_error=OnError("skip", 3)),
     ),
     "packed stream": (
         Documents,

@@ -1,4 +1,4 @@
-"""`on_error` and `max_errors`: samples that raise errors, with every executor, and after a resume."""
+"""`on_error` and its limit: samples that raise errors, with every executor, and after a resume."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from conftest import FORK, SERIAL, THREAD, eventually
 from faulty import AsyncFaulty, AsyncFaultyInBulk, Faulty, FaultyInBulk, negative, negative_or_skip
 
 import gluonloader as gl
+from gluonloader.options import OnError
 from gluonloader.state import add_checksum
 
 pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only]
@@ -31,8 +32,10 @@ SAMPLES = int(os.environ.get("GLUONLOADER_BAD_SAMPLES", "2000"))  # 100000 for t
 PLACES = 50 if SAMPLES >= 100_000 else 5
 
 
-def load(way, dataset, *args, **kwargs):
-    with way.loader(dataset, *args, **{"max_errors": 1.0, **kwargs}) as loader:
+def load(way, dataset, *args, on_error="raise", **kwargs):
+    if on_error != "raise" and not isinstance(on_error, OnError):
+        on_error = OnError(on_error, 1.0)
+    with way.loader(dataset, *args, on_error=on_error, **kwargs) as loader:
         return [batch.tolist() for batch in loader]
 
 
@@ -89,7 +92,7 @@ def test_large_samples_are_left_out_wherever_they_stand(any_way, size):
 
 def test_an_empty_batch_is_left_out(any_way):
     dataset = gl.SimpleDataset(range(10)).transform(only_from_four)
-    with any_way.loader(dataset, 2, on_error="skip", max_errors=4) as loader:
+    with any_way.loader(dataset, 2, on_error=OnError("skip", 4)) as loader:
         assert len(loader) == 5
         for _ in range(2):
             assert [batch.tolist() for batch in loader] == [[4, 5], [6, 7], [8, 9]]
@@ -115,11 +118,11 @@ def until_error(loader, before_each=lambda: None):
 
 @pytest.mark.parametrize("policy", ["skip", "replace", negative])
 def test_a_resume_continues_with_the_same_batches_and_counts_on(any_way, policy):
-    arguments = {"on_error": policy, "max_errors": 8}
+    arguments = {"on_error": OnError(policy, 8)}
     with SERIAL.loader(Faulty(), 7, True, **arguments) as loader:
         states = []
         batches, errors = until_error(loader, lambda: states.append(json.dumps(loader.state_dict())))
-    assert "more than max_errors=8 allows" in errors
+    assert "more than limit=8 of on_error allows" in errors
     for place in (1, len(states) // 2, len(states) - 1):
         with any_way.loader(Faulty(), 7, True, **arguments) as loader:
             loader.load_state_dict(states[place])
@@ -130,7 +133,7 @@ def test_a_resume_continues_with_the_same_batches_and_counts_on(any_way, policy)
 
 def test_a_state_has_a_count_only_with_on_error():
     assert "errors" not in SERIAL.loader(Faulty(), 7).state_dict()
-    with SERIAL.loader(Faulty(), 7, on_error="skip", max_errors=20) as loader:
+    with SERIAL.loader(Faulty(), 7, on_error=OnError("skip", 20)) as loader:
         iterator = iter(loader)
         next(iterator), next(iterator)
         state = loader.state_dict()
@@ -144,13 +147,13 @@ def test_a_state_has_a_count_only_with_on_error():
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_too_many_errors_end_the_epoch_at_the_same_batch(any_way, in_order):
-    with any_way.loader(Faulty(), 5, on_error="skip", max_errors=6, in_order=in_order) as loader:
+    with any_way.loader(Faulty(), 5, on_error=OnError("skip", 6), in_order=in_order) as loader:
         batches, text = until_error(loader)
-        assert re.match(r"(?s)7 samples of epoch 0.*max_errors=6.*pass a larger max_errors", text)
+        assert re.match(r"(?s)7 samples of epoch 0.*limit=6 of on_error.*pass a larger limit", text)
         assert len(batches) == 12 or not in_order
         state = loader.state_dict()
         assert state["errors"] == 6
-    with any_way.loader(Faulty(), 5, on_error="skip", max_errors=10) as loader:
+    with any_way.loader(Faulty(), 5, on_error=OnError("skip", 10)) as loader:
         loader.load_state_dict(state)
         rest = [batch.tolist() for batch in loader]
         assert sorted(indices_of(batches + rest)) == [index for index in range(100) if index % 10 != 3]
@@ -159,25 +162,25 @@ def test_too_many_errors_end_the_epoch_at_the_same_batch(any_way, in_order):
 
 
 def test_the_error_lists_the_first_ten_samples(any_way):
-    with any_way.loader(Faulty(), 50, on_error="skip", max_errors=0.09) as loader:
+    with any_way.loader(Faulty(), 50, on_error=OnError("skip", 0.09)) as loader:
         _, text = until_error(loader)
     lines = text.splitlines()
     assert lines[1:-1] == [f"  dataset[{index}]: OSError: cannot read {index}" for index in range(3, 100, 10)]
 
 
-def test_without_max_errors_one_percent_may_fail():
-    assert len(load(SERIAL, Faulty(1000, 100), 10, on_error="skip", max_errors=None)) == 100
-    with pytest.raises(gl.errors.TooManyErrors, match="11 samples of epoch 0 .* max_errors=10 "):
-        load(SERIAL, Faulty(1000, 90), 10, on_error="skip", max_errors=None)
-    assert len(load(SERIAL, Faulty(9, 10), 3, on_error="skip", max_errors=None)) == 3  # at least one sample
+def test_without_a_limit_one_percent_may_fail():
+    assert len(load(SERIAL, Faulty(1000, 100), 10, on_error=OnError("skip"))) == 100
+    with pytest.raises(gl.errors.TooManyErrors, match="11 samples of epoch 0 .* limit=10 "):
+        load(SERIAL, Faulty(1000, 90), 10, on_error=OnError("skip"))
+    assert len(load(SERIAL, Faulty(9, 10), 3, on_error=OnError("skip"))) == 3  # at least one sample
     with pytest.raises(gl.errors.TooManyErrors):
-        load(SERIAL, Faulty(9, 10), 3, on_error="skip", max_errors=0)
+        load(SERIAL, Faulty(9, 10), 3, on_error=OnError("skip", 0))
 
 
 def test_the_same_error_is_logged_once(any_way, caplog):
     dataset = gl.SimpleDataset(range(10)).transform(only_from_four)
     caplog.set_level(logging.WARNING, "gluonloader")
-    with any_way.loader(dataset, 2, on_error="skip", max_errors=4) as loader:
+    with any_way.loader(dataset, 2, on_error=OnError("skip", 4)) as loader:
         list(loader), list(loader)
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
         "dataset[0] raised an error, so on_error applies: ValueError: too small"
@@ -185,7 +188,7 @@ def test_the_same_error_is_logged_once(any_way, caplog):
 
 
 def test_flush_counts_no_sample_twice():
-    with THREAD.loader(Faulty(), 5, on_error="skip", max_errors=10) as loader:
+    with THREAD.loader(Faulty(), 5, on_error=OnError("skip", 10)) as loader:
         iterator, found = iter(loader), []
         for batch in iterator:
             found.append(batch.tolist())
@@ -233,7 +236,7 @@ def raise_on(error, index):
 
 
 def test_an_error_of_the_function_is_raised(any_way):
-    with any_way.loader(Faulty(), 5, on_error=raise_on, max_errors=1.0) as loader:
+    with any_way.loader(Faulty(), 5, on_error=OnError(raise_on, 1.0)) as loader:
         with pytest.raises(KeyError, match="3") as caught:
             next(iter(loader))
         assert "on_error for dataset[3], batch 0 of epoch 0" in "".join(caught.value.__notes__)
@@ -246,7 +249,7 @@ class Exits(Faulty):
 
 def test_sys_exit_in_a_sample_is_an_error_like_others(any_way):
     assert indices_of(load(any_way, Exits(10), 5, on_error="skip")) == [0, 1, 2, 5, 6, 7, 8, 9]
-    with any_way.loader(Exits(10), 5, on_error="skip", max_errors=1) as loader:
+    with any_way.loader(Exits(10), 5, on_error=OnError("skip", 1)) as loader:
         _, text = until_error(loader)
     assert "dataset[4]: RuntimeError: dataset[4] raised SystemExit(enough" in text
 
@@ -268,7 +271,7 @@ def test_the_error_of_a_signal_handler_is_not_one_of_the_sample():
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        with SERIAL.loader(Interrupted(10), 2, on_error="skip", max_errors=1) as loader:
+        with SERIAL.loader(Interrupted(10), 2, on_error=OnError("skip", 1)) as loader:
             iterator = iter(loader)
             assert [next(iterator)[0, 0] for _ in range(3)] == [0, 2, 4]
             with pytest.raises(HandlerError):
@@ -293,7 +296,7 @@ class Ragged(Faulty):
 
 
 def test_an_error_of_batchify_is_raised_and_names_the_right_sample(any_way):
-    with any_way.loader(Ragged(10), 8, on_error="skip", max_errors=4) as loader:
+    with any_way.loader(Ragged(10), 8, on_error=OnError("skip", 4)) as loader:
         iterator = iter(loader)
         with pytest.raises(gl.errors.BatchifyError, match=r"sample 6 \(row 5 of batch 0\)"):
             next(iterator)
@@ -353,7 +356,7 @@ def good_numbers(size=100):
 
 @pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
 def test_transforms_of_iterable_datasets_may_fail(any_way, last_batch):
-    arguments = {"on_error": "skip", "max_errors": 20, "num_shards": 2, "last_batch": last_batch}
+    arguments = {"on_error": OnError("skip", 20), "num_shards": 2, "last_batch": last_batch}
     with any_way.loader(stream(), 6, **arguments) as loader, SERIAL.loader(stream(), 6, **arguments) as serial:
         for _ in range(3):
             batches = [batch.tolist() for batch in loader]
@@ -368,14 +371,14 @@ def minus(error, number):
 
 
 def test_a_function_gets_the_sample_of_an_iterable_dataset(any_way):
-    with any_way.loader(stream(), 6, on_error=minus, max_errors=20, num_shards=2) as loader:
+    with any_way.loader(stream(), 6, on_error=OnError(minus, 20), num_shards=2) as loader:
         found = sorted(number for batch in loader for number in batch.tolist())
     bad = [-number for number in range(100) if number % 20 in (7, 9) or (number % 20 == 11 and number % 3)]
     assert found == sorted(bad + good_numbers())
 
 
 def test_an_iterable_dataset_resumes_with_the_same_batches_and_count(any_way):
-    arguments = {"on_error": "skip", "max_errors": 20, "num_shards": 3}
+    arguments = {"on_error": OnError("skip", 20), "num_shards": 3}
     with any_way.loader(stream(), 4, **arguments) as loader:
         batches, states = [], []
         iterator = iter(loader)
@@ -391,7 +394,7 @@ def test_an_iterable_dataset_resumes_with_the_same_batches_and_count(any_way):
 
 
 def test_too_many_errors_in_an_iterable_dataset(any_way):
-    with any_way.loader(stream(), 4, on_error="skip", max_errors=2, num_shards=2) as loader:
+    with any_way.loader(stream(), 4, on_error=OnError("skip", 2), num_shards=2) as loader:
         _, text = until_error(loader)
     assert re.search(r"\n  sample \d+ of shard \d: ValueError: \w+\n", text)
 
@@ -402,7 +405,7 @@ def broken():
 
 
 def test_an_error_of_the_iterator_is_raised(any_way):
-    with any_way.loader(gl.IterableDataset(broken), 2, on_error="skip", max_errors=5, num_shards=1) as loader:
+    with any_way.loader(gl.IterableDataset(broken), 2, on_error=OnError("skip", 5), num_shards=1) as loader:
         with pytest.raises(OSError, match="connection was lost"):
             list(loader)
 
@@ -446,21 +449,36 @@ def test_a_sample_that_awaits_something_cancelled_is_a_bad_sample(any_way):
 @pytest.mark.parametrize(
     ("dataset", "arguments", "text"),
     [
-        (Faulty(), {"max_errors": 3}, "max_errors=3: errors are counted only if on_error"),
-        (Faulty(), {"on_error": "skip", "max_errors": -1}, "max_errors=-1: must be a count"),
-        (Faulty(), {"on_error": "skip", "max_errors": True}, "max_errors=True: must be a count"),
-        (Faulty(), {"on_error": "skip", "max_errors": 1.5}, "max_errors=1.5: a share must be from 0.0 to 1.0"),
         (Faulty(), {"on_error": asyncio.sleep}, "on_error=.*: must be an ordinary function"),
         (Faulty(), {"on_error": "ignore"}, "on_error='ignore': must be 'raise', 'skip', 'replace' or a function"),
-        (gl.IterableDataset(broken), {"on_error": "skip"}, "max_errors=None: .* has no length .*; pass a count"),
-        (gl.IterableDataset(broken), {"on_error": "skip", "max_errors": 0.1}, "max_errors=0.1: .* pass a count"),
+        (
+            gl.IterableDataset(broken),
+            {"on_error": "skip"},
+            "on_error=.*limit=0.01.*: .* no length .*; pass a count",
+        ),
+        (gl.IterableDataset(broken), {"on_error": OnError("skip", 0.1)}, "on_error=.*limit=0.1.*: .* pass a count"),
         (stream(), {"concurrency": 2}, "concurrency=2: an iterable dataset yields one sample after the other"),
-        (stream(), {"on_error": "replace", "max_errors": 1}, "on_error='replace': .* iterable .*; pass 'skip'"),
+        (stream(), {"on_error": OnError("replace", 1)}, "on_error='replace': .* iterable .*; pass 'skip'"),
     ],
 )
 def test_wrong_arguments(dataset, arguments, text):
     with pytest.raises(ValueError, match=text):
         gl.DataLoader(dataset, 2, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("raise", 3), "action='raise': then no error is counted"),
+        (("ignore",), "action='ignore': must be 'raise', 'skip', 'replace' or a function"),
+        (("skip", -1), "limit=-1: must be a count"),
+        (("skip", True), "limit=True: must be a count"),
+        (("skip", 1.5), "limit=1.5: a share must be from 0.0 to 1.0"),
+    ],
+)
+def test_wrong_limits(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        OnError(*arguments)
 
 
 # -- many samples ------------------------------------------------------------------------------------------------------
@@ -472,7 +490,7 @@ def test_wrong_arguments(dataset, arguments, text):
 def test_many_bad_samples_change_nothing_between_executors_and_after_a_resume(policy):
     chooser = random.Random(policy)
     dataset = Faulty(SAMPLES, 100)
-    arguments = {"shuffle": True, "on_error": policy, "max_errors": SAMPLES // 100}
+    arguments = {"shuffle": True, "on_error": OnError(policy, SAMPLES // 100)}
     serial = SERIAL.loader(dataset, 32, **arguments)
     places = sorted(chooser.sample(range(-(-SAMPLES // 32)), PLACES))
     batches, states = [], []
@@ -511,7 +529,7 @@ def test_the_error_of_a_last_sample_keeps_no_sample_in_memory(way, policy):
     gc.collect()
     gc.disable()
     try:
-        sizes = [len(batch) for batch in way.loader(dataset, 8, on_error=policy, max_errors=1, batchify_fn=list)]
+        sizes = [len(batch) for batch in way.loader(dataset, 8, on_error=OnError(policy, 1), batchify_fn=list)]
         assert sizes == [7 if policy == "skip" else 8]
         assert eventually(lambda: not alive)
     finally:
@@ -534,7 +552,7 @@ def test_the_statistics_count_the_samples_of_an_iterable_dataset_that_arrive(any
 
 def check_statistics(way, dataset, policy, errors, **arguments):
     samples, found = 0, []
-    with way.loader(dataset, 8, on_error=policy, max_errors=100, **arguments) as loader:
+    with way.loader(dataset, 8, on_error=OnError(policy, 100), **arguments) as loader:
         iterator = iter(loader)
         for batch in iterator:
             samples += len(batch)
@@ -553,14 +571,14 @@ def check_statistics(way, dataset, policy, errors, **arguments):
 
 
 def test_print_says_how_many_samples_were_skipped_or_replaced():
-    def text(policy, **arguments):
-        with SERIAL.loader(Faulty(60), 6, on_error=policy, **arguments) as loader, contextlib.suppress(OSError):
+    def text(policy):
+        with SERIAL.loader(Faulty(60), 6, on_error=policy) as loader, contextlib.suppress(OSError):
             list(loader)
         return str(loader.stats()).splitlines()[1:-1]
 
-    assert text("skip", max_errors=6) == ["6 samples raised an error (6 skipped)."]
-    assert text("replace", max_errors=6) == ["6 samples raised an error (6 replaced)."]
-    assert text(negative_or_skip, max_errors=6) == ["6 samples raised an error (1 skipped, 5 replaced)."]
+    assert text(OnError("skip", 6)) == ["6 samples raised an error (6 skipped)."]
+    assert text(OnError("replace", 6)) == ["6 samples raised an error (6 replaced)."]
+    assert text(OnError(negative_or_skip, 6)) == ["6 samples raised an error (1 skipped, 5 replaced)."]
     assert text("raise") == ["1 batch raised an error and did not arrive."]
 
 

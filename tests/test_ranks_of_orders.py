@@ -27,6 +27,7 @@ from gluonloader import (
     merge_states,
 )
 from gluonloader.buckets import FixedBucketSampler
+from gluonloader.options import OnError
 
 UNCOMPARED = pytest.mark.filterwarnings("ignore:.* ranks divide its order")
 
@@ -448,7 +449,7 @@ def test_errors_of_all_ranks_count_in_a_merged_state():
 
     states = []
     for index in range(2):
-        iterator = iter(DataLoader(Broken(), 2, seed=0, ranks=(index, 2), on_error="skip", max_errors=100))
+        iterator = iter(DataLoader(Broken(), 2, seed=0, ranks=(index, 2), on_error=OnError("skip", 100)))
         next(iterator)  # the first four samples of this rank are skipped
         states.append(iterator.state_dict())
     assert [state["errors"] for state in [*states, merge_states(states)]] == [4, 4, 8]

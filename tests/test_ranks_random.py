@@ -88,7 +88,7 @@ class Case:
     def run(self, state, most, *ranks, **options):
         """The batches of one rank, at most so many, and its state afterwards; workers are killed."""
         way = self.rng.choice(WAYS)
-        retries = {"max_retries": 100} if way is FORK else {}
+        retries = way.retrying(100) if way is FORK else {}
         with self.loader(way, *ranks, **options, **retries) as loader:
             if state:
                 loader.load_state_dict(state)
@@ -181,7 +181,7 @@ class Order:
             self.options |= {"batch_size": self.size, "last_batch": self.last_batch}
 
     def loader(self, way, ranks):
-        retries = {"max_retries": 100} if way is FORK else {}
+        retries = way.retrying(100) if way is FORK else {}
         return way.loader(range(self.length), ranks=ranks, **self.options, **self.arguments(self.length), **retries)
 
     def ranks(self, index, count, policy):

@@ -27,6 +27,7 @@ from gluonloader import (
     get_rng,
     get_worker_info,
 )
+from gluonloader.options import Seed
 
 # A resume warns of these; `seek` and `load_state_dict` are right all the same.
 pytestmark = [
@@ -285,7 +286,7 @@ def test_generators_that_are_not_seeded_are_restored_too(any_way):
             return self.held[0].random()
 
     dataset = Held()
-    with any_way.loader(dataset, 4, reseed_generators=False) as loader:
+    with any_way.loader(dataset, 4, seed=Seed(0, reseed_generators=False)) as loader:
         list(loader)  # since threads draw from the generator, too
         state = dataset.held[0].bit_generator.state
         loader.replay(0, 2)

@@ -12,6 +12,7 @@ from faulty import AsyncFaulty, AsyncFaultyInBulk, Faulty, FaultyInBulk
 
 from gluonloader import SKIP, BatchSampler, DataLoader, FileDataset, IterableDataset, get_rng
 from gluonloader.errors import TooManyErrors
+from gluonloader.options import OnError
 
 LENGTH, SIZE = 43, 4
 BROKEN = {2, 7, 8, 9, 10, 11, 30}  # among them all samples of batch 2, in the order of the dataset
@@ -39,7 +40,7 @@ def delivered(loader):
 @pytest.mark.parametrize("on_error", ["skip", "replace", decide])
 @pytest.mark.parametrize("kind", [Faulty, FaultyInBulk, AsyncFaulty, AsyncFaultyInBulk])
 def test_replay_skips_and_replaces_the_same_samples_and_counts_none(kind, on_error):
-    options = {"on_error": on_error, "max_errors": 7}
+    options = {"on_error": OnError(on_error, 7)}
     with SERIAL.loader(broken(kind), SIZE, batchify_fn=batchify, **options) as loader:
         batches, counted = delivered(loader), (loader.stats(), loader.state_dict())
         with FORK.loader(broken(kind), SIZE, batchify_fn=batchify, concurrency=3, **options) as other:
@@ -54,7 +55,7 @@ def test_replay_skips_and_replaces_the_same_samples_and_counts_none(kind, on_err
 
 
 def test_last_and_indices_name_the_samples_that_were_drawn_also_those_that_were_left_out(way):
-    with way.loader(broken(), SIZE, on_error="skip", max_errors=7) as loader:
+    with way.loader(broken(), SIZE, on_error=OnError("skip", 7)) as loader:
         iterator, seen = iter(loader), []
         for batch in iterator:
             drawn = iterator.last.indices
@@ -67,11 +68,11 @@ def test_last_and_indices_name_the_samples_that_were_drawn_also_those_that_were_
 def test_after_seek_the_count_of_errors_starts_at_zero(any_way):
     def read(loader):
         numbers, iterator = [], iter(loader)
-        with pytest.raises(TooManyErrors, match="5 samples of epoch 0 raised an error, more than max_errors=4 allows"):
+        with pytest.raises(TooManyErrors, match="5 samples of epoch 0 .* more than limit=4 of on_error allows"):
             numbers.extend(iterator.last.number for _ in iterator)
         return numbers, loader.state_dict()["errors"]
 
-    options = {"on_error": "skip", "max_errors": 4, "batch_sampler": BatchSampler(range(LENGTH), SIZE)}
+    options = {"on_error": OnError("skip", 4), "batch_sampler": BatchSampler(range(LENGTH), SIZE)}
     with any_way.loader(broken(), **options) as loader, any_way.loader(broken(), **options) as other:
         loader.seek(0, 1)
         other.load_state_dict(json.dumps(loader.state_dict()))
@@ -89,7 +90,7 @@ def refuse_some(number):
 
 def test_batches_of_an_iterable_dataset_without_a_sample_are_an_error():
     data = IterableDataset(lambda: iter(range(50))).transform(refuse_some)
-    with DataLoader(data, 4, num_shards=4, seed=1, on_error="skip", max_errors=9) as loader:
+    with DataLoader(data, 4, num_shards=4, seed=1, on_error=OnError("skip", 9)) as loader:
         batches = delivered(loader)
         assert 1 not in batches
         for number, batch in batches.items():

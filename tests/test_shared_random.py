@@ -74,11 +74,11 @@ class Program:
         self.is_function = isinstance(self.dataset, Drawn) and rng.random() < 0.3
 
     def loader(self, rank, count, name):
-        ranks = gl.Ranks(rank, count, self.policy)
+        ranks = gl.Ranks(rank, count, self.policy, share=name)
         if name is None:
             return self.way.loader(self.dataset, ranks=ranks, **self.arguments)
         dataset = (lambda: self.dataset) if self.is_function else self.dataset
-        options = {"ranks": ranks, "share": name, "timeout": 60, **self.arguments, **self.shared}
+        options = {"ranks": ranks, "timeout": 60, **self.arguments, **self.shared}
         return gl.DataLoader(dataset, **options)
 
     def start(self, rank, name):

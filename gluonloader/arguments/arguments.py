@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Any, Final
@@ -22,8 +22,6 @@ from ..checks import (
     check_flags,
     check_functions,
     check_int,
-    check_max_errors,
-    check_on_error,
     check_timeout,
     parse_bytes,
 )
@@ -35,6 +33,7 @@ from ..limits import available_cores
 from ..loading.choice import Options
 from ..loading.epoch import Delivery
 from ..loading.sources import Source
+from ..options import OnError, Processes, Ray, Seed, Threads, as_on_error
 from ..units import size
 from ..work.task import Reading
 from .batching import Batching
@@ -50,12 +49,19 @@ TORCH_WORDS: Final = {
     "prefetch_factor": "pass prefetch=prefetch_factor * num_workers, the number of batches for all workers together",
 }
 
-# The loader starts dead workers again and repeats their batches itself; and a worker has one thread for its batches.
-_FIXED_RAY_OPTIONS: Final = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime")
-_ERROR_SHARE: Final = 0.01  # of the dataset's samples may raise an error in an epoch
 _MUCH_AHEAD: Final = 1000  # batches, without a warning
 _MUCH_AHEAD_OF_WORKER: Final = 100  # the same, for each worker
 _MOST_PER_CORE: Final = 8  # worker processes, without a warning
+
+# The same: arguments that are given in another one, with their other options.
+MOVED: Final = {
+    "max_retries": "pass executor=Processes(max_retries=...), from gluonloader.options",
+    "max_per_worker": "pass executor=Processes(max_per_worker=...), from gluonloader.options",
+    "ray_options": "pass executor=Ray(num_cpus=...), from gluonloader.options",
+    "max_errors": 'pass on_error=OnError("skip", limit=...), from gluonloader.options',
+    "reseed_generators": "pass seed=Seed(..., reseed_generators=False), from gluonloader.options",
+    "share": 'pass ranks=Ranks(index, count, share="node"), or Ranks.of("env", share="node")',
+}
 
 
 def check_pins(pin_memory: object, pin_device_id: object, output: object) -> None:
@@ -91,15 +97,7 @@ def _nbytes(data: Any) -> int:
 
 
 def choose_options(
-    executor: str | None,
-    num_workers: Any,
-    thread_pool: bool,
-    start_method: str | None,
-    ray_options: Any,
-    prefetch: Any,
-    max_retries: Any,
-    memory_limit: Any,
-    max_per_worker: Any,
+    executor: Any, num_workers: Any, thread_pool: bool, start_method: str | None, prefetch: Any, memory_limit: Any
 ) -> Options:
     """The executor, the number of workers, and their options; for the arguments see `DataLoader`."""
     name, number = _executor(executor, num_workers, thread_pool)
@@ -108,10 +106,8 @@ def choose_options(
         number,
         None if prefetch is None else max(1, check_int("prefetch", prefetch)),
         _start_method(start_method, name),
-        check_int("max_retries", max_retries),
         parse_bytes(memory_limit),
-        None if max_per_worker is None else check_int("max_per_worker", max_per_worker, 1),
-        _ray_options(ray_options, name),
+        executor if isinstance(executor, (Processes, Ray)) else Ray() if name == "ray" else Processes(),
     )
 
 
@@ -122,8 +118,10 @@ def check_executor(executor: Any, num_workers: int) -> Any:
     return executor
 
 
-def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tuple[ExecutorName, int]:
+def _executor(executor: Any, num_workers: Any, thread_pool: bool) -> tuple[ExecutorName, int]:
     """The executor that was passed or that follows from `num_workers`, and the number of workers."""
+    if isinstance(executor, (Processes, Threads, Ray)):
+        executor = executor.name
     check_flags(thread_pool=thread_pool or False)
     if isinstance(num_workers, str) and num_workers != "auto":
         raise bad_argument("num_workers", num_workers, "must be an int >= 0, or 'auto'")
@@ -132,6 +130,7 @@ def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tupl
         number = available_cores()
     if executor not in (None, "serial", "thread", "process", "ray", "auto"):
         right = "must be 'serial', 'thread', 'process', 'ray', 'auto', or None to choose by num_workers"
+        right += "; or an object of gluonloader.options, e.g. Processes(max_retries=3)"
         raise bad_argument("executor", executor, right)
     if executor == "serial" and number:
         raise bad_argument("num_workers", num_workers, "executor='serial' has no workers; pass 0 or another executor")
@@ -154,20 +153,6 @@ def _executor(executor: str | None, num_workers: Any, thread_pool: bool) -> tupl
             f"{cores} cores); pass num_workers={cores} or 'auto', or executor='thread' if samples wait for a network"
         )
     return "auto" if executor == "auto" or (automatic and executor is None) else "process", number
-
-
-def _ray_options(options: Any, executor: str) -> Mapping[str, Any]:
-    """The options of each actor of Ray."""
-    if options is None:
-        return {}
-    if executor != "ray":
-        raise bad_argument("ray_options", options, f"executor={executor!r} does not use Ray; pass executor='ray'")
-    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
-        raise bad_argument("ray_options", options, "must be a dict of options of a Ray actor, e.g. {'num_cpus': 2}")
-    for name in _FIXED_RAY_OPTIONS:
-        if name in options:
-            raise bad_argument("ray_options", options, f"the loader sets {name} itself; remove it")
-    return dict(options)
 
 
 def _start_method(start_method: str | None, executor: str) -> str:
@@ -208,40 +193,35 @@ def _warn_of_fork(method: str) -> None:
     )
 
 
-def choose_reading(
-    dataset: Any, batching: Batching, concurrency: Any, on_error: Any, max_errors: Any, reseed_generators: Any
-) -> Reading:
+def choose_reading(dataset: Any, batching: Batching, concurrency: Any, on_error: Any, seed: Seed) -> Reading:
     """How samples are read; for the arguments see `DataLoader`."""
-    check_flags(reseed_generators=reseed_generators)
-    check_on_error(on_error)
-    check_max_errors(on_error, max_errors)
+    policy = as_on_error(on_error)
+    action = "raise" if policy is None else policy.action
     check_int("concurrency", concurrency, 1)
     if is_iterable(dataset) and concurrency > 1:
         right = "an iterable dataset yields one sample after the other; remove it, or pass a larger num_workers"
         raise bad_argument("concurrency", concurrency, right)
     replace_from = 0
-    if is_iterable(dataset) and on_error == "replace":
+    if is_iterable(dataset) and action == "replace":
         right = f"{type(dataset).__name__} is an iterable dataset, which has no other sample to read; pass 'skip'"
-        raise bad_argument("on_error", on_error, right)
-    if on_error == "replace" and batching.sampler is None and batching.batch_sampler is None:
+        raise bad_argument("on_error", action, right)
+    if action == "replace" and batching.sampler is None and batching.batch_sampler is None:
         replace_from = len(dataset)
-    limit = _max_errors(dataset, on_error, max_errors)
-    return Reading(int(concurrency), on_error, limit, replace_from, bool(reseed_generators))
+    limit = None if policy is None else _most_errors(dataset, policy)
+    return Reading(int(concurrency), action, limit, replace_from, bool(seed.reseed_generators))
 
 
-def _max_errors(dataset: Any, on_error: Any, max_errors: Any) -> int | None:
-    """How many samples of an epoch may raise an error; None if each error is raised."""
-    if on_error == "raise":
-        return None
-    share = _ERROR_SHARE if max_errors is None else max_errors
-    if not isinstance(share, (float, np.floating)):
-        return int(share)
+def _most_errors(dataset: Any, policy: OnError) -> int:
+    """How many samples of an epoch may raise an error."""
+    if not isinstance(policy.limit, (float, np.floating)):
+        return int(policy.limit)
     try:
         samples = len(dataset)
     except TypeError:
-        right = f"{type(dataset).__name__} has no length to compute a share of; pass a count, e.g. max_errors=100"
-        raise bad_argument("max_errors", max_errors, right) from None
-    return max(1, int(share * samples)) if share else 0
+        what = f"{type(dataset).__name__} has no length to compute a share of"
+        right = f"{what}; pass a count: on_error=OnError({policy.action!r}, limit=100), from gluonloader.options"
+        raise bad_argument("on_error", policy, right) from None
+    return max(1, int(policy.limit * samples)) if policy.limit else 0
 
 
 def choose_delivery(in_order: Any, timeout: Any, output: Any, pin_memory: Any, pin_device_id: Any) -> Delivery:

@@ -1,4 +1,4 @@
-"""Checks the argument `share` of `DataLoader`, and chooses what the ranks of a node have to agree on."""
+"""Checks the share of `Ranks`, and chooses what the ranks of a node have to agree on."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def stand_in(dataset: Any) -> Any:
     return DatasetInServer(dataset) if is_function else dataset
 
 
-def share_workers(share: Any, batching: Batching, options: Options, seed_given: bool, job: Job) -> Options:
-    """The options of a loader whose ranks share workers; for the arguments see `DataLoader`.
+def share_workers(share: str, batching: Batching, options: Options, seed_given: bool, job: Job) -> Options:
+    """The options of a loader whose ranks share workers.
 
     If the dataset is a function, this joins the server, which builds the dataset and tells its length.
 
@@ -37,7 +37,7 @@ def share_workers(share: Any, batching: Batching, options: Options, seed_given: 
         job: the job, without the fields that depend on the length of the dataset.
     """
     dataset = job.dataset
-    _check(share, dataset, batching, options)
+    _check(share, dataset, options)
     ranks = ranks_of(batching.ranks, "repeat")
     in_server = isinstance(dataset, DatasetInServer)
     facts = {
@@ -67,16 +67,11 @@ def share_workers(share: Any, batching: Batching, options: Options, seed_given: 
     return replace(options, executor="process", meeting=meeting, ranks=ranks.count)
 
 
-def _check(share: Any, dataset: Any, batching: Batching, options: Options) -> None:
-    if not isinstance(share, str) or not (share == "node" or share.removeprefix("node:") not in (share, "")):
-        raise bad_argument("share", share, "must be 'node' or 'node:NAME', e.g. 'node:validation'")
+def _check(share: str, dataset: Any, options: Options) -> None:
     if options.executor == "serial":
         right = "num_workers=0 starts no workers; pass num_workers, the number of workers for all ranks together"
         raise bad_argument("share", share, right)
     if options.executor not in ("process", "auto"):
         raise bad_argument("share", share, f"executor={options.executor!r} has no worker processes; remove one of them")
-    if batching.ranks is None:
-        right = "it needs ranks, so that the loader divides the samples; pass ranks='env', or ranks=(0, 1) for one rank"
-        raise bad_argument("share", share, right)
     if not is_iterable(dataset):
         refuse_state("share", share, dataset)

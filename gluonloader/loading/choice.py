@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +18,7 @@ from ..declared import in_memory, is_gil_free, is_thread_safe
 from ..errors import WorkerStartError, warn
 from ..executors.process.main_script import imports_main
 from ..limits import has_gil
+from ..options import Processes, Ray
 from ..tree import leaves
 from ..work.task import Job
 
@@ -36,10 +36,8 @@ class Options:
     num_workers: int
     prefetch: int | None
     start_method: str
-    max_retries: int
     memory_limit: int | None
-    max_per_worker: int | None
-    ray_options: Mapping[str, Any] = field(default_factory=dict)
+    workers: Processes | Ray = field(default_factory=Processes)  # their own options
     meeting: Meeting | None = None  # how the ranks meet that share their workers; None: each has its own
     ranks: int = 1  # the number of ranks
 

@@ -20,6 +20,7 @@ from ..executors.shared.dataset_in_server import DatasetInServer
 from ..interrupts import Uninterrupted
 from ..limits import has_gil
 from ..locks import Lock
+from ..options import Ray
 from ..randomness import Draws, seed_restorable
 from ..statistics.tally import Tally
 from ..work.info import LoaderInfo
@@ -291,11 +292,12 @@ def _new_executor(name: ExecutorName, job: Job, options: Options) -> Executor:
 
         draws = Draws(held_by(job)) if options.executor == "auto" and not has_gil() else None
         return ThreadExecutor(job, options.prefetch or usual_window(job), draws)
-    limits = options.prefetch, options.max_retries, options.memory_limit, options.max_per_worker
-    if name == "ray":
+    own = options.workers
+    limits = options.prefetch, own.max_retries, options.memory_limit, own.max_per_worker
+    if isinstance(own, Ray):
         from ..executors.ray.ray_executor import RayExecutor
 
-        return RayExecutor(job, options.ray_options, *limits)
+        return RayExecutor(job, own.options, *limits)
     if options.meeting is not None:
         from ..executors.shared.shared_executor import SharedExecutor
 

@@ -105,7 +105,7 @@ def keep_gluonloader(loader: Any, like: DataLoader[Any] | None = None) -> Any:
 
     Args:
         loader: what `accelerator.prepare` returned for a `torch.utils.data.DataLoader`.
-        like: the loader whose `max_retries` and `memory_limit` are used.
+        like: the loader whose `executor` and `memory_limit` are used.
 
     Returns:
         The changed `loader`; if `loader` is torch's own, a new loader of ours; anything else unchanged.

@@ -17,8 +17,7 @@ _COPIED: Final = (  # the other arguments of torch's loader decide the batches
     "prefetch_factor", "persistent_workers", "in_order",
 )  # fmt: skip
 _CORES: Final = (  # arguments of gluonloader.DataLoader that do not decide the batches
-    "executor", "concurrency", "prefetch", "start_method", "memory_limit", "max_retries", "max_per_worker", "on_error",
-    "max_errors", "ray_options",
+    "executor", "concurrency", "prefetch", "start_method", "memory_limit", "on_error",
 )  # fmt: skip
 _originals: weakref.WeakKeyDictionary[CoreDataLoader, Any] = weakref.WeakKeyDictionary()
 

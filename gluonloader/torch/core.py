@@ -9,6 +9,7 @@ from typing import Any
 
 from ..dataset import base as own
 from ..loader import DataLoader as CoreDataLoader
+from ..options import Seed
 from .collate import own_collate
 from .order import order_of
 from .reading import OfFirst, Replicas, StartWorker, Whole, WholeRows, rows_of
@@ -59,9 +60,8 @@ def core_loader(
             pin_memory=loader.pin_memory,
             timeout=loader.timeout or None,
             output="torch" if collate_fn is not loader.collate_fn else None,
-            seed=seed,
+            seed=Seed(seed, reseed_generators=False),  # as torch
             in_order=loader.in_order,
-            reseed_generators=False,  # as torch
             **options,
         )
     except Exception as error:

@@ -14,11 +14,12 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final, Generic, Literal
 
-from ..arguments.arguments import check_executor
-from ..checks import OnError, check_functions, check_int, check_max_errors, check_on_error, parse_bytes
+from ..arguments.arguments import MOVED, check_executor
+from ..checks import ErrorAction, check_functions, check_int, parse_bytes
 from ..describe import arguments, call, describe, short_repr
 from ..errors import bad_argument, explain_arguments
 from ..loading.random_order import check_random_order
+from ..options import OnError, Processes, Ray, Threads, as_on_error
 from ..statistics.stats import LoaderStats
 from ..statistics.trace import Trace
 from ..tree import Batch
@@ -27,8 +28,7 @@ from .utils_data import TorchDataLoader, data
 
 # For `explain_arguments`: arguments of `gluonloader.DataLoader`, and what to pass instead.
 _ONLY_THERE: Final = (
-    "auto_reload", "worker_payload", "max_per_worker", "ray_options", "num_shards", "shuffle_buffer",
-    "reseed_generators", "share",
+    "auto_reload", "worker_payload", "num_shards", "shuffle_buffer", "reseed_generators", "share",
 )  # fmt: skip
 _CORE_WORDS: Final = {
     "batchify_fn": "pass collate_fn instead",
@@ -40,6 +40,7 @@ _CORE_WORDS: Final = {
     "ranks": "pass sampler=torch.utils.data.DistributedSampler(dataset) instead",
     "output": "remove output; the default collate_fn makes tensors",
     "pin_device_id": "remove pin_device_id; pin_memory=True is enough",
+    **{name: MOVED[name] for name in ("max_retries", "max_per_worker", "ray_options", "max_errors")},
     **{name: f'use gluonloader.DataLoader(..., output="torch"), which has {name}' for name in _ONLY_THERE},
 }
 
@@ -47,7 +48,7 @@ _CORE_WORDS: Final = {
 class DataLoader(TorchDataLoader, Generic[Batch]):
     """A `torch.utils.data.DataLoader` whose batches are loaded by gluonloader.
 
-    The arguments are those of torch, in the same order, with seven more. The batches contain the same samples in the
+    The arguments are those of torch, in the same order, with five more. The batches contain the same samples in the
     same order as torch's for the same seeds. docs/migrating-from-torch.md lists what differs.
 
     Without `persistent_workers`, workers start at each `iter(loader)`, with the dataset as it is then, and end with the
@@ -57,14 +58,14 @@ class DataLoader(TorchDataLoader, Generic[Batch]):
     Args:
         executor: where the workers run: "process"; "thread", for datasets that several threads may read, whose random
             numbers should come from `gluonloader.get_rng()`; "ray", as actors of Ray; "auto" for threads where all
-            parts of the loader allow it, otherwise processes; None for processes.
-        max_retries: how often a batch whose worker died is tried again before `WorkerDied` is raised.
+            parts of the loader allow it, otherwise processes; None for processes. `Processes` and `Ray` of
+            `gluonloader.options` have options: `Processes(max_retries=3)`.
         memory_limit: the maximum shared memory for batches, in bytes or as text ("256MB"); None for no limit.
         concurrency: how many samples of a batch each worker reads at the same time, in threads.
         on_error: what happens if a sample raises an error: "raise" it; "skip" the sample; "replace" it by another
             sample of the same batch; or a function that gets the error and a `BadSample`, and returns a sample, or
-            `SKIP`. Not for an iterable dataset.
-        max_errors: how many samples of an epoch may raise an error, as a count or a share; None for 1 %.
+            `SKIP`. If more than 1 % of the dataset do, the epoch ends with `TooManyErrors`;
+            `gluonloader.options.OnError` sets another limit. Not for an iterable dataset.
         snapshot_every_n_steps: accepted for code that was written for torchdata's `StatefulDataLoader`, and ignored:
             states are exact after each batch.
 
@@ -93,18 +94,16 @@ class DataLoader(TorchDataLoader, Generic[Batch]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        executor: Literal["process", "thread", "ray", "auto"] | None = None,
-        max_retries: int = 1,
+        executor: Literal["process", "thread", "ray", "auto"] | Processes | Threads | Ray | None = None,
         memory_limit: int | str | None = None,
         concurrency: int = 1,
-        on_error: OnError = "raise",
-        max_errors: float | None = None,
+        on_error: ErrorAction | OnError = "raise",
         snapshot_every_n_steps: int | None = 1,
     ) -> None:
         if isinstance(dataset, data.IterDataPipe):
             raise ValueError("dataset: it is an IterDataPipe of torch; pass a torch.utils.data.IterableDataset instead")
         check_functions(collate_fn=collate_fn, worker_init_fn=worker_init_fn)
-        own = _checked(dataset, num_workers, executor, max_retries, memory_limit, concurrency, on_error, max_errors)
+        own = _checked(dataset, num_workers, executor, memory_limit, concurrency, on_error)
         self._gluonloader = Passes(**own)
         for name, value in {**own, "snapshot_every_n_steps": snapshot_every_n_steps}.items():
             if not hasattr(self, name):  # a subclass may use the name; trainers read the arguments from attributes
@@ -256,26 +255,18 @@ class DataLoader(TorchDataLoader, Generic[Batch]):
 
 
 def _checked(
-    dataset: Any,
-    num_workers: Any,
-    executor: Any,
-    max_retries: Any,
-    memory_limit: Any,
-    concurrency: Any,
-    on_error: Any,
-    max_errors: Any,
+    dataset: Any, num_workers: Any, executor: Any, memory_limit: Any, concurrency: Any, on_error: Any
 ) -> dict[str, Any]:
     """The arguments that torch does not have, by name."""
     parse_bytes(memory_limit)
     own = {
         "executor": check_executor(executor, num_workers),
-        "max_retries": check_int("max_retries", max_retries),
         "memory_limit": memory_limit,
         "concurrency": check_int("concurrency", concurrency, 1),
-        "on_error": check_on_error(on_error),
-        "max_errors": check_max_errors(on_error, max_errors),
+        "on_error": on_error,
     }
-    if isinstance(dataset, data.IterableDataset) and (concurrency > 1 or on_error != "raise"):
+    tolerates = as_on_error(on_error) is not None
+    if isinstance(dataset, data.IterableDataset) and (concurrency > 1 or tolerates):
         name, value = ("concurrency", concurrency) if concurrency > 1 else ("on_error", on_error)
         raise bad_argument(name, value, "torch's iterable datasets make their samples themselves; remove it")
     return own

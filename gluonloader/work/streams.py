@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..checks import OnError
+from ..checks import ErrorAction
 from ..dataset.iterable import Transform, split_steps, unwrap
 from ..dataset.opening import NewestIterators, drop_unused_iterators, has_epoch_or_state
 from ..describe import class_name
@@ -87,7 +87,7 @@ class Streams:
         newest: the newest iterator of each shard; other `Streams` over the same dataset have the same object.
     """
 
-    def __init__(self, dataset: Any, on_error: OnError = "raise", newest: NewestIterators | None = None) -> None:
+    def __init__(self, dataset: Any, on_error: ErrorAction = "raise", newest: NewestIterators | None = None) -> None:
         self._dataset, self._on_error, self._newest = dataset, on_error, newest or NewestIterators()
         # By shard, then by iteration and epoch; the most recently used stream of a shard comes last.
         self._streams: dict[int, dict[tuple[int, int], _Stream]] = {}
@@ -143,7 +143,7 @@ class _Fill:
 class _Stream:
     """Reads one shard in one epoch, from the hint of a chunk on, and adds its iterator to those of the other shards."""
 
-    def __init__(self, dataset: Any, chunk: Chunk, newest: NewestIterators, on_error: OnError) -> None:
+    def __init__(self, dataset: Any, chunk: Chunk, newest: NewestIterators, on_error: ErrorAction) -> None:
         self._chunk, self._size, self._newest = chunk, chunk.size, newest
         self._dataset, self._steps = unwrap(dataset)
         steps, transforms = split_steps(self._steps)

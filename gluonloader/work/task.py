@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..checks import OnError
+from ..checks import ErrorAction
 from ..errors import BatchifyError, add_note, text_of
 from ..indices import Keys, as_list
 from ..interrupts import from_signal_handler
@@ -20,7 +20,7 @@ class Reading:
     """How samples are read; see the arguments of `DataLoader` with these names."""
 
     concurrency: int = 1
-    on_error: OnError = "raise"
+    on_error: ErrorAction = "raise"
     max_errors: int | None = None  # None unless samples may raise errors
     replace_from: int = 0  # "replace" takes any of this many samples of the dataset; 0: only samples of the same batch
     reseed_generators: bool = True

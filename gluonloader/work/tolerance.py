@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..batchify import Gathered
-from ..checks import OnError
+from ..checks import ErrorAction
 from ..dataset.iterable import Filter, Step, Transform
 from ..declared import is_async
 from ..errors import add_note, forget_variables, notes_of, text_of
@@ -246,7 +246,7 @@ class TolerantStep:
     Later steps do not apply to a `Bad`.
     """
 
-    def __init__(self, step: Transform | Filter, policy: OnError) -> None:
+    def __init__(self, step: Transform | Filter, policy: ErrorAction) -> None:
         self._step, self._policy = step, policy
 
     def __call__(self, sample: Any) -> Any:
@@ -276,7 +276,7 @@ def _is_kept(sample: Any) -> bool:
     return sample is not _DROPPED
 
 
-def tolerant_steps(steps: Iterable[Step], policy: OnError) -> list[Any]:
+def tolerant_steps(steps: Iterable[Step], policy: ErrorAction) -> list[Any]:
     """The same steps; with a policy other than "raise", steps that call user code tolerate errors."""
     calls_user = (Transform, Filter) if policy != "raise" else ()
     return [TolerantStep(step, policy) if isinstance(step, calls_user) else step for step in steps]

@@ -66,7 +66,6 @@ DATA = [1, 2, 3, 4, 5]
         ({"batch_size": 1, "seed": 1.5}, "seed=1.5: must be an int"),
         ({"batch_size": 1, "start_method": "clone", "num_workers": 1}, "start_method='clone': must be one of"),
         ({"batch_size": 1, "start_method": "fork"}, "executor='serial' has no processes; remove start_method"),
-        ({"batch_size": 1, "max_retries": -1}, "max_retries=-1: must be an int >= 0"),
         ({"batch_size": 1, "memory_limit": "many"}, "memory_limit='many': pass at least 1,048,576 bytes"),
         ({"batch_size": 1, "memory_limit": 1000}, "memory_limit=1000: pass at least 1,048,576 bytes"),
         ({"batch_size": 1, "memory_limit": 1.5}, "memory_limit=1.5: pass at least 1,048,576 bytes"),

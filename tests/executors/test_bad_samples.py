@@ -13,6 +13,7 @@ from conftest import FORK, FORKSERVER, SPAWN, workers
 from faulty import AsyncDangerous, AsyncDangerousInBulk, Dangerous, DangerousInBulk, Explosive
 
 import gluonloader as gl
+from gluonloader.options import OnError
 
 pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytest.mark.soak]
 
@@ -20,8 +21,10 @@ SAMPLES = int(os.environ.get("GLUONLOADER_BAD_SAMPLES", "2000"))  # 100000 for t
 FULL = SAMPLES >= 100_000
 
 
-def load(way, dataset, *args, **kwargs):
-    with way.loader(dataset, *args, **{"max_errors": 1.0, "seed": 0, **kwargs}) as loader:
+def load(way, dataset, *args, on_error="raise", **kwargs):
+    if on_error != "raise" and not isinstance(on_error, OnError):
+        on_error = OnError(on_error, 1.0)
+    with way.loader(dataset, *args, on_error=on_error, **{"seed": 0, **kwargs}) as loader:
         return [batch.tolist() for batch in loader]
 
 
@@ -78,7 +81,7 @@ def test_a_function_gets_the_errors_of_the_workers():
 @pytest.mark.parametrize("max_retries", [0, 1, 3])
 @pytest.mark.parametrize("kind", [Dangerous, DangerousInBulk])
 def test_the_error_names_the_sample_and_how_many_workers_died(max_retries, kind):
-    with FORK.loader(kind(8, kills=(3,)), 4, on_error="skip", max_errors=0, max_retries=max_retries) as loader:
+    with FORK.loader(kind(8, kills=(3,)), 4, on_error=OnError("skip", 0), **FORK.retrying(max_retries)) as loader:
         died = f"{max_retries + 1} worker{'s' * (max_retries > 0)} died on this sample"
         text = (
             rf"dataset\[3\]: WorkerDied: .* with exit code 3 while it read dataset\[3\] .*{died}; .* raise max_retries"
@@ -89,13 +92,13 @@ def test_the_error_names_the_sample_and_how_many_workers_died(max_retries, kind)
 
 def test_a_sample_that_is_tried_in_place_of_another_may_kill_its_worker_too():
     dataset = Dangerous(8, kills=(1, 2, 4, 6, 7), raises=(3,))
-    (batch,) = load(FORK, dataset, 8, on_error="replace", max_retries=0)
+    (batch,) = load(FORK, dataset, 8, on_error="replace", **FORK.retrying(0))
     assert len(batch) == 8
     assert set(indices_of([batch])) <= {0, 5}
 
 
 def test_a_batchify_fn_that_kills_its_worker_is_an_error(process_way):
-    with process_way.loader(Dangerous(12), 4, on_error="skip", max_errors=9, batchify_fn=Explosive()) as loader:
+    with process_way.loader(Dangerous(12), 4, on_error=OnError("skip", 9), batchify_fn=Explosive()) as loader:
         iterator = iter(loader)
         assert len(next(iterator)) == 4
         with pytest.raises(gl.errors.WorkerDied, match="batch 1 of epoch 0"):
@@ -110,7 +113,7 @@ def test_a_batchify_fn_that_hangs_is_an_error():
             threading.Event().wait(3600)
         return np.stack(samples)
 
-    with FORK.loader(Dangerous(12), 4, on_error="skip", max_errors=9, batchify_fn=batchify, timeout=2) as loader:
+    with FORK.loader(Dangerous(12), 4, on_error=OnError("skip", 9), batchify_fn=batchify, timeout=2) as loader:
         iterator = iter(loader)
         assert len(next(iterator)) == 4
         with pytest.raises(gl.errors.BatchTimeout, match=r"(?s)batch 1 of epoch 0.*in batchify"):
@@ -135,7 +138,7 @@ def hang(error, index):
     ],
 )
 def test_a_function_that_kills_or_stops_its_worker_is_an_error(kind, on_error, error):
-    arguments = {"on_error": on_error, "max_errors": 9, "max_retries": 0, "timeout": 2}
+    arguments = {"on_error": OnError(on_error, 9), **FORK.retrying(0), "timeout": 2}
     with FORK.loader(kind(12, raises=(4, 7)), 4, num_workers=1, **arguments) as loader:
         iterator = iter(loader)
         assert len(next(iterator)) == 4
@@ -161,13 +164,13 @@ class BadInBulk(Dangerous):
 @pytest.mark.parametrize("fault", [crash, pytest.param(hang, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("max_retries", [0, 1])
 def test_if_only_bulk_reads_fail_all_samples_are_read_one_by_one(fault, max_retries):
-    arguments = {"on_error": "skip", "max_errors": 0, "max_retries": max_retries, "timeout": 2}
+    arguments = {"on_error": OnError("skip", 0), **FORK.retrying(max_retries), "timeout": 2}
     assert indices_of(load(FORK, BadInBulk(fault), 4, **arguments)) == list(range(8))
 
 
 def test_a_bad_sample_is_left_out_again_after_a_resume():
     dataset = Dangerous(20, kills=(9, 10), hangs=(13,))
-    arguments = {"on_error": "skip", "max_errors": 3, "timeout": 2}
+    arguments = {"on_error": OnError("skip", 3), "timeout": 2}
     with FORK.loader(dataset, 4, **arguments) as loader:
         iterator = iter(loader)
         next(iterator), next(iterator), next(iterator)
@@ -205,7 +208,7 @@ def test_every_good_sample_comes_once_although_workers_are_killed_at_random(kind
     dataset, timeout = kind(SAMPLES, kills, hangs, raises), 5 if FULL else 2
     expected = load(FORK, kind(SAMPLES, (), (), chosen), 32, True, on_error=policy)
     # Random kills may hit the same sample again and again; that is what the retries are for.
-    arguments = {"on_error": policy, "max_errors": len(chosen), "timeout": timeout, "max_retries": 3}
+    arguments = {"on_error": OnError(policy, len(chosen)), "timeout": timeout, **FORK.retrying(3)}
     with FORK.loader(dataset, 32, True, **arguments) as loader:
         killed, stopping = [], threading.Event()
         killer = threading.Thread(target=kill_some, args=(loader, killed, stopping))

@@ -108,7 +108,7 @@ def test_an_error_belongs_to_its_batch(process_way):
 
 @pytest.mark.parametrize("max_retries", [0, 1])
 def test_a_batch_that_kills_its_worker_costs_no_batch_beside_it_and_no_warning(process_way, max_retries, capfd):
-    with process_way.loader(Killing(80), 2, concurrency=4, max_retries=max_retries) as loader:
+    with process_way.loader(Killing(80), 2, concurrency=4, **process_way.retrying(max_retries)) as loader:
         iterator = iter(loader)
         read = [next(iterator).tolist() for _ in range(6)]
         with pytest.raises(gl.errors.WorkerDied, match=r"batch 6 of epoch 0.*one of its samples \[12, 13\]"):
@@ -127,7 +127,9 @@ def test_random_kills_change_no_batch(process_way, kind):
     with SERIAL.loader(dataset, 4, True, batchify_fn=and_noise) as loader:
         expected = numbers(loader)
     chance, killed = random.Random(0), 0
-    with process_way.loader(dataset, 4, True, batchify_fn=and_noise, concurrency=3, max_retries=1000, seed=0) as loader:
+    with process_way.loader(
+        dataset, 4, True, batchify_fn=and_noise, concurrency=3, **process_way.retrying(1000), seed=0
+    ) as loader:
         while killed < kills:
             loader.set_epoch(0)
             read = []

@@ -88,7 +88,7 @@ def test_random_kills_lose_no_batch_and_double_none(process_way, dataset):
     slow = dataset is SlowToUnpickle or process_way is not FORK
     pause = (0.05, 0.4) if slow else (0.0, 0.03)
     # A kill may hit the same batch again and again; that is what the retries are for.
-    with process_way.loader(dataset(), 4, max_retries=1000, prefetch=6) as loader:
+    with process_way.loader(dataset(), 4, **process_way.retrying(1000), prefetch=6) as loader:
         killer = Killer(loader, KILLS if not slow else max(8, KILLS // 5), pause)
         killer.start()
         epochs = 0
@@ -134,7 +134,7 @@ def test_a_sample_that_always_kills_is_named(process_way, how, said, tmp_path):
 
 def test_without_retries_the_error_names_all_samples_of_the_batch(tmp_path):
     dataset = Deadly("exit", times=99, flag=str(tmp_path / "deaths"))
-    with FORK.loader(dataset, 4, max_retries=0) as loader:
+    with FORK.loader(dataset, 4, **FORK.retrying(0)) as loader:
         iterator = iter(loader)
         next(iterator)
         with pytest.raises(gl.errors.WorkerDied, match=r"one of its samples \[4, 5, 6, 7\]"):

@@ -19,6 +19,7 @@ import pytest
 from conftest import FORK, SERIAL, THREAD
 
 from gluonloader import get_rng, get_worker_info
+from gluonloader.options import OnError
 
 pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only, pytest.mark.local]
 
@@ -41,7 +42,7 @@ class Noisy:
 
 
 def make(way):
-    return way.loader(Noisy(), SIZE, shuffle=True, on_error="skip", max_errors=1.0)
+    return way.loader(Noisy(), SIZE, shuffle=True, on_error=OnError("skip", 1.0))
 
 
 def read(shared, number, count):

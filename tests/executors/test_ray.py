@@ -17,9 +17,9 @@ import pytest
 from conftest import RAY, crew, eventually, is_running, run_program
 from inherited import KINDS, Sharing
 
-from gluonloader import DataLoader
 from gluonloader.errors import MissingExtraError, TransportError, WorkerStartError
 from gluonloader.executors.ray.actor_lane import RayLane
+from gluonloader.options import Ray
 
 NODES = int(os.environ.get("GLUONLOADER_NODES", "3"))  # how many nodes are taken away
 
@@ -84,30 +84,25 @@ def test_options_of_actors_are_passed_on():
             return ray.get_runtime_context().get_assigned_resources(), os.environ.get("COLOUR")
 
     options = {"num_cpus": 0.5, "runtime_env": {"env_vars": {"COLOUR": "blue"}}}
-    with RAY.loader(Where(), 1, batchify_fn=list, ray_options=options) as loader:
+    with RAY.loader(Where(), 1, batchify_fn=list, executor=Ray(**options)) as loader:
         assert list(loader) == [[({"CPU": 0.5}, "blue")]] * 2
 
 
 @pytest.mark.parametrize("name", ["max_restarts", "max_task_retries", "max_concurrency"])
 def test_options_that_the_loader_sets_are_refused(name):
-    with pytest.raises(ValueError, match=f"the loader sets {name} itself"):
-        RAY.loader(range(4), 2, ray_options={name: 1})
-
-
-def test_options_need_the_executor():
-    with pytest.raises(ValueError, match="pass executor='ray'"):
-        DataLoader(range(4), 2, num_workers=2, ray_options={"num_cpus": 1})
+    with pytest.raises(ValueError, match=f"{name}=1: the loader sets this option of an actor itself"):
+        Ray(**{name: 1})
 
 
 def test_workers_without_room_are_named_in_the_timeout():
-    with RAY.loader(range(4), 2, timeout=2, ray_options={"resources": {"nowhere": 1}}) as loader:
+    with RAY.loader(range(4), 2, timeout=2, executor=Ray(resources={"nowhere": 1})) as loader:
         with pytest.raises(TimeoutError, match="no free resources for it"):
             next(iter(loader))
 
 
 @pytest.mark.parametrize("limit", [None, "4MB"])
 def test_a_cluster_with_room_for_one_of_two_workers_gives_all_batches(limit):
-    with RAY.loader(range(40), 4, memory_limit=limit, ray_options={"num_cpus": 3}) as loader:
+    with RAY.loader(range(40), 4, memory_limit=limit, executor=Ray(num_cpus=3)) as loader:
         for _ in range(2):
             assert [batch.tolist() for batch in loader] == [list(range(i, i + 4)) for i in range(0, 40, 4)]
         assert sum(lane.ready for lane in crew(loader).lanes.values()) == 1

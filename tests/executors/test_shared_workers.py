@@ -27,6 +27,7 @@ import gluonloader as gl
 from gluonloader.executors.shared.crew import SharedWorker
 from gluonloader.executors.shared.messages import Hello, send
 from gluonloader.memory.slabs import SlabPool
+from gluonloader.options import Processes
 
 pytestmark = [pytest.mark.numpy_only, pytest.mark.filterwarnings("ignore:resuming")]
 
@@ -195,7 +196,7 @@ def server_of(loader):
 
 def read_while_someone_dies(rank, number, name, victim, seed):
     rng, batches = random.Random(seed * 10 + rank), []
-    with loader_of(rank, number, name, Numbered(4 * 60 * number), max_retries=100) as loader:
+    with loader_of(rank, number, name, Numbered(4 * 60 * number), executor=Processes(max_retries=100)) as loader:
         for step, batch in enumerate(loader):
             batches.append(batch.tolist())
             if step % 20 == 10 and rng.random() < 0.7:

@@ -57,6 +57,7 @@ from started import (
 )
 
 import gluonloader as gl
+from gluonloader.options import OnError
 
 pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.numpy_only]
 
@@ -111,7 +112,7 @@ def test_each_kind_of_dataset_arrives(start_way, make, arguments):
 
 @pytest.mark.filterwarnings("ignore:.*on_error")
 def test_what_to_do_on_errors_arrives(start_way):
-    with start_way.loader(SometimesBad(), 5, on_error=negative, max_errors=1.0) as loader:
+    with start_way.loader(SometimesBad(), 5, on_error=OnError(negative, 1.0)) as loader:
         found = sum((batch.tolist() for batch in loader), [])
     assert found == [-index if index % 10 == 3 else index for index in range(30)]
 

@@ -24,6 +24,7 @@ from conftest import (
 
 import gluonloader.mxnet
 from gluonloader import DataLoader, memory
+from gluonloader.options import Processes
 
 pytestmark = pytest.mark.soak
 
@@ -154,7 +155,12 @@ def test_workers_killed_while_the_engine_is_busy_cost_nothing(no_slabs_left):
     size, rng = 16, random.Random(1)
     weights, killed, number = mx.nd.random.normal(shape=(64, 64)), 0, 0
     with DataLoader(
-        Rows(8 * KILLS * size), size, num_workers=2, output="mxnet", start_method="fork", max_retries=100
+        Rows(8 * KILLS * size),
+        size,
+        num_workers=2,
+        output="mxnet",
+        start_method="fork",
+        executor=Processes(max_retries=100),
     ) as loader:
         pending = []
         for number, batch in enumerate(loader):

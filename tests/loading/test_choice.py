@@ -158,8 +158,8 @@ def epochs_of(loader, number):
 
 
 def options(**changes):
-    return Options(**{"executor": "auto", "num_workers": 2, "prefetch": None, "start_method": "fork", "max_retries": 1,
-                      "memory_limit": None, "max_per_worker": None, **changes})  # fmt: skip
+    return Options(**{"executor": "auto", "num_workers": 2, "prefetch": None, "start_method": "fork",
+                      "memory_limit": None, **changes})  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from conftest import eventually
 from parity import Deadly, kill
 
 import gluonloader
+from gluonloader.options import Processes
 
 from .differences import differs
 from .sides import THEIRS, Numbers, epoch, raised_by, same, samples, torch
@@ -486,7 +487,7 @@ def test_data_pipes_are_refused(loader_class):
 
 @differs("more-arguments", raises=TypeError)
 def test_arguments_of_gluonloader(loader_class):
-    with loader_class(range(4), 2, num_workers=1, max_retries=3, memory_limit="64MB") as loader:
+    with loader_class(range(4), 2, num_workers=1, executor=Processes(max_retries=3), memory_limit="64MB") as loader:
         assert samples(loader) == [0, 1, 2, 3]
 
 

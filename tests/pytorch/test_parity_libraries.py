@@ -11,6 +11,7 @@ import pytest
 from interrupting import Alarm, SignalAt, raise_alarm
 
 import gluonloader
+from gluonloader.options import OnError
 
 from .sides import OURS, THEIRS, Numbers, epoch, epochs, same, torch
 
@@ -287,7 +288,7 @@ class Names:
 
     _passes = "mine"
 
-    def max_retries(self):
+    def executor(self):
         return "mine"
 
     def stats(self):
@@ -304,16 +305,16 @@ def test_a_subclass_uses_any_names(workers):
             self.snapshot_every_n_steps = "mine"
             super().__init__(*args, **kwargs)
 
-    options = {"max_retries": 3, "memory_limit": "64MB", "on_error": "skip", "max_errors": 1}
+    options = {"executor": "thread", "memory_limit": "64MB", "on_error": OnError("skip", 1)}
     loader = Loader(range(4), 2, num_workers=workers, snapshot_every_n_steps=5, **options)
     assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
-    assert {loader.max_retries(), loader.stats(), loader._passes, loader.memory_limit} == {"mine"}
+    assert {loader.executor(), loader.stats(), loader._passes, loader.memory_limit} == {"mine"}
     assert loader.snapshot_every_n_steps == "mine"
-    assert len(epoch(pickle.loads(pickle.dumps(OURS(range(4), 2, max_retries=3))))) == 2
+    assert len(epoch(pickle.loads(pickle.dumps(OURS(range(4), 2, executor="auto"))))) == 2
 
 
 def test_arguments_are_attributes_from_which_trainers_make_the_loader_again():
-    ours = {"max_retries": 3, "memory_limit": "64MB", "concurrency": 2, "on_error": "skip", "max_errors": 0.5}
+    ours = {"executor": "auto", "memory_limit": "64MB", "concurrency": 2, "on_error": OnError("skip", 0.5)}
     ours["snapshot_every_n_steps"] = 5
     loader = OURS(range(4), **ours)
     assert ours.items() <= vars(loader).items()

@@ -8,6 +8,7 @@ import pytest
 
 import gluonloader
 from gluonloader import SKIP
+from gluonloader.options import OnError
 
 from .sides import OURS, torch
 
@@ -48,7 +49,7 @@ def test_a_bad_sample_is_left_out_or_replaced(kind, collate_fn, workers):
     make, keys = KINDS[kind]
 
     def read(on_error):
-        loader = OURS(make(), 4, num_workers=workers, on_error=on_error, max_errors=1, collate_fn=collate_fn)
+        loader = OURS(make(), 4, num_workers=workers, on_error=OnError(on_error, 1), collate_fn=collate_fn)
         batches = [[n for _, n in batch] if collate_fn is list else batch[1].tolist() for batch in loader]
         return [n for batch in batches for n in batch], loader.stats()
 
@@ -64,8 +65,8 @@ def test_a_bad_sample_is_left_out_or_replaced(kind, collate_fn, workers):
 
 
 def test_too_many_bad_samples_end_the_epoch(workers):
-    with pytest.raises(RuntimeError, match="max_errors=0 allows"):
-        list(OURS(Faulty(), 4, num_workers=workers, on_error="skip", max_errors=0))
+    with pytest.raises(RuntimeError, match="limit=0 of on_error allows"):
+        list(OURS(Faulty(), 4, num_workers=workers, on_error=OnError("skip", 0)))
 
 
 class Meeting(data.Dataset):
@@ -111,8 +112,6 @@ class Stream(data.IterableDataset):
     ("options", "text"),
     [
         ({"on_error": "ignore"}, "on_error='ignore': must be"),
-        ({"max_errors": 3}, "max_errors=3: errors are counted only if"),
-        ({"on_error": "skip", "max_errors": 1.5}, "max_errors=1.5: a share"),
         ({"concurrency": 0}, "concurrency=0: must be"),
         ({"dataset": Stream(), "on_error": "skip"}, "on_error='skip': torch's iterable datasets"),
         ({"dataset": Stream(), "concurrency": 2}, "concurrency=2: torch's iterable datasets"),

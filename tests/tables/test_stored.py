@@ -16,6 +16,7 @@ from stored_files import COLUMNS, KINDS, LENGTH, write_h5, write_npy
 import gluonloader as gl
 from gluonloader.declared import draws, in_memory, is_gil_free
 from gluonloader.errors import ColumnError, MissingExtraError
+from gluonloader.options import OnError
 
 h5py, zarr = load("h5py"), load("zarr")
 
@@ -360,7 +361,7 @@ def test_a_damaged_chunk_of_hdf5_is_named(options, tmp_path):
         gl.tables.H5Dataset(path, "y", "x"), path, "x", "its rows cannot be read .*; copy it again .* a filter"
     )
     assert gl.tables.H5Dataset(path, "x")[19].tolist() == ROWS[19].tolist()  # of another chunk
-    with FORK.loader(gl.tables.H5Dataset(path, "x"), 5, on_error="skip", max_errors=5) as loader:
+    with FORK.loader(gl.tables.H5Dataset(path, "x"), 5, on_error=OnError("skip", 5)) as loader:
         assert sum(map(len, loader)) == 15
 
 

@@ -41,7 +41,7 @@ def rows_of(sets, **options):
 
 
 def loader_of(sets, way, ranks=None, **options):
-    retries = {"max_retries": 100} if way is FORK else {}
+    retries = way.retrying(100) if way is FORK else {}
     rows = PackedDataset(ConcatDataset(*sets))
     sampler = sampler_of(sets, **options)
     return way.loader(rows, BATCH, sampler=sampler, batchify_fn=PackRows(), ranks=ranks, **retries)

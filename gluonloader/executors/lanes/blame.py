@@ -36,7 +36,7 @@ def blame(attempt: Attempt[S], slot: int | None, death: Death[S], max_retries: i
         task, workers = submission.task, f"{deaths} worker{'s' if deaths > 1 else ''}"
         submission.given_up[slot] = WorkerDied(
             f"worker (pid {death.pid}) ended {death.how} while it read {_name(task, slot)}. {workers} died on this "
-            "sample; to try a sample more often, raise max_retries"
+            "sample; to try a sample more often, raise max_retries of the executor"
         )
     return deaths > max_retries and slot is None and attempt.request.careful, deaths
 
@@ -93,7 +93,7 @@ def worker_died(death: Death[S], task: Task, deaths: int, row: int | None, all_r
     return WorkerDied(
         f"worker (pid {death.pid}) ended {death.how} while it made {task}; it was busy with {what}. "
         f"{deaths} worker{'s' if deaths > 1 else ''} died on this batch. The loader continues with the next "
-        "batch; to try a batch more often, raise max_retries"
+        "batch; to try a batch more often, raise max_retries of the executor"
     )
 
 

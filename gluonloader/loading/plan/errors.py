@@ -1,4 +1,4 @@
-"""Counts the samples of an epoch that raised an error, for `max_errors`."""
+"""Counts the samples of an epoch that raised an error, for the limit of `OnError`."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class ErrorCount:
         which = "These samples" if len(shown) == count else f"The first {len(shown)} that this process has read"
         return (
             f"{counted(count, 'sample', 'samples')} of epoch {task.epoch} raised an error, more than "
-            f"max_errors={self.limit:,} allows, so the epoch ends before batch {task.batch}. {which}:{first}\n"
-            "Repair or remove the samples, or pass a larger max_errors; to continue this epoch, load "
-            "loader.state_dict() into a loader with a larger max_errors"
+            f"limit={self.limit:,} of on_error allows, so the epoch ends before batch {task.batch}. {which}:{first}\n"
+            "Repair or remove the samples, or pass a larger limit: on_error=OnError(..., limit=...); to continue this "
+            "epoch, load loader.state_dict() into a loader with a larger limit"
         )
 
     def _settle(self) -> None:

@@ -46,7 +46,7 @@ def main(folder, task, processes):
     trainer.fit(module, loader, DataLoader(Points(8), batch_size=BATCH, num_workers=1), ckpt_path=path)
     used = trainer.train_dataloader
     assert type(used) is DataLoader
-    assert [used.num_workers, used.max_retries] == [2, 1]
+    assert [used.num_workers, used.executor] == [2, None]
     report(module.steps)
 
 

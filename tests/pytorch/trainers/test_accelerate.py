@@ -13,6 +13,7 @@ import torch  # noqa: E402
 from accelerate.utils import DataLoaderConfiguration  # noqa: E402
 
 import gluonloader  # noqa: E402
+from gluonloader.options import Processes
 from gluonloader.torch import DataLoader  # noqa: E402
 from gluonloader.torch.accelerate import keep_gluonloader, prepare, skip_first_batches  # noqa: E402
 
@@ -61,23 +62,23 @@ def test_other_objects_and_other_loaders_are_prepared_as_usual():
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters())
     theirs = torch.utils.data.DataLoader(Points(reader="torch"), batch_size=4)
-    ours = DataLoader(Points(), batch_size=4, num_workers=1, max_retries=3, memory_limit="32MB")
+    ours = DataLoader(Points(), batch_size=4, num_workers=1, executor=Processes(max_retries=3), memory_limit="32MB")
     prepared = prepare(accelerator, model, optimizer, theirs, ours)
     assert prepared[0] is model
     assert isinstance(prepared[1], accelerate.optimizer.AcceleratedOptimizer)
     assert type(prepared[2].base_dataloader) is torch.utils.data.DataLoader
     kept = prepared[3].base_dataloader
     assert isinstance(kept, DataLoader)
-    assert (kept.num_workers, kept.max_retries, kept.memory_limit) == (1, 3, "32MB")
+    assert (kept.num_workers, kept.executor, kept.memory_limit) == (1, Processes(max_retries=3), "32MB")
     assert isinstance(prepared[3], torch.utils.data.DataLoader)
     assert prepare(accelerator, prepared[3]) is accelerator.prepare(prepared[3]) is prepared[3]
     assert [batch["index"].tolist() for batch in skip_first_batches(prepared[2], 10)] == [[40, 41, 42, 43]]
 
 
 def test_the_first_batches_of_a_loader_that_is_not_prepared_can_be_skipped():
-    rest = skip_first_batches(DataLoader(Points(), batch_size=4, max_retries=3), 9)
+    rest = skip_first_batches(DataLoader(Points(), batch_size=4, memory_limit="32MB"), 9)
     assert isinstance(rest, DataLoader)
-    assert rest.max_retries == 3
+    assert rest.memory_limit == "32MB"
     assert [batch["index"].tolist() for batch in rest] == [[36, 37, 38, 39], [40, 41, 42, 43]]
 
 
