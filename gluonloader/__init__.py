@@ -1,8 +1,8 @@
 """gluonloader: a data loader with the interface of `mxnet.gluon.data`; it needs only NumPy, works with any framework.
 
 This file exports the names that most programs use. Others are in `gluonloader.text`, `tables`, `buckets`, `vision`,
-`records` and `errors`; the classes of what programs get are in `types`. A module imports only from layers below its
-layer (tests/test_layers.py checks it):
+`records` and `errors`. `options` has objects for arguments of `DataLoader`; `types` has the classes of what programs
+get. A module imports only from layers below its layer (tests/test_layers.py checks it):
 
     types        the classes of what the library returns
     __main__     the command line
@@ -29,7 +29,7 @@ layer (tests/test_layers.py checks it):
     guests       what is known of the insides of other libraries
     memory       the memory in which a batch travels between processes
     frameworks   conversion of arrays of MXNet, torch and JAX to NumPy and back
-    ranks
+    options, ranks
     randomness
     rows, segments
     declared, decoders, describe, indices, limits, state, tree

@@ -166,7 +166,7 @@ def test_the_constructor_refuses_the_wrong_arguments_of_the_errors_page(argument
     call = f"DataLoader(range(8), {arguments})"
     names = re.findall(r"(\w+)=", arguments)
     with pytest.raises(ValueError, match=rf"\b({'|'.join(names)}|batch_size)\b"):
-        eval(call, dict(vars(gluonloader)))
+        eval(call, {**vars(gluonloader), **vars(gluonloader.options)})
 
 
 def test_the_errors_page_has_wrong_arguments():

@@ -1086,9 +1086,10 @@ TORCH = [
     ),
     (
         "torch: an argument that only gluonloader.DataLoader has",
-        lambda: torch_loaders().DataLoader(NUMBERS, 2, share="node"),
+        lambda: torch_loaders().DataLoader(NUMBERS, 2, worker_payload=print),
         TypeError,
-        'DataLoader() has no argument share: use gluonloader.DataLoader(..., output="torch"), which has share',
+        "DataLoader() has no argument worker_payload: "
+        'use gluonloader.DataLoader(..., output="torch"), which has worker_payload',
     ),
     (
         "torch: a misspelled executor",

@@ -130,7 +130,6 @@ def _executor(executor: Any, num_workers: Any, thread_pool: bool) -> tuple[Execu
         number = available_cores()
     if executor not in (None, "serial", "thread", "process", "ray", "auto"):
         right = "must be 'serial', 'thread', 'process', 'ray', 'auto', or None to choose by num_workers"
-        right += "; or an object of gluonloader.options, e.g. Processes(max_retries=3)"
         raise bad_argument("executor", executor, right)
     if executor == "serial" and number:
         raise bad_argument("num_workers", num_workers, "executor='serial' has no workers; pass 0 or another executor")

@@ -14,6 +14,7 @@ from conftest import run_program
 
 import gluonloader as gl
 from gluonloader.limits import available_cores
+from gluonloader.options import Processes, Ray, Threads
 
 DATA = [1, 2, 3, 4, 5]
 
@@ -239,6 +240,55 @@ def test_torchs_words_are_told_ours(word, right):
         gl.DataLoader(DATA, 1, **{word: None})
     with pytest.raises(TypeError, match="unexpected keyword argument 'shufle'"):
         gl.DataLoader(DATA, 1, shufle=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cure"),
+    [
+        ({"max_retries": 3}, "pass executor=Processes(max_retries=...), from gluonloader.options"),
+        ({"max_per_worker": 1}, "pass executor=Processes(max_per_worker=...), from gluonloader.options"),
+        ({"ray_options": {"num_cpus": 2}}, "pass executor=Ray(num_cpus=...), from gluonloader.options"),
+        ({"max_errors": 3}, 'pass on_error=OnError("skip", limit=...), from gluonloader.options'),
+        (
+            {"reseed_generators": False},
+            "pass seed=Seed(..., reseed_generators=False), from gluonloader.options",
+        ),
+        ({"share": "node"}, 'pass ranks=Ranks(index, count, share="node"), or Ranks.of("env", share="node")'),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_an_argument_that_has_moved_names_the_new_call(arguments, cure):
+    with pytest.raises(TypeError) as caught:
+        gl.DataLoader(DATA, 2, **arguments)
+    assert str(caught.value) == f"DataLoader() has no argument {next(iter(arguments))}: {cure}"
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Processes(max_retries=-1), "max_retries=-1: must be an int >= 0"),
+        (lambda: Processes(max_per_worker=0), "max_per_worker=0: must be an int >= 1"),
+        (lambda: Ray(max_retries="no"), "max_retries='no': must be an int >= 0"),
+        (lambda: Ray(lifetime="detached"), "lifetime='detached': the loader sets this option of an actor itself"),
+    ],
+    ids=["retries", "at a time", "retries of Ray", "fixed"],
+)
+def test_options_of_executors_are_checked(make, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        make()
+
+
+@pytest.mark.parametrize("executor", [Processes(), Threads(), Ray()])
+def test_an_executor_with_options_needs_workers_as_its_name_does(executor):
+    with pytest.raises(ValueError, match=f"num_workers=0: executor='{executor.name}' needs num_workers >= 1"):
+        gl.DataLoader(DATA, 2, executor=executor)
+
+
+def test_threads_and_processes_are_chosen_by_their_objects():
+    for executor in (Processes(max_retries=2), Threads()):
+        with gl.DataLoader(DATA, 2, num_workers=1, executor=executor) as loader:
+            assert [len(batch) for batch in loader] == [2, 2, 1]
+            assert loader.stats().executor == executor.name
 
 
 def test_tools_see_the_arguments_as_they_are():
